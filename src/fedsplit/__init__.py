@@ -1,0 +1,68 @@
+"""Federated convex optimisation: the pooled answer from clients that never pool their data."""
+
+from typing import TYPE_CHECKING, Any
+
+from fedsplit import ensembles, theory
+from fedsplit.clients.protocol import Answer, Clients
+from fedsplit.errors import Diverged, InputError, NoMinimiser
+from fedsplit.losses.custom import CustomLoss
+from fedsplit.losses.huber import Huber
+from fedsplit.losses.least_squares import LeastSquares
+from fedsplit.losses.logistic import Logistic
+from fedsplit.losses.poisson import Poisson
+from fedsplit.methods.fedgd import FedGD
+from fedsplit.methods.fedprox import FedProx
+from fedsplit.methods.fedsplit import FedSplit
+from fedsplit.methods.regularised import RegularisedFedSplit
+from fedsplit.problem import Problem
+from fedsplit.prox.exact import ExactProx
+from fedsplit.prox.gradient import GradientProx
+from fedsplit.rounds import solve
+from fedsplit.trace import Result, Trace
+
+if TYPE_CHECKING:
+    from fedsplit.losses.cvx import CvxpyLoss
+    from fedsplit.prox.cvx import CvxpyProx
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Answer",
+    "Clients",
+    "CustomLoss",
+    "CvxpyLoss",
+    "CvxpyProx",
+    "Diverged",
+    "ExactProx",
+    "FedGD",
+    "FedProx",
+    "FedSplit",
+    "GradientProx",
+    "Huber",
+    "InputError",
+    "LeastSquares",
+    "Logistic",
+    "NoMinimiser",
+    "Poisson",
+    "Problem",
+    "RegularisedFedSplit",
+    "Result",
+    "Trace",
+    "ensembles",
+    "solve",
+    "theory",
+]
+
+_EXTRA_CVX = {"CvxpyLoss": "fedsplit.losses.cvx", "CvxpyProx": "fedsplit.prox.cvx"}
+
+
+def __getattr__(name: str) -> Any:
+    """The names of the extra ``cvx``, imported when first used."""
+    if name not in _EXTRA_CVX:
+        raise AttributeError(f"module 'fedsplit' has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        return getattr(import_module(_EXTRA_CVX[name]), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"fedsplit.{name} needs CVXPY: pip install 'fedsplit[cvx]'") from error

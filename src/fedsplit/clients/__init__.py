@@ -1,0 +1,1 @@
+"""Clients: one implementation of the protocol for each engine."""

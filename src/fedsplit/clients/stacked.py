@@ -1,0 +1,92 @@
+"""Clients in this process: stacked arrays, answered by a few batched operations a block."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsplit.arrays import Array
+from fedsplit.clients.protocol import Answer
+from fedsplit.losses.costs import Costs
+from fedsplit.losses.terms import Block
+from fedsplit.prox.solver import ProxSolver
+from fedsplit.threads import each
+
+Index: TypeAlias = slice | NDArray[np.intp]
+
+
+class StackedClients:
+    """The in-process Clients. Points are (d,), the same for all clients, or (m, d), one a client."""
+
+    def __init__(self, d: int, blocks: Sequence[Block], ridge: Array) -> None:
+        self.d = d
+        self.m = sum(len(block.clients) for block in blocks)
+        self._blocks = [(_index(block.clients), Costs(block.terms, ridge)) for block in blocks]
+        self._present = np.ones(self.m, dtype=bool)
+        self._exact = np.zeros(self.m)
+
+    def prox(self, v: Array, s: float | Array, start: Array, solver: ProxSolver) -> Answer:
+        began = time.perf_counter()
+        v, start = np.broadcast_to(v, (self.m, self.d)), np.broadcast_to(start, (self.m, self.d))
+        rows, error = np.empty((self.m, self.d)), np.empty(self.m)
+
+        def answer(block: tuple[Index, Costs]) -> None:
+            at, costs = block
+            rows[at], error[at] = solver.solve(costs, v[at], s, start[at])
+
+        each(answer, self._blocks)
+        return self._answer(rows, error, began)
+
+    def descend(self, x: Array, step: float, steps: int) -> Answer:
+        def gradient_steps(costs: Costs, X: Array) -> Array:
+            for _ in range(steps):
+                X = X - step * costs.gradient(X)
+            return X
+
+        return self._ask(gradient_steps, x, (self.d,))
+
+    def gradient(self, x: Array) -> Answer:
+        return self._ask(Costs.gradient, x, (self.d,))
+
+    def value(self, x: Array) -> Answer:
+        return self._ask(Costs.value, x, ())
+
+    def curvature(self, x: Array | None = None) -> Answer:
+        if x is None:
+            return self._ask(lambda costs, _: np.stack(costs.bounds, axis=1), np.zeros(self.d), (2,))
+        return self._ask(lambda costs, X: np.stack(costs.bounds_at(X), axis=1), x, (2,))
+
+    def information(self, x: Array) -> Answer:
+        return self._ask(Costs.hessian, x, (self.d, self.d))
+
+    def pooled_information(self, x: Array) -> Array:
+        """Σ_j ∇²f_j(x), (d, d), without holding all the Hessians at once."""
+        X = np.broadcast_to(x, (self.m, self.d))
+        total: Array = sum((costs.hessian(X[at]).sum(axis=0) for at, costs in self._blocks), np.zeros((self.d, self.d)))
+        return total
+
+    def _ask(self, question: Callable[[Costs, Array], Array], x: Array, shape: tuple[int, ...]) -> Answer:
+        """One answer of the given shape from every client, block by block."""
+        began = time.perf_counter()
+        X = np.broadcast_to(x, (self.m, self.d))
+        rows = np.empty((self.m, *shape))
+
+        def answer(block: tuple[Index, Costs]) -> None:
+            at, costs = block
+            rows[at] = question(costs, X[at])
+
+        each(answer, self._blocks)
+        return self._answer(rows, self._exact, began)
+
+    def _answer(self, rows: Array, error: Array, began: float) -> Answer:
+        return Answer(rows, self._present, error, np.full(self.m, (time.perf_counter() - began) / self.m))
+
+
+def _index(clients: Sequence[int]) -> Index:
+    """Neighbours as a slice, which NumPy reads without a copy."""
+    first, last = clients[0], clients[-1]
+    return slice(first, last + 1) if list(clients) == list(range(first, last + 1)) else np.array(clients)

@@ -1,0 +1,36 @@
+"""What can go wrong, as exceptions that say what, where and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedsplit.trace import Result
+
+
+class InputError(ValueError):
+    """The input cannot be used; the message says which part, where, and what to do."""
+
+
+class NoMinimiser(ValueError):
+    """The pooled problem has no minimiser that a direct method can find."""
+
+
+class Diverged(ArithmeticError):
+    """The iterates grew without bound or stopped being numbers.
+
+    Attributes
+    ----------
+    round : int
+        The round in which it was noticed.
+    cause : str
+        The likely cause, with what to do about it.
+    result : Result
+        Everything computed before that round.
+    """
+
+    def __init__(self, what: str, cause: str, result: Result) -> None:
+        self.round = result.rounds + 1
+        self.cause = cause
+        self.result = result
+        super().__init__(f"{what} in round {self.round}; likely cause: {cause}")

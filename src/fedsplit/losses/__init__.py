@@ -1,0 +1,1 @@
+"""Losses: one file a loss, and what a loss is made of."""

@@ -1,0 +1,105 @@
+"""A loss of the user's own: any convex function, given by its value and gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.errors import InputError
+from fedsplit.losses.linear import solve_rows
+from fedsplit.losses.terms import Block
+
+
+@dataclass(frozen=True)
+class CustomLoss:
+    """f_j(x) = value(x, data_j) for a convex, differentiable function of your own.
+
+    Parameters
+    ----------
+    value : callable
+        ``value(x, data) -> float``; x is (d,), data is what the list of clients holds for this client.
+    gradient : callable
+        ``gradient(x, data) -> (d,)``.
+    d : int
+        The dimension of x.
+    hessian : callable, optional
+        ``hessian(x, data) -> (d, d)``. Without it, central differences of the gradient stand in: 2d gradients for
+        each Hessian, so prefer ``GradientProx`` when d is large.
+    curvature : callable, optional
+        ``curvature(data) -> (ell, L)``: bounds on the Hessian's eigenvalues that hold everywhere.
+    """
+
+    value: Callable[[Array, object], float]
+    gradient: Callable[[Array, object], Array]
+    d: int
+    hessian: Callable[[Array, object], Array] | None = None
+    curvature: Callable[[object], tuple[float, float]] | None = None
+
+    def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
+        if self.d < 1:
+            raise InputError(f"CustomLoss: d must be at least 1, not {self.d}")
+        data = list(clients)
+        if not data:
+            raise InputError("there is no client: pass a list with one item of data a client")
+        terms = CustomTerms(self, data)
+        for j, g in enumerate(terms.gradient(np.zeros((len(data), self.d)))):
+            if not np.isfinite(g).all():
+                raise InputError(f"client {j}: the gradient at x = 0 is not finite")
+        return self.d, [Block(range(len(data)), terms)]
+
+
+@dataclass(frozen=True, eq=False)
+class CustomTerms:
+    """The user's function at every client, one call after the other."""
+
+    loss: CustomLoss
+    data: Sequence[object]
+
+    @property
+    def k(self) -> int:
+        return len(self.data)
+
+    @property
+    def d(self) -> int:
+        return self.loss.d
+
+    def value(self, X: Array) -> Array:
+        return np.array([self.loss.value(x, data) for x, data in zip(X, self.data, strict=True)], dtype=np.float64)
+
+    def gradient(self, X: Array) -> Array:
+        return np.stack([self._gradient(j, x) for j, x in enumerate(X)])
+
+    def hessian(self, X: Array) -> Array:
+        return np.stack([self._hessian(j, x) for j, x in enumerate(X)])
+
+    def solve(self, X: Array, D: Array, G: Array) -> Array:
+        M = self.hessian(X)
+        np.einsum("kii->ki", M)[...] += D
+        return solve_rows(M, G)
+
+    def bounds(self) -> tuple[Array, Array]:
+        if self.loss.curvature is None:
+            return np.zeros(self.k), np.full(self.k, np.inf)
+        ell, L = np.array([self.loss.curvature(data) for data in self.data], dtype=np.float64).T
+        return ell, L
+
+    def _gradient(self, j: int, x: Array) -> Array:
+        g: Array = np.asarray(self.loss.gradient(x, self.data[j]), dtype=np.float64)
+        if g.shape != (self.d,):
+            raise InputError(f"client {j}: gradient must return shape ({self.d},), it returned {g.shape}")
+        return g
+
+    def _hessian(self, j: int, x: Array) -> Array:
+        if self.loss.hessian is None:
+            h = np.cbrt(np.finfo(np.float64).eps) * np.maximum(1.0, np.abs(x))
+            steps = np.diag(h)
+            H = np.stack([(self._gradient(j, x + e) - self._gradient(j, x - e)) for e in steps]) / (2 * h[:, None])
+        else:
+            H = np.asarray(self.loss.hessian(x, self.data[j]), dtype=np.float64)
+        if H.shape != (self.d, self.d):
+            raise InputError(f"client {j}: hessian must return shape ({self.d}, {self.d}), it returned {H.shape}")
+        symmetric: Array = 0.5 * (H + H.T)
+        return symmetric

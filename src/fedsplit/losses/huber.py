@@ -1,0 +1,48 @@
+"""Robust regression: φ(η, b) is quadratic in η - b up to δ and linear beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.errors import InputError
+from fedsplit.losses.linear import stack_linear
+from fedsplit.losses.terms import Block
+from fedsplit.observations import check_columns, read
+
+
+@dataclass(frozen=True)
+class Huber:
+    """f_j(x) = Σ_i w_i φ(a_iᵀx - b_i), with φ(r) = r²/2 for |r| ≤ δ, else δ|r| - δ²/2.
+
+    δ is in units of b. ``curvature`` is the generalised second derivative: 1 inside, 0 outside.
+    """
+
+    delta: float = 1.345
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.delta) and self.delta > 0):
+            raise InputError(f"Huber: delta must be a number above zero, not {self.delta!r}")
+
+    @property
+    def curvature_range(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def value(self, eta: Array, b: Array) -> Array:
+        r = np.abs(eta - b)
+        loss: Array = np.where(r <= self.delta, 0.5 * r * r, self.delta * (r - 0.5 * self.delta))
+        return loss
+
+    def slope(self, eta: Array, b: Array) -> Array:
+        return np.clip(eta - b, -self.delta, self.delta)
+
+    def curvature(self, eta: Array, b: Array) -> Array:
+        return (np.abs(eta - b) <= self.delta).astype(np.float64)
+
+    def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
+        data = read(clients)
+        check_columns(data, ridge)
+        return data[0].A.shape[1], stack_linear(self, data, range(len(data)))

@@ -1,0 +1,144 @@
+"""Losses of a linear predictor, f_j(x) = Σ_i w_i φ(a_iᵀx, b_i): one scalar function φ makes a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Protocol
+
+import numpy as np
+
+from fedsplit.arrays import Array, gram, matvec, rmatvec
+from fedsplit.losses.terms import Block, extreme_eigenvalues
+from fedsplit.observations import Observations
+
+BLOCK_BYTES = 8 * 2**20
+"""Clients are stacked into blocks of about this size: a few fit the cache, and no temporary is larger."""
+
+
+class ScalarLoss(Protocol):
+    """φ(η, b) and its first two derivatives in η, elementwise; ``curvature_range`` bounds φ'' over every η."""
+
+    @property
+    def curvature_range(self) -> tuple[float, float]: ...
+
+    def value(self, eta: Array, b: Array) -> Array: ...
+
+    def slope(self, eta: Array, b: Array) -> Array: ...
+
+    def curvature(self, eta: Array, b: Array) -> Array: ...
+
+
+@dataclass(frozen=True, eq=False)
+class LinearTerms:
+    """Stacked terms of φ: A is (k, n, d), b and w are (k, n), shorter clients padded by rows of weight zero."""
+
+    phi: ScalarLoss
+    A: Array
+    b: Array
+    w: Array
+
+    @property
+    def k(self) -> int:
+        return len(self.A)
+
+    @property
+    def d(self) -> int:
+        return int(self.A.shape[2])
+
+    def value(self, X: Array) -> Array:
+        total: Array = np.sum(self.w * self.phi.value(matvec(self.A, X), self.b), axis=1)
+        return total
+
+    def gradient(self, X: Array) -> Array:
+        eta = matvec(self.A, X)
+        r = self.w * self.phi.slope(eta, self.b)
+        if np.isfinite(r).all():
+            return rmatvec(self.A, r)
+        return self._overflowing_gradient(eta, r)
+
+    def hessian(self, X: Array) -> Array:
+        return gram(self._weighted(X))
+
+    def solve(self, X: Array, D: Array, G: Array) -> Array:
+        B = self._weighted(X)
+        if B.shape[1] >= self.d:
+            M = gram(B)
+            np.einsum("kii->ki", M)[...] += D
+            return solve_rows(M, G)
+        # Woodbury: (D + BᵀB)⁻¹ g = D⁻¹(g - Bᵀ (I + B D⁻¹ Bᵀ)⁻¹ B D⁻¹ g), an n×n system
+        M = np.matmul(B / D, np.swapaxes(B, 1, 2))
+        np.einsum("kii->ki", M)[...] += 1.0
+        return (G - rmatvec(B, solve_rows(M, matvec(B, G / D)))) / D
+
+    def bounds(self) -> tuple[Array, Array]:
+        low, high = self.phi.curvature_range
+        if low == 0.0 and np.isinf(high):
+            return np.zeros(self.k), np.full(self.k, np.inf)
+        B = np.sqrt(self.w)[:, :, None] * self.A
+        if B.shape[1] >= self.d:
+            ell, L = extreme_eigenvalues(gram(B))
+            return low * ell, high * L
+        _, L = extreme_eigenvalues(np.matmul(B, np.swapaxes(B, 1, 2)))
+        return np.zeros(self.k), high * L
+
+    def _weighted(self, X: Array) -> Array:
+        """B_j with ∇²f_j(x_j) = B_jᵀB_j."""
+        weights: Array = np.sqrt(self.w * self.phi.curvature(matvec(self.A, X), self.b))
+        B: Array = weights[:, :, None] * self.A
+        return B
+
+    def _overflowing_gradient(self, eta: Array, r: Array) -> Array:
+        """Aᵀr where some slope e^η exceeds float64: those rows summed on the scale of their largest e^η."""
+        huge = ~np.isfinite(r)
+        top = np.max(np.where(huge, eta, -np.inf), axis=1, initial=-np.inf, keepdims=True)
+        share = np.where(huge, self.w * np.exp(np.where(huge, eta - top, 0.0)), 0.0)
+        scaled = rmatvec(self.A, share)
+        with np.errstate(over="ignore", divide="ignore"):
+            size = np.exp(np.log(np.abs(scaled)) + np.where(np.isfinite(top), top, 0.0))
+        g: Array = rmatvec(self.A, np.where(huge, 0.0, r)) + np.copysign(size, scaled)
+        return g
+
+
+def solve_rows(M: Array, G: Array) -> Array:
+    """M_j⁻¹ g_j for every j."""
+    solution: Array = np.linalg.solve(M, G[:, :, None])[:, :, 0]
+    return solution
+
+
+def padded(n: int) -> int:
+    """The stacked length of a client with n observations: n rounded up to four significant bits.
+
+    It depends on n alone, so a client's arithmetic is the same whoever it is stacked with, and adds less than 1/8.
+    """
+    unit = 1 << max(0, n.bit_length() - 4)
+    return -(-n // unit) * unit
+
+
+def stack_linear(
+    phi: ScalarLoss, data: Sequence[Observations], members: Sequence[int], kind: type[LinearTerms] = LinearTerms
+) -> list[Block]:
+    """The terms of these clients, in blocks of equal padded length."""
+    d = data[0].A.shape[1]
+
+    def pad(clients: Sequence[int]) -> LinearTerms:
+        k, n = len(clients), padded(data[clients[0]].b.shape[0])
+        A, b, w = np.zeros((k, n, d)), np.zeros((k, n)), np.zeros((k, n))
+        for row, j in enumerate(clients):
+            size = data[j].b.shape[0]
+            A[row, :size], b[row, :size], w[row, :size] = data[j]
+        return kind(phi, A, b, w)
+
+    def length(j: int) -> int:
+        return padded(data[j].b.shape[0])
+
+    groups = groupby(sorted(members, key=length), key=length)
+    return [Block(chunk, pad(chunk)) for n, group in groups for chunk in cut(list(group), 8 * n * d)]
+
+
+def cut(members: Sequence[int], client_bytes: int) -> Iterator[Sequence[int]]:
+    """Clients in runs of about BLOCK_BYTES."""
+    size = max(1, BLOCK_BYTES // client_bytes)
+    for i in range(0, len(members), size):
+        yield members[i : i + size]

@@ -1,0 +1,69 @@
+"""The seam between a loss and everything that uses it: the terms of k stacked clients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from fedsplit.arrays import Array
+
+
+class Terms(Protocol):
+    """The loss terms of k clients at k points: row j of every argument and answer belongs to client j.
+
+    ``X`` is (k, d). ``D`` is (d,) and positive.
+    """
+
+    @property
+    def k(self) -> int: ...
+
+    @property
+    def d(self) -> int: ...
+
+    def value(self, X: Array) -> Array:
+        """f_j(x_j), (k,)."""
+
+    def gradient(self, X: Array) -> Array:
+        """∇f_j(x_j), (k, d)."""
+
+    def hessian(self, X: Array) -> Array:
+        """∇²f_j(x_j), (k, d, d)."""
+
+    def solve(self, X: Array, D: Array, G: Array) -> Array:
+        """(diag(D) + ∇²f_j(x_j))⁻¹ g_j, (k, d)."""
+
+    def bounds(self) -> tuple[Array, Array]:
+        """ℓ_j and L_j, true at every x: 0 and +inf where there is no better one."""
+
+
+class QuadraticTerms(ABC):
+    """Terms whose Hessian is constant: their prox is linear, from a factorisation made once for each D."""
+
+    @abstractmethod
+    def minimise(self, D: Array, Q: Array) -> Array:
+        """argmin_u f_j(u) + ½ uᵀdiag(D)u - ⟨q_j, u⟩ = (diag(D) + H_j)⁻¹(q_j - ∇f_j(0)), (k, d)."""
+
+
+class Block(NamedTuple):
+    """Terms, and which clients they belong to: indices in the order of the rows."""
+
+    clients: Sequence[int]
+    terms: Terms
+
+
+class Loss(Protocol):
+    """A convex loss: checks the clients' data and stacks it into blocks of terms."""
+
+    def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
+        """The dimension d, and every client's terms in some block."""
+
+
+def extreme_eigenvalues(H: Array) -> tuple[Array, Array]:
+    """Smallest and largest eigenvalue of every H_j; a smallest one at the level of rounding is 0."""
+    spectrum = np.linalg.eigvalsh(H)
+    smallest, largest = spectrum[:, 0], spectrum[:, -1]
+    rounding = 4 * H.shape[-1] * np.finfo(np.float64).eps * largest
+    return np.where(smallest > rounding, smallest, 0.0), np.maximum(largest, 0.0)

@@ -1,0 +1,61 @@
+"""FedGD: local gradient steps, then the average (§2.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from array_api_compat import array_namespace
+
+from fedsplit.arrays import Array
+from fedsplit.clients.protocol import Clients
+from fedsplit.errors import InputError
+from fedsplit.methods.method import check_step, choose_step
+from fedsplit.rates import fedgd_step
+
+
+class AverageState(NamedTuple):
+    """The server's average x, and the step."""
+
+    x: Array
+    s: float
+
+    @property
+    def iterate(self) -> Array:
+        return self.x
+
+
+@dataclass(frozen=True)
+class FedGD:
+    """FedGD(s, e): e gradient steps at every client from the average, then the average of the results.
+
+    With e > 1 it stops at a wrong point: Σ_j Σ_i ∇f_j(G_j^{i-1}(x)) = 0 (Proposition 1), not Σ_j ∇f_j(x) = 0.
+
+    Parameters
+    ----------
+    step : float, optional
+        s. None is 2/(ℓ* + L*), or 1/L* where ℓ* = 0.
+    local_steps : int
+        e.
+    """
+
+    step: float | None = None
+    local_steps: int = 1
+
+    def __post_init__(self) -> None:
+        check_step("FedGD", self.step)
+        if self.local_steps < 1:
+            raise InputError(f"FedGD: local_steps must be at least 1, not {self.local_steps}")
+
+    @property
+    def hazard(self) -> str:
+        return "the step is above 2/L*: pass a smaller step"
+
+    def start(self, clients: Clients, x0: Array) -> AverageState:
+        return AverageState(x0, choose_step(self.step, fedgd_step, clients, x0))
+
+    def update(self, clients: Clients, state: AverageState) -> AverageState:
+        x, s = state
+        xp = array_namespace(x)
+        x_half = clients.descend(x, s, self.local_steps).rows_or(x)
+        return AverageState(xp.mean(x_half, axis=0), s)

@@ -1,0 +1,49 @@
+"""FedProx: local proxes, then the average (§2.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from array_api_compat import array_namespace
+
+from fedsplit.arrays import Array
+from fedsplit.clients.protocol import Clients
+from fedsplit.methods.fedgd import AverageState
+from fedsplit.methods.method import check_step, choose_step
+from fedsplit.prox.exact import ExactProx
+from fedsplit.prox.solver import ProxSolver
+from fedsplit.rates import fedsplit_step
+
+
+@dataclass(frozen=True)
+class FedProx:
+    """FedProx(s): every client's prox from the average, then the average of the results.
+
+    It stops at a wrong point: Σ_j ∇M_{s f_j}(x) = 0 (Proposition 2), with the Moreau envelopes in the place of f_j.
+
+    Parameters
+    ----------
+    step : float, optional
+        s. None is 1/√(ℓ*L*), or 1/L* where ℓ* = 0.
+    prox : ProxSolver, optional
+        The local solver; None is ``ExactProx()``.
+    """
+
+    step: float | None = None
+    prox: ProxSolver | None = None
+
+    def __post_init__(self) -> None:
+        check_step("FedProx", self.step)
+
+    @property
+    def hazard(self) -> str:
+        return "the local solver is unstable: use ExactProx(), or a smaller inner step"
+
+    def start(self, clients: Clients, x0: Array) -> AverageState:
+        return AverageState(x0, choose_step(self.step, fedsplit_step, clients, x0))
+
+    def update(self, clients: Clients, state: AverageState) -> AverageState:
+        x, s = state
+        xp = array_namespace(x)
+        x_half = clients.prox(x, s, x, self.prox or ExactProx()).rows_or(x)
+        return AverageState(xp.mean(x_half, axis=0), s)

@@ -1,0 +1,66 @@
+"""What a method is: frozen settings, a small state, and the server's mathematics of one round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from fedsplit.arrays import Array
+from fedsplit.clients.protocol import Clients
+from fedsplit.errors import InputError
+
+
+class State(Protocol):
+    """All that a method remembers: a NamedTuple of arrays and numbers, and what a checkpoint holds."""
+
+    @property
+    def x(self) -> Array:
+        """The server's current answer, (d,)."""
+
+    @property
+    def s(self) -> float:
+        """The step in use."""
+
+    @property
+    def iterate(self) -> Array:
+        """The variable whose fixed point the method seeks; its change is the residual."""
+
+
+S = TypeVar("S", bound=State)
+
+
+class Method(Protocol[S]):
+    """Server-side mathematics over stacked arrays: ``start`` makes the state, ``update`` is one round."""
+
+    @property
+    def hazard(self) -> str:
+        """What most likely went wrong when the method diverges, and what to do."""
+
+    def start(self, clients: Clients, x0: Array) -> S:
+        """The first state; questions asked here are set-up rounds."""
+
+    def update(self, clients: Clients, state: S) -> S | None:
+        """The next state, or None when the method has done all it promised."""
+
+
+def choose_step(given: float | None, rule: Callable[[float, float], float], clients: Clients, x0: Array) -> float:
+    """The given step, or the rule's at ℓ* = min ℓ_j and L* = max L_j.
+
+    Where some L_j is not known for every x, the rule takes the curvature at x0 instead.
+    """
+    if given is not None:
+        return given
+    bounds = clients.curvature().rows
+    if not math.isfinite(bounds[:, 1].max()):
+        bounds = clients.curvature(x0).rows
+    ell, L = float(bounds[:, 0].min()), float(bounds[:, 1].max())
+    if not (math.isfinite(L) and L > 0):
+        raise InputError(f"no step can be derived from the curvature L* = {L:g}: pass step=")
+    return rule(ell, L)
+
+
+def check_step(name: str, step: float | None) -> None:
+    """Refuse a step that is not a positive number."""
+    if step is not None and not (math.isfinite(step) and step > 0):
+        raise InputError(f"{name}: step must be a number above zero, or None, not {step!r}")

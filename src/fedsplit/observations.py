@@ -1,0 +1,93 @@
+"""A client's observations (A, b, weights): read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.errors import InputError
+
+
+class Observations(NamedTuple):
+    """One client's data: A is (n, d), b and w are (n,), all float64 and finite, w > 0."""
+
+    A: Array
+    b: Array
+    w: Array
+
+
+def read(clients: Sequence[object]) -> list[Observations]:
+    """Check every client's (A, b) or (A, b, weights), and drop observations of weight zero."""
+    try:
+        clients = list(clients)
+    except TypeError:
+        raise InputError(f"clients must be a list with one (A, b) a client, not {type(clients).__name__}") from None
+    if not clients:
+        raise InputError("there is no client: pass a list with one (A, b) or (A, b, weights) a client")
+    data = [_read_one(j, client) for j, client in enumerate(clients)]
+    d = data[0].A.shape[1]
+    for j, (A, _, _) in enumerate(data):
+        if A.shape[1] != d:
+            raise InputError(f"client {j}: A has {A.shape[1]} columns, but client 0 has {d}: all clients need the same")
+    return data
+
+
+def check_columns(data: Sequence[Observations], ridge: Array) -> None:
+    """Refuse a column that is zero at every client and has no ridge: its coefficient is not determined."""
+    idle = ridge == 0
+    for A, _, _ in data:
+        if not idle.any():
+            return
+        idle &= ~A.any(axis=0)
+    if idle.any():
+        columns = ", ".join(str(i) for i in np.flatnonzero(idle)[:5])
+        raise InputError(f"column {columns} is zero at every client: drop it, or add a ridge")
+
+
+def _read_one(j: int, client: object) -> Observations:
+    if not isinstance(client, Sequence) or len(client) not in (2, 3):
+        raise InputError(f"client {j}: expected (A, b) or (A, b, weights), got {type(client).__name__}")
+    A = _numbers(j, "A", client[0], ndim=2)
+    n = A.shape[0]
+    if n == 0:
+        raise InputError(f"client {j} is empty: leave it out")
+    if A.shape[1] == 0:
+        raise InputError(f"client {j}: A has no columns")
+    b = _numbers(j, "b", client[1], ndim=1)
+    w = np.ones(n) if len(client) == 2 else _numbers(j, "weights", client[2], ndim=1)
+    for name, vector in (("b", b), ("weights", w)):
+        if vector.shape[0] != n:
+            raise InputError(f"client {j}: {name} has {vector.shape[0]} entries, but A has {n} rows")
+    if (w < 0).any():
+        row = int(np.flatnonzero(w < 0)[0])
+        raise InputError(f"client {j}, row {row}: weight {w[row]:g} is below zero")
+    kept = w > 0
+    if not kept.any():
+        raise InputError(f"client {j} is empty: every weight is zero, leave it out")
+    return Observations(A, b, w) if kept.all() else Observations(A[kept], b[kept], w[kept])
+
+
+def _numbers(j: int, name: str, values: object, ndim: int) -> Array:
+    """``values`` as finite float64 with ``ndim`` dimensions; float64 input is not copied."""
+    if hasattr(values, "toarray"):
+        raise InputError(f"client {j}: {name} is sparse, pass {name}.toarray()")
+    try:
+        raw = np.asarray(values)
+        if raw.dtype.kind not in "biufO":
+            raise TypeError(raw.dtype)
+        array: Array = raw.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"client {j}: {name} is not an array of real numbers ({error})") from None
+    if array.ndim != ndim:
+        raise InputError(f"client {j}: {name} must have {ndim} dimension(s), its shape is {array.shape}")
+    finite = np.isfinite(array)
+    if not finite.all():
+        where = np.argwhere(~finite)[0]
+        column = f", column {where[1]}" if ndim == 2 else ""
+        raise InputError(
+            f"client {j}, row {where[0]}{column}: {name} is {array[tuple(where)]:g}; drop or fill it first"
+        )
+    return array

@@ -1,0 +1,1 @@
+"""Local solvers: one file a way to compute a prox."""
