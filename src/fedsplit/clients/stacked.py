@@ -31,7 +31,7 @@ class StackedClients:
 
     def prox(self, v: Array, s: float | Array, start: Array, solver: ProxSolver) -> Answer:
         began = time.perf_counter()
-        v, start = np.broadcast_to(v, (self.m, self.d)), np.broadcast_to(start, (self.m, self.d))
+        v, start = self._rows(v), self._rows(start)
         rows, error = np.empty((self.m, self.d)), np.empty(self.m)
 
         def answer(block: tuple[Index, Costs]) -> None:
@@ -65,15 +65,14 @@ class StackedClients:
 
     def pooled_information(self, x: Array) -> Array:
         """Σ_j ∇²f_j(x), (d, d), without holding all the Hessians at once."""
-        X = np.broadcast_to(x, (self.m, self.d))
+        X = self._rows(x)
         total: Array = sum((costs.hessian(X[at]).sum(axis=0) for at, costs in self._blocks), np.zeros((self.d, self.d)))
         return total
 
     def _ask(self, question: Callable[[Costs, Array], Array], x: Array, shape: tuple[int, ...]) -> Answer:
         """One answer of the given shape from every client, block by block."""
         began = time.perf_counter()
-        X = np.broadcast_to(x, (self.m, self.d))
-        rows = np.empty((self.m, *shape))
+        X, rows = self._rows(x), np.empty((self.m, *shape))
 
         def answer(block: tuple[Index, Costs]) -> None:
             at, costs = block
@@ -81,6 +80,10 @@ class StackedClients:
 
         each(answer, self._blocks)
         return self._answer(rows, self._exact, began)
+
+    def _rows(self, x: Array) -> Array:
+        """A point of each client's own, or the same one for all."""
+        return x if x.ndim == 2 else np.broadcast_to(x, (self.m, self.d))
 
     def _answer(self, rows: Array, error: Array, began: float) -> Answer:
         return Answer(rows, self._present, error, np.full(self.m, (time.perf_counter() - began) / self.m))

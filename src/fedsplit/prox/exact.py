@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsplit.arrays import Array, dots, norms
 from fedsplit.losses.costs import Costs
-from fedsplit.prox.line_search import Merit, Point, prox_merit, search
+from fedsplit.prox.line_search import Merit, Point, search
 from fedsplit.prox.solver import Proximal, Start, distance_bound
 
 TOLERANCE = 1e-13
@@ -42,7 +42,7 @@ class ExactProx:
 
 def _newton(costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
     D = np.broadcast_to(1.0 / np.asarray(s), V.shape[1:])
-    merit = prox_merit(costs, V, s)
+    merit = Merit(costs, V, s)
     at = _best(merit, [np.broadcast_to(start, V.shape), V, np.zeros_like(V)])
     g = costs.gradient(at.U)
     active, size = np.isfinite(at.h), np.full(at.h.shape, np.inf)
@@ -63,7 +63,7 @@ def _newton(costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
 
 def _best(merit: Merit, candidates: list[Array]) -> Point:
     """Every client's candidate of least merit: from a start far out, Newton would need many steps."""
-    h = np.stack([merit(U) for U in candidates])
+    h = np.stack([merit.value(U) for U in candidates])
     best = np.argmin(h, axis=0)
     rows = np.arange(best.size)
     return Point(np.stack(candidates)[best, rows], h[best, rows], np.ones(best.shape, dtype=bool))

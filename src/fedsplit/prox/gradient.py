@@ -10,7 +10,7 @@ import numpy as np
 from fedsplit.arrays import Array, dots
 from fedsplit.errors import InputError
 from fedsplit.losses.costs import Costs
-from fedsplit.prox.line_search import Point, prox_merit, search
+from fedsplit.prox.line_search import Merit, Point, search
 from fedsplit.prox.solver import Proximal, Start, defect, distance_bound
 from fedsplit.rates import inner_step
 
@@ -51,14 +51,14 @@ class GradientProx:
         U = np.broadcast_to(start, V.shape)
         alpha = self._alpha(costs, float(np.max(s)))
         known = np.isfinite(alpha)
-        merit = prox_merit(costs, V, s)
+        merit = Merit(costs, V, s)
         for _ in range(self.steps):
             r = defect(costs, V, s, U)
             step = np.where(known, alpha, 1.0)[:, None] * r
             if known.all():
                 U = U - step
             else:
-                searched = search(merit, Point(U, merit(U), known), step, dots(r / s, step), share=0.5)
+                searched = search(merit, Point(U, merit.value(U), known), step, dots(r / s, step), share=0.5)
                 U = np.where(known[:, None], U - step, searched.U)
         return Proximal(U, distance_bound(costs, s, defect(costs, V, s, U)))
 

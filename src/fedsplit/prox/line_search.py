@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, dots
 from fedsplit.losses.costs import Costs
 
-Merit: TypeAlias = Callable[[Array], Array]
-
 HALVINGS = 60
+
+
+@dataclass(frozen=True)
+class Merit:
+    """h_j(u) = f_j(u) + ½‖u - v_j‖²/s, what prox_{s f_j}(v_j) minimises."""
+
+    costs: Costs
+    V: Array
+    s: float | Array
+
+    def value(self, U: Array) -> Array:
+        """h_j(u_j), +inf where that is not a number."""
+        E = U - self.V
+        h = self.costs.value(U) + 0.5 * dots(E, E / self.s)
+        return np.where(np.isnan(h), np.inf, h)
+
+    def gradient(self, U: Array) -> Array:
+        return self.costs.gradient(U) + (U - self.V) / self.s
 
 
 class Point(NamedTuple):
@@ -23,29 +39,24 @@ class Point(NamedTuple):
     moved: Mask
 
 
-def prox_merit(costs: Costs, V: Array, s: float | Array) -> Merit:
-    """u ↦ f_j(u) + ½‖u - v_j‖²/s, what prox_{s f_j}(v_j) minimises; +inf where that is not a number."""
-
-    def merit(U: Array) -> Array:
-        h = costs.value(U) + 0.5 * dots(U - V, (U - V) / s)
-        return np.where(np.isnan(h), np.inf, h)
-
-    return merit
-
-
 def search(merit: Merit, at: Point, step: Array, slope: Array, share: float) -> Point:
-    """Take u - t·step with the first t of 1, ½, ¼, … at which the merit falls by share·t·slope, up to rounding.
+    """Take u - t·step with the first t of 1, ½, ¼, … at which h falls by at least share·t·slope.
 
-    slope is ⟨∇h, step⟩, (k,). A merit of +inf is a rejected step. Clients with a zero slope stay where they are.
+    slope is ⟨∇h, step⟩, (k,). A merit of +inf is a rejected step. Where the change of h drowns in rounding, the same
+    test is made on slopes, as for a quadratic: ⟨∇h(u - t·step), step⟩ ≥ -(1 - 2 share)·slope. Clients with no slope
+    stay where they are.
     """
     t = np.ones(at.h.shape)
     seeking = slope > 0
-    slack = 16 * np.finfo(np.float64).eps * np.abs(at.h)
+    rounding = 16 * np.finfo(np.float64).eps * np.abs(at.h)
     U, h = at.U, at.h
     for _ in range(HALVINGS):
         trial = at.U - t[:, None] * step
-        value = merit(trial)
-        accepted = seeking & (value <= at.h - share * t * slope + slack)
+        value = merit.value(trial)
+        accepted = seeking & (value <= at.h - np.maximum(share * t * slope, rounding))
+        drowned = seeking & (np.abs(value - at.h) < rounding)
+        if drowned.any():
+            accepted |= drowned & (dots(merit.gradient(trial), step) >= -(1.0 - 2.0 * share) * slope)
         U, h = np.where(accepted[:, None], trial, U), np.where(accepted, value, h)
         seeking &= ~accepted
         if not seeking.any():

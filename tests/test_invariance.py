@@ -1,0 +1,90 @@
+"""What must not matter: how observations are ordered, split over clients, padded, or stacked beside others."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from problems import LOSSES, clients, dimensions, names, ridges, seeds, sizes
+
+import fedsplit as fs
+from fedsplit.losses.linear import padded
+
+
+@given(names, sizes, dimensions, seeds, ridges)
+def test_the_objective_ignores_how_observations_are_split(
+    name: str, n: list[int], d: int, seed: int, ridge: float
+) -> None:
+    data = clients(name, n, d, seed)
+    pool = tuple(np.concatenate(parts) for parts in zip(*data, strict=True))
+    order = np.random.default_rng(seed).permutation(len(pool[1]))
+    shuffled = tuple(part[order] for part in pool)
+    x = 0.3 * np.random.default_rng(seed).standard_normal(d)
+    split, one = fs.Problem(LOSSES[name][0], data, ridge), fs.Problem(LOSSES[name][0], [shuffled], ridge)
+    assert split.objective(x) == pytest.approx(one.objective(x), rel=1e-12)
+    np.testing.assert_allclose(split.gradient(x), one.gradient(x), rtol=1e-9, atol=1e-10)
+
+
+@given(names, sizes, dimensions, seeds)
+def test_observations_of_weight_zero_change_nothing(name: str, n: list[int], d: int, seed: int) -> None:
+    data = clients(name, n, d, seed)
+    rng = np.random.default_rng(seed)
+    longer = [
+        (
+            np.concatenate([A, 1e3 * rng.standard_normal((3, d))]),
+            np.concatenate([b, b[[0, 0, 0]]]),
+            np.concatenate([w, [0.0, 0.0, 0.0]]),
+        )
+        for A, b, w in data
+    ]
+    p, q = (fs.Problem(LOSSES[name][0], c) for c in (data, longer))
+    V = rng.standard_normal((p.m, d))
+    for a, b in ((p.clients.prox(V, 0.3, V, fs.ExactProx()), q.clients.prox(V, 0.3, V, fs.ExactProx())),):
+        np.testing.assert_array_equal(a.rows, b.rows)
+
+
+@given(names, sizes, dimensions, seeds)
+def test_an_integer_weight_is_that_many_observations(name: str, n: list[int], d: int, seed: int) -> None:
+    data = clients(name, n, d, seed)
+    repeats = [np.arange(len(b)) % 3 + 1 for _, b, _ in data]
+    weighted = [(A, b, r.astype(float)) for (A, b, _), r in zip(data, repeats, strict=True)]
+    repeated = [(A.repeat(r, axis=0), b.repeat(r)) for (A, b, _), r in zip(data, repeats, strict=True)]
+    x = 0.3 * np.random.default_rng(seed).standard_normal(d)
+    p, q = (fs.Problem(LOSSES[name][0], c) for c in (weighted, repeated))
+    assert p.objective(x) == pytest.approx(q.objective(x), rel=1e-12)
+    np.testing.assert_allclose(p.gradient(x), q.gradient(x), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_a_client_answers_with_the_same_bits_whoever_it_is_stacked_with(name: str) -> None:
+    data = clients(name, [17, 3, 18, 40, 33, 17, 2], 5, seed=4)
+    V = np.random.default_rng(0).standard_normal((7, 5))
+    together = fs.Problem(LOSSES[name][0], data).clients
+    for j, client in enumerate(data):
+        alone = fs.Problem(LOSSES[name][0], [client]).clients
+        for solver in (fs.ExactProx(), fs.GradientProx(5)):
+            a, b = together.prox(V, 0.3, V, solver), alone.prox(V[[j]], 0.3, V[[j]], solver)
+            np.testing.assert_array_equal(a.rows[j], b.rows[0])
+            assert a.error[j] == b.error[0]
+        np.testing.assert_array_equal(together.gradient(V[j]).rows[j], alone.gradient(V[j]).rows[0])
+        np.testing.assert_array_equal(together.value(V[j]).rows[j], alone.value(V[j]).rows[0])
+
+
+def test_blocks_and_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = clients("logistic", [30] * 50, 8, seed=1)
+    V = np.random.default_rng(0).standard_normal((50, 8))
+    whole = fs.Problem(fs.Logistic(), data).clients.prox(V, 0.3, V, fs.ExactProx())
+    monkeypatch.setattr("fedsplit.losses.linear.BLOCK_BYTES", 8 * 30 * 8 * 7)
+    cut = fs.Problem(fs.Logistic(), data).clients.prox(V, 0.3, V, fs.ExactProx())
+    np.testing.assert_array_equal(whole.rows, cut.rows)
+    np.testing.assert_array_equal(whole.error, cut.error)
+
+
+def test_the_order_of_clients_does_not_move_the_answer() -> None:
+    data = clients("logistic", [30, 5, 60], 4, seed=2)
+    a, b = (fs.solve(fs.Problem(fs.Logistic(), c, 1.0), rounds=300) for c in (data, data[::-1]))
+    np.testing.assert_allclose(a.x, b.x, rtol=1e-7)
+
+
+def test_padding_depends_on_the_size_alone_and_wastes_less_than_an_eighth() -> None:
+    for n in range(1, 5000):
+        assert n <= padded(n) < n * 1.125 + 1
+        assert padded(padded(n)) == padded(n)

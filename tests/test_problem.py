@@ -1,0 +1,135 @@
+"""What a Problem accepts, what it refuses and with which words, and its pooled solution."""
+
+import numpy as np
+import pytest
+
+import fedsplit as fs
+
+A = np.arange(1.0, 9.0).reshape(4, 2)
+B = np.array([1.0, 0.0, 1.0, 1.0])
+HOLE = A.copy()
+HOLE[2, 1] = np.nan
+
+BAD_CLIENTS: list[tuple[str, object, str]] = [
+    ("no client", [], "there is no client"),
+    ("not a list", 5, "one .* a client, not int"),
+    ("an empty client", [(A, B), (A[:0], B[:0])], "client 1 is empty"),
+    ("no columns", [(A[:, :0], B)], "client 0: A has no columns"),
+    ("NaN in A", [(A, B), (HOLE, B)], "client 1, row 2, column 1: A is nan"),
+    ("infinity in b", [(A, [0, np.inf, 1, 1])], "client 0, row 1: b is inf"),
+    ("NaN weight", [(A, B, [1, 1, np.nan, 1])], "client 0, row 2: weights is nan"),
+    ("A not two-dimensional", [(B, B)], r"client 0: A must have 2 dimension\(s\), its shape is \(4,\)"),
+    ("b not one-dimensional", [(A, B[:, None])], r"client 0: b must have 1 dimension\(s\)"),
+    ("rows do not match", [(A, B), (A, B[:3])], "client 1: b has 3 entries, but A has 4 rows"),
+    ("weights do not match", [(A, B, [1.0])], "client 0: weights has 1 entries, but A has 4 rows"),
+    ("columns differ", [(A, B), (A[:, :1], B)], "client 1: A has 1 columns, but client 0 has 2"),
+    ("weight below zero", [(A, B, [1, 1, 1, -2])], "client 0, row 3: weight -2 is below zero"),
+    ("all weights zero", [(A, B), (A, B, np.zeros(4))], "client 1 is empty: every weight is zero"),
+    ("not a pair", [A], "client 0: expected"),
+    ("words", [([["a", "b"]], [1])], "client 0: A is not an array of real numbers"),
+    ("complex numbers", [(A + 1j, B)], "client 0: A is not an array of real numbers"),
+    ("a column of zeros", [(A * [1, 0], B), (A * [2, 0], B)], "column 1 is zero at every client"),
+]
+
+
+@pytest.mark.parametrize(("clients", "message"), [case[1:] for case in BAD_CLIENTS], ids=[c[0] for c in BAD_CLIENTS])
+@pytest.mark.parametrize("loss", [fs.LeastSquares(), fs.Logistic(), fs.Poisson(), fs.Huber()], ids=repr)
+def test_bad_clients_are_refused_by_name(loss: fs.LeastSquares, clients: object, message: str) -> None:
+    with pytest.raises(fs.InputError, match=message):
+        fs.Problem(loss, clients)  # type: ignore[arg-type]  # wrong types are the point
+
+
+def test_sparse_input_is_told_what_to_do() -> None:
+    from scipy.sparse import csr_array
+
+    with pytest.raises(fs.InputError, match=r"client 0: A is sparse, pass A.toarray\(\)"):
+        fs.Problem(fs.LeastSquares(), [(csr_array(A), B)])
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([[1, 0, 1, 1], [1, -1, 1, 1]], r"client 0, row 1: label 0; .*client 1 uses -1 and 1"),
+        ([[1, 0, 1, 1], [1, 2, 1, 1]], "client 1, row 1: label 2"),
+        ([[0.5, 0, 1, 1], [1, 0, 1, 1]], "client 0, row 0: label 0.5"),
+    ],
+)
+def test_labels_outside_the_set_are_refused(labels: list[list[float]], message: str) -> None:
+    with pytest.raises(fs.InputError, match=message):
+        fs.Problem(fs.Logistic(), [(A, b) for b in labels])
+
+
+def test_a_client_may_have_one_class_only() -> None:
+    p, q = (
+        fs.Problem(fs.Logistic(), [(A, np.array(one)), (A, np.array(both))])
+        for one, both in (([0, 0, 0, 0], [0, 1, 1, 0]), ([-1, -1, -1, -1], [-1, 1, 1, -1]))
+    )
+    assert p.objective(np.ones(2)) == q.objective(np.ones(2))
+
+
+def test_counts_below_zero_are_refused() -> None:
+    with pytest.raises(fs.InputError, match="client 0, row 1: count -1 is below zero"):
+        fs.Problem(fs.Poisson(), [(A, [0, -1, 2, 3])])
+
+
+@pytest.mark.parametrize("ridge", [-1.0, np.nan, np.inf, [1.0, -1.0], "much"])
+def test_a_bad_ridge_is_refused(ridge: float) -> None:
+    with pytest.raises(fs.InputError, match="ridge must be"):
+        fs.Problem(fs.LeastSquares(), [(A, B)], ridge=ridge)
+
+
+def test_a_ridge_of_the_wrong_length_is_refused() -> None:
+    with pytest.raises(fs.InputError, match="ridge must be a number or have 2 entries"):
+        fs.Problem(fs.LeastSquares(), [(A, B)], ridge=[1.0, 2.0, 3.0])
+
+
+def test_a_ridge_allows_a_column_of_zeros() -> None:
+    zero = A * [1, 0]
+    for ridge in (1.0, [0.0, 1.0]):
+        x = fs.Problem(fs.LeastSquares(), [(zero, B)], ridge=ridge).solution()
+        assert x[1] == 0.0
+    with pytest.raises(fs.InputError, match="column 1"):
+        fs.Problem(fs.LeastSquares(), [(zero, B)], ridge=[1.0, 0.0])
+
+
+def test_delta_must_be_positive() -> None:
+    for delta in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(fs.InputError, match="delta"):
+            fs.Huber(delta)
+
+
+def test_a_point_of_the_wrong_shape_is_refused() -> None:
+    p = fs.Problem(fs.LeastSquares(), [(A, B)])
+    with pytest.raises(fs.InputError, match=r"shape \(2,\)"):
+        p.objective(np.zeros(3))
+
+
+def test_the_callers_arrays_are_not_changed() -> None:
+    design, response = A.copy(), B.copy()
+    p = fs.Problem(fs.Logistic(), [(design, response), (design, response)], ridge=1.0)
+    fs.solve(p, rounds=5)
+    np.testing.assert_array_equal(design, A)
+    np.testing.assert_array_equal(response, B)
+
+
+def test_separable_classes_have_no_minimiser_without_a_ridge() -> None:
+    x = np.array([[-2.0], [-1.0], [1.0], [3.0]])
+    data = [(x, np.array([0, 0, 1, 1]))]
+    with pytest.raises(fs.NoMinimiser, match="add a ridge"):
+        fs.Problem(fs.Logistic(), data).solution()
+    assert np.isfinite(fs.Problem(fs.Logistic(), data, ridge=0.1).solution()).all()
+
+
+def test_a_singular_pool_has_some_minimiser() -> None:
+    rng = np.random.default_rng(0)
+    half = rng.standard_normal((30, 3))
+    p = fs.Problem(fs.LeastSquares(), [(np.hstack([half, half]), rng.standard_normal(30))])
+    assert np.linalg.norm(p.gradient(p.solution())) < 1e-12
+
+
+def test_badly_scaled_columns_are_not_mistaken_for_a_singular_pool() -> None:
+    rng = np.random.default_rng(0)
+    scales = 10.0 ** np.array([-6, -3, 0, 3, 6])
+    design, truth = rng.standard_normal((200, 5)), np.arange(1.0, 6.0)
+    p = fs.Problem(fs.LeastSquares(), [(design * scales, design @ truth)])
+    np.testing.assert_allclose(p.solution() * scales, truth, rtol=1e-10)

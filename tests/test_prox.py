@@ -1,0 +1,204 @@
+"""Every local solver: is it the prox, and is its stated error true?"""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import LOSSES, dimensions, names, problem, ridges, seeds, sizes, steps
+from scipy.optimize import minimize_scalar
+
+import fedsplit as fs
+from fedsplit.arrays import Array, norms
+from fedsplit.prox.solver import ProxSolver
+
+EXACT = fs.ExactProx()
+
+SOLVERS: dict[str, ProxSolver] = {
+    "exact": EXACT,
+    "gradient": fs.GradientProx(7),
+    "gradient, paper's step": fs.GradientProx(7, step="paper"),
+    "gradient, line search": fs.GradientProx(7, step="backtracking"),
+    "gradient, given step": fs.GradientProx(7, step=1e-3),
+    "cvxpy": fs.CvxpyProx(),
+}
+
+
+def arguments(p: fs.Problem, seed: int) -> Array:
+    return np.random.default_rng(seed).standard_normal((p.m, p.d))
+
+
+def metric(s: float, d: int, seed: int) -> Array:
+    """A step for each coordinate, around s."""
+    return s * np.exp(np.random.default_rng(seed).uniform(-1, 1, size=d))
+
+
+@given(names, sizes, dimensions, seeds, ridges, steps)
+def test_the_exact_prox_is_optimal_to_rounding(
+    name: str, n: list[int], d: int, seed: int, ridge: float, s: float
+) -> None:
+    p = problem(name, n, d, seed, ridge)
+    V = arguments(p, seed)
+    answer = p.clients.prox(V, s, np.zeros(d), EXACT)
+    g = p.clients.gradient(answer.rows).rows
+    scale = norms(answer.rows) + norms(V) + s * norms(g)
+    # a prox from a stored inverse is exact up to the condition number of I + sH
+    condition = 1 + (s * p.clients.curvature().rows[:, 1] if name == "least-squares" else 0.0)
+    assert (norms(s * g + answer.rows - V) <= 1e-12 * scale * condition).all()
+    assert (answer.error <= 1e-12 * scale).all()
+
+
+@given(names, sizes, dimensions, seeds, ridges, steps)
+def test_a_step_for_each_coordinate_gives_the_prox_in_that_metric(
+    name: str, n: list[int], d: int, seed: int, ridge: float, s: float
+) -> None:
+    p = problem(name, n, d, seed, ridge)
+    V, S = arguments(p, seed), metric(s, d, seed)
+    U = p.clients.prox(V, S, np.zeros(d), EXACT).rows
+    g = p.clients.gradient(U).rows
+    assert (norms(S * g + U - V) <= 1e-9 * (1 + norms(U) + norms(V) + norms(S * g))).all()
+
+
+@given(names, sizes, dimensions, seeds, ridges, steps)
+def test_the_prox_is_firmly_nonexpansive(
+    name: str, n: list[int], d: int, seed: int, ridge: float, s: float
+) -> None:
+    p = problem(name, n, d, seed, ridge)
+    V, W = arguments(p, seed), arguments(p, seed + 1)
+    P, Q = (p.clients.prox(v, s, np.zeros(d), EXACT).rows for v in (V, W))
+    inner = np.sum((P - Q) * (V - W), axis=1)
+    assert (norms(P - Q) ** 2 <= inner + 1e-10 * (1 + norms(V - W) ** 2)).all()
+
+
+@given(names, sizes, dimensions, seeds, ridges, steps)
+def test_the_gradient_of_the_moreau_envelope_is_the_prox_residual(
+    name: str, n: list[int], d: int, seed: int, ridge: float, s: float
+) -> None:
+    p = problem(name, n, d, seed, ridge)
+
+    def envelope(v: Array) -> Array:
+        U = p.clients.prox(v, s, np.zeros(d), EXACT).rows
+        return np.asarray(p.clients.value(U).rows + norms(U - v) ** 2 / (2 * s))
+
+    v, h = arguments(p, seed)[0], 1e-5
+    U = p.clients.prox(v, s, np.zeros(d), EXACT).rows
+    numeric = np.stack([(envelope(v + e) - envelope(v - e)) / (2 * h) for e in h * np.eye(d)], axis=1)
+    np.testing.assert_allclose((v - U) / s, numeric, rtol=1e-4, atol=1e-4 * (1 + abs(numeric).max()))
+
+
+CONJUGATES = {  # f*(y) of f(x) = φ(x, b) with b = 1, and the interval on which it is finite
+    "least-squares": (lambda y: 0.5 * y * y + y, (-50.0, 50.0)),
+    "logistic": (lambda y: -y * np.log(-y) + (1 + y) * np.log(1 + y), (-1 + 1e-15, -1e-15)),
+    "poisson": (lambda y: (y + 1) * np.log(y + 1) - (y + 1), (-1 + 1e-15, 50.0)),
+    "huber": (lambda y: 0.5 * y * y + y, (-0.7, 0.7)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("s", [0.1, 1.0, 7.0])
+@pytest.mark.parametrize("v", [-2.0, 0.3, 4.0])
+def test_moreau_identity_with_the_conjugate_in_one_dimension(name: str, s: float, v: float) -> None:
+    """prox_{s f}(v) + s prox_{f*/s}(v/s) = v."""
+    p = fs.Problem(LOSSES[name][0], [(np.ones((1, 1)), [1.0])])
+    u = float(p.clients.prox(np.array([[v]]), s, np.zeros(1), EXACT).rows[0, 0])
+    conjugate, interval = CONJUGATES[name]
+    dual = minimize_scalar(
+        lambda y: conjugate(y) + 0.5 * s * (y - v / s) ** 2, bounds=interval, method="bounded", options={"xatol": 1e-12}
+    )
+    assert u + s * float(dual.x) == pytest.approx(v, abs=1e-6)
+
+
+@given(st.sampled_from(sorted(SOLVERS)), names, sizes, dimensions, seeds, st.sampled_from([0.01, 0.3]))
+def test_the_stated_error_bounds_the_distance_to_the_prox(
+    solver: str, name: str, n: list[int], d: int, seed: int, s: float
+) -> None:
+    if (solver, name) == ("gradient, paper's step", "poisson"):  # refused, tested below
+        return
+    p = problem(name, n, d, seed, 0.3)
+    V = arguments(p, seed)
+    answer = p.clients.prox(V, s, np.zeros(d), SOLVERS[solver])
+    exact = p.clients.prox(V, s, np.zeros(d), EXACT).rows
+    assert (norms(answer.rows - exact) <= answer.error * (1 + 1e-9) + 1e-11).all()
+
+
+def test_the_stated_error_holds_in_a_metric_too() -> None:
+    p = problem("logistic", [20, 5], 4, ridge=0.3)
+    V, S = arguments(p, 0), metric(0.1, 4, 0)
+    answer = p.clients.prox(V, S, np.zeros(4), fs.GradientProx(3))
+    exact = p.clients.prox(V, S, np.zeros(4), EXACT).rows
+    distance = norms(answer.rows - exact)
+    assert (distance <= answer.error).all()
+    assert (distance > 1e-6).all()
+
+
+@pytest.mark.parametrize("step", [None, "paper", "backtracking"])
+@pytest.mark.parametrize("name", ["least-squares", "logistic", "huber"])
+def test_more_gradient_steps_end_closer_to_the_prox(name: str, step: None) -> None:
+    p = problem(name, [30, 12, 3], 4, ridge=1.0)
+    V = arguments(p, 0)
+    exact = p.clients.prox(V, 0.1, np.zeros(4), EXACT).rows
+    ends = [p.clients.prox(V, 0.1, np.zeros(4), fs.GradientProx(e, step=step)).rows for e in (1, 10, 300)]
+    distances = [norms(U - exact).max() for U in ends]
+    assert distances[0] > distances[1] > distances[2]
+    assert distances[2] < 1e-9
+
+
+def test_the_line_search_replaces_an_unknown_curvature() -> None:
+    p = problem("poisson", [30, 12], 4, ridge=1.0)
+    V = arguments(p, 0)
+    exact = p.clients.prox(V, 0.1, np.zeros(4), EXACT).rows
+    U = p.clients.prox(V, 0.1, np.zeros(4), fs.GradientProx(400)).rows
+    np.testing.assert_allclose(U, exact, atol=1e-8)
+
+
+def test_newton_finds_the_prox_from_a_start_where_the_cost_is_infinite() -> None:
+    p = fs.Problem(fs.Poisson(), [(np.array([[1.0, 0.5], [2.0, 1.0]]), [3, 1])])
+    V = np.array([[1.0, -2.0]])
+    near = p.clients.prox(V, 0.5, np.zeros(2), EXACT).rows
+    for far in ([1e3, 0.0], [500.0, 500.0], [-1e5, 0.0]):
+        np.testing.assert_allclose(p.clients.prox(V, 0.5, np.array(far), EXACT).rows, near, rtol=1e-12)
+
+
+def test_newton_survives_a_prox_argument_where_the_cost_is_infinite() -> None:
+    p = fs.Problem(fs.Poisson(), [(np.array([[1.0]]), [3])])
+    answer = p.clients.prox(np.array([[900.0]]), 1.0, np.array([900.0]), EXACT)
+    u = float(answer.rows[0, 0])
+    assert np.exp(u) - 3 + u - 900 == pytest.approx(0.0, abs=1e-10)
+
+
+def test_the_answer_does_not_depend_on_the_start() -> None:
+    for name in LOSSES:
+        p = problem(name, [9, 30], 5, ridge=0.1)
+        V = arguments(p, 3)
+        a, b = (p.clients.prox(V, 2.0, start, EXACT).rows for start in (np.zeros(5), 3 * V))
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_the_paper_step_needs_a_known_curvature() -> None:
+    p = problem("poisson", [9], 2)
+    with pytest.raises(fs.InputError, match=r'step="paper".*use step=None or "backtracking"'):
+        fs.solve(p, fs.FedSplit(step=0.1, prox=fs.GradientProx(3, step="paper")))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"steps": 0}, {"start": "here"}, {"step": 0.0}, {"step": -1.0}, {"step": "large"}, {"step": float("nan")}],
+)
+def test_a_gradient_prox_that_makes_no_sense_is_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(fs.InputError, match="GradientProx"):
+        fs.GradientProx(**settings)  # type: ignore[arg-type]  # wrong types are the point
+
+
+def test_cvxpy_agrees_with_newton_to_its_own_accuracy() -> None:
+    for name in LOSSES:
+        p = problem(name, [30, 3], 4, ridge=0.5)
+        V = arguments(p, 1)
+        answer = p.clients.prox(V, 0.2, np.zeros(4), fs.CvxpyProx())
+        exact = p.clients.prox(V, 0.2, np.zeros(4), EXACT).rows
+        np.testing.assert_allclose(answer.rows, exact, atol=1e-3)
+        assert (norms(answer.rows - exact) <= answer.error + 1e-12).all()
+
+
+def test_cvxpy_has_no_expression_for_a_function_of_the_users_own() -> None:
+    loss = fs.CustomLoss(lambda x, a: 0.5 * float(x @ x), lambda x, a: x, d=2)
+    with pytest.raises(fs.InputError, match="use ExactProx or GradientProx"):
+        fs.solve(fs.Problem(loss, [None]), fs.FedSplit(step=1.0, prox=fs.CvxpyProx()))

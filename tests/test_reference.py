@@ -1,0 +1,85 @@
+"""The pooled solution, and FedSplit's, against scikit-learn, statsmodels and scipy on the same problem."""
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from problems import LOSSES, clients, problem
+from scipy.optimize import minimize
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
+
+import fedsplit as fs
+from fedsplit.arrays import Array
+
+SIZES, D = [60, 3, 200, 41], 5
+
+
+def pool(name: str) -> tuple[Array, Array, Array]:
+    A, b, w = zip(*clients(name, SIZES, D, seed=11), strict=True)
+    return np.concatenate(A), np.concatenate(b), np.concatenate(w)
+
+
+def statsmodels_glm(name: str, family: "sm.families.Family") -> Array:
+    A, b, w = pool(name)
+    response = np.where(b > 0, 1, 0) if name == "logistic" else b
+    fit = sm.GLM(response, A, family=family, freq_weights=w).fit(tol=1e-14, maxiter=200)
+    return np.asarray(fit.params)
+
+
+def sklearn_ridge(name: str, ridge: float) -> Array:
+    A, b, w = pool(name)
+    if name == "least-squares":
+        model = Ridge(alpha=ridge, fit_intercept=False) if ridge else LinearRegression(fit_intercept=False)
+    elif name == "logistic":
+        model = LogisticRegression(C=1 / ridge, fit_intercept=False, solver="newton-cholesky", tol=1e-14, max_iter=500)
+    else:  # scikit-learn's Poisson loss is averaged over the weights
+        model = PoissonRegressor(
+            alpha=ridge / w.sum(), fit_intercept=False, solver="newton-cholesky", tol=1e-14, max_iter=500
+        )
+    with warnings.catch_warnings():  # a tolerance below rounding ends in a warning, at the optimum
+        warnings.simplefilter("ignore")
+        return np.asarray(model.fit(A, b, sample_weight=w).coef_).ravel()
+
+
+def scipy_huber(ridge: float) -> Array:
+    A, b, w = pool("huber")
+    loss = LOSSES["huber"][0]
+
+    def cost(x: Array) -> tuple[float, Array]:
+        value = float(np.sum(w * loss.value(A @ x, b)) + 0.5 * ridge * x @ x)
+        return value, A.T @ (w * loss.slope(A @ x, b)) + ridge * x
+
+    fit = minimize(cost, np.zeros(D), jac=True, method="BFGS", options={"gtol": 1e-11})
+    # one Newton step takes BFGS's 1e-8 to rounding: Huber is piecewise quadratic
+    H = (A * (w * loss.curvature(A @ fit.x, b))[:, None]).T @ A + ridge * np.eye(D)
+    return np.asarray(fit.x - np.linalg.solve(H, cost(fit.x)[1]))
+
+
+REFERENCES: dict[str, tuple[str, float, Callable[[], Array]]] = {
+    "statsmodels OLS": ("least-squares", 0.0, lambda: statsmodels_glm("least-squares", sm.families.Gaussian())),
+    "statsmodels logit": ("logistic", 0.0, lambda: statsmodels_glm("logistic", sm.families.Binomial())),
+    "statsmodels Poisson": ("poisson", 0.0, lambda: statsmodels_glm("poisson", sm.families.Poisson())),
+    "scikit-learn OLS": ("least-squares", 0.0, lambda: sklearn_ridge("least-squares", 0.0)),
+    "scikit-learn ridge": ("least-squares", 3.0, lambda: sklearn_ridge("least-squares", 3.0)),
+    "scikit-learn logit": ("logistic", 3.0, lambda: sklearn_ridge("logistic", 3.0)),
+    "scikit-learn Poisson": ("poisson", 3.0, lambda: sklearn_ridge("poisson", 3.0)),
+    "scipy Huber": ("huber", 0.0, lambda: scipy_huber(0.0)),
+    "scipy Huber, ridge": ("huber", 3.0, lambda: scipy_huber(3.0)),
+}
+
+
+@pytest.mark.parametrize("reference", sorted(REFERENCES))
+def test_the_pooled_solution_is_theirs(reference: str) -> None:
+    name, ridge, solve = REFERENCES[reference]
+    ours = problem(name, SIZES, D, seed=11, ridge=ridge).solution()
+    np.testing.assert_allclose(ours, solve(), rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_fedsplit_reaches_the_pooled_solution(name: str) -> None:
+    p = problem(name, SIZES, D, seed=11, ridge=3.0)
+    result = fs.solve(p, rounds=3000, tol=1e-13)
+    assert result.converged
+    np.testing.assert_allclose(result.x, p.solution(), rtol=1e-8, atol=1e-9)
