@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from problems import LOSSES, clients, dimensions, names, ridges, seeds, sizes
 
 import fedsplit as fs
 from fedsplit.losses.linear import padded
+from problems import LOSSES, clients, dimensions, names, ridges, seeds, sizes
 
 
 @given(names, sizes, dimensions, seeds, ridges)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from hypothesis import given
-from problems import LOSSES, clients, dimensions, names, problem, ridges, seeds, sizes
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from problems import LOSSES, clients, dimensions, names, problem, ridges, seeds, sizes
 
 
 def differences(f: Callable[[Array], Array], x: Array, h: float = 1e-6) -> Array:

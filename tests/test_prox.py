@@ -1,15 +1,18 @@
 """Every local solver: is it the prox, and is its stated error true?"""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import LOSSES, dimensions, names, problem, ridges, seeds, sizes, steps
 from scipy.optimize import minimize_scalar
 
 import fedsplit as fs
 from fedsplit.arrays import Array, norms
 from fedsplit.prox.solver import ProxSolver
+from problems import LOSSES, dimensions, names, problem, ridges, seeds, sizes, steps
 
 EXACT = fs.ExactProx()
 
@@ -59,9 +62,7 @@ def test_a_step_for_each_coordinate_gives_the_prox_in_that_metric(
 
 
 @given(names, sizes, dimensions, seeds, ridges, steps)
-def test_the_prox_is_firmly_nonexpansive(
-    name: str, n: list[int], d: int, seed: int, ridge: float, s: float
-) -> None:
+def test_the_prox_is_firmly_nonexpansive(name: str, n: list[int], d: int, seed: int, ridge: float, s: float) -> None:
     p = problem(name, n, d, seed, ridge)
     V, W = arguments(p, seed), arguments(p, seed + 1)
     P, Q = (p.clients.prox(v, s, np.zeros(d), EXACT).rows for v in (V, W))
@@ -85,7 +86,9 @@ def test_the_gradient_of_the_moreau_envelope_is_the_prox_residual(
     np.testing.assert_allclose((v - U) / s, numeric, rtol=1e-4, atol=1e-4 * (1 + abs(numeric).max()))
 
 
-CONJUGATES = {  # f*(y) of f(x) = φ(x, b) with b = 1, and the interval on which it is finite
+CONJUGATES: dict[
+    str, tuple[Callable[[Any], Any], tuple[float, float]]
+] = {  # f*(y) of f(x) = φ(x, b) with b = 1, and the interval on which it is finite
     "least-squares": (lambda y: 0.5 * y * y + y, (-50.0, 50.0)),
     "logistic": (lambda y: -y * np.log(-y) + (1 + y) * np.log(1 + y), (-1 + 1e-15, -1e-15)),
     "poisson": (lambda y: (y + 1) * np.log(y + 1) - (y + 1), (-1 + 1e-15, 50.0)),

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from problems import LOSSES, clients, problem
 from scipy.optimize import minimize
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from problems import LOSSES, clients, problem
 
 SIZES, D = [60, 3, 200, 41], 5
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -32,11 +33,11 @@ class CustomLoss:
         ``curvature(data) -> (ell, L)``: bounds on the Hessian's eigenvalues that hold everywhere.
     """
 
-    value: Callable[[Array, object], float]
-    gradient: Callable[[Array, object], Array]
+    value: Callable[[Array, Any], float]
+    gradient: Callable[[Array, Any], Array]
     d: int
-    hessian: Callable[[Array, object], Array] | None = None
-    curvature: Callable[[object], tuple[float, float]] | None = None
+    hessian: Callable[[Array, Any], Array] | None = None
+    curvature: Callable[[Any], tuple[float, float]] | None = None
 
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
         if self.d < 1:

@@ -29,7 +29,7 @@ class CvxpyLoss:
     the prox is solved from the expression itself.
     """
 
-    build: Callable[[Any, object], Any]
+    build: Callable[[Any, Any], Any]
     d: int
 
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:

@@ -1,0 +1,23 @@
+"""Many clients at once."""
+
+import numpy as np
+
+import fedsplit as fs
+
+
+def test_ten_thousand_small_logistic_clients_of_unequal_sizes_are_solved() -> None:
+    rng = np.random.default_rng(1)
+    d = 20
+    x_true = 0.5 * rng.standard_normal(d)
+    designs = [rng.standard_normal((n, d)) for n in rng.integers(5, 36, size=10_000)]  # 20 on average
+    problem = fs.Problem(fs.Logistic(), [(A, rng.logistic(size=len(A)) < A @ x_true) for A in designs])
+    best = problem.objective(problem.solution())
+    result = fs.solve(
+        problem,
+        fs.FedSplit(step=1.0),  # the default, 1/L* = 0.03, needs 234 rounds
+        rounds=200,
+        tol=0,
+        callbacks=[lambda row, state: bool(row.objective - best <= 1e-6)],
+    )
+    assert result.stopped_by == "callback"
+    assert (result.trace.answered == 10_000).all()

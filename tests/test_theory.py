@@ -1,0 +1,322 @@
+"""The paper's propositions, theorems and the numbers that follow from them, checked against runs."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedsplit as fs
+from fedsplit import theory
+from fedsplit.arrays import Array, norms
+from fedsplit.methods.method import Method
+from problems import LOSSES, clients, problem
+
+
+def spiked(kappa: float, **sizes: int) -> fs.Problem:
+    settings = {"m": 6, "d": 20, "n": 50} | sizes
+    return fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(**settings, kappa=kappa).clients)
+
+
+def iterates(method: fs.FedSplit, p: fs.Problem, rounds: int) -> list[Array]:
+    """z of the start and after each round."""
+    found: list[Array] = [np.zeros((p.m, p.d))]
+    fs.solve(p, method, rounds=rounds, tol=0, callbacks=[lambda row, state: found.append(state.iterate)])
+    return found
+
+
+def constants(p: fs.Problem) -> tuple[float, float, float]:
+    """ℓ*, L* and κ."""
+    bounds = p.clients.curvature().rows
+    ell, L = float(bounds[:, 0].min()), float(bounds[:, 1].max())
+    return ell, L, L / ell
+
+
+# Theorem 1 and the master theorem
+
+
+@pytest.mark.parametrize("kappa", [1.0, 10.0, 1e4])
+def test_on_the_spiked_ensemble_z_contracts_by_exactly_rho(kappa: float) -> None:
+    p = spiked(kappa)
+    s = theory.fedsplit_step(1.0, kappa)
+    target = theory.fedsplit_fixed_point(p.clients, p.solution(), s)
+    distances = np.array([np.linalg.norm(z - target) for z in iterates(fs.FedSplit(step=s), p, 200)])
+    relative = distances / np.linalg.norm(target)
+    if kappa == 1.0:  # ρ = 0: one round is exact
+        assert relative[1] < 1e-14
+        return
+    clear = relative[1:] > 1e-4  # below, rounding shows in the ratio of two distances
+    ratios = (distances[1:] / distances[:-1])[clear]
+    assert len(ratios) > 10
+    assert np.abs(ratios / theory.contraction(kappa) - 1).max() < 1e-11
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_exact_fedsplit_stays_within_theorem_1(name: str) -> None:
+    p = problem(name, [40, 12, 4, 25], 4, seed=5, ridge=2.0)
+    if name == "poisson":  # no global L_j: the theorem says nothing
+        assert not np.isfinite(p.clients.curvature().rows[:, 1]).any()
+        return
+    ell, L, kappa = constants(p)
+    s = theory.fedsplit_step(ell, L)
+    x = p.solution()
+    target = theory.fedsplit_fixed_point(p.clients, x, s)
+    found = iterates(fs.FedSplit(step=s), p, 60)
+    distance = float(np.linalg.norm(found[0] - target))
+    for t, z in enumerate(found):
+        assert np.linalg.norm(z.mean(axis=0) - x) <= theory.theorem1_bound(t, kappa, distance, p.m) * (1 + 1e-9) + 1e-12
+
+
+@pytest.mark.parametrize("start", ["iterate", "broadcast"])
+@pytest.mark.parametrize("steps", [3, 10])
+def test_inexact_fedsplit_stays_within_the_bounds_that_its_trace_gives(start: str, steps: int) -> None:
+    p = spiked(10.0)
+    s = theory.fedsplit_step(1.0, 10.0)
+    method = fs.FedSplit(step=s, prox=fs.GradientProx(steps, start=start, step="paper"))  # type: ignore[arg-type]
+    x = p.solution()
+    target = theory.fedsplit_fixed_point(p.clients, x, s)
+    found = iterates(method, p, 40)
+    distance = float(np.linalg.norm(found[0] - target))
+    result = fs.solve(p, method, rounds=40, tol=0)
+    b = result.trace.error
+    assert (b > 0).all()
+    master = theory.master_bound(10.0, distance, np.sqrt(p.m) * b)
+    for t, z in enumerate(found):
+        assert np.linalg.norm(z - target) <= master[t] * (1 + 1e-9)
+        bound = theory.theorem1_bound(t, 10.0, distance, p.m, b=float(b.max()))
+        assert np.linalg.norm(z.mean(axis=0) - x) <= bound * (1 + 1e-9)
+
+
+def test_theorem_1_rounds_suffice_and_one_less_does_not_on_the_worst_case() -> None:
+    for kappa in (2.0, 10.0, 1e4):
+        T = theory.theorem1_rounds(1e-6, kappa, 5.0, m=4)
+        assert theory.theorem1_bound(T, kappa, 5.0, 4) <= 1e-6 < theory.theorem1_bound(T - 1, kappa, 5.0, 4)
+    assert theory.theorem1_rounds(10.0, 4.0, 1.0, m=4) == 0
+    assert theory.theorem1_rounds(1e-6, 1.0, 1.0, m=1) == 1
+
+
+def test_the_contraction_factor_has_the_papers_value() -> None:
+    assert theory.contraction(1.0) == 0.0
+    assert theory.contraction(9.0) == 0.5
+    assert theory.contraction(1e4) == pytest.approx(99 / 101, rel=1e-15)
+
+
+# Corollary 1
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 20])
+@pytest.mark.parametrize("kappa", [10.0, 1e3])
+def test_gradient_steps_from_the_argument_stay_within_corollary_1(steps: int, kappa: float) -> None:
+    p = spiked(kappa)
+    s = theory.fedsplit_step(1.0, kappa)
+    V = np.random.default_rng(0).standard_normal((p.m, p.d))
+    exact = p.clients.prox(V, s, V, fs.ExactProx()).rows
+    U = p.clients.prox(V, s, V, fs.GradientProx(steps, start="argument", step="paper")).rows
+    for error, start in zip(norms(U - exact), norms(V - exact), strict=True):
+        assert error <= theory.corollary1_bound(steps, kappa, start)
+
+
+def test_the_inner_rate_is_rho_itself() -> None:
+    """With α = 2/(M + m) the inner steps contract by (M - m)/(M + m) = ρ: sharper than Corollary 1 states."""
+    for kappa in (10.0, 1e4):
+        s = theory.fedsplit_step(1.0, kappa)
+        alpha = theory.inner_step(s, 1.0, kappa)
+        assert 1 - alpha * (1 + s) == pytest.approx(theory.contraction(kappa), rel=1e-12)
+
+
+def test_starting_at_the_argument_can_diverge_and_says_so() -> None:
+    p = spiked(100.0)
+    method = fs.FedSplit(step=theory.fedsplit_step(1.0, 100.0), prox=fs.GradientProx(1, start="argument", step="paper"))
+    with pytest.raises(fs.Diverged, match="broadcast"):
+        fs.solve(p, method, rounds=2000, tol=0)
+
+
+def test_starting_at_the_iterate_has_a_floor_and_at_the_broadcast_point_none() -> None:
+    p = spiked(10.0)
+    best = p.objective(p.solution())
+    s = theory.fedsplit_step(1.0, 10.0)
+    gaps = {}
+    for start in ("iterate", "broadcast"):
+        method = fs.FedSplit(step=s, prox=fs.GradientProx(5, start=start))
+        gaps[start] = fs.solve(p, method, rounds=300, tol=0).trace.objective[-1] - best
+    assert gaps["iterate"] > 1e-6
+    assert abs(gaps["broadcast"]) < 1e-11
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("kappa", [10.0, 1e3])
+def test_any_number_of_steps_from_the_broadcast_point_is_exact_in_the_limit(steps: int, kappa: float) -> None:
+    p = spiked(kappa)
+    method = fs.FedSplit(step=theory.fedsplit_step(1.0, kappa), prox=fs.GradientProx(steps))
+    result = fs.solve(p, method, rounds=20000, tol=1e-13)
+    np.testing.assert_allclose(result.x, p.solution(), rtol=1e-8, atol=1e-9)
+
+
+# Propositions 1-3 and the closed forms
+
+
+@pytest.mark.parametrize("local_steps", [1, 2, 10, 100])
+def test_fedgd_stops_at_its_closed_form(local_steps: int) -> None:
+    p = fs.Problem(fs.LeastSquares(), fs.ensembles.isotropic(m=5, d=10, n=30).clients)
+    s = 1 / constants(p)[1]
+    point = theory.fedgd_fixed_point(p.clients, s, local_steps)
+    limit = fs.solve(p, fs.FedGD(s, local_steps), rounds=5000, tol=1e-15).x
+    assert np.linalg.norm(limit - point) <= 1e-9 * np.linalg.norm(point)
+    assert theory.fedgd_defect(p.clients, point, s, local_steps) < 1e-9
+    if local_steps == 1:
+        np.testing.assert_allclose(point, p.solution(), rtol=1e-12)
+    else:
+        assert p.objective(point) - p.objective(p.solution()) > 1e-2
+        assert theory.optimality_defect(p.clients, point) > 1e-1
+        assert theory.fedgd_defect(p.clients, p.solution(), s, local_steps) > 1e-1
+
+
+@pytest.mark.parametrize("ridge", [0.0, 4.0])
+def test_fedprox_stops_at_its_closed_form(ridge: float) -> None:
+    p = fs.Problem(fs.LeastSquares(), fs.ensembles.isotropic(m=5, d=10, n=30).clients, ridge)
+    s = 1 / constants(p)[1]
+    point = theory.fedprox_fixed_point(p.clients, s)
+    limit = fs.solve(p, fs.FedProx(s), rounds=5000, tol=1e-15).x
+    assert np.linalg.norm(limit - point) <= 1e-9 * np.linalg.norm(point)
+    assert theory.fedprox_defect(p.clients, point, s) < 1e-9
+    assert p.objective(point) - p.objective(p.solution()) > 1e-3
+    assert theory.fedprox_defect(p.clients, p.solution(), s) > 1e-1
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_limits_satisfy_the_fixed_point_relations_and_only_fedsplit_is_optimal(name: str) -> None:
+    p = problem(name, [30, 25, 40], 3, seed=9, ridge=1.0)
+    s = 0.5 / float(p.clients.curvature(p.solution()).rows[:, 1].max())
+    gd = fs.solve(p, fs.FedGD(s, 5), rounds=20000, tol=1e-14).x
+    prox = fs.solve(p, fs.FedProx(s), rounds=20000, tol=1e-14).x
+    split = fs.solve(p, fs.FedSplit(s), rounds=20000, tol=1e-14)
+    assert theory.fedgd_defect(p.clients, gd, s, 5) < 1e-8
+    assert theory.fedprox_defect(p.clients, prox, s) < 1e-8
+    assert theory.fedsplit_defect(p.clients, split.state.iterate, s) < 1e-9
+    assert theory.optimality_defect(p.clients, split.x) < 1e-8
+    assert theory.optimality_defect(p.clients, gd) > 1e-3
+    assert theory.optimality_defect(p.clients, prox) > 1e-3
+
+
+def test_the_fixed_point_of_fedsplit_is_x_minus_s_gradients() -> None:
+    for ensemble in (fs.ensembles.spiked(m=6, d=20, n=50), fs.ensembles.isotropic(m=5, d=10, n=30)):
+        p = fs.Problem(fs.LeastSquares(), ensemble.clients)
+        x = p.solution()
+        ell, L, _ = constants(p)
+        s = theory.fedsplit_step(ell, L)
+        target = theory.fedsplit_fixed_point(p.clients, x, s)
+        z = fs.solve(p, fs.FedSplit(s), rounds=500, tol=0).state.iterate
+        assert np.linalg.norm(z - target) <= 1e-14 * np.linalg.norm(target) * 10
+        assert theory.fedsplit_defect(p.clients, target, s) <= 1e-13 * np.linalg.norm(target)
+
+
+@pytest.mark.parametrize("method", [fs.FedGD(0.01, 10), fs.FedProx(0.3), fs.FedSplit(0.3)], ids=repr)
+def test_with_a_common_minimiser_every_method_is_exact(method: fs.FedGD) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal(4)
+    designs = [rng.standard_normal((n, 4)) for n in (8, 12, 30)]
+    p = fs.Problem(fs.LeastSquares(), [(A, A @ x) for A in designs])
+    np.testing.assert_allclose(fs.solve(p, method, rounds=5000, tol=1e-15).x, x, rtol=1e-10)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3])
+def test_fedsplit_is_right_for_steps_over_six_orders_of_magnitude(factor: float) -> None:
+    p = fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(m=3, d=4, n=12, kappa=4.0).clients)
+    s = factor * theory.fedsplit_step(1.0, 4.0)
+    result = fs.solve(p, fs.FedSplit(s), rounds=30000, tol=1e-15)
+    np.testing.assert_allclose(result.x, p.solution(), rtol=1e-9)
+
+
+# The paper's experiments, as far as they need no figure
+
+
+def test_figure_1_has_the_floors_of_the_closed_forms() -> None:
+    p = fs.Problem(fs.LeastSquares(), fs.ensembles.isotropic(m=25, d=100, n=500, noise=0.25).clients)
+    s = 1 / constants(p)[1]
+    best = p.objective(p.solution())
+    floors = {}
+    runs: list[tuple[str, Method[Any], Array]] = [
+        ("e=10", fs.FedGD(s, 10), theory.fedgd_fixed_point(p.clients, s, 10)),
+        ("e=100", fs.FedGD(s, 100), theory.fedgd_fixed_point(p.clients, s, 100)),
+        ("prox", fs.FedProx(s), theory.fedprox_fixed_point(p.clients, s)),
+    ]
+    for label, method, point in runs:
+        floors[label] = fs.solve(p, method, rounds=60, tol=0).trace.objective[-1] - best
+        assert floors[label] == pytest.approx(p.objective(point) - best, rel=0.01)
+    assert 1.5 < floors["e=10"] < 3.5
+    assert 2.0 < floors["e=100"] < 4.0
+    assert 0.15 < floors["prox"] < 0.3
+    assert abs(fs.solve(p, fs.FedGD(s), rounds=150, tol=0).trace.objective[-1] - best) < 1e-8
+
+
+@pytest.mark.parametrize(
+    ("kappa", "rounds"), [(1.0, 1), (10.0, 10), (100.0, 34), (1e3, 116), (1e4, 410)], ids=lambda v: f"{v:g}"
+)
+def test_figure_4_needs_the_measured_number_of_rounds(kappa: float, rounds: int) -> None:
+    p = fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(kappa=kappa).clients)
+    best = p.objective(p.solution())
+    result = fs.solve(
+        p,
+        fs.FedSplit(theory.fedsplit_step(1.0, kappa)),
+        rounds=600,
+        tol=0,
+        callbacks=[lambda row, state: bool(row.objective - best <= 1e-3)],
+    )
+    assert result.stopped_by == "callback"
+    assert abs(result.rounds - rounds) <= max(2, 0.1 * rounds)
+
+
+# Theorem 2
+
+
+Observed = tuple[Array, ...]
+
+
+@pytest.mark.parametrize("eps", [1.0, 1e-2])
+def test_theorem_2_reaches_eps_on_a_singular_least_squares_problem(eps: float) -> None:
+    rng = np.random.default_rng(3)
+    halves = [rng.standard_normal((n, 4)) for n in (10, 25, 40)]
+    data: list[Observed] = [(np.hstack([A, A]), A @ np.ones(4) + rng.standard_normal(len(A))) for A in halves]
+    p = fs.Problem(fs.LeastSquares(), data)
+    assert p.clients.curvature().rows[:, 0].max() == 0.0
+    assert np.linalg.matrix_rank(p.clients.pooled_information(np.zeros(8))) == 4
+    check_theorem_2(data, fs.LeastSquares(), eps)
+
+
+@pytest.mark.parametrize("eps", [1.0, 1e-2])
+def test_theorem_2_reaches_eps_on_logistic_regression_without_a_ridge(eps: float) -> None:
+    check_theorem_2(list(clients("logistic", [60, 25, 80], 4, seed=1)), fs.Logistic(), eps)
+
+
+def check_theorem_2(data: list[Observed], loss: fs.LeastSquares | fs.Logistic, eps: float) -> None:
+    p = fs.Problem(loss, data)
+    x = p.solution()
+    radius = 1.2 * float(np.linalg.norm(x))
+    result = fs.solve(p, fs.RegularisedFedSplit(eps, radius), rounds=10**6, tol=0)
+    assert result.stopped_by == "method"
+    assert result.converged
+    assert p.objective(result.x) - p.objective(x) <= eps
+    L, g = p.clients.curvature().rows[:, 1], norms(p.clients.gradient(np.zeros(p.d)).rows)
+    plan = theory.theorem2(eps, radius, L, g)
+    assert result.rounds == plan.rounds + 2  # two set-up rounds: curvature and gradients
+    # the run went towards the minimiser of F + (mλ/2)‖x‖², from within the plan's B of its fixed point
+    ridged = fs.Problem(loss, data, ridge=p.m * plan.lam)
+    target = theory.fedsplit_fixed_point(ridged.clients, ridged.solution(), plan.s)
+    assert np.linalg.norm(target) <= np.linalg.norm(radius + plan.s * (g + (L + plan.lam) * radius))
+    rho = theory.contraction((L.max() + plan.lam) / plan.lam)
+    assert np.linalg.norm(result.state.iterate - target) <= rho**plan.rounds * np.linalg.norm(target) * (1 + 1e-6)
+
+
+def test_theorem_2_takes_the_paper_rate_in_eps() -> None:
+    L, g = np.array([2.0, 3.0]), np.array([1.0, 1.0])
+    few, many = theory.theorem2(1e-2, 1.0, L, g), theory.theorem2(1e-6, 1.0, L, g)
+    # √(1/ε) times a logarithm: 100 times more, and a little
+    assert 100 <= many.rounds / few.rounds <= 400
+
+
+def test_theorem_2_needs_a_finite_curvature_and_sensible_numbers() -> None:
+    p = problem("poisson", [9, 4], 2)
+    with pytest.raises(fs.InputError, match="finite L_j"):
+        fs.solve(p, fs.RegularisedFedSplit(0.1, 1.0))
+    for eps, radius in ((0.0, 1.0), (1.0, 0.0), (-1.0, 1.0)):
+        with pytest.raises(fs.InputError, match="eps and radius"):
+            fs.solve(problem("logistic", [9, 4], 2), fs.RegularisedFedSplit(eps, radius))
