@@ -38,14 +38,14 @@ os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child has none
 
 
 def each(do: Callable[[Work], None], pieces: Sequence[Work]) -> None:
-    """``do(piece)`` for every piece, in this thread and as many others as there are cores and pieces."""
+    """``do(piece)`` for every piece, in this thread and on the other cores, where each has at least two to do."""
     waiting = iter(pieces)
 
     def work() -> None:
         for piece in waiting:
             do(piece)
 
-    helpers = min(WORKERS, len(pieces)) - 1
+    helpers = min(WORKERS, len(pieces) // 2) - 1
     futures = [_pool().submit(copy_context().run, work) for _ in range(helpers)]
     work()
     for future in futures:

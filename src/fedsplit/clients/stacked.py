@@ -31,12 +31,12 @@ class StackedClients:
 
     def prox(self, v: Array, s: float | Array, start: Array, solver: ProxSolver) -> Answer:
         began = time.perf_counter()
-        v, start = self._rows(v), self._rows(start)
+        v = self._rows(v)
         rows, error = np.empty((self.m, self.d)), np.empty(self.m)
 
         def answer(block: tuple[Index, Costs]) -> None:
             at, costs = block
-            rows[at], error[at] = solver.solve(costs, v[at], s, start[at])
+            rows[at], error[at] = solver.solve(costs, v[at], s, start[at] if start.ndim == 2 else start)
 
         each(answer, self._blocks)
         return self._answer(rows, error, began)

@@ -41,8 +41,7 @@ class Costs:
         """prox_{s f_j}(v_j) from one stored factor, where every f_j is quadratic; None where it is not."""
         if not isinstance(self.terms, QuadraticTerms):
             return None
-        D = 1.0 / s + self.ridge
-        return self.terms.minimise(D, V / s)
+        return self.terms.minimise(1.0 / s + self.ridge, V / s)
 
     @cached_property
     def bounds(self) -> tuple[Array, Array]:

@@ -27,7 +27,10 @@ class ProxSolver(Protocol):
     def start(self) -> Start: ...
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        """Approximate prox_{s f_j}(v_j) = argmin_u f_j(u) + ½‖u - v_j‖²/s for every row; s is a number or (d,)."""
+        """Approximate prox_{s f_j}(v_j) = argmin_u f_j(u) + ½‖u - v_j‖²/s for every row of V, (k, d).
+
+        s is a number or (d,); start is (k, d), or (d,) where all clients start at the same point.
+        """
 
 
 def defect(costs: Costs, V: Array, s: float | Array, U: Array) -> Array:

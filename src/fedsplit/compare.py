@@ -1,0 +1,108 @@
+"""Several methods on one random problem: how many rounds to each gap, or the wrong point that they stop at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fedsplit import ensembles
+from fedsplit.arrays import Array
+from fedsplit.errors import Diverged, InputError
+from fedsplit.losses.least_squares import LeastSquares
+from fedsplit.losses.logistic import Logistic
+from fedsplit.methods.method import Method, State
+from fedsplit.problem import Problem
+from fedsplit.rounds import solve
+from fedsplit.trace import Row
+
+TARGETS = (1e-3, 1e-6, 1e-9)
+"""The gaps F(x) - F* that a comparison reports the rounds to; a run ends at the last."""
+
+Outcome = Literal["reached", "floor", "falling", "diverged"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method's run: the gap F(x) - F* at the start and after each round, and what it cost."""
+
+    label: str
+    step: float
+    gaps: Array
+    floats_up: int
+    floats_down: int
+    outcome: Outcome
+
+    def rounds_to(self, gap: float) -> int | None:
+        """The first round after which the gap was at most this."""
+        below = np.flatnonzero(self.gaps <= gap)
+        return int(below[0]) if below.size else None
+
+
+ENSEMBLES = ("isotropic", "spiked", "logistic")
+
+
+def generate(ensemble: str, m: int, d: int, n: int, kappa: float, seed: int) -> Problem:
+    """A problem of one of the paper's ensembles; the logistic one has x_0 ~ N(0, I/d), so that margins are of order 1."""
+    match ensemble:
+        case "isotropic":
+            return Problem(LeastSquares(), ensembles.isotropic(m, d, n, seed=seed).clients)
+        case "spiked":
+            return Problem(LeastSquares(), ensembles.spiked(m, d, n, kappa, seed=seed).clients)
+        case "logistic":
+            return Problem(Logistic(), ensembles.logistic(m, d, n, scale=1 / d, seed=seed).clients)
+    raise InputError(f"ensemble {ensemble!r} is not known: use one of {', '.join(ENSEMBLES)}")
+
+
+def compare(
+    problem: Problem,
+    methods: Sequence[tuple[str, Method[Any]]],
+    rounds: int,
+    progress: Callable[[str, int, float], None] = lambda label, done, gap: None,
+) -> list[Run]:
+    """Run every (label, method) until the smallest target or for ``rounds`` rounds.
+
+    ``progress(label, done, gap)`` is called after every round.
+    """
+    best = problem.objective(problem.solution())
+    return [_run(problem, best, label, method, rounds, progress) for label, method in methods]
+
+
+def _run(
+    problem: Problem,
+    best: float,
+    label: str,
+    method: Method[Any],
+    rounds: int,
+    progress: Callable[[str, int, float], None],
+) -> Run:
+    done = 0
+
+    def watch(row: Row, state: State) -> bool:
+        nonlocal done
+        done += 1
+        gap = row.objective - best
+        progress(label, done, gap)
+        return gap <= TARGETS[-1]
+
+    try:
+        result = solve(problem, method, rounds=rounds, tol=0, callbacks=[watch])
+    except Diverged as error:
+        result = error.result
+    gaps = result.trace.objective - best
+    if result.stopped_by == "diverged":
+        outcome: Outcome = "diverged"
+    elif gaps[-1] <= TARGETS[-1]:
+        outcome = "reached"
+    else:
+        outcome = "floor" if _stalled(gaps) else "falling"
+    up, down = int(result.trace.floats_up.sum()), int(result.trace.floats_down.sum())
+    return Run(label, result.step, gaps, up, down, outcome)
+
+
+def _stalled(gaps: Array) -> bool:
+    """Whether the last quarter of a run changed the gap by less than a hundredth."""
+    quarter = gaps[-1 - len(gaps) // 4]
+    return bool(abs(quarter - gaps[-1]) <= 0.01 * abs(gaps[-1]))
