@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fedsplit import plots
 from fedsplit.compare import ENSEMBLES, TARGETS, Run, compare, generate
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, NoMinimiser
 from fedsplit.methods import parse
 
 # Newer versions of Typer bring a click of their own, older ones need the package: this is the usage error of either.
@@ -143,7 +143,7 @@ def run(arguments: list[str]) -> int:
         return int(app(arguments, prog_name="fedsplit", standalone_mode=False) or 0)
     except UsageError as error:
         return _fail(f"{error.format_message()} (see fedsplit --help)")  # type: ignore[attr-defined]  # click's name
-    except InputError as error:
+    except (InputError, NoMinimiser) as error:
         return _fail(str(error))
     except OSError as error:
         return _fail(f"{error.filename or 'output'}: {error.strerror or error}")

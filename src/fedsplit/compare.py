@@ -45,7 +45,7 @@ ENSEMBLES = ("isotropic", "spiked", "logistic")
 
 
 def generate(ensemble: str, m: int, d: int, n: int, kappa: float, seed: int) -> Problem:
-    """A problem of one of the paper's ensembles; the logistic one has x_0 ~ N(0, I/d), so that margins are of order 1."""
+    """A problem of one of the paper's ensembles; the logistic one with x_0 ~ N(0, I/d), for margins of order 1."""
     match ensemble:
         case "isotropic":
             return Problem(LeastSquares(), ensembles.isotropic(m, d, n, seed=seed).clients)

@@ -91,9 +91,12 @@ class GramTerms(QuadraticTerms):
         key = D.tobytes()
         if key not in self._inverse:
             self._inverse.clear()
-            M = self.H.copy()
-            np.einsum("kii->ki", M)[...] += D
-            self._inverse[key] = np.linalg.inv(M)
+            R = self.H.copy()
+            np.einsum("kii->ki", R)[...] += D
+            few = max(1, 2**20 // (8 * self.d**2))  # at a time, in place: no second array of the block's size
+            for i in range(0, self.k, few):
+                R[i : i + few] = np.linalg.inv(R[i : i + few])
+            self._inverse[key] = R
         return self._inverse[key]
 
 

@@ -1,0 +1,137 @@
+"""The command as a user types it."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedsplit.cli import DEFAULT_METHODS, run
+
+SMALL = ["compare", "-m", "5", "-d", "6", "-n", "20", "--seed", "3", "--rounds", "60"]
+
+
+def test_the_default_problem_shows_the_papers_point(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "--json"]) == 0
+    methods = {entry["method"]: entry for entry in json.loads(capsys.readouterr().out)["methods"]}
+    assert list(methods) == DEFAULT_METHODS
+    for wrong in ("fedgd:local_steps=10", "fedgd:local_steps=100", "fedprox"):
+        assert methods[wrong]["outcome"] == "floor"
+        assert methods[wrong]["floor"] > 0.1
+        assert methods[wrong]["rounds_to"] == {"1e-03": None, "1e-06": None, "1e-09": None}
+    for right in ("fedgd", "fedsplit:steps=5", "fedsplit"):
+        assert methods[right]["outcome"] == "reached"
+        assert methods[right]["floor"] is None
+        reached = list(methods[right]["rounds_to"].values())
+        assert reached == sorted(reached)
+        assert reached[-1] == methods[right]["rounds"] <= 20
+
+
+def test_the_table_has_a_line_for_each_method(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*SMALL, "--method", "fedsplit", "--method", "fedprox", "--method", "fedgd:step=10"]) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert lines[0].startswith("isotropic: m = 5 clients, d = 6, n = 20 a client, seed 3")
+    assert lines[1].split() == ["method", "1e-03", "1e-06", "1e-09", "end", "floats", "sent"]
+    assert re.match(r"fedsplit +\d+ +\d+ +\d+ +optimum +[\d,]+", lines[2])
+    assert re.match(r"fedprox +never +never +never +floor ", lines[3])
+    assert re.match(r"fedgd:step=10 +– +– +– +diverged, round \d+ ", lines[4])
+    assert captured.err == ""  # no progress where there is no terminal
+
+
+def test_the_same_seed_prints_the_same_numbers_and_another_seed_others(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = []
+    for seed in ("1", "1", "2"):
+        run([*SMALL, "--seed", seed, "--json"])
+        printed.append(json.loads(capsys.readouterr().out)["methods"])
+    assert printed[0] == printed[1] != printed[2]
+
+
+@pytest.mark.parametrize("ensemble", ["spiked", "logistic"])
+def test_every_ensemble_is_solved_by_fedsplit(ensemble: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*SMALL, "-n", "60", "--rounds", "400", "--ensemble", ensemble, "--method", "fedsplit", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["methods"][0]["outcome"] == "reached"
+
+
+@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_a_plot_is_drawn(suffix: str, magic: bytes, tmp_path: Path) -> None:
+    target = tmp_path / f"gap.{suffix}"
+    assert run([*SMALL, "--plot", str(target)]) == 0
+    assert target.read_bytes().startswith(magic)
+    assert list(tmp_path.iterdir()) == [target]  # nothing half-written beside it
+
+
+def test_a_plot_shows_every_method_by_name(tmp_path: Path) -> None:
+    target = tmp_path / "gap.svg"
+    assert run([*SMALL, "--plot", str(target)]) == 0
+    drawn = target.read_text()
+    for name in DEFAULT_METHODS:
+        assert f"<!-- {name} -->" in drawn
+
+
+BAD = {
+    "unknown command": (["compete"], "No such command 'compete'"),
+    "unknown option": (["compare", "--colour"], "No such option: --colour"),
+    "not a number": (["compare", "--clients", "many"], "'--clients'"),
+    "too small": (["compare", "--rounds", "1"], "'--rounds'"),
+    "unknown ensemble": (["compare", "--ensemble", "real"], "ensemble 'real' is not known: use one of isotropic"),
+    "unknown method": (["compare", "--method", "fedavg"], "method 'fedavg' is not known: use one of fedgd"),
+    "unknown setting": (
+        ["compare", "--method", "fedgd:steps=3"],
+        "'fedgd' has no setting 'steps': use step, local_steps",
+    ),
+    "bad value": (["compare", "--method", "fedgd:step=big"], "'big' is no value for step"),
+    "bad start": (["compare", "--method", "fedsplit:start=there"], "start must be one of broadcast"),
+    "bad step": (["compare", "--method", "fedgd:step=-1"], "step must be a number above zero"),
+    "spiked needs n >= d": (["compare", "--ensemble", "spiked", "-n", "20"], "needs n >= d"),
+    "kappa below one": (["compare", "--ensemble", "spiked", "--kappa", "0.5"], "kappa >= 1"),
+    "separable": (["compare", "--ensemble", "logistic", "-m", "1", "-n", "20", "-d", "30"], "add a ridge"),
+    "no such folder": (["compare", "--plot", "/no/such/folder/gap.png"], "the folder /no/such/folder does not exist"),
+    "no such format": (["compare", "--plot", "gap.gif"], "a figure is .png, .svg or .pdf"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_bad_input_gives_one_line_and_status_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("fedsplit: error: ")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        Path(str(args[1])).write_bytes(b"half")
+        raise OSError(28, "No space left on device", "gap.png")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
+    assert run([*SMALL, "--plot", str(tmp_path / "gap.png")]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_is_shown_for_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["--help"], ["compare", "--help"]):
+        assert run(arguments) == 0
+        assert "Usage: fedsplit" in capsys.readouterr().out
+
+
+def test_on_a_terminal_progress_is_live_on_stderr_and_the_result_alone_on_stdout() -> None:
+    command = [sys.executable, "-c", "from fedsplit.cli import main; main()", *SMALL, "--rounds", "400", "--json"]
+    terminal, inside = pty.openpty()
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=inside, check=True, env=os.environ | {"TERM": "xterm"}
+    )
+    os.close(inside)
+    shown = os.read(terminal, 10**6).decode(errors="replace")
+    os.close(terminal)
+    assert json.loads(done.stdout)["clients"] == 5
+    assert "fedprox" in shown
+    assert "gap" in shown
