@@ -1,7 +1,7 @@
 """Speed and memory as ratios, each measured side by side in this run: ``make bench``.
 
 A round is the method's ``update``: the server's arithmetic and the clients' answers, without the measurement of the
-objective. Times are medians over interleaved repetitions, on one BLAS thread.
+objective; in brackets on one core. The bare matmul has one core. Times are medians over interleaved repetitions.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from rich.console import Console
 from rich.table import Table
 
 import fedsplit as fs
+from fedsplit import threads
 from fedsplit.arrays import Array
 from fedsplit.clients.protocol import Answer
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.threads import one_blas_thread
+
+CORES = threads.WORKERS
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -46,14 +49,26 @@ def gaussian(m: int, n: int, d: int, seed: int = 0) -> list[tuple[Array, Array]]
     return [(rng.standard_normal((n, d)), rng.standard_normal(n)) for _ in range(m)]
 
 
-def least_squares_round(m: int, d: int) -> tuple[float, float]:
-    """Times of an exact least squares round and of one bare batched matmul over an array of the same size."""
+def least_squares_round(m: int, d: int) -> tuple[float, float, float]:
+    """Times of an exact least squares round, on all cores and on one, and of one bare batched matmul of its size."""
     clients = fs.Problem(fs.LeastSquares(), gaussian(m, d, d)).clients
     method = fs.FedSplit(step=0.01)
     state = method.start(clients, np.zeros(d))
     H = np.random.default_rng(1).standard_normal((m, d, d))
     v = np.ones((m, d, 1))
-    return side_by_side(lambda: method.update(clients, state), lambda: np.matmul(H, v), 15 if m * d * d < 3e7 else 7)
+    repetitions = 15 if m * d * d < 3e7 else 7
+
+    def on(cores: int) -> Callable[[], object]:
+        def update() -> object:
+            threads.WORKERS = cores
+            return method.update(clients, state)
+
+        return update
+
+    all_cores, bare = side_by_side(on(CORES), lambda: np.matmul(H, v), repetitions)
+    one_core, _ = side_by_side(on(1), lambda: np.matmul(H, v), repetitions)
+    threads.WORKERS = CORES
+    return all_cores, one_core, bare
 
 
 def logistic_prox() -> tuple[tuple[float, float], tuple[float, float]]:
@@ -108,13 +123,13 @@ def main() -> None:
         "what", "ours", "beside", "ratio", "goal", title="fedsplit: ratios measured in one run", title_justify="left"
     )
     with one_blas_thread():
-        for m, d in ((25, 500), (1000, 100), (10000, 50), (50, 200), (5000, 200)):
-            ours, bare = least_squares_round(m, d)
+        for m, d in ((25, 500), (1000, 100), (10000, 50), (100, 50), (50, 200), (5000, 200)):
+            ours, alone, bare = least_squares_round(m, d)
             table.add_row(
                 f"least squares round, m={m}, d={d}",
                 f"{1e3 * ours:.2f} ms",
                 f"matmul {1e3 * bare:.2f} ms",
-                f"{ours / bare:.2f}",
+                f"{ours / bare:.2f} ({alone / bare:.2f})",
                 "≤ 1.5",
             )
         (ours, cvxpy), (error, cvxpy_error) = logistic_prox()

@@ -100,10 +100,10 @@ def test_bad_custom_problems_are_refused() -> None:
     own = OWN["with a Hessian"]
     with pytest.raises(fs.InputError, match="there is no client"):
         fs.Problem(own, [])
-    with pytest.raises(fs.InputError, match="d must be at least 1"):
+    with pytest.raises(fs.InputError, match="d must be a whole number of at least 1"):
         fs.Problem(fs.CustomLoss(value, gradient, 0), DATA)
     infinite = fs.CustomLoss(lambda x, data: 0.0, lambda x, data: np.full(2, np.nan), 2)
-    with pytest.raises(fs.InputError, match="client 0: the gradient at x = 0 is not finite"):
+    with pytest.raises(fs.InputError, match="client 0: the value or the gradient at x = 0 is not a number"):
         fs.Problem(infinite, [None])
 
 

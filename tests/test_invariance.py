@@ -1,11 +1,15 @@
 """What must not matter: how observations are ordered, split over clients, padded, or stacked beside others."""
 
+from threading import Barrier, get_ident
+
 import numpy as np
 import pytest
 from hypothesis import given
+from threadpoolctl import threadpool_info
 
 import fedsplit as fs
 from fedsplit.losses.linear import padded
+from fedsplit.threads import each, one_blas_thread
 from problems import LOSSES, clients, dimensions, names, ridges, seeds, sizes
 
 
@@ -69,6 +73,7 @@ def test_a_client_answers_with_the_same_bits_whoever_it_is_stacked_with(name: st
 
 
 def test_blocks_and_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsplit.threads.WORKERS", 2)
     data = clients("logistic", [30] * 50, 8, seed=1)
     V = np.random.default_rng(0).standard_normal((50, 8))
     whole = fs.Problem(fs.Logistic(), data).clients.prox(V, 0.3, V, fs.ExactProx())
@@ -78,10 +83,55 @@ def test_blocks_and_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_array_equal(whole.error, cut.error)
 
 
+def test_pieces_of_work_are_shared_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsplit.threads.WORKERS", 2)
+    together, seen = Barrier(2, timeout=60), set()
+
+    def meet(piece: int) -> None:
+        if piece < 2:  # neither of the first two can go on alone
+            together.wait()
+        seen.add((piece, get_ident()))
+
+    each(meet, range(4))
+    assert {piece for piece, _ in seen} == {0, 1, 2, 3}
+    assert len({thread for _, thread in seen}) == 2
+
+
+def test_blas_has_one_thread_during_a_run_and_its_own_number_after() -> None:
+    def blas() -> list[int]:
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    before, during = blas(), []
+    p = fs.Problem(fs.LeastSquares(), clients("least-squares", [30, 5], 4))
+    fs.solve(p, rounds=3, tol=0, callbacks=[lambda row, state: during.append(blas())])
+    assert all(count == 1 for counts in during for count in counts)
+    with one_blas_thread(), one_blas_thread():
+        assert set(blas()) == {1}
+    assert blas() == before
+
+
 def test_the_order_of_clients_does_not_move_the_answer() -> None:
     data = clients("logistic", [30, 5, 60], 4, seed=2)
     a, b = (fs.solve(fs.Problem(fs.Logistic(), c, 1.0), rounds=300) for c in (data, data[::-1]))
     np.testing.assert_allclose(a.x, b.x, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_padded_clients_answer_as_unpadded_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = clients(name, [17, 33, 35], 40, seed=4)  # stacked as 18, 36 and 36 rows
+    V = 0.1 * np.random.default_rng(0).standard_normal((3, 40))
+    longer = fs.Problem(LOSSES[name][0], data, 1.0).clients
+    monkeypatch.setattr("fedsplit.losses.linear.padded", lambda n: n)
+    plain = fs.Problem(LOSSES[name][0], data, 1.0).clients
+    for question, arguments in (
+        ("value", (V,)),
+        ("gradient", (V,)),
+        ("information", (V,)),
+        ("prox", (V, 0.3, V, fs.ExactProx())),
+        ("curvature", ()),
+    ):
+        a, b = (getattr(clients, question)(*arguments).rows for clients in (longer, plain))
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
 
 
 def test_padding_depends_on_the_size_alone_and_wastes_less_than_an_eighth() -> None:

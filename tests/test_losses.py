@@ -102,7 +102,7 @@ def test_huber_is_quadratic_inside_and_linear_outside() -> None:
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_objective_sums_over_all_observations_and_adds_the_ridge_once(name: str) -> None:
-    data = clients(name, [5, 30, 2], 3, 7)
+    data = clients(name, [17, 33, 2], 3, 7)
     x = np.array([0.3, -0.2, 0.1])
     loss = LOSSES[name][0]
     pooled = sum(np.sum(w * loss.value(A @ x, b)) for A, b, w in data)
@@ -134,3 +134,27 @@ def test_least_squares_value_keeps_its_digits_near_the_optimum() -> None:
     x = p.solution()
     residuals = np.concatenate([A @ x - b for A, b in data])
     assert p.objective(x) == pytest.approx(0.5 * float(residuals @ residuals), rel=1e-14)
+
+
+def test_curvature_constants_are_those_of_the_gram_matrix() -> None:
+    for name, factor in (("logistic", 0.25), ("huber", 1.0)):
+        ridge = np.array([0.0, 3.0, 9.0])
+        data = clients(name, [30, 2], 3)
+        top = [np.linalg.eigvalsh((A * w[:, None]).T @ A)[-1] for A, _, w in data]
+        bounds = fs.Problem(LOSSES[name][0], data, ridge).clients.curvature().rows
+        np.testing.assert_allclose(bounds[:, 1], factor * np.array(top) + 4.5, rtol=1e-12)  # 9/m
+        np.testing.assert_array_equal(bounds[:, 0], [0.0, 0.0])  # the smallest ridge is 0
+
+
+def test_poisson_sums_of_huge_slopes_neither_warn_nor_become_nan() -> None:
+    cases = [
+        ([[10.0, 1.0], [-10.0, 1.0]], [0.0, 709.5], [0.0, np.inf]),  # each slope is finite, their sum is not
+        ([[-10.0, 0.0], [1.0, 1.0]], [-70.95, 2000.0], [np.inf, np.inf]),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for A, x, truth in cases:
+            p = fs.Problem(fs.Poisson(), [(np.array(A), [1, 1])])
+            np.testing.assert_array_equal(p.gradient(np.array(x)), truth)
+            assert p.objective(np.array(x)) == np.inf
+        assert fs.Problem(fs.Poisson(), [([[10.0]], [1])]).objective(np.array([1e308])) == np.inf

@@ -133,3 +133,47 @@ def test_badly_scaled_columns_are_not_mistaken_for_a_singular_pool() -> None:
     design, truth = rng.standard_normal((200, 5)), np.arange(1.0, 6.0)
     p = fs.Problem(fs.LeastSquares(), [(design * scales, design @ truth)])
     np.testing.assert_allclose(p.solution() * scales, truth, rtol=1e-10)
+
+
+def test_the_pooled_solution_is_found_where_the_cost_is_flat_at_zero() -> None:
+    rng = np.random.default_rng(0)
+    for offset in (5.0, 100.0, 1e4):  # every residual at x = 0 is beyond delta: no curvature there
+        data = [
+            (np.column_stack([np.ones(40), rng.standard_normal(40)]), offset + rng.standard_normal(40)) for _ in "ab"
+        ]
+        p = fs.Problem(fs.Huber(), data)
+        assert np.linalg.norm(p.gradient(p.solution())) < 1e-12 * offset
+
+
+def test_the_pooled_solution_is_found_where_a_full_newton_step_overshoots() -> None:
+    p = fs.Problem(fs.Poisson(), [(np.ones((3, 1)), [90_000, 100_000, 110_000])])
+    np.testing.assert_allclose(p.solution(), np.log(100_000), rtol=1e-14)
+
+
+@pytest.mark.parametrize("scale", [1e-10, 1.0, 1e10])
+def test_the_pooled_solution_has_no_units(scale: float) -> None:
+    rng = np.random.default_rng(3)
+    design = rng.standard_normal((60, 3))
+    labels = rng.logistic(size=60) < design.sum(axis=1)
+    x = [fs.Problem(fs.Logistic(), [(design * s, labels)]).solution() * s for s in (scale, 1.0)]
+    np.testing.assert_allclose(x[0], x[1], rtol=1e-9)
+
+
+def test_one_column_and_an_exact_answer_are_no_trouble() -> None:
+    assert fs.Problem(fs.LeastSquares(), [([[1.0], [1.0]], [1.0, 3.0])]).solution() == 2.0
+    assert not fs.Problem(fs.LeastSquares(), [(A, 0 * B)]).solution().any()
+
+
+def test_an_ill_conditioned_pool_is_solved_as_far_as_rounding_allows() -> None:
+    design, b = np.vander(np.linspace(0, 1, 50), 9), np.sin(np.arange(50.0))
+    x = fs.Problem(fs.LeastSquares(), [(design, b)]).solution()
+    np.testing.assert_allclose(x, np.linalg.lstsq(design, b)[0], rtol=1e-4)
+
+
+def test_a_class_in_the_place_of_an_object_is_named() -> None:
+    with pytest.raises(fs.InputError, match=r"LeastSquares\(...\), not the class"):
+        fs.Problem(fs.LeastSquares, [(A, B)])  # type: ignore[arg-type]
+    with pytest.raises(fs.InputError, match=r"FedSplit\(...\), not the class"):
+        fs.solve(fs.Problem(fs.LeastSquares(), [(A, B)]), fs.FedSplit)  # type: ignore[arg-type]
+    with pytest.raises(fs.InputError, match=r"ExactProx\(...\), not the class"):
+        fs.FedSplit(prox=fs.ExactProx)  # type: ignore[arg-type]

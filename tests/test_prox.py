@@ -184,7 +184,16 @@ def test_the_paper_step_needs_a_known_curvature() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"steps": 0}, {"start": "here"}, {"step": 0.0}, {"step": -1.0}, {"step": "large"}, {"step": float("nan")}],
+    [
+        {"steps": 0},
+        {"steps": 2.5},
+        {"step": float("inf")},
+        {"start": "here"},
+        {"step": 0.0},
+        {"step": -1.0},
+        {"step": "large"},
+        {"step": float("nan")},
+    ],
 )
 def test_a_gradient_prox_that_makes_no_sense_is_refused(settings: dict[str, object]) -> None:
     with pytest.raises(fs.InputError, match="GradientProx"):
@@ -205,3 +214,47 @@ def test_cvxpy_has_no_expression_for_a_function_of_the_users_own() -> None:
     loss = fs.CustomLoss(lambda x, a: 0.5 * float(x @ x), lambda x, a: x, d=2)
     with pytest.raises(fs.InputError, match="use ExactProx or GradientProx"):
         fs.solve(fs.Problem(loss, [None]), fs.FedSplit(step=1.0, prox=fs.CvxpyProx()))
+
+
+def test_the_stated_error_is_the_gradient_over_the_strong_convexity() -> None:
+    """f(x) = 2(x - 1)², so ℓ = 4; at s = 1/2, v = 3: h'(u) = 2(u - 1) + u - 3, prox = 5/3, 1 + sℓ = 3."""
+    p = fs.Problem(fs.LeastSquares(), [(np.array([[2.0]]), [2.0])])
+    answer = p.clients.prox(np.array([[3.0]]), 0.5, np.array([3.0]), fs.GradientProx(1, step=0.25))
+    u = 3.0 - 0.25 * 4.0
+    assert answer.rows[0, 0] == pytest.approx(u)
+    assert answer.error[0] == pytest.approx(abs(3 * u - 5) / 3)
+    assert abs(u - 5 / 3) == pytest.approx(answer.error[0])  # tight where the curvature is constant
+
+
+def test_newton_states_its_error_too() -> None:
+    p = problem("logistic", [30, 12], 4, ridge=1.0)
+    V = arguments(p, 0)
+    answer = p.clients.prox(V, 0.7, np.zeros(4), EXACT)
+    r = norms(0.7 * p.clients.gradient(answer.rows).rows + answer.rows - V)
+    np.testing.assert_allclose(answer.error, r / (1 + 0.7 * 0.5), rtol=1e-6)
+
+
+@given(names, sizes, dimensions, seeds, ridges, steps)
+def test_newton_systems_are_solved(name: str, n: list[int], d: int, seed: int, ridge: float, s: float) -> None:
+    p = problem(name, n, d, seed, ridge)
+    rng = np.random.default_rng(seed)
+    x, D = 0.3 * rng.standard_normal(d), np.exp(rng.uniform(-1, 1, size=d)) / s
+    for _, costs in p.clients._blocks:
+        k = costs.terms.k
+        X, G = np.tile(x, (k, 1)), rng.standard_normal((k, d))
+        dense = np.linalg.solve(costs.hessian(X) + np.diag(D), G[:, :, None])[:, :, 0]
+        np.testing.assert_allclose(costs.solve(X, D, G), dense, rtol=1e-7, atol=1e-9 * abs(dense).max())
+
+
+def test_a_step_beyond_rounding_is_refused_in_words() -> None:
+    A = np.ones((5, 2))
+    p = fs.Problem(fs.LeastSquares(), [(A, np.ones(5))])
+    with pytest.raises(fs.InputError, match="use a smaller one"):
+        p.clients.prox(np.zeros((1, 2)), 1e18, np.zeros(2), EXACT)
+
+
+def test_a_line_search_leaves_a_start_with_a_huge_cost() -> None:
+    p = fs.Problem(fs.Poisson(), [(np.array([[1.0]]), [3])])
+    near = p.clients.prox(np.array([[2.0]]), 0.5, np.zeros(1), EXACT).rows
+    far = p.clients.prox(np.array([[2.0]]), 0.5, np.array([60.0]), fs.GradientProx(400)).rows
+    np.testing.assert_allclose(far, near, rtol=1e-9)

@@ -1,6 +1,8 @@
 """``solve``: what it records, when it stops, how it goes on, and how it fails."""
 
+import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,6 @@ from fedsplit.arrays import Array
 from fedsplit.clients.protocol import Answer
 from fedsplit.clients.stacked import StackedClients
 from fedsplit.methods.method import Method
-from fedsplit.prox.solver import ProxSolver
 from problems import LOSSES, problem
 
 D, M = 4, 3
@@ -159,6 +160,10 @@ def test_overflow_in_one_round_diverges_without_a_warning() -> None:
     ("settings", "message"),
     [
         ({"rounds": 0}, "rounds"),
+        ({"rounds": "10"}, "rounds"),
+        ({"rounds": 2.5}, "rounds"),
+        ({"tol": float("nan")}, "tol"),
+        ({"x0": "abcd"}, "4 finite numbers"),
         ({"tol": -1.0}, "tol"),
         ({"x0": np.zeros(3)}, "4 finite numbers"),
         ({"x0": np.array([0.0, np.nan, 0.0, 0.0])}, "4 finite numbers"),
@@ -180,6 +185,9 @@ def test_a_start_and_a_state_exclude_each_other(p: fs.Problem) -> None:
     [
         lambda: fs.FedGD(step=0.0),
         lambda: fs.FedGD(local_steps=0),
+        lambda: fs.FedGD(local_steps=2.5),  # type: ignore[arg-type]
+        lambda: fs.FedGD(step="0.1"),  # type: ignore[arg-type]
+        lambda: fs.FedGD(step=True),
         lambda: fs.FedProx(step=-1.0),
         lambda: fs.FedSplit(step=float("nan")),
         lambda: fs.FedSplit(accelerate=5),  # type: ignore[arg-type]
@@ -190,33 +198,119 @@ def test_methods_that_make_no_sense_are_refused(build: Callable[[], object]) -> 
         build()
 
 
-class Absent(StackedClients):
-    """Client 0 never answers, and what stands in its row must not be read."""
+@dataclass
+class Absent:
+    """Clients of whom the first never answers; what stands in its row must not be read."""
 
-    def prox(self, v: Array, s: float | Array, start: Array, solver: ProxSolver) -> Answer:
-        return self._without_the_first(super().prox(v, s, start, solver))
+    whole: StackedClients
 
-    def descend(self, x: Array, step: float, steps: int) -> Answer:
-        return self._without_the_first(super().descend(x, step, steps))
+    def __getattr__(self, name: str) -> Any:
+        answer = getattr(self.whole, name)
+        return answer if name in ("m", "d", "value", "curvature") else lambda *question: self._drop(answer(*question))
 
-    def _without_the_first(self, answer: Answer) -> Answer:
-        rows, present = answer.rows.copy(), answer.present.copy()
-        rows[0], present[0] = np.nan, False
-        return Answer(rows, present, answer.error, answer.seconds)
+    def _drop(self, answer: Answer) -> Answer:
+        rows, present, error = answer.rows.copy(), answer.present.copy(), answer.error.copy()
+        rows[0], present[0], error[0] = np.nan, False, np.inf
+        return Answer(rows, present, error, answer.seconds)
 
 
-@pytest.mark.parametrize("method", [fs.FedGD(1e-3), fs.FedProx(0.1), fs.FedSplit(0.1)], ids=repr)
-def test_a_client_that_does_not_answer_does_not_move_and_still_counts_in_the_mean(method: fs.FedSplit) -> None:
-    whole = problem("least-squares", [30, 12, 25], D, seed=1)
-    absent = problem("least-squares", [30, 12, 25], D, seed=1)
-    absent.clients.__class__ = Absent
-    state = method.start(whole.clients, np.ones(D))
-    everyone, others = method.update(whole.clients, state), method.update(absent.clients, state)
+@pytest.mark.parametrize("method", [fs.FedGD(1e-3, 2), fs.FedProx(0.1), fs.FedSplit(0.1)], ids=repr)
+def test_a_client_that_does_not_answer_does_not_move_and_still_counts_in_the_mean(method: Method[Any]) -> None:
+    whole = problem("least-squares", [30, 12, 25], D, seed=1).clients
+    absent: Any = Absent(whole)
+    state = method.start(whole, np.ones(D))
+    after: Any = method.update(absent, state)
+    everyone: Any = method.update(whole, state)
+    if isinstance(method, fs.FedGD):
+        rows = whole.descend(state.x, 1e-3, 2).rows
+    elif isinstance(method, fs.FedProx):
+        rows = whole.prox(state.x, 0.1, state.x, fs.ExactProx()).rows
+    else:
+        rows = everyone.z
+    rows[0] = state.x  # where the absent client still is: z_0 = x at the start
+    np.testing.assert_allclose(after.x, rows.mean(axis=0), rtol=1e-14)
     if isinstance(method, fs.FedSplit):
-        np.testing.assert_array_equal(others.z[0], state.z[0])
-        np.testing.assert_array_equal(others.z[1:], everyone.z[1:])
-        np.testing.assert_allclose(others.x, others.z.mean(axis=0))
-    rows = fs.solve(absent, method, rounds=3, tol=0).trace
-    assert (rows.answered == M - 1).all()
-    assert np.isfinite(others.x).all()
-    assert not np.allclose(others.x, everyone.x)
+        np.testing.assert_array_equal(after.z[0], state.z[0])
+        np.testing.assert_array_equal(after.z[1:], rows[1:])
+    trace = fs.solve(absent, method, rounds=3, tol=0).trace
+    assert (trace.answered == M - 1).all()
+    up = D if isinstance(method, fs.FedGD) else D + 1
+    assert (trace.floats_up == (M - 1) * up).all()
+    assert np.isfinite(trace.error).all()
+
+
+def test_set_up_questions_are_counted_too() -> None:
+    poisson = fs.solve(problem("poisson", [30, 12], 3, ridge=1.0), rounds=3, tol=0).trace
+    assert list(poisson.floats_down[:2]) == [0, 2 * 3]  # curvature everywhere, then at x0
+    assert list(poisson.floats_up[:2]) == [2 * 2, 2 * 2]
+    method = fs.RegularisedFedSplit(1.0, 1.0)
+    theorem = fs.solve(problem("logistic", [30, 12], 3), method, rounds=3).trace
+    assert list(theorem.kind) == ["setup", "setup", "round"]
+    assert list(theorem.floats_down[:2]) == [0, 2 * 3]  # curvature, then gradients
+    assert list(theorem.floats_up[:2]) == [2 * 2, 2 * 3]
+
+
+def test_the_traced_error_is_that_of_the_worst_client() -> None:
+    p = problem("logistic", [30, 12, 25], D, seed=1)
+    prox = fs.GradientProx(2)
+    state = fs.FedSplit(0.1).start(p.clients, np.zeros(D))
+    answer = p.clients.prox(-state.z, 0.1, np.zeros(D), prox)
+    assert answer.error.min() < 0.9 * answer.error.max()
+    assert fs.solve(p, fs.FedSplit(0.1, prox), rounds=1).trace.error[0] == answer.error.max()
+
+
+def test_the_tolerance_is_relative_to_the_size_of_z() -> None:
+    rng = np.random.default_rng(0)
+    p = fs.Problem(fs.LeastSquares(), [(A, A @ np.full(3, 1e6)) for A in (rng.standard_normal((9, 3)) for _ in "abc")])
+    result = fs.solve(p, rounds=1000, tol=1e-6)
+    assert result.stopped_by == "residual"
+    assert result.trace.residual[-1] > 1e-2  # 1e-6 times ‖z‖, which is about 1e6
+
+
+def test_a_method_that_ends_by_itself_is_not_stopped_by_tol() -> None:
+    p = problem("logistic", [60, 25, 80], 4, seed=1)
+    result = fs.solve(p, fs.RegularisedFedSplit(1.0, 2.0), rounds=10**5, tol=0.1)
+    assert result.stopped_by == "method"
+
+
+def test_a_slow_divergence_is_noticed(p: fs.Problem) -> None:
+    top = float(np.linalg.eigvalsh(p.clients.pooled_information(np.zeros(D)))[-1]) / M
+    with pytest.raises(fs.Diverged, match="grew"):
+        fs.solve(p, fs.FedGD(step=2.1 / top), rounds=300, tol=0)
+
+
+def test_an_objective_that_is_not_a_number_is_divergence_and_an_infinite_one_no_convergence() -> None:
+    def value(x: Array, data: object) -> float:
+        return float("nan") if np.abs(x).max() > 0.1 else 0.0
+
+    def pull(x: Array, data: object) -> Array:
+        return x - 1.0
+
+    odd = fs.Problem(fs.CustomLoss(value, pull, 2), [0, 1])
+    with pytest.raises(fs.Diverged, match="not a number"):
+        fs.solve(odd, fs.FedGD(step=0.5))
+    poisson = fs.Problem(fs.Poisson(), [(np.ones((3, 1)), [1, 2, 3])])
+    stuck = fs.solve(poisson, fs.FedSplit(0.05, fs.GradientProx(5)), x0=np.array([800.0]), rounds=5)
+    assert not stuck.converged
+
+
+def test_a_numpy_bool_stops_a_run(p: fs.Problem) -> None:
+    result = fs.solve(p, tol=0, callbacks=[lambda row, state: state.x[0] < 1e9])
+    assert result.stopped_by == "callback"
+
+
+def test_a_divergence_survives_the_way_between_processes(p: fs.Problem) -> None:
+    with pytest.raises(fs.Diverged) as caught:
+        fs.solve(p, fs.FedGD(step=1.0), rounds=500)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+    assert again.result.rounds == caught.value.result.rounds
+
+
+def test_a_state_of_another_method_or_problem_is_refused(p: fs.Problem) -> None:
+    state = fs.solve(p, fs.FedGD(1e-3), rounds=2).state
+    with pytest.raises(fs.InputError, match="FedSplit goes on from a FedSplitState, not AverageState"):
+        fs.solve(p, fs.FedSplit(), state=state)
+    other = fs.solve(problem("least-squares", [9, 9], D), fs.FedSplit(0.1), rounds=2).state
+    with pytest.raises(fs.InputError, match="3 clients and 4 coordinates"):
+        fs.solve(p, fs.FedSplit(), state=other)

@@ -27,6 +27,11 @@ def rmatvec(M: Array, R: Array) -> Array:
     return product
 
 
+def repeated(x: Array, k: int) -> Array:
+    """x as k equal rows, (k, d), without a copy. (``np.broadcast_to`` costs as much as a small product.)"""
+    return np.ndarray((k, x.shape[0]), x.dtype, x, 0, (0, x.strides[0]))
+
+
 def dots(X: Array, Y: Array) -> Array:
     """⟨x_j, y_j⟩ for every j: (k, d), (k, d) -> (k,)."""
     products: Array = np.sum(X * Y, axis=1)
@@ -43,3 +48,15 @@ def gram(A: Array) -> Array:
     """A_jᵀ A_j for every j: (k, n, d) -> (k, d, d)."""
     products: Array = np.matmul(np.swapaxes(A, 1, 2), A)
     return products
+
+
+def add_diagonal(M: Array, D: Array) -> Array:
+    """M_j + diag(D) for every j, in place."""
+    np.einsum("kii->ki", M)[...] += D
+    return M
+
+
+def solve_rows(M: Array, G: Array) -> Array:
+    """M_j⁻¹ g_j for every j."""
+    solution: Array = np.linalg.solve(M, G[:, :, None])[:, :, 0]
+    return solution

@@ -97,12 +97,14 @@ def _run(
     elif gaps[-1] <= TARGETS[-1]:
         outcome = "reached"
     else:
-        outcome = "floor" if _stalled(gaps) else "falling"
+        stalled = _stalled(gaps, result.state, result.trace.rows[-1].residual)
+        outcome = "floor" if stalled else "falling"
     up, down = int(result.trace.floats_up.sum()), int(result.trace.floats_down.sum())
     return Run(label, result.step, gaps, up, down, outcome)
 
 
-def _stalled(gaps: Array) -> bool:
-    """Whether the last quarter of a run changed the gap by less than a hundredth."""
-    quarter = gaps[-1 - len(gaps) // 4]
-    return bool(abs(quarter - gaps[-1]) <= 0.01 * abs(gaps[-1]))
+def _stalled(gaps: Array, state: State, residual: float) -> bool:
+    """Whether a run stands still: its last quarter changed the gap by less than a hundredth, and z no longer moves."""
+    quarter = gaps[-1 - max(2, len(gaps) // 4)]
+    still = residual <= 1e-6 * max(1.0, float(np.linalg.norm(state.iterate)))
+    return still and bool(abs(quarter - gaps[-1]) <= 0.01 * abs(gaps[-1]))

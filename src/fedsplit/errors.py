@@ -30,7 +30,11 @@ class Diverged(ArithmeticError):
     """
 
     def __init__(self, what: str, cause: str, result: Result) -> None:
+        self.what = what
         self.round = result.rounds + 1
         self.cause = cause
         self.result = result
         super().__init__(f"{what} in round {self.round}; likely cause: {cause}")
+
+    def __reduce__(self) -> tuple[type[Diverged], tuple[str, str, Result]]:
+        return Diverged, (self.what, self.cause, self.result)

@@ -36,8 +36,11 @@ def read(clients: Sequence[object]) -> list[Observations]:
 
 
 def check_columns(data: Sequence[Observations], ridge: Array) -> None:
-    """Refuse a column that is zero at every client and has no ridge: its coefficient is not determined."""
-    idle = ridge == 0
+    """Refuse a ridge of the wrong length, and a column that is zero at every client and has none."""
+    d = data[0].A.shape[1]
+    if ridge.shape not in ((), (d,)):
+        raise InputError(f"ridge must be a number or have {d} entries, its shape is {ridge.shape}")
+    idle = np.broadcast_to(ridge == 0, (d,)).copy()
     for A, _, _ in data:
         if not idle.any():
             return

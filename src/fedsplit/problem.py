@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.stacked import StackedClients
+from fedsplit.checks import instance
+from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.errors import InputError, NoMinimiser
 from fedsplit.losses.terms import Loss
 from fedsplit.threads import one_blas_thread
@@ -36,6 +37,7 @@ class Problem:
     """
 
     def __init__(self, loss: Loss, clients: Sequence[object], ridge: float | Sequence[float] | Array = 0.0) -> None:
+        instance("loss", loss, "stack")
         self.loss = loss
         self.ridge = _check_ridge(ridge)
         with one_blas_thread():
@@ -59,35 +61,49 @@ class Problem:
 
         It sees all the data at once: for tests and simulations only.
         """
-        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+        with one_blas_thread(), np.errstate(**QUIET):
             return self._newton()
 
     def _newton(self) -> Array:
+        """Newton's method to rounding. Its tests have no units: they are the same for badly scaled columns."""
         x: Array = np.zeros(self.d)
-        F, g = self.objective(x), self.gradient(x)
-        best = np.inf
+        F, H0 = self.objective(x), self.clients.pooled_information(x)
+        scale, best, idle, first = abs(F), np.inf, 0, np.linalg.norm(self.gradient(x))
         for _ in range(NEWTON_STEPS):
-            step = _least_norm_solve(self.clients.pooled_information(x), g)
-            size = float(np.linalg.norm(step))
-            if size <= 1e-9 * (1.0 + float(np.linalg.norm(x))) and size > 0.5 * best:
+            g, H = self.gradient(x), self.clients.pooled_information(x)
+            size = np.linalg.norm(g)
+            if size == 0:
                 return x
-            best = min(best, size)
-            x, F = self._line_search(x, F, step, float(g @ step))
-            g = self.gradient(x)
+            step, complete = _newton_step(H, g)
+            if size > 1e-8 * first and not complete:  # flat where the gradient is not: go down as far as F falls
+                x, F = self._line_search(x, F, g / size, grow=True)
+                continue
+            decrement = float(g @ step)
+            short = step @ H0 @ step <= 1e-12 * (x @ H0 @ x + scale)
+            if decrement <= 1e-12 * scale and short and decrement >= 0.25 * best:
+                return x
+            best, before = min(best, decrement), F
+            x, F = self._line_search(x, F, step)
+            idle = idle + 1 if before - 1e-12 * abs(before) < F else 0
+            if idle == 5:  # rounding keeps an ill-conditioned problem from the test above
+                return x
         raise NoMinimiser(
             f"no minimiser found in {NEWTON_STEPS} Newton steps: the objective may fall forever "
             "(separable classes, for instance); add a ridge"
         )
 
-    def _line_search(self, x: Array, F: float, step: Array, slope: float) -> tuple[Array, float]:
-        slack = 16 * np.finfo(np.float64).eps * abs(F)
-        for halvings in range(60):
-            t = 0.5**halvings
-            trial = x - t * step
-            value = self.objective(trial)
-            if value <= F - 1e-4 * t * slope + slack:
-                return trial, value
-        return x, F
+    def _line_search(self, x: Array, F: float, step: Array, grow: bool = False) -> tuple[Array, float]:
+        """x - t·step for the first t of 1, ½, ¼, … at which F does not rise; then doubled while F falls, if it may."""
+        t, slack = 1.0, 16 * np.finfo(np.float64).eps * abs(F)
+        value = self.objective(x - step)
+        while not value <= F + slack:
+            t *= 0.5
+            if t < 1e-18:
+                return x, F
+            value = self.objective(x - t * step)
+        while grow and (further := self.objective(x - 2 * t * step)) < value:
+            t, value = 2 * t, further
+        return x - t * step, value
 
     def _point(self, x: Array) -> Array:
         x = np.asarray(x, dtype=np.float64)
@@ -106,11 +122,16 @@ def _check_ridge(ridge: float | Sequence[float] | Array) -> Array:
     return values
 
 
-def _least_norm_solve(H: Array, g: Array) -> Array:
-    """A solution of H step = g; H is scaled to a unit diagonal, so that bad scaling does not pass for singularity."""
-    scale = np.sqrt(np.maximum(np.diag(H), np.finfo(np.float64).tiny))
+def _newton_step(H: Array, g: Array) -> tuple[Array, bool]:
+    """A solution of H step = g, and whether there is one: H may be singular.
+
+    H is scaled to a unit diagonal, so that bad scaling does not pass for singularity.
+    """
+    scale = np.sqrt(np.diag(H))
+    scale = np.where(scale > 0, scale, 1.0)
     eigenvalues, Q = np.linalg.eigh(H / scale / scale[:, None])
-    kept = eigenvalues > H.shape[0] * np.finfo(np.float64).eps * eigenvalues[-1]
-    coordinates = np.where(kept, (Q.T @ (g / scale)) / np.where(kept, eigenvalues, 1.0), 0.0)
-    step: Array = (Q @ coordinates) / scale
-    return step
+    kept = eigenvalues > H.shape[0] * np.finfo(np.float64).eps * max(eigenvalues[-1], 0.0)
+    coordinates = Q.T @ (g / scale)
+    step: Array = (Q @ np.where(kept, coordinates / np.where(kept, eigenvalues, 1.0), 0.0)) / scale
+    dropped, whole = np.linalg.norm(coordinates[~kept]), np.linalg.norm(coordinates)
+    return step, bool(dropped <= 1e-3 * whole)

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.checks import number
 from fedsplit.errors import InputError
 
 Number = TypeVar("Number", float, Array)
@@ -21,7 +22,7 @@ def contraction(kappa: float) -> float:
 
 def fedsplit_step(ell: float, L: float) -> float:
     """s = 1/√(ℓ*L*) (Theorem 1); 1/L* where ℓ* = 0."""
-    return 1.0 / math.sqrt(ell * L) if ell > 0 else 1.0 / L
+    return 1.0 / (math.sqrt(ell) * math.sqrt(L)) if ell > 0 else 1.0 / L
 
 
 def fedgd_step(ell: float, L: float) -> float:
@@ -53,6 +54,7 @@ def master_bound(kappa: float, distance: float, residuals: Sequence[float] | Arr
 
 def theorem1_rounds(eps: float, kappa: float, distance: float, m: int) -> int:
     """The least T with ρ^T ‖z^(1) - z*‖/√m ≤ ε: rounds that suffice for ‖x - x*‖ ≤ ε with exact proxes."""
+    number("eps", eps), number("kappa", kappa, least=1.0, strict=False)
     start = distance / math.sqrt(m)
     if start <= eps:
         return 0
@@ -80,8 +82,7 @@ def theorem2(eps: float, radius: float, L: Array, gradient_norms: Array) -> Redu
     count, whose logarithm lacks 1/ε: λ = ε/(mD²), s = 1/√(λ(L* + λ)), κ = (L* + λ)/λ,
     B² = Σ_j (D + s(‖∇f_j(x¹)‖ + (L_j + λ)D))² ≥ ‖z¹ - z*‖² and T = ⌈(√κ + 1)/4 · ln((ΣL_j + mλ) B²/(mε))⌉.
     """
-    if not (eps > 0 and radius > 0):
-        raise InputError(f"Theorem 2 needs eps and radius above zero, not eps={eps!r}, radius={radius!r}")
+    eps, radius = number("eps", eps), number("radius", radius)
     if not np.isfinite(L).all():
         raise InputError("Theorem 2 needs a finite L_j at every client: this loss has none")
     m = len(L)

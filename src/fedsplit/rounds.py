@@ -9,8 +9,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.checks import count, instance, number
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.protocol import Clients
+from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import Diverged, InputError
 from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method, S, State
@@ -20,6 +22,9 @@ from fedsplit.trace import Result, Row, Trace
 
 GROWTH = 1e9
 """A residual this many times the first one is divergence."""
+
+GROWTH_UPHILL = 1e3
+"""So is one this many times the smallest, at an objective above that of the start."""
 
 Callback: TypeAlias = Callable[[Row, State], object]
 
@@ -57,9 +62,10 @@ def solve(
     x0 : (d,) array, optional
         The start; zeros where None.
     state : State, optional
-        A result's state, to go on from there: no set-up is repeated, and the run is the one that would have been.
+        A result's state, to go on from there with its step: no set-up is repeated, and the run is the one that would
+        have been.
     callbacks : sequence of callables
-        Each is called as ``callback(row, state)`` after every round; one that returns True stops the run.
+        Each is called as ``callback(row, state)`` after every round; one that returns something true stops the run.
 
     Returns
     -------
@@ -72,10 +78,12 @@ def solve(
     """
     clients = problem.clients if isinstance(problem, Problem) else problem
     method = FedSplit() if method is None else method
-    start = _check_start(clients, x0, state)
-    if rounds < 1 or tol < 0:
-        raise InputError(f"rounds must be at least 1 and tol not below zero, not rounds={rounds!r}, tol={tol!r}")
-    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+    instance("problem", clients, "prox")
+    instance("method", method, "update")
+    count("rounds", rounds)
+    number("tol", tol, strict=False)
+    start = _check_start(clients, method, x0, state)
+    with one_blas_thread(), np.errstate(**QUIET):
         return _run(clients, method, start, state, rounds, tol, callbacks)
 
 
@@ -95,7 +103,7 @@ def _run(
         state = method.start(meter, start)
         _record(trace, meter, "setup", trace.start, np.nan, time.perf_counter() - began)
     steps = updates(method, meter, state)
-    first = np.nan
+    first, smallest = np.nan, np.inf
     while len(trace) < rounds:
         began = time.perf_counter()
         after = next(steps, None)
@@ -107,10 +115,17 @@ def _run(
         if not residual <= GROWTH * first:
             what = f"the residual grew to {residual:.1e}" if np.isfinite(residual) else "the iterate is not finite"
             raise Diverged(what, method.hazard, _result(state, trace, "diverged"))
+        smallest = min(smallest, max(residual, 1e-9 * first))
+        objective = _objective(clients, after.x)
+        if np.isnan(objective) or (objective > trace.start and residual > GROWTH_UPHILL * smallest):
+            what = "the objective is not a number" if np.isnan(objective) else f"the objective grew to {objective:.1e}"
+            raise Diverged(what, method.hazard, _result(state, trace, "diverged"))
         state = after
-        _record(trace, meter, "round", _objective(clients, state.x), residual, seconds)
-        stop = [callback(trace.rows[-1], state) is True for callback in callbacks]
-        if tol > 0 and residual <= tol * max(1.0, float(np.linalg.norm(state.iterate))):
+        _record(trace, meter, "round", objective, residual, seconds)
+        stop = [bool(callback(trace.rows[-1], state)) for callback in callbacks]
+        exact_enough = np.isfinite(objective) and np.isfinite(trace.rows[-1].error)
+        small = residual <= tol * max(1.0, float(np.linalg.norm(state.iterate)))
+        if method.settles and tol > 0 and small and exact_enough:
             return _result(state, trace, "residual")
         if any(stop):
             return _result(state, trace, "callback")
@@ -156,12 +171,23 @@ def _result(
     return Result(state.x, len(trace), stopped_by in ("residual", "method"), stopped_by, state, trace)
 
 
-def _check_start(clients: Clients, x0: Array | None, state: State | None) -> Array:
+def _check_start(clients: Clients, method: Method[Any], x0: Array | None, state: State | None) -> Array:
     """The point where the run starts, as float64."""
     if state is not None and x0 is not None:
         raise InputError("pass x0 or state, not both: a state has its own x")
+    if state is not None:
+        if not isinstance(state, method.state_type):
+            wanted = method.state_type.__name__
+            raise InputError(f"state: {type(method).__name__} goes on from a {wanted}, not {type(state).__name__}")
+        if state.iterate.shape not in ((clients.d,), (clients.m, clients.d)):
+            raise InputError(
+                f"state: it is not of {clients.m} clients and {clients.d} coordinates: {state.iterate.shape}"
+            )
     given = x0 if state is None else state.x
-    x = np.zeros(clients.d) if given is None else np.asarray(given, dtype=np.float64)
+    try:
+        x = np.zeros(clients.d) if given is None else np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"the start must be {clients.d} finite numbers, not {given!r}") from None
     if x.shape != (clients.d,) or not np.isfinite(x).all():
         raise InputError(f"the start must be {clients.d} finite numbers, its shape is {x.shape}")
     return x

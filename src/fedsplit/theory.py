@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsplit.arrays import Array, matvec
 from fedsplit.clients.protocol import Clients
+from fedsplit.errors import InputError
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.rates import (
@@ -101,7 +102,10 @@ def fedsplit_fixed_point(clients: Clients, x: Array, s: float) -> Array:
 def _quadratics(clients: Clients) -> tuple[Array, Array]:
     """H_j and c_j of f_j(x) = ½xᵀH_jx - c_jᵀx + const."""
     zero = np.zeros(clients.d)
-    return clients.information(zero).rows, -clients.gradient(zero).rows
+    H = clients.information(zero).rows
+    if not np.allclose(clients.information(zero + 1.0).rows, H, rtol=1e-6, atol=1e-12 * np.abs(H).max()):
+        raise InputError("the closed forms are for least squares: these costs are not quadratic")
+    return H, -clients.gradient(zero).rows
 
 
 def _solve_sums(M: Array, c: Array) -> Array:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, repeated
 from fedsplit.clients.protocol import Answer
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.terms import Block
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.threads import each
+
+QUIET: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
+"""A cost beyond float64 is +inf, which line searches reject and ``solve`` notices: no warning is needed."""
 
 Index: TypeAlias = slice | NDArray[np.intp]
 
@@ -38,7 +41,8 @@ class StackedClients:
             at, costs = block
             rows[at], error[at] = solver.solve(costs, v[at], s, start[at] if start.ndim == 2 else start)
 
-        each(answer, self._blocks)
+        with np.errstate(**QUIET):
+            each(answer, self._blocks)
         return self._answer(rows, error, began)
 
     def descend(self, x: Array, step: float, steps: int) -> Answer:
@@ -78,12 +82,13 @@ class StackedClients:
             at, costs = block
             rows[at] = question(costs, X[at])
 
-        each(answer, self._blocks)
+        with np.errstate(**QUIET):
+            each(answer, self._blocks)
         return self._answer(rows, self._exact, began)
 
     def _rows(self, x: Array) -> Array:
         """A point of each client's own, or the same one for all."""
-        return x if x.ndim == 2 else np.broadcast_to(x, (self.m, self.d))
+        return x if x.ndim == 2 else repeated(np.ascontiguousarray(x), self.m)
 
     def _answer(self, rows: Array, error: Array, began: float) -> Answer:
         return Answer(rows, self._present, error, np.full(self.m, (time.perf_counter() - began) / self.m))

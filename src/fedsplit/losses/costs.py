@@ -7,8 +7,21 @@ from functools import cached_property
 
 import numpy as np
 
-from fedsplit.arrays import Array, dots
+from fedsplit.arrays import Array, add_diagonal, dots
+from fedsplit.errors import InputError
 from fedsplit.losses.terms import QuadraticTerms, Terms, extreme_eigenvalues
+
+
+class _Solvable:
+    """Says what to do where a system is singular to rounding."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, np.linalg.LinAlgError):
+            raise InputError(
+                "I + s∇²f_j is singular to rounding: the step s is too large for this data, use a smaller one"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,19 +42,19 @@ class Costs:
         return self.terms.gradient(X) + self.ridge * X
 
     def hessian(self, X: Array) -> Array:
-        H = self.terms.hessian(X)
-        np.einsum("kii->ki", H)[...] += self.ridge
-        return H
+        return add_diagonal(self.terms.hessian(X), self.ridge)
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
         """(diag(D) + ∇²f_j(x_j))⁻¹ g_j."""
-        return self.terms.solve(X, D + self.ridge, G)
+        with _Solvable():
+            return self.terms.solve(X, D + self.ridge, G)
 
     def quadratic_prox(self, V: Array, s: float | Array) -> Array | None:
         """prox_{s f_j}(v_j) from one stored factor, where every f_j is quadratic; None where it is not."""
         if not isinstance(self.terms, QuadraticTerms):
             return None
-        return self.terms.minimise(1.0 / s + self.ridge, V / s)
+        with _Solvable():
+            return self.terms.minimise(1.0 / s + self.ridge, V * (1.0 / s))
 
     @cached_property
     def bounds(self) -> tuple[Array, Array]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, add_diagonal, solve_rows
+from fedsplit.checks import count
 from fedsplit.errors import InputError
-from fedsplit.losses.linear import solve_rows
 from fedsplit.losses.terms import Block
 
 
@@ -40,15 +40,15 @@ class CustomLoss:
     curvature: Callable[[Any], tuple[float, float]] | None = None
 
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
-        if self.d < 1:
-            raise InputError(f"CustomLoss: d must be at least 1, not {self.d}")
+        count("CustomLoss: d", self.d)
         data = list(clients)
         if not data:
             raise InputError("there is no client: pass a list with one item of data a client")
         terms = CustomTerms(self, data)
-        for j, g in enumerate(terms.gradient(np.zeros((len(data), self.d)))):
-            if not np.isfinite(g).all():
-                raise InputError(f"client {j}: the gradient at x = 0 is not finite")
+        zero = np.zeros((len(data), self.d))
+        for j, (f, g) in enumerate(zip(terms.value(zero), terms.gradient(zero), strict=True)):
+            if np.isnan(f) or np.isnan(g).any():
+                raise InputError(f"client {j}: the value or the gradient at x = 0 is not a number")
         return self.d, [Block(range(len(data)), terms)]
 
 
@@ -68,7 +68,7 @@ class CustomTerms:
         return self.loss.d
 
     def value(self, X: Array) -> Array:
-        return np.array([self.loss.value(x, data) for x, data in zip(X, self.data, strict=True)], dtype=np.float64)
+        return np.array([self._value(j, x) for j, x in enumerate(X)])
 
     def gradient(self, X: Array) -> Array:
         return np.stack([self._gradient(j, x) for j, x in enumerate(X)])
@@ -77,15 +77,26 @@ class CustomTerms:
         return np.stack([self._hessian(j, x) for j, x in enumerate(X)])
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
-        M = self.hessian(X)
-        np.einsum("kii->ki", M)[...] += D
-        return solve_rows(M, G)
+        return solve_rows(add_diagonal(self.hessian(X), D), G)
 
     def bounds(self) -> tuple[Array, Array]:
         if self.loss.curvature is None:
             return np.zeros(self.k), np.full(self.k, np.inf)
-        ell, L = np.array([self.loss.curvature(data) for data in self.data], dtype=np.float64).T
+        try:
+            ell, L = np.array([self.loss.curvature(data) for data in self.data], dtype=np.float64).T
+        except (TypeError, ValueError):
+            raise InputError("curvature must return two numbers, ell and L, for each client") from None
+        wrong = np.flatnonzero(~((ell >= 0) & (ell <= L)))
+        if wrong.size:
+            j = int(wrong[0])
+            raise InputError(f"client {j}: curvature must be 0 <= ell <= L, not ({ell[j]:g}, {L[j]:g})")
         return ell, L
+
+    def _value(self, j: int, x: Array) -> float:
+        f = np.asarray(self.loss.value(x, self.data[j]))
+        if f.shape != () or f.dtype.kind not in "biuf":
+            raise InputError(f"client {j}: value must return a number, it returned {f!r}")
+        return float(f)
 
     def _gradient(self, j: int, x: Array) -> Array:
         g: Array = np.asarray(self.loss.gradient(x, self.data[j]), dtype=np.float64)

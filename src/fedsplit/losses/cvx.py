@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import cvxpy as cp
+import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
@@ -44,6 +46,8 @@ class Expression:
         self._build, self._data = loss.build, data
         self.x = cp.Variable(loss.d)
         self.cost = self.of(self.x)
+        if not isinstance(self.cost, cp.Expression):
+            raise InputError(f"client {j}: build must return a CVXPY expression, it returned {self.cost!r}")
         if not self.cost.is_scalar() or not self.cost.is_convex():
             raise InputError(f"client {j}: the expression must be scalar and convex by CVXPY's rules: {self.cost}")
 
@@ -52,12 +56,21 @@ class Expression:
         return self._build(x, self._data)
 
 
+ONE_AT_A_TIME = Lock()
+"""CVXPY counts its variables in a global and keeps values in them, so expressions are used one at a time."""
+
+
 def _value(x: Array, expression: Any) -> float:
-    expression.x.value = x
-    return float(expression.cost.value)
+    with ONE_AT_A_TIME:
+        expression.x.value = x
+        return float(expression.cost.value)
 
 
 def _gradient(x: Array, expression: Any) -> Array:
-    expression.x.value = x
-    gradient: Array = expression.cost.grad[expression.x].toarray()[:, 0]
-    return gradient
+    with ONE_AT_A_TIME:
+        expression.x.value = x
+        gradients = expression.cost.grad
+        if expression.x not in gradients:  # a constant
+            return np.zeros(expression.x.size)
+        gradient: Array = gradients[expression.x].toarray()[:, 0]
+        return gradient

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.errors import InputError
+from fedsplit.checks import number
 from fedsplit.losses.linear import stack_linear
 from fedsplit.losses.terms import Block
 from fedsplit.observations import check_columns, read
@@ -24,8 +24,7 @@ class Huber:
     delta: float = 1.345
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.delta) and self.delta > 0):
-            raise InputError(f"Huber: delta must be a number above zero, not {self.delta!r}")
+        number("Huber: delta", self.delta)
 
     @property
     def curvature_range(self) -> tuple[float, float]:

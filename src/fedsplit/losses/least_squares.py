@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, dots, matvec, rmatvec
-from fedsplit.losses.linear import LinearTerms, cut, solve_rows, stack_linear
+from fedsplit.arrays import Array, add_diagonal, dots, matvec, rmatvec, solve_rows
+from fedsplit.losses.linear import LinearTerms, cut, stack_linear
 from fedsplit.losses.terms import Block, QuadraticTerms, extreme_eigenvalues
 from fedsplit.observations import Observations, check_columns, read
 
@@ -57,7 +57,7 @@ class GramTerms(QuadraticTerms):
     u: Array
     g: Array
     f: Array
-    _inverse: dict[bytes, Array] = field(default_factory=dict, repr=False)
+    _inverse: dict[bytes, tuple[Array, Array]] = field(default_factory=dict, repr=False)
 
     @property
     def k(self) -> int:
@@ -78,26 +78,30 @@ class GramTerms(QuadraticTerms):
         return self.H.copy()
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
-        return matvec(self._resolvent(D), G)
+        return matvec(self._resolvent(D)[0], G)
 
     def minimise(self, D: Array, Q: Array) -> Array:
-        return matvec(self._resolvent(D), Q + self.c)
+        R, Rc = self._resolvent(D)
+        U = matvec(R, Q)
+        U += Rc
+        return U
 
     def bounds(self) -> tuple[Array, Array]:
         return extreme_eigenvalues(self.H)
 
-    def _resolvent(self, D: Array) -> Array:
-        """(diag(D) + H)⁻¹, kept for the latest D."""
+    def _resolvent(self, D: Array) -> tuple[Array, Array]:
+        """R = (diag(D) + H)⁻¹ and Rc, kept for the latest D."""
         key = D.tobytes()
-        if key not in self._inverse:
-            self._inverse.clear()
-            R = self.H.copy()
-            np.einsum("kii->ki", R)[...] += D
+        kept = self._inverse.get(key)
+        if kept is None:
+            R = add_diagonal(self.H.copy(), D)
             few = max(1, 2**20 // (8 * self.d**2))  # at a time, in place: no second array of the block's size
             for i in range(0, self.k, few):
                 R[i : i + few] = np.linalg.inv(R[i : i + few])
-            self._inverse[key] = R
-        return self._inverse[key]
+            kept = R, matvec(R, self.c)
+            self._inverse.clear()
+            self._inverse[key] = kept
+        return kept
 
 
 def gram_terms(data: Sequence[Observations]) -> GramTerms:
@@ -130,10 +134,6 @@ class WideTerms(LinearTerms, QuadraticTerms):
 
     _factors: dict[bytes, Factor] = field(default_factory=dict, repr=False)
 
-    def solve(self, X: Array, D: Array, G: Array) -> Array:
-        V, _ = self._factor(D)
-        return G / D - rmatvec(V, matvec(V, G))
-
     def minimise(self, D: Array, Q: Array) -> Array:
         V, beta = self._factor(D)
         return Q / D + rmatvec(V, beta - matvec(V, Q))
@@ -141,12 +141,12 @@ class WideTerms(LinearTerms, QuadraticTerms):
     def _factor(self, D: Array) -> Factor:
         """The factor, kept for the latest D."""
         key = D.tobytes()
-        if key not in self._factors:
-            self._factors.clear()
+        factor = self._factors.get(key)
+        if factor is None:
             root = np.sqrt(self.w)
             B = root[:, :, None] * self.A
-            M = np.matmul(B / D, np.swapaxes(B, 1, 2))
-            np.einsum("kii->ki", M)[...] += 1.0
-            C = np.linalg.cholesky(M)
-            self._factors[key] = Factor(np.linalg.solve(C, B / D), solve_rows(C, root * self.b))
-        return self._factors[key]
+            C = np.linalg.cholesky(add_diagonal(np.matmul(B / D, np.swapaxes(B, 1, 2)), np.ones(B.shape[1])))
+            factor = Factor(np.linalg.solve(C, B / D), solve_rows(C, root * self.b))
+            self._factors.clear()
+            self._factors[key] = factor
+        return factor

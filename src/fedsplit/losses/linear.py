@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedsplit.arrays import Array, gram, matvec, rmatvec
+from fedsplit.arrays import Array, add_diagonal, gram, matvec, rmatvec, solve_rows
 from fedsplit.losses.terms import Block, extreme_eigenvalues
 from fedsplit.observations import Observations
 
@@ -48,15 +48,14 @@ class LinearTerms:
         return int(self.A.shape[2])
 
     def value(self, X: Array) -> Array:
-        total: Array = np.sum(self.w * self.phi.value(matvec(self.A, X), self.b), axis=1)
-        return total
+        total = np.sum(self.w * self.phi.value(matvec(self.A, X), self.b), axis=1)
+        return np.where(np.isnan(total), np.inf, total)
 
     def gradient(self, X: Array) -> Array:
         eta = matvec(self.A, X)
         r = self.w * self.phi.slope(eta, self.b)
-        if np.isfinite(r).all():
-            return rmatvec(self.A, r)
-        return self._overflowing_gradient(eta, r)
+        g = rmatvec(self.A, r)
+        return g if np.isfinite(g).all() else self._overflowing_gradient(eta, r)
 
     def hessian(self, X: Array) -> Array:
         return gram(self._weighted(X))
@@ -64,12 +63,9 @@ class LinearTerms:
     def solve(self, X: Array, D: Array, G: Array) -> Array:
         B = self._weighted(X)
         if B.shape[1] >= self.d:
-            M = gram(B)
-            np.einsum("kii->ki", M)[...] += D
-            return solve_rows(M, G)
+            return solve_rows(add_diagonal(gram(B), D), G)
         # Woodbury: (D + BᵀB)⁻¹ g = D⁻¹(g - Bᵀ (I + B D⁻¹ Bᵀ)⁻¹ B D⁻¹ g), an n×n system
-        M = np.matmul(B / D, np.swapaxes(B, 1, 2))
-        np.einsum("kii->ki", M)[...] += 1.0
+        M = add_diagonal(np.matmul(B / D, np.swapaxes(B, 1, 2)), np.ones(B.shape[1]))
         return (G - rmatvec(B, solve_rows(M, matvec(B, G / D)))) / D
 
     def bounds(self) -> tuple[Array, Array]:
@@ -90,21 +86,15 @@ class LinearTerms:
         return B
 
     def _overflowing_gradient(self, eta: Array, r: Array) -> Array:
-        """Aᵀr where some slope e^η exceeds float64: those rows summed on the scale of their largest e^η."""
-        huge = ~np.isfinite(r)
-        top = np.max(np.where(huge, eta, -np.inf), axis=1, initial=-np.inf, keepdims=True)
-        share = np.where(huge, self.w * np.exp(np.where(huge, eta - top, 0.0)), 0.0)
+        """Aᵀr where a slope e^η, or a sum of some, exceeds float64: large ones summed on the scale of the largest."""
+        large = eta > 600.0
+        top = np.max(np.where(large, eta, 0.0), axis=1, keepdims=True).clip(max=1e300)
+        share = np.where(large, self.w * np.exp(eta.clip(max=1e300) - top), 0.0)
         scaled = rmatvec(self.A, share)
-        with np.errstate(over="ignore", divide="ignore"):
-            size = np.exp(np.log(np.abs(scaled)) + np.where(np.isfinite(top), top, 0.0))
-        g: Array = rmatvec(self.A, np.where(huge, 0.0, r)) + np.copysign(size, scaled)
+        with np.errstate(divide="ignore"):
+            size = np.exp(np.log(np.abs(scaled)) + top)
+        g: Array = rmatvec(self.A, np.where(large, 0.0, r)) + np.copysign(size, scaled)
         return g
-
-
-def solve_rows(M: Array, G: Array) -> Array:
-    """M_j⁻¹ g_j for every j."""
-    solution: Array = np.linalg.solve(M, G[:, :, None])[:, :, 0]
-    return solution
 
 
 def padded(n: int) -> int:

@@ -32,8 +32,7 @@ class Poisson:
         return self.curvature(eta, b) - b
 
     def curvature(self, eta: Array, b: Array) -> Array:
-        with np.errstate(over="ignore"):
-            return np.exp(eta)
+        return np.exp(eta)
 
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
         data = read(clients)

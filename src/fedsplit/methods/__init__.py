@@ -16,7 +16,7 @@ METHODS: dict[str, Callable[..., Method[Any]]] = {"fedgd": FedGD, "fedprox": Fed
 
 SETTINGS: dict[str, dict[str, Callable[[str], object]]] = {
     "fedgd": {"step": float, "local_steps": int},
-    "fedprox": {"step": float, "steps": int, "start": str},
+    "fedprox": {"step": float, "steps": int},
     "fedsplit": {"step": float, "steps": int, "start": str},
 }
 """What may follow a method's name. ``steps`` and ``start`` make the local solver a ``GradientProx``."""

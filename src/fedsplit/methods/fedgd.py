@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
+from fedsplit.checks import count
 from fedsplit.clients.protocol import Clients
-from fedsplit.errors import InputError
 from fedsplit.methods.method import check_step, choose_step
 from fedsplit.rates import fedgd_step
 
@@ -42,10 +42,12 @@ class FedGD:
     step: float | None = None
     local_steps: int = 1
 
+    settles: ClassVar[bool] = True
+    state_type: ClassVar[type[AverageState]] = AverageState
+
     def __post_init__(self) -> None:
         check_step("FedGD", self.step)
-        if self.local_steps < 1:
-            raise InputError(f"FedGD: local_steps must be at least 1, not {self.local_steps}")
+        count("FedGD: local_steps", self.local_steps)
 
     @property
     def hazard(self) -> str:

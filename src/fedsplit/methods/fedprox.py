@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
 from fedsplit.clients.protocol import Clients
 from fedsplit.methods.fedgd import AverageState
-from fedsplit.methods.method import check_step, choose_step
+from fedsplit.methods.method import check_prox, check_step, choose_step
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.rates import fedsplit_step
@@ -32,8 +33,12 @@ class FedProx:
     step: float | None = None
     prox: ProxSolver | None = None
 
+    settles: ClassVar[bool] = True
+    state_type: ClassVar[type[AverageState]] = AverageState
+
     def __post_init__(self) -> None:
         check_step("FedProx", self.step)
+        check_prox(self.prox)
 
     @property
     def hazard(self) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
 from fedsplit.clients.protocol import Answer, Clients
 from fedsplit.errors import InputError
-from fedsplit.methods.method import check_step, choose_step
+from fedsplit.methods.method import check_prox, check_step, choose_step
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.rates import fedsplit_step
@@ -53,13 +53,19 @@ class FedSplit:
     accelerate: None = None
     adapt: None = None
 
+    settles: ClassVar[bool] = True
+    state_type: ClassVar[type[FedSplitState]] = FedSplitState
+
     def __post_init__(self) -> None:
         check_step("FedSplit", self.step)
+        check_prox(self.prox)
         if self.accelerate is not None or self.adapt is not None:
             raise InputError("FedSplit: accelerate and adapt must be None, the plain method is the only one")
 
     @property
     def hazard(self) -> str:
+        if self.prox is None or isinstance(self.prox, ExactProx):
+            return "a cost is not convex, or its numbers are beyond float64: check the loss and the scale of the data"
         return (
             "the local solver is too inexact for this start: use ExactProx(), GradientProx(start='broadcast') "
             "with its default step, or more inner steps"

@@ -6,7 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from array_api_compat import array_namespace
+
 from fedsplit.arrays import Array
+from fedsplit.checks import instance, number
 from fedsplit.clients.protocol import Clients
 from fedsplit.errors import InputError
 
@@ -37,6 +40,14 @@ class Method(Protocol[S]):
     def hazard(self) -> str:
         """What most likely went wrong when the method diverges, and what to do."""
 
+    @property
+    def settles(self) -> bool:
+        """Whether a small residual means that the method is done; False where it ends by itself."""
+
+    @property
+    def state_type(self) -> type[S]:
+        """The type of the method's states."""
+
     def start(self, clients: Clients, x0: Array) -> S:
         """The first state; questions asked here are set-up rounds."""
 
@@ -51,16 +62,24 @@ def choose_step(given: float | None, rule: Callable[[float, float], float], clie
     """
     if given is not None:
         return given
+    xp = array_namespace(x0)
     bounds = clients.curvature().rows
-    if not math.isfinite(bounds[:, 1].max()):
+    if not xp.all(xp.isfinite(bounds[:, 1])):
         bounds = clients.curvature(x0).rows
-    ell, L = float(bounds[:, 0].min()), float(bounds[:, 1].max())
-    if not (math.isfinite(L) and L > 0):
-        raise InputError(f"no step can be derived from the curvature L* = {L:g}: pass step=")
-    return rule(ell, L)
+    ell, L = float(xp.min(bounds[:, 0])), float(xp.max(bounds[:, 1]))
+    step = rule(ell, L) if L > 0 else math.inf
+    if not (math.isfinite(step) and step > 0):
+        raise InputError(f"no step follows from the curvature ℓ* = {ell:g}, L* = {L:g}: pass step=")
+    return step
 
 
 def check_step(name: str, step: float | None) -> None:
     """Refuse a step that is not a positive number."""
-    if step is not None and not (math.isfinite(step) and step > 0):
-        raise InputError(f"{name}: step must be a number above zero, or None, not {step!r}")
+    if step is not None:
+        number(f"{name}: step", step)
+
+
+def check_prox(prox: object) -> None:
+    """Refuse a local solver that is none."""
+    if prox is not None:
+        instance("prox", prox, "solve")

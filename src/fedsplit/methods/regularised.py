@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from fedsplit.arrays import Array, norms
+from fedsplit.checks import number
 from fedsplit.clients.protocol import Clients
 from fedsplit.clients.regularised import RegularisedProx
 from fedsplit.methods.fedsplit import FedSplit, FedSplitState
+from fedsplit.methods.method import check_prox
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.rates import theorem2
 
@@ -48,6 +50,14 @@ class RegularisedFedSplit:
     eps: float
     radius: float
     prox: ProxSolver | None = None
+
+    settles: ClassVar[bool] = False
+    state_type: ClassVar[type[RegularisedState]] = RegularisedState
+
+    def __post_init__(self) -> None:
+        number("RegularisedFedSplit: eps", self.eps)
+        number("RegularisedFedSplit: radius", self.radius)
+        check_prox(self.prox)
 
     @property
     def hazard(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any, ClassVar
 
 import cvxpy as cp
@@ -13,7 +12,7 @@ from fedsplit.arrays import Array
 from fedsplit.errors import InputError
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.custom import CustomTerms
-from fedsplit.losses.cvx import Expression
+from fedsplit.losses.cvx import ONE_AT_A_TIME, Expression
 from fedsplit.losses.huber import Huber
 from fedsplit.losses.least_squares import GramTerms, LeastSquares
 from fedsplit.losses.linear import LinearTerms
@@ -21,9 +20,6 @@ from fedsplit.losses.logistic import Logistic
 from fedsplit.losses.poisson import Poisson
 from fedsplit.losses.terms import Terms
 from fedsplit.prox.solver import Proximal, Start, defect, distance_bound
-
-_ONE_AT_A_TIME = Lock()
-"""CVXPY counts its variables in a global, so problems are compiled and solved one at a time."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class CvxpyProx:
     start: ClassVar[Start] = "broadcast"
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        with _ONE_AT_A_TIME:
+        with ONE_AT_A_TIME:
             U = np.stack([_compiled(costs, j).solve(v, s) for j, v in enumerate(V)])
         return Proximal(U, distance_bound(costs, s, defect(costs, V, s, U)))
 
@@ -53,8 +49,13 @@ class _Problem:
     def solve(self, v: Array, s: float | Array) -> Array:
         self.r.value = np.broadcast_to(1.0 / np.sqrt(s), v.shape)
         self.q.value = self.r.value * v
-        self.problem.solve(solver=cp.CLARABEL)
-        u: Array = self.u.value
+        try:
+            self.problem.solve(solver=cp.CLARABEL)
+        except cp.SolverError:
+            self.u.value = None
+        if self.u.value is None:
+            raise InputError("CvxpyProx: Clarabel could not solve a client's prox: use ExactProx, or a smaller step")
+        u: Array = np.array(self.u.value)
         return u
 
 

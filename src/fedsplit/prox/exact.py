@@ -36,8 +36,7 @@ class ExactProx:
         u = costs.quadratic_prox(V, s)
         if u is not None:
             return Proximal(u, np.zeros(u.shape[0]))
-        with np.errstate(over="ignore", invalid="ignore"):
-            return _newton(costs, V, s, start)
+        return _newton(costs, V, s, start)
 
 
 def _newton(costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:

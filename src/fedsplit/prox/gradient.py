@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from fedsplit.arrays import Array, dots
+from fedsplit.checks import count, number
 from fedsplit.errors import InputError
 from fedsplit.losses.costs import Costs
 from fedsplit.prox.line_search import Merit, Point, search
@@ -37,12 +38,12 @@ class GradientProx:
     step: float | Literal["paper", "backtracking"] | None = None
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise InputError(f"GradientProx: steps must be at least 1, not {self.steps}")
+        count("GradientProx: steps", self.steps)
         if self.start not in get_args(Start):
             raise InputError(f"GradientProx: start must be one of {', '.join(get_args(Start))}, not {self.start!r}")
-        number = isinstance(self.step, int | float) and not isinstance(self.step, bool) and self.step > 0
-        if not (number or self.step in (None, "paper", "backtracking")):
+        if not isinstance(self.step, str) and self.step is not None:
+            number("GradientProx: step", self.step)
+        elif self.step not in (None, "paper", "backtracking"):
             raise InputError(
                 f'GradientProx: step must be a number above zero, "paper", "backtracking" or None, not {self.step!r}'
             )

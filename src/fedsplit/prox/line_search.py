@@ -10,7 +10,8 @@ import numpy as np
 from fedsplit.arrays import Array, Mask, dots
 from fedsplit.losses.costs import Costs
 
-HALVINGS = 60
+HALVINGS = 1100
+"""From 1 to below the smallest float: a search ends long before, where a step no longer moves the point."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ def search(merit: Merit, at: Point, step: Array, slope: Array, share: float) -> 
     for _ in range(HALVINGS):
         trial = at.U - t[:, None] * step
         value = merit.value(trial)
-        accepted = seeking & (value <= at.h - np.maximum(share * t * slope, rounding))
+        enough = np.where(np.isfinite(at.h), at.h - np.maximum(share * t * slope, rounding), np.finfo(np.float64).max)
+        accepted = seeking & (value <= enough)
         drowned = seeking & (np.abs(value - at.h) < rounding)
         if drowned.any():
             accepted |= drowned & (dots(merit.gradient(trial), step) >= -(1.0 - 2.0 * share) * slope)
@@ -62,4 +64,6 @@ def search(merit: Merit, at: Point, step: Array, slope: Array, share: float) -> 
         if not seeking.any():
             break
         t = np.where(seeking, 0.5 * t, t)
+        if (np.abs(t[:, None] * step) <= 1e-17 * np.abs(at.U))[seeking].all():
+            break
     return Point(U, h, (slope > 0) & ~seeking)
