@@ -69,8 +69,15 @@ def test_a_plot_shows_every_method_by_name(tmp_path: Path) -> None:
     target = tmp_path / "gap.svg"
     assert run([*SMALL, "--plot", str(target)]) == 0
     drawn = target.read_text()
-    for name in DEFAULT_METHODS:
-        assert f"<!-- {name} -->" in drawn
+    for label in (
+        "FedGD, e = 1",
+        "FedGD, e = 10",
+        "FedGD, e = 100",
+        "FedProx",
+        "FedSplit, e = 5, from x",
+        "FedSplit, exact",
+    ):
+        assert f"<!-- {label} -->" in drawn
 
 
 BAD = {
@@ -78,6 +85,7 @@ BAD = {
     "unknown option": (["compare", "--colour"], "No such option: --colour"),
     "not a number": (["compare", "--clients", "many"], "'--clients'"),
     "too small": (["compare", "--rounds", "1"], "'--rounds'"),
+    "too large": (["compare", "-n", "1000000000000"], "not enough memory"),
     "unknown ensemble": (["compare", "--ensemble", "real"], "ensemble 'real' is not known: use one of isotropic"),
     "unknown method": (["compare", "--method", "fedavg"], "method 'fedavg' is not known: use one of fedgd"),
     "unknown setting": (
@@ -86,7 +94,7 @@ BAD = {
     ),
     "bad value": (["compare", "--method", "fedgd:step=big"], "'big' is no value for step"),
     "bad start": (["compare", "--method", "fedsplit:start=there"], "start must be one of broadcast"),
-    "bad step": (["compare", "--method", "fedgd:step=-1"], "step must be a number above zero"),
+    "bad step": (["compare", "--method", "fedgd:step=-1"], "step must be a finite number above 0"),
     "spiked needs n >= d": (["compare", "--ensemble", "spiked", "-n", "20"], "needs n >= d"),
     "kappa below one": (["compare", "--ensemble", "spiked", "--kappa", "0.5"], "kappa >= 1"),
     "separable": (["compare", "--ensemble", "logistic", "-m", "1", "-n", "20", "-d", "30"], "add a ridge"),
@@ -126,12 +134,21 @@ def test_help_is_shown_for_everything(capsys: pytest.CaptureFixture[str]) -> Non
 def test_on_a_terminal_progress_is_live_on_stderr_and_the_result_alone_on_stdout() -> None:
     command = [sys.executable, "-c", "from fedsplit.cli import main; main()", *SMALL, "--rounds", "400", "--json"]
     terminal, inside = pty.openpty()
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=inside, check=True, env=os.environ | {"TERM": "xterm"}
-    )
-    os.close(inside)
-    shown = os.read(terminal, 10**6).decode(errors="replace")
+    environment = os.environ | {"TERM": "xterm"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=inside, env=environment) as child:
+        os.close(inside)
+        shown = b"".join(iter(lambda: _read(terminal), b""))  # until the child closes its end
+        assert child.stdout is not None
+        result = json.loads(child.stdout.read())
     os.close(terminal)
-    assert json.loads(done.stdout)["clients"] == 5
-    assert "fedprox" in shown
-    assert "gap" in shown
+    assert child.returncode == 0
+    assert result["clients"] == 5
+    assert b"fedprox" in shown
+    assert b"gap" in shown
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # the other end is closed
+        return b""

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
 from fedsplit import plots
 from fedsplit.compare import ENSEMBLES, TARGETS, Run, compare, generate
 from fedsplit.errors import InputError, NoMinimiser
+from fedsplit.experiments import EXPERIMENTS
 from fedsplit.methods import parse
+from fedsplit.reproduce import reproduce, select, write_report
 
 # Newer versions of Typer bring a click of their own, older ones need the package: this is the usage error of either.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+STYLED = {
+    "fedgd": "fedgd-e1",
+    "fedgd:local_steps=10": "fedgd-e10",
+    "fedgd:local_steps=100": "fedgd-e100",
+    "fedsplit": "fedsplit-exact",
+    "fedsplit:steps=5": "fedsplit-e5-broadcast",
+}
+"""Methods of the command line that have a style of their own in the paper's figures."""
 
 DEFAULT_METHODS = ["fedgd", "fedgd:local_steps=10", "fedgd:local_steps=100", "fedprox", "fedsplit:steps=5", "fedsplit"]
 
@@ -79,11 +93,60 @@ def compare_command(
             "observations": observations,
             "seed": seed,
         }
-        typer.echo(json.dumps(settings | {"methods": [_json(run) for run in runs]}, indent=2))
+        typer.echo(json.dumps(settings | {"methods": [_json(run) for run in runs]}, indent=2, allow_nan=False))
     else:
         Console().print(_table(runs, title))
     if plot is not None:
-        plots.save(plots.gap_figure(runs, title), plot)
+        tables = {
+            STYLED.get(run.label, run.label): {"round": np.arange(len(run.gaps)), "gap": run.gaps} for run in runs
+        }
+        plots.save(plots.curves(tables, list(tables), title), plot)
+
+
+@app.command("reproduce")
+def reproduce_command(
+    figures: Annotated[
+        list[str] | None, typer.Argument(help=f"Which figures: {', '.join(EXPERIMENTS)}. All where none is named.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder for figures, data, claims.json and index.html.")] = ...,  # type: ignore[assignment]
+    force: Annotated[bool, typer.Option("--force", help="Compute again what is there already.")] = False,
+) -> None:
+    """Run the paper's experiments at full size; write every figure, the claims that it makes, checked, and one page.
+
+    What is in the folder already, from the same settings and version, is not computed again.
+    """
+    chosen = select(figures or [])
+    command = " ".join(["fedsplit", "reproduce", *(figures or []), "--out", str(out), *(["--force"] if force else [])])
+    with _progress() as bar:
+        overall = bar.add_task("all", total=sum(each.cost for each in chosen), gap="")
+        tasks = {each.name: bar.add_task(each.name, total=each.cost, gap="") for each in chosen}
+
+        def show(name: str, share: float, gap: float) -> None:
+            note = f"gap {gap:.1e}" if share < 1 else ""
+            bar.update(tasks[name], completed=share * EXPERIMENTS[name].cost, gap=note)
+            bar.update(overall, completed=sum(bar.tasks[task].completed for task in tasks.values()))
+
+        seconds = reproduce(chosen, out, command, force, show)
+    for each in chosen:
+        took = f"{seconds[each.name]:6.1f} s" if each.name in seconds else "unchanged"
+        typer.echo(f"{each.name:6} {took:>10}  {each.title}")
+    _summarise(out)
+
+
+@app.command("report")
+def report_command(folder: Annotated[Path, typer.Argument(help="A folder that `fedsplit reproduce` wrote.")]) -> None:
+    """Draw the figures, check the claims and write the page again from saved data, without computing."""
+    write_report(folder)
+    _summarise(folder)
+
+
+def _summarise(out: Path) -> None:
+    claims = json.loads((out / "claims.json").read_text(encoding="utf-8"))
+    typer.echo(f"{sum(claim['holds'] for claim in claims)} of {len(claims)} claims hold")
+    for claim in claims:
+        if not claim["holds"]:
+            typer.echo(f"  not {claim['id']}: {claim['claim']} ({claim['reason']})")
+    typer.echo(f"page: {out / 'index.html'}")
 
 
 def _progress() -> Progress:
@@ -91,11 +154,11 @@ def _progress() -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TaskProgressColumn(),
         TextColumn("{task.fields[gap]}"),
         console=Console(stderr=True),
         transient=True,
-        disable=not sys.stderr.isatty(),
+        disable=sys.stderr is None or not sys.stderr.isatty(),
     )
 
 
@@ -126,14 +189,14 @@ def _end(run: Run) -> str:
 def _json(run: Run) -> dict[str, object]:
     return {
         "method": run.label,
-        "step": run.step,
+        "step": run.step if math.isfinite(run.step) else None,
         "rounds": len(run.gaps) - 1,
         "rounds_to": {f"{target:.0e}": run.rounds_to(target) for target in TARGETS},
         "outcome": run.outcome,
         "floor": run.gaps[-1] if run.outcome == "floor" else None,
         "floats_up": run.floats_up,
         "floats_down": run.floats_down,
-        "gaps": run.gaps.tolist(),
+        "gaps": [gap if math.isfinite(gap) else None for gap in run.gaps.tolist()],
     }
 
 
@@ -145,6 +208,8 @@ def run(arguments: list[str]) -> int:
         return _fail(f"{error.format_message()} (see fedsplit --help)")  # type: ignore[attr-defined]  # click's name
     except (InputError, NoMinimiser) as error:
         return _fail(str(error))
+    except MemoryError:
+        return _fail("not enough memory: choose a smaller problem")
     except OSError as error:
         return _fail(f"{error.filename or 'output'}: {error.strerror or error}")
     except (typer.Abort, KeyboardInterrupt):
@@ -158,4 +223,7 @@ def _fail(message: str) -> int:
 
 def main() -> None:
     """The entry point of the command ``fedsplit``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without κ still gets its table
     sys.exit(run(sys.argv[1:]))
