@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench figures clean
+.PHONY: help run test test-slow lint reproduce format bench figures clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -12,6 +12,9 @@ run: .venv/installed  ## Set up, then run the main job: compare the paper's meth
 
 test: .venv/installed-test  ## Set up, then run the tests
 	$(BIN)/pytest -n auto
+
+test-slow: .venv/installed-browser  ## Run the slow tests: the paper at full size, its page in Chromium
+	$(BIN)/pytest -m 'slow or browser'
 
 lint: .venv/installed-test  ## Check style, format and types
 	$(BIN)/ruff check .
@@ -25,8 +28,12 @@ format: .venv/installed-test  ## Format the code
 bench: .venv/installed-test  ## Measure speed and memory as ratios, and print the table
 	$(BIN)/python benchmarks/speed.py
 
-figures: .venv/installed  ## Draw the README's picture again
+reproduce: .venv/installed  ## Run every experiment of the paper, into reproduction/
+	$(BIN)/fedsplit reproduce --out reproduction
+
+figures: reproduce  ## Draw the README's pictures again
 	$(BIN)/fedsplit compare --ensemble spiked --kappa 100 -m 10 -n 400 --rounds 100 --plot docs/images/compare.png
+	cp reproduction/fig4b.png docs/images/fig4b.png
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -42,3 +49,7 @@ clean:  ## Remove the virtual environment and caches
 .venv/installed-test: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch .venv/installed $@
+
+.venv/installed-browser: .venv/installed-test
+	$(BIN)/python -m pip install --quiet --editable '.[test,browser]'
+	touch $@

@@ -20,10 +20,10 @@ from fedsplit.errors import InputError
 FORMATS = ("png", "svg", "pdf")
 Columns = Mapping[str, NDArray[Any]]
 
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PINK = (
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#B5A300", "#0072B2", "#D55E00", "#CC79A7",
+BLACK, ORANGE, SKY, GREEN, GREY, BLUE, RED, PINK = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#808080", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
-"""Okabe and Ito's palette, which colour-blind readers can tell apart; its yellow darkened for white paper."""
+"""Okabe and Ito's palette, which colour-blind readers can tell apart; grey for its yellow, too pale on white paper."""
 
 
 class Style(NamedTuple):
@@ -37,7 +37,7 @@ class Style(NamedTuple):
 STYLES: dict[str, Style] = {
     "fedgd-e1": Style("FedGD, e = 1", RED, "s"),
     "fedgd-e10": Style("FedGD, e = 10", ORANGE, "D"),
-    "fedgd-e100": Style("FedGD, e = 100", YELLOW, "P"),
+    "fedgd-e100": Style("FedGD, e = 100", GREY, "P"),
     "fedprox": Style("FedProx", PINK, "X"),
     "fedsplit-exact": Style("FedSplit, exact", BLUE, "o"),
     "fedsplit-e1": Style("FedSplit, e = 1", BLACK, "v"),
@@ -49,7 +49,7 @@ STYLES: dict[str, Style] = {
     "fedsplit-e100-broadcast": Style("FedSplit, e = 100, from x", BLACK, ">"),
 }
 
-OTHERS = [("v", BLACK), ("^", SKY), ("<", GREEN), (">", ORANGE), ("D", YELLOW), ("P", PINK), ("h", RED), ("*", BLUE)]
+OTHERS = [("v", BLACK), ("^", SKY), ("<", GREEN), (">", ORANGE), ("D", GREY), ("P", PINK), ("h", RED), ("*", BLUE)]
 """For methods without a style of their own."""
 
 LOWEST = 1e-12
