@@ -106,5 +106,5 @@ def _run(
 def _stalled(gaps: Array, state: State, residual: float) -> bool:
     """Whether a run stands still: its last quarter changed the gap by less than a hundredth, and z no longer moves."""
     quarter = gaps[-1 - max(2, len(gaps) // 4)]
-    still = residual <= 1e-6 * max(1.0, float(np.linalg.norm(state.iterate)))
+    still = residual <= 1e-4 * max(1.0, float(np.linalg.norm(state.iterate)))
     return still and bool(abs(quarter - gaps[-1]) <= 0.01 * abs(gaps[-1]))
