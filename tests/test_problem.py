@@ -172,8 +172,8 @@ def test_an_ill_conditioned_pool_is_solved_as_far_as_rounding_allows() -> None:
 
 def test_a_class_in_the_place_of_an_object_is_named() -> None:
     with pytest.raises(fs.InputError, match=r"LeastSquares\(...\), not the class"):
-        fs.Problem(fs.LeastSquares, [(A, B)])  # type: ignore[arg-type]
+        fs.Problem(fs.LeastSquares, [(A, B)])  # type: ignore[arg-type]  # a class is the point
     with pytest.raises(fs.InputError, match=r"FedSplit\(...\), not the class"):
-        fs.solve(fs.Problem(fs.LeastSquares(), [(A, B)]), fs.FedSplit)  # type: ignore[arg-type]
+        fs.solve(fs.Problem(fs.LeastSquares(), [(A, B)]), fs.FedSplit)  # type: ignore[arg-type]  # the same
     with pytest.raises(fs.InputError, match=r"ExactProx\(...\), not the class"):
-        fs.FedSplit(prox=fs.ExactProx)  # type: ignore[arg-type]
+        fs.FedSplit(prox=fs.ExactProx)  # type: ignore[arg-type]  # the same

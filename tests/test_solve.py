@@ -185,12 +185,12 @@ def test_a_start_and_a_state_exclude_each_other(p: fs.Problem) -> None:
     [
         lambda: fs.FedGD(step=0.0),
         lambda: fs.FedGD(local_steps=0),
-        lambda: fs.FedGD(local_steps=2.5),  # type: ignore[arg-type]
-        lambda: fs.FedGD(step="0.1"),  # type: ignore[arg-type]
+        lambda: fs.FedGD(local_steps=2.5),  # type: ignore[arg-type]  # wrong values are the point
+        lambda: fs.FedGD(step="0.1"),  # type: ignore[arg-type]  # the same
         lambda: fs.FedGD(step=True),
         lambda: fs.FedProx(step=-1.0),
         lambda: fs.FedSplit(step=float("nan")),
-        lambda: fs.FedSplit(accelerate=5),  # type: ignore[arg-type]
+        lambda: fs.FedSplit(accelerate=5),  # type: ignore[arg-type]  # the same
     ],
 )
 def test_methods_that_make_no_sense_are_refused(build: Callable[[], object]) -> None:

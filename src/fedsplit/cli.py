@@ -91,7 +91,9 @@ def compare_command(
             "clients": clients,
             "features": features,
             "observations": observations,
+            "kappa": kappa if ensemble == "spiked" else None,
             "seed": seed,
+            "rounds": rounds,
         }
         typer.echo(json.dumps(settings | {"methods": [_json(run) for run in runs]}, indent=2, allow_nan=False))
     else:
@@ -105,10 +107,10 @@ def compare_command(
 
 @app.command("reproduce")
 def reproduce_command(
+    out: Annotated[Path, typer.Option(help="The folder for figures, data, claims.json and index.html.")],
     figures: Annotated[
         list[str] | None, typer.Argument(help=f"Which figures: {', '.join(EXPERIMENTS)}. All where none is named.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder for figures, data, claims.json and index.html.")] = ...,  # type: ignore[assignment]
     force: Annotated[bool, typer.Option("--force", help="Compute again what is there already.")] = False,
 ) -> None:
     """Run the paper's experiments at full size; write every figure, the claims that it makes, checked, and one page.
