@@ -144,6 +144,13 @@ def test_bad_input_gives_one_line_and_status_2(tmp_path: Path, capsys: pytest.Ca
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_data_of_another_version_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(Record({}, {}, {}), tmp_path / "data" / "fig1", "old")
+    assert run(["report", str(tmp_path)]) == 2
+    assert "made by another version" in capsys.readouterr().err
+    assert run(["reproduce", "fig1", "--out", str(tmp_path)]) == 0
+
+
 def test_a_full_disk_leaves_no_half_written_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = Path.write_text
 

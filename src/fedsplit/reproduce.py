@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import multiprocessing
 import time
@@ -85,17 +86,22 @@ def write_report(out: Path, command: str = "") -> list[str]:
 
 def key_of(experiment: Experiment) -> str:
     """What a saved record must have been made from to be used again."""
-    content = {"settings": dict(experiment.settings), "version": fedsplit.__version__}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    settings = json.dumps([dict(experiment.settings), fedsplit.__version__], sort_keys=True)
+    source = Path(inspect.getfile(experiment.compute)).read_bytes()
+    return hashlib.sha256(settings.encode() + source).hexdigest()[:16]
 
 
 def _section(experiment: Experiment, record: Record, out: Path) -> report.Section:
-    figures = experiment.draw(record)
+    try:
+        figures, claims = experiment.draw(record), experiment.claims(record)
+    except KeyError:
+        folder = out / "data" / experiment.name
+        raise InputError(f"{folder}: made by another version; run fedsplit reproduce --out {out} again") from None
     rendered = {name: plots.render(figure, "svg") for name, figure in figures.items()}
     for name, figure in figures.items():
         plots.save(figure, out / f"{name}.png")
         files.write(out / f"{name}.svg", rendered[name])
-    return report.Section(experiment, record, rendered, experiment.claims(record))
+    return report.Section(experiment, record, rendered, claims)
 
 
 def _compute(experiments: Sequence[Experiment], progress: Progress) -> Iterator[tuple[Experiment, Record]]:
