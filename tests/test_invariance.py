@@ -41,8 +41,8 @@ def test_observations_of_weight_zero_change_nothing(name: str, n: list[int], d: 
     ]
     p, q = (fs.Problem(LOSSES[name][0], c) for c in (data, longer))
     V = rng.standard_normal((p.m, d))
-    for a, b in ((p.clients.prox(V, 0.3, V, fs.ExactProx()), q.clients.prox(V, 0.3, V, fs.ExactProx())),):
-        np.testing.assert_array_equal(a.rows, b.rows)
+    a, b = (clients.prox(V, 0.3, V, fs.ExactProx()).rows for clients in (p.clients, q.clients))
+    np.testing.assert_array_equal(a, b)
 
 
 @given(names, sizes, dimensions, seeds)
