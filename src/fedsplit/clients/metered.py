@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.protocol import Answer, Clients
+from fedsplit.clients.protocol import Answer, Clients, Decrement
 from fedsplit.prox.solver import ProxSolver
 
 
@@ -40,8 +40,9 @@ class MeteredClients:
         down = (1 if start is v else 2) * self.d + np.size(s)
         return self._ask(lambda: self._clients.prox(v, s, start, solver), down, self.d + 1)
 
-    def descend(self, x: Array, step: float, steps: int) -> Answer:
-        return self._ask(lambda: self._clients.descend(x, step, steps), self.d + 1, self.d)
+    def descend(self, x: Array, step: float, steps: int, shift: Array | None = None) -> Answer:
+        down = (1 if shift is None else 2) * self.d + 1
+        return self._ask(lambda: self._clients.descend(x, step, steps, shift), down, self.d)
 
     def gradient(self, x: Array) -> Answer:
         return self._ask(lambda: self._clients.gradient(x), self.d, self.d)
@@ -51,6 +52,18 @@ class MeteredClients:
 
     def curvature(self, x: Array | None = None) -> Answer:
         return self._ask(lambda: self._clients.curvature(x), 0 if x is None else self.d, 2)
+
+    def diagonal(self, x: Array) -> Answer:
+        return self._ask(lambda: self._clients.diagonal(x), self.d, self.d + 2)
+
+    def decrement(self, x: Array, g: Array) -> Answer:
+        return self._ask(lambda: self._clients.decrement(x, g), 2 * self.d, len(Decrement._fields))
+
+    def line(self, x: Array, direction: Array, t: Array) -> Answer:
+        return self._ask(lambda: self._clients.line(x, direction, t), 2 * self.d + len(t), len(t))
+
+    def direction(self, x: Array, g: Array) -> Answer:
+        return self._ask(lambda: self._clients.direction(x, g), 2 * self.d, self.d)
 
     def information(self, x: Array) -> Answer:
         return self._ask(lambda: self._clients.information(x), self.d, self.d * self.d)

@@ -28,6 +28,27 @@ class Answer(NamedTuple):
         return self.rows if xp.all(self.present) else xp.where(self.present[:, None], self.rows, default)
 
 
+class Decrement(NamedTuple):
+    """What client j tells for a certificate at x, given g = ∇F(x) or a subgradient; every field is (m,).
+
+    value : f_j(x).
+    q : gᵀ∇²f_j(x)⁻¹g, inf where that is not defined.
+    mu : the smallest eigenvalue of ∇²f_j(x), 0 at the level of rounding.
+    ell : ℓ_j, the strong convexity of f_j everywhere.
+    norm, leverage : how fast the Hessian can change. |D³f_j[h, u, u]| ≤ c D²f_j[u, u] with c = norm·‖h‖, and with
+        c = leverage·‖h‖ in the norm of ∇²f_j(x). 0 for a quadratic, inf where there is no such bound.
+    floor : a lower bound on f_j.
+    """
+
+    value: Array
+    q: Array
+    mu: Array
+    ell: Array
+    norm: Array
+    leverage: Array
+    floor: Array
+
+
 class Clients(Protocol):
     """m clients that answer questions about their own f_j and remember nothing."""
 
@@ -40,8 +61,8 @@ class Clients(Protocol):
     def prox(self, v: Array, s: float | Array, start: Array, solver: ProxSolver) -> Answer:
         """prox_{s f_j}(v_j), (m, d). v and start are (m, d), or (d,) where all clients get the same."""
 
-    def descend(self, x: Array, step: float, steps: int) -> Answer:
-        """G_j^e(x): e gradient steps on f_j from x, (m, d)."""
+    def descend(self, x: Array, step: float, steps: int, shift: Array | None = None) -> Answer:
+        """e gradient steps on f_j + ⟨shift_j, ·⟩ from x, (m, d). x and shift are (m, d) or (d,)."""
 
     def gradient(self, x: Array) -> Answer:
         """∇f_j(x), (m, d)."""
@@ -51,6 +72,18 @@ class Clients(Protocol):
 
     def curvature(self, x: Array | None = None) -> Answer:
         """ℓ_j and L_j, (m, 2): those that hold everywhere (0 and inf where there are none), or those at x."""
+
+    def diagonal(self, x: Array) -> Answer:
+        """The diagonal of ∇²f_j(x), then its smallest and largest eigenvalue, (m, d + 2)."""
+
+    def decrement(self, x: Array, g: Array) -> Answer:
+        """The scalars of ``Decrement`` at x, (m, 7): what a proof of the gap needs to know of f_j."""
+
+    def line(self, x: Array, direction: Array, t: Array) -> Answer:
+        """f_j(x + t_i direction) for every t_i, (m, len(t)): a line search in one question."""
+
+    def direction(self, x: Array, g: Array) -> Answer:
+        """∇²f_j(x)⁻¹ g, the local Newton direction, (m, d)."""
 
     def information(self, x: Array) -> Answer:
         """∇²f_j(x), (m, d, d)."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedsplit.arrays import Array, repeated
 from fedsplit.clients.protocol import Answer
 from fedsplit.losses.costs import Costs
-from fedsplit.losses.terms import Block
+from fedsplit.losses.terms import Block, extreme_eigenvalues
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.threads import each
 
@@ -45,13 +45,13 @@ class StackedClients:
             each(answer, self._blocks)
         return self._answer(rows, error, began)
 
-    def descend(self, x: Array, step: float, steps: int) -> Answer:
-        def gradient_steps(costs: Costs, X: Array) -> Array:
+    def descend(self, x: Array, step: float, steps: int, shift: Array | None = None) -> Answer:
+        def gradient_steps(costs: Costs, X: Array, C: Array | float = 0.0) -> Array:
             for _ in range(steps):
-                X = X - step * costs.gradient(X)
+                X = X - step * (costs.gradient(X) + C)
             return X
 
-        return self._ask(gradient_steps, x, (self.d,))
+        return self._ask(gradient_steps, x, (self.d,), *(() if shift is None else (shift,)))
 
     def gradient(self, x: Array) -> Answer:
         return self._ask(Costs.gradient, x, (self.d,))
@@ -64,6 +64,25 @@ class StackedClients:
             return self._ask(lambda costs, _: np.stack(costs.bounds, axis=1), np.zeros(self.d), (2,))
         return self._ask(lambda costs, X: np.stack(costs.bounds_at(X), axis=1), x, (2,))
 
+    def diagonal(self, x: Array) -> Answer:
+        def ends(costs: Costs, X: Array) -> Array:
+            H = costs.hessian(X)
+            return np.column_stack([np.einsum("kii->ki", H), *extreme_eigenvalues(H)])
+
+        return self._ask(ends, x, (self.d + 2,))
+
+    def decrement(self, x: Array, g: Array) -> Answer:
+        return self._ask(lambda costs, X, G: np.stack(costs.decrement(X, G), axis=1), x, (7,), g)
+
+    def line(self, x: Array, direction: Array, t: Array) -> Answer:
+        def along(costs: Costs, X: Array, P: Array) -> Array:
+            return np.stack([costs.value(X + length * P) for length in t], axis=1)
+
+        return self._ask(along, x, (len(t),), direction)
+
+    def direction(self, x: Array, g: Array) -> Answer:
+        return self._ask(lambda costs, X, G: costs.solve(X, np.zeros(self.d), G), x, (self.d,), g)
+
     def information(self, x: Array) -> Answer:
         return self._ask(Costs.hessian, x, (self.d, self.d))
 
@@ -73,14 +92,14 @@ class StackedClients:
         total: Array = sum((costs.hessian(X[at]).sum(axis=0) for at, costs in self._blocks), np.zeros((self.d, self.d)))
         return total
 
-    def _ask(self, question: Callable[[Costs, Array], Array], x: Array, shape: tuple[int, ...]) -> Answer:
-        """One answer of the given shape from every client, block by block."""
+    def _ask(self, question: Callable[..., Array], x: Array, shape: tuple[int, ...], *more: Array) -> Answer:
+        """One answer of the given shape from every client, block by block, to a question about x and more vectors."""
         began = time.perf_counter()
-        X, rows = self._rows(x), np.empty((self.m, *shape))
+        given, rows = [self._rows(point) for point in (x, *more)], np.empty((self.m, *shape))
 
         def answer(block: tuple[Index, Costs]) -> None:
             at, costs = block
-            rows[at] = question(costs, X[at])
+            rows[at] = question(costs, *(points[at] for points in given))
 
         with np.errstate(**QUIET):
             each(answer, self._blocks)

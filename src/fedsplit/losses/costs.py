@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedsplit.arrays import Array, add_diagonal, dots
+from fedsplit.arrays import Array, add_diagonal, dots, rmatvec
 from fedsplit.errors import InputError
 from fedsplit.losses.terms import QuadraticTerms, Terms, extreme_eigenvalues
 
@@ -61,6 +61,17 @@ class Costs:
         """ℓ_j and L_j of f_j, true everywhere."""
         ell, L = self.terms.bounds()
         return ell + self.ridge.min(), L + self.ridge.max()
+
+    def decrement(self, X: Array, G: Array) -> tuple[Array, ...]:
+        """f_j, gᵀH⁻¹g, λ_min(H), ℓ_j, the two concordances and a lower bound of f_j, with H = ∇²f_j(x_j)."""
+        spectrum, Q = np.linalg.eigh(self.hessian(X))
+        rounding = 4 * self.terms.d * np.finfo(np.float64).eps * spectrum[:, -1:]
+        certain = np.where(spectrum > rounding, spectrum - rounding, np.nan)  # a lower bound of each eigenvalue
+        mu = np.where(np.isnan(certain[:, 0]), 0.0, certain[:, 0])
+        q = np.sum(np.square(rmatvec(Q, G)) / certain, axis=1)
+        norm, leverage = self.terms.concordance(Q / np.sqrt(certain)[:, None, :])
+        q, leverage = np.where(np.isnan(q), np.inf, q), np.where(np.isnan(leverage), np.inf, leverage)
+        return self.value(X), q, mu, self.bounds[0], norm, leverage, self.terms.floor()
 
     def bounds_at(self, X: Array) -> tuple[Array, Array]:
         """The extreme eigenvalues of ∇²f_j(x_j)."""

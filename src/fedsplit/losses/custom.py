@@ -92,6 +92,12 @@ class CustomTerms:
             raise InputError(f"client {j}: curvature must be 0 <= ell <= L, not ({ell[j]:g}, {L[j]:g})")
         return ell, L
 
+    def concordance(self, W: Array) -> tuple[Array, Array]:
+        return np.full(self.k, np.inf), np.full(self.k, np.inf)
+
+    def floor(self) -> Array:
+        return np.full(self.k, -np.inf)
+
     def _value(self, j: int, x: Array) -> float:
         f = np.asarray(self.loss.value(x, self.data[j]))
         if f.shape != () or f.dtype.kind not in "biuf":

@@ -30,6 +30,13 @@ class Huber:
     def curvature_range(self) -> tuple[float, float]:
         return 0.0, 1.0
 
+    @property
+    def concordance(self) -> float:
+        return np.inf
+
+    def floor(self, b: Array) -> Array:
+        return np.zeros_like(b)
+
     def value(self, eta: Array, b: Array) -> Array:
         r = np.abs(eta - b)
         loss: Array = np.where(r <= self.delta, 0.5 * r * r, self.delta * (r - 0.5 * self.delta))

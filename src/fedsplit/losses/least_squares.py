@@ -26,6 +26,13 @@ class LeastSquares:
     def curvature_range(self) -> tuple[float, float]:
         return 1.0, 1.0
 
+    @property
+    def concordance(self) -> float:
+        return 0.0
+
+    def floor(self, b: Array) -> Array:
+        return np.zeros_like(b)
+
     def value(self, eta: Array, b: Array) -> Array:
         return 0.5 * np.square(eta - b)
 
@@ -88,6 +95,12 @@ class GramTerms(QuadraticTerms):
 
     def bounds(self) -> tuple[Array, Array]:
         return extreme_eigenvalues(self.H)
+
+    def concordance(self, W: Array) -> tuple[Array, Array]:
+        return np.zeros(self.k), np.zeros(self.k)
+
+    def floor(self) -> Array:
+        return np.zeros(self.k)
 
     def _resolvent(self, D: Array) -> tuple[Array, Array]:
         """R = (diag(D) + H)⁻¹ and Rc, kept for the latest D."""

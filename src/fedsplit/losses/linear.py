@@ -18,10 +18,19 @@ BLOCK_BYTES = 8 * 2**20
 
 
 class ScalarLoss(Protocol):
-    """φ(η, b) and its first two derivatives in η, elementwise; ``curvature_range`` bounds φ'' over every η."""
+    """φ(η, b) and its first two derivatives in η, elementwise.
+
+    ``curvature_range`` bounds the second derivative over every η, ``concordance`` times it bounds the third, and
+    ``floor`` is at most φ.
+    """
 
     @property
     def curvature_range(self) -> tuple[float, float]: ...
+
+    @property
+    def concordance(self) -> float: ...
+
+    def floor(self, b: Array) -> Array: ...
 
     def value(self, eta: Array, b: Array) -> Array: ...
 
@@ -78,6 +87,18 @@ class LinearTerms:
             return low * ell, high * L
         _, L = extreme_eigenvalues(np.matmul(B, np.swapaxes(B, 1, 2)))
         return np.zeros(self.k), high * L
+
+    def concordance(self, W: Array) -> tuple[Array, Array]:
+        c = self.phi.concordance
+        if c in (0.0, np.inf):
+            return np.full(self.k, c), np.full(self.k, c)
+        lengths = (np.linalg.norm(rows, axis=2) for rows in (self.A, np.matmul(self.A, W)))
+        norm, leverage = (c * np.max(np.where(self.w > 0, length, 0.0), axis=1) for length in lengths)
+        return norm, leverage
+
+    def floor(self) -> Array:
+        total: Array = np.sum(self.w * self.phi.floor(self.b), axis=1)
+        return total
 
     def _weighted(self, X: Array) -> Array:
         """B_j with ∇²f_j(x_j) = B_jᵀB_j."""

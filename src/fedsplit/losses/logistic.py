@@ -27,6 +27,13 @@ class Logistic:
     def curvature_range(self) -> tuple[float, float]:
         return 0.0, 0.25
 
+    @property
+    def concordance(self) -> float:
+        return 1.0
+
+    def floor(self, b: Array) -> Array:
+        return np.zeros_like(b)
+
     def value(self, eta: Array, b: Array) -> Array:
         margin = b * eta
         loss: Array = np.log1p(np.exp(-np.abs(margin))) + np.maximum(-margin, 0.0)

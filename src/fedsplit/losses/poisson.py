@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import xlogy
 
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
@@ -24,6 +25,14 @@ class Poisson:
     @property
     def curvature_range(self) -> tuple[float, float]:
         return 0.0, np.inf
+
+    @property
+    def concordance(self) -> float:
+        return 1.0
+
+    def floor(self, b: Array) -> Array:
+        floor: Array = b - xlogy(b, b)
+        return floor
 
     def value(self, eta: Array, b: Array) -> Array:
         return self.curvature(eta, b) - b * eta

@@ -38,6 +38,12 @@ class Terms(Protocol):
     def bounds(self) -> tuple[Array, Array]:
         """ℓ_j and L_j, true at every x: 0 and +inf where there is no better one."""
 
+    def concordance(self, W: Array) -> tuple[Array, Array]:
+        """c_j such that |D³f_j[h, u, u]| ≤ c_j D²f_j[u, u] wherever ‖h‖ ≤ 1, and wherever ‖W_j⁻¹h‖ ≤ 1."""
+
+    def floor(self) -> Array:
+        """A lower bound on f_j, -inf where none is known."""
+
 
 class QuadraticTerms(ABC):
     """Terms whose Hessian is constant: their prox is linear, from a factorisation made once for each D."""
