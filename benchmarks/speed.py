@@ -52,7 +52,7 @@ def gaussian(m: int, n: int, d: int, seed: int = 0) -> list[tuple[Array, Array]]
 def least_squares_round(m: int, d: int) -> tuple[float, float, float]:
     """Times of an exact least squares round, on all cores and on one, and of one bare batched matmul of its size."""
     clients = fs.Problem(fs.LeastSquares(), gaussian(m, d, d)).clients
-    method = fs.FedSplit(step=0.01)
+    method = fs.FedSplit.plain(step=0.01)
     state = method.start(clients, np.zeros(d))
     H = np.random.default_rng(1).standard_normal((m, d, d))
     v = np.ones((m, d, 1))
@@ -106,7 +106,7 @@ def measure_peak(loss: str, m: int, n: int, d: int) -> int:
     fs.solve(small(), rounds=2)  # loads what is lazy
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
     before = resident("VmRSS")
-    fs.solve(large(), fs.FedSplit(step=0.01), rounds=5, tol=0)
+    fs.solve(large(), fs.FedSplit.plain(step=0.01), rounds=5, tol=0)
     return resident("VmHWM") - before
 
 

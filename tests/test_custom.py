@@ -77,7 +77,7 @@ def test_unknown_curvature_takes_the_local_one_and_a_line_search() -> None:
 
 def test_a_cvxpy_expression_can_be_solved_by_cvxpy() -> None:
     own = fs.Problem(OWN["a CVXPY expression"], DATA, ridge=0.5)
-    result = fs.solve(own, fs.FedSplit(step=0.3, prox=fs.CvxpyProx()), rounds=30, tol=0)
+    result = fs.solve(own, fs.FedSplit.plain(step=0.3, prox=fs.CvxpyProx()), rounds=30, tol=0)
     np.testing.assert_allclose(result.x, own.solution(), atol=1e-3)
 
 
@@ -120,7 +120,7 @@ def test_rounds_are_the_same_whoever_wrote_the_quadratic() -> None:
         [0, 1, 2],
     )
     step = fs.solve(ours, rounds=2).step
-    a, b = (fs.solve(p, fs.FedSplit(step), rounds=1000) for p in (own, ours))
+    a, b = (fs.solve(p, fs.FedSplit.plain(step), rounds=1000) for p in (own, ours))
     assert abs(a.rounds - b.rounds) <= 2
     np.testing.assert_allclose(a.x, b.x, rtol=1e-7)
 

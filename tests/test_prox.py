@@ -179,7 +179,7 @@ def test_the_answer_does_not_depend_on_the_start() -> None:
 def test_the_paper_step_needs_a_known_curvature() -> None:
     p = problem("poisson", [9], 2)
     with pytest.raises(fs.InputError, match=r'step="paper".*use step=None or "backtracking"'):
-        fs.solve(p, fs.FedSplit(step=0.1, prox=fs.GradientProx(3, step="paper")))
+        fs.solve(p, fs.FedSplit.plain(step=0.1, prox=fs.GradientProx(3, step="paper")))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_cvxpy_agrees_with_newton_to_its_own_accuracy() -> None:
 def test_cvxpy_has_no_expression_for_a_function_of_the_users_own() -> None:
     loss = fs.CustomLoss(lambda x, a: 0.5 * float(x @ x), lambda x, a: x, d=2)
     with pytest.raises(fs.InputError, match="use ExactProx or GradientProx"):
-        fs.solve(fs.Problem(loss, [None]), fs.FedSplit(step=1.0, prox=fs.CvxpyProx()))
+        fs.solve(fs.Problem(loss, [None]), fs.FedSplit.plain(step=1.0, prox=fs.CvxpyProx()))
 
 
 def test_the_stated_error_is_the_gradient_over_the_strong_convexity() -> None:

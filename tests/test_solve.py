@@ -23,7 +23,7 @@ def p() -> fs.Problem:
     return problem("least-squares", [30, 12, 25], D, seed=1)
 
 
-METHODS: dict[str, Method[Any]] = {"fedgd": fs.FedGD(), "fedprox": fs.FedProx(), "fedsplit": fs.FedSplit()}
+METHODS: dict[str, Method[Any]] = {"fedgd": fs.FedGD(), "fedprox": fs.FedProx(), "fedsplit": fs.FedSplit.plain()}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -46,8 +46,8 @@ def test_the_trace_has_one_row_a_round_and_one_more_objective(p: fs.Problem, nam
 def test_floats_are_counted_both_ways(p: fs.Problem) -> None:
     setup = (0, 2 * M)  # two scalars from every client
     cases: list[tuple[Method[Any], int, int]] = [
-        (fs.FedSplit(), 2 * D + 1, D + 1),  # v, x and s down; the prox and its error up
-        (fs.FedSplit(prox=fs.GradientProx(2, start="argument")), D + 1, D + 1),  # the start is v itself
+        (fs.FedSplit.plain(), 2 * D + 1, D + 1),  # v, x and s down; the prox and its error up
+        (fs.FedSplit.plain(prox=fs.GradientProx(2, start="argument")), D + 1, D + 1),  # the start is v itself
         (fs.FedProx(), D + 1, D + 1),
         (fs.FedGD(local_steps=3), D + 1, D),
     ]
@@ -59,7 +59,7 @@ def test_floats_are_counted_both_ways(p: fs.Problem) -> None:
 
 
 def test_a_given_step_needs_no_set_up(p: fs.Problem) -> None:
-    result = fs.solve(p, fs.FedSplit(step=0.01), rounds=3, tol=0)
+    result = fs.solve(p, fs.FedSplit.plain(step=0.01), rounds=3, tol=0)
     assert list(result.trace.kind) == ["round"] * 3
     assert result.step == 0.01
 
@@ -67,12 +67,12 @@ def test_a_given_step_needs_no_set_up(p: fs.Problem) -> None:
 def test_the_step_that_the_theory_gives_is_recorded(p: fs.Problem) -> None:
     bounds = p.clients.curvature().rows
     ell, L = bounds[:, 0].min(), bounds[:, 1].max()
-    assert fs.solve(p, fs.FedSplit(), rounds=2).step == pytest.approx(1 / np.sqrt(ell * L))
+    assert fs.solve(p, fs.FedSplit.plain(), rounds=2).step == pytest.approx(1 / np.sqrt(ell * L))
     assert fs.solve(p, fs.FedProx(), rounds=2).step == pytest.approx(1 / np.sqrt(ell * L))
     assert fs.solve(p, fs.FedGD(), rounds=2).step == pytest.approx(2 / (ell + L))
 
 
-@pytest.mark.parametrize("method", [fs.FedGD(), fs.FedProx(), fs.FedSplit()], ids=repr)
+@pytest.mark.parametrize("method", [fs.FedGD(), fs.FedProx(), fs.FedSplit.plain()], ids=repr)
 def test_without_strong_convexity_the_step_is_one_over_l(method: fs.FedGD) -> None:
     p = problem("logistic", [30, 2, 25], D)
     assert fs.solve(p, method, rounds=2).step == pytest.approx(1 / p.clients.curvature().rows[:, 1].max())
@@ -80,7 +80,7 @@ def test_without_strong_convexity_the_step_is_one_over_l(method: fs.FedGD) -> No
 
 def test_without_global_curvature_the_step_comes_from_the_start() -> None:
     p = problem("poisson", [30, 12], 3, ridge=1.0)
-    result = fs.solve(p, fs.FedSplit(), rounds=500)
+    result = fs.solve(p, fs.FedSplit.plain(), rounds=500)
     local = p.clients.curvature(np.zeros(3)).rows
     assert result.step == pytest.approx(1 / np.sqrt(local[:, 0].min() * local[:, 1].max()))
     assert list(result.trace.kind[:3]) == ["setup", "setup", "round"]
@@ -111,13 +111,13 @@ def test_a_callback_sees_every_round_and_can_stop_the_run(p: fs.Problem) -> None
         seen.append((row, state))
         return len(seen) == 5
 
-    result = fs.solve(p, fs.FedSplit(0.01), callbacks=[stop_at_five])
+    result = fs.solve(p, fs.FedSplit.plain(0.01), callbacks=[stop_at_five])
     assert (result.rounds, result.stopped_by, result.converged) == (5, "callback", False)
     assert seen[-1] == (result.trace.rows[-1], result.state)
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
-@pytest.mark.parametrize("method", [fs.FedGD(1e-3, 3), fs.FedProx(0.02), fs.FedSplit(0.02)], ids=repr)
+@pytest.mark.parametrize("method", [fs.FedGD(1e-3, 3), fs.FedProx(0.02), fs.FedSplit.plain(0.02)], ids=repr)
 def test_going_on_from_a_state_is_exact_to_the_bit(name: str, method: fs.FedGD) -> None:
     p = problem(name, [30, 12, 3], D, ridge=0.5)
     whole = fs.solve(p, method, rounds=9, tol=0)
@@ -135,7 +135,7 @@ def test_the_same_run_twice_gives_the_same_bits() -> None:
 
 def test_a_start_is_used(p: fs.Problem) -> None:
     x0 = np.arange(4.0)
-    result = fs.solve(p, fs.FedSplit(0.01), x0=x0, rounds=1)
+    result = fs.solve(p, fs.FedSplit.plain(0.01), x0=x0, rounds=1)
     assert result.trace.objective[0] == p.objective(x0)
     assert fs.solve(p, rounds=1000, x0=p.solution() + 1.0).x == pytest.approx(p.solution(), abs=1e-7)
 
@@ -189,7 +189,7 @@ def test_a_start_and_a_state_exclude_each_other(p: fs.Problem) -> None:
         lambda: fs.FedGD(step="0.1"),  # type: ignore[arg-type]  # the same
         lambda: fs.FedGD(step=True),
         lambda: fs.FedProx(step=-1.0),
-        lambda: fs.FedSplit(step=float("nan")),
+        lambda: fs.FedSplit.plain(step=float("nan")),
         lambda: fs.FedSplit(accelerate=5),  # type: ignore[arg-type]  # the same
     ],
 )
@@ -214,7 +214,7 @@ class Absent:
         return Answer(rows, present, error, answer.seconds)
 
 
-@pytest.mark.parametrize("method", [fs.FedGD(1e-3, 2), fs.FedProx(0.1), fs.FedSplit(0.1)], ids=repr)
+@pytest.mark.parametrize("method", [fs.FedGD(1e-3, 2), fs.FedProx(0.1), fs.FedSplit.plain(0.1)], ids=repr)
 def test_a_client_that_does_not_answer_does_not_move_and_still_counts_in_the_mean(method: Method[Any]) -> None:
     whole = problem("least-squares", [30, 12, 25], D, seed=1).clients
     absent: Any = Absent(whole)
@@ -253,10 +253,10 @@ def test_set_up_questions_are_counted_too() -> None:
 def test_the_traced_error_is_that_of_the_worst_client() -> None:
     p = problem("logistic", [30, 12, 25], D, seed=1)
     prox = fs.GradientProx(2)
-    state = fs.FedSplit(0.1).start(p.clients, np.zeros(D))
+    state = fs.FedSplit.plain(0.1).start(p.clients, np.zeros(D))
     answer = p.clients.prox(-state.z, 0.1, np.zeros(D), prox)
     assert answer.error.min() < 0.9 * answer.error.max()
-    assert fs.solve(p, fs.FedSplit(0.1, prox), rounds=1).trace.error[0] == answer.error.max()
+    assert fs.solve(p, fs.FedSplit.plain(0.1, prox), rounds=1).trace.error[0] == answer.error.max()
 
 
 def test_the_tolerance_is_relative_to_the_size_of_z() -> None:
@@ -290,7 +290,7 @@ def test_an_objective_that_is_not_a_number_is_divergence_and_an_infinite_one_no_
     with pytest.raises(fs.Diverged, match="not a number"):
         fs.solve(odd, fs.FedGD(step=0.5))
     poisson = fs.Problem(fs.Poisson(), [(np.ones((3, 1)), [1, 2, 3])])
-    stuck = fs.solve(poisson, fs.FedSplit(0.05, fs.GradientProx(5)), x0=np.array([800.0]), rounds=5)
+    stuck = fs.solve(poisson, fs.FedSplit.plain(0.05, fs.GradientProx(5)), x0=np.array([800.0]), rounds=5)
     assert not stuck.converged
 
 
@@ -310,7 +310,7 @@ def test_a_divergence_survives_the_way_between_processes(p: fs.Problem) -> None:
 def test_a_state_of_another_method_or_problem_is_refused(p: fs.Problem) -> None:
     state = fs.solve(p, fs.FedGD(1e-3), rounds=2).state
     with pytest.raises(fs.InputError, match="FedSplit goes on from a FedSplitState, not AverageState"):
-        fs.solve(p, fs.FedSplit(), state=state)
-    other = fs.solve(problem("least-squares", [9, 9], D), fs.FedSplit(0.1), rounds=2).state
+        fs.solve(p, fs.FedSplit.plain(), state=state)
+    other = fs.solve(problem("least-squares", [9, 9], D), fs.FedSplit.plain(0.1), rounds=2).state
     with pytest.raises(fs.InputError, match="3 clients and 4 coordinates"):
-        fs.solve(p, fs.FedSplit(), state=other)
+        fs.solve(p, fs.FedSplit.plain(), state=other)

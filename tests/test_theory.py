@@ -41,7 +41,7 @@ def test_on_the_spiked_ensemble_z_contracts_by_exactly_rho(kappa: float) -> None
     p = spiked(kappa)
     s = theory.fedsplit_step(1.0, kappa)
     target = theory.fedsplit_fixed_point(p.clients, p.solution(), s)
-    distances = np.array([np.linalg.norm(z - target) for z in iterates(fs.FedSplit(step=s), p, 200)])
+    distances = np.array([np.linalg.norm(z - target) for z in iterates(fs.FedSplit.plain(step=s), p, 200)])
     relative = distances / np.linalg.norm(target)
     if kappa == 1.0:  # ρ = 0: one round is exact
         assert relative[1] < 1e-14
@@ -62,7 +62,7 @@ def test_exact_fedsplit_stays_within_theorem_1(name: str) -> None:
     s = theory.fedsplit_step(ell, L)
     x = p.solution()
     target = theory.fedsplit_fixed_point(p.clients, x, s)
-    found = iterates(fs.FedSplit(step=s), p, 60)
+    found = iterates(fs.FedSplit.plain(step=s), p, 60)
     distance = float(np.linalg.norm(found[0] - target))
     for t, z in enumerate(found):
         assert np.linalg.norm(z.mean(axis=0) - x) <= theory.theorem1_bound(t, kappa, distance, p.m) * (1 + 1e-9) + 1e-12
@@ -73,7 +73,7 @@ def test_exact_fedsplit_stays_within_theorem_1(name: str) -> None:
 def test_inexact_fedsplit_stays_within_the_bounds_that_its_trace_gives(start: Start, steps: int) -> None:
     p = spiked(10.0)
     s = theory.fedsplit_step(1.0, 10.0)
-    method = fs.FedSplit(step=s, prox=fs.GradientProx(steps, start=start, step="paper"))
+    method = fs.FedSplit.plain(step=s, prox=fs.GradientProx(steps, start=start, step="paper"))
     x = p.solution()
     target = theory.fedsplit_fixed_point(p.clients, x, s)
     found = iterates(method, p, 40)
@@ -127,7 +127,9 @@ def test_the_inner_rate_is_rho_itself() -> None:
 
 def test_starting_at_the_argument_can_diverge_and_says_so() -> None:
     p = spiked(100.0)
-    method = fs.FedSplit(step=theory.fedsplit_step(1.0, 100.0), prox=fs.GradientProx(1, start="argument", step="paper"))
+    method = fs.FedSplit.plain(
+        step=theory.fedsplit_step(1.0, 100.0), prox=fs.GradientProx(1, start="argument", step="paper")
+    )
     with pytest.raises(fs.Diverged, match="broadcast"):
         fs.solve(p, method, rounds=2000, tol=0)
 
@@ -138,7 +140,7 @@ def test_starting_at_the_iterate_has_a_floor_and_at_the_broadcast_point_none() -
     s = theory.fedsplit_step(1.0, 10.0)
     gaps = {}
     for start in ("iterate", "broadcast"):
-        method = fs.FedSplit(step=s, prox=fs.GradientProx(5, start=start))
+        method = fs.FedSplit.plain(step=s, prox=fs.GradientProx(5, start=start))
         gaps[start] = fs.solve(p, method, rounds=300, tol=0).trace.objective[-1] - best
     assert gaps["iterate"] > 1e-6
     assert abs(gaps["broadcast"]) < 1e-11
@@ -148,7 +150,7 @@ def test_starting_at_the_iterate_has_a_floor_and_at_the_broadcast_point_none() -
 @pytest.mark.parametrize("kappa", [10.0, 1e3])
 def test_any_number_of_steps_from_the_broadcast_point_is_exact_in_the_limit(steps: int, kappa: float) -> None:
     p = spiked(kappa)
-    method = fs.FedSplit(step=theory.fedsplit_step(1.0, kappa), prox=fs.GradientProx(steps))
+    method = fs.FedSplit.plain(step=theory.fedsplit_step(1.0, kappa), prox=fs.GradientProx(steps))
     result = fs.solve(p, method, rounds=20000, tol=1e-13)
     np.testing.assert_allclose(result.x, p.solution(), rtol=1e-8, atol=1e-9)
 
@@ -190,7 +192,7 @@ def test_limits_satisfy_the_fixed_point_relations_and_only_fedsplit_is_optimal(n
     s = 0.5 / float(p.clients.curvature(p.solution()).rows[:, 1].max())
     gd = fs.solve(p, fs.FedGD(s, 5), rounds=20000, tol=1e-14).x
     prox = fs.solve(p, fs.FedProx(s), rounds=20000, tol=1e-14).x
-    split = fs.solve(p, fs.FedSplit(s), rounds=20000, tol=1e-14)
+    split = fs.solve(p, fs.FedSplit.plain(s), rounds=20000, tol=1e-14)
     assert theory.fedgd_defect(p.clients, gd, s, 5) < 1e-8
     assert theory.fedprox_defect(p.clients, prox, s) < 1e-8
     assert theory.fedsplit_defect(p.clients, split.state.iterate, s) < 1e-9
@@ -206,12 +208,12 @@ def test_the_fixed_point_of_fedsplit_is_x_minus_s_gradients() -> None:
         ell, L, _ = constants(p)
         s = theory.fedsplit_step(ell, L)
         target = theory.fedsplit_fixed_point(p.clients, x, s)
-        z = fs.solve(p, fs.FedSplit(s), rounds=500, tol=0).state.iterate
+        z = fs.solve(p, fs.FedSplit.plain(s), rounds=500, tol=0).state.iterate
         assert np.linalg.norm(z - target) <= 2e-14 * np.linalg.norm(target)
         assert theory.fedsplit_defect(p.clients, target, s) <= 1e-13 * np.linalg.norm(target)
 
 
-@pytest.mark.parametrize("method", [fs.FedGD(0.01, 10), fs.FedProx(0.3), fs.FedSplit(0.3)], ids=repr)
+@pytest.mark.parametrize("method", [fs.FedGD(0.01, 10), fs.FedProx(0.3), fs.FedSplit.plain(0.3)], ids=repr)
 def test_with_a_common_minimiser_every_method_is_exact(method: fs.FedGD) -> None:
     rng = np.random.default_rng(2)
     x = rng.standard_normal(4)
@@ -224,7 +226,7 @@ def test_with_a_common_minimiser_every_method_is_exact(method: fs.FedGD) -> None
 def test_fedsplit_is_right_for_steps_over_six_orders_of_magnitude(factor: float) -> None:
     p = fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(m=3, d=4, n=12, kappa=4.0).clients)
     s = factor * theory.fedsplit_step(1.0, 4.0)
-    result = fs.solve(p, fs.FedSplit(s), rounds=30000, tol=1e-15)
+    result = fs.solve(p, fs.FedSplit.plain(s), rounds=30000, tol=1e-15)
     np.testing.assert_allclose(result.x, p.solution(), rtol=1e-9)
 
 
@@ -260,7 +262,7 @@ def test_figure_4_needs_the_measured_number_of_rounds(kappa: float, rounds: int)
     best = p.objective(p.solution())
     result = fs.solve(
         p,
-        fs.FedSplit(theory.fedsplit_step(1.0, kappa)),
+        fs.FedSplit.plain(theory.fedsplit_step(1.0, kappa)),
         rounds=600,
         tol=0,
         callbacks=[lambda row, state: bool(row.objective - best <= 1e-3)],
@@ -274,7 +276,7 @@ def test_figure_2b_needs_the_measured_number_of_rounds_at_a_tenth_of_the_size() 
     best = p.objective(p.solution())
     gaps = {
         method: fs.solve(p, method, rounds=60, tol=0).trace.objective - best
-        for method in (fs.FedSplit(theory.fedsplit_step(1.0, 10.0)), fs.FedGD(theory.fedgd_step(1.0, 10.0)))
+        for method in (fs.FedSplit.plain(theory.fedsplit_step(1.0, 10.0)), fs.FedGD(theory.fedgd_step(1.0, 10.0)))
     }
     split, gd = (int(np.argmax(gap <= 1e-3)) for gap in gaps.values())
     assert 8 <= split <= 14

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from fedsplit import ensembles, theory
+from fedsplit.certificate import Certificate, certify
 from fedsplit.clients.protocol import Answer, Clients
 from fedsplit.errors import Diverged, InputError, NoMinimiser
 from fedsplit.losses.custom import CustomLoss
@@ -10,13 +11,18 @@ from fedsplit.losses.huber import Huber
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
 from fedsplit.losses.poisson import Poisson
+from fedsplit.methods.adapt import Adapt
+from fedsplit.methods.anderson import Anderson
 from fedsplit.methods.fedgd import FedGD
 from fedsplit.methods.fedprox import FedProx
 from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.regularised import RegularisedFedSplit
+from fedsplit.methods.secants import Secants
+from fedsplit.penalties import L1, Box, ElasticNet, GroupL1, L2Ball, NonNegative, Penalty, Simplex
 from fedsplit.problem import Problem
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx
+from fedsplit.prox.newton import NewtonProx
 from fedsplit.rounds import solve
 from fedsplit.trace import Result, Trace
 
@@ -27,27 +33,41 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "L1",
+    "Adapt",
+    "Anderson",
     "Answer",
+    "Box",
+    "Certificate",
     "Clients",
     "CustomLoss",
     "CvxpyLoss",
     "CvxpyProx",
     "Diverged",
+    "ElasticNet",
     "ExactProx",
     "FedGD",
     "FedProx",
     "FedSplit",
     "GradientProx",
+    "GroupL1",
     "Huber",
     "InputError",
+    "L2Ball",
     "LeastSquares",
     "Logistic",
+    "NewtonProx",
     "NoMinimiser",
+    "NonNegative",
+    "Penalty",
     "Poisson",
     "Problem",
     "RegularisedFedSplit",
     "Result",
+    "Secants",
+    "Simplex",
     "Trace",
+    "certify",
     "ensembles",
     "solve",
     "theory",

@@ -29,7 +29,7 @@ class Run:
     """One method's run: the gap F(x) - F* at the start and after each round, and what it cost."""
 
     label: str
-    step: float
+    step: float | Array
     gaps: Array
     floats_up: int
     floats_down: int

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
+from fedsplit.certificate import NOT_ASKED, certify
 from fedsplit.checks import count, instance, number
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.protocol import Clients
@@ -16,15 +18,19 @@ from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import Diverged, InputError
 from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method, S, State
+from fedsplit.penalties import Penalty, check_penalty
 from fedsplit.problem import Problem
 from fedsplit.threads import one_blas_thread
-from fedsplit.trace import Result, Row, Trace
+from fedsplit.trace import Kind, Result, Row, StoppedBy, Trace
 
 GROWTH = 1e9
 """A residual this many times the first one is divergence."""
 
-GROWTH_UPHILL = 1e3
-"""So is one this many times the smallest, at an objective above that of the start."""
+GROWTH_UPHILL, UPHILL_ROUNDS = 1e3, 10
+"""So is one this many times the smallest, at an objective above that of the start, for so many rounds on end."""
+
+PRICE = 0.1
+"""The share of a run's rounds that certificates may cost, once two are spent."""
 
 Callback: TypeAlias = Callable[[Row, State], object]
 
@@ -44,6 +50,9 @@ def solve(
     tol: float = 1e-9,
     x0: Array | None = None,
     state: State | None = None,
+    penalty: Penalty | None = None,
+    participation: float = 1.0,
+    seed: int = 0,
     callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Run a method on a federated problem.
@@ -55,15 +64,22 @@ def solve(
     method : Method, optional
         ``FedSplit()`` where None.
     rounds : int
-        The budget: questions asked of every client, set-up included.
+        The budget: questions asked of every client, set-up and certificate included.
     tol : float
-        Stop when ‖z⁺ - z‖ ≤ tol · max(1, ‖z‖), z being the variable whose fixed point the method seeks. 0 spends the
-        whole budget.
+        Stop when the proved bound on F(x) - F* is at most tol · max(1, |F|); where none can be proved, when
+        ‖z⁺ - z‖ ≤ tol · max(1, ‖z‖), z being the variable whose fixed point the method seeks. A proof costs two rounds;
+        all of them together at most two, or a tenth of the run. 0 spends the whole budget and proves nothing.
     x0 : (d,) array, optional
         The start; zeros where None.
     state : State, optional
         A result's state, to go on from there with its step: no set-up is repeated, and the run is the one that would
         have been.
+    penalty : Penalty, optional
+        A convex g(x) added to F at the server: ``L1``, ``Box``, …, or your own object with ``value`` and ``prox``.
+    participation : float
+        The share of the clients that answer each question, drawn anew each time. The optimum stays that of all.
+    seed : int
+        Of that draw.
     callbacks : sequence of callables
         Each is called as ``callback(row, state)`` after every round; one that returns something true stops the run.
 
@@ -82,93 +98,163 @@ def solve(
     instance("method", method, "update")
     count("rounds", rounds)
     number("tol", tol, strict=False)
+    if not 0 < number("participation", participation) <= 1:
+        raise InputError(f"participation must be a share of the clients, above 0 and at most 1, not {participation!r}")
+    count("seed", seed, least=0)
+    if penalty is not None:
+        method = _with_penalty(method, penalty)
     start = _check_start(clients, method, x0, state)
+    meter = MeteredClients(clients, participation, seed)
     with one_blas_thread(), np.errstate(**QUIET):
-        return _run(clients, method, start, state, rounds, tol, callbacks)
+        return _Run(clients, meter, method, penalty, rounds, tol, callbacks).go(start, state)
 
 
-def _run(
-    clients: Clients,
-    method: Method[Any],
-    start: Array,
-    state: State | None,
-    rounds: int,
-    tol: float,
-    callbacks: Sequence[Callback],
-) -> Result:
-    meter = MeteredClients(clients)
-    trace = Trace(_objective(clients, start))
-    if state is None:
-        began = time.perf_counter()
-        state = method.start(meter, start)
-        _record(trace, meter, "setup", trace.start, np.nan, time.perf_counter() - began)
-    steps = updates(method, meter, state)
-    first, smallest = np.nan, np.inf
-    while len(trace) < rounds:
-        began = time.perf_counter()
-        after = next(steps, None)
-        seconds = time.perf_counter() - began
-        if after is None:
-            return _result(state, trace, "method")
-        residual = float(np.linalg.norm(after.iterate - state.iterate))
-        first = first if np.isfinite(first) else max(residual, 1e-9 * max(1.0, float(np.linalg.norm(state.iterate))))
-        if not residual <= GROWTH * first:
-            what = f"the residual grew to {residual:.1e}" if np.isfinite(residual) else "the iterate is not finite"
-            raise Diverged(what, method.hazard, _result(state, trace, "diverged"))
-        smallest = min(smallest, max(residual, 1e-9 * first))
-        objective = _objective(clients, after.x)
-        if np.isnan(objective) or (objective > trace.start and residual > GROWTH_UPHILL * smallest):
-            what = "the objective is not a number" if np.isnan(objective) else f"the objective grew to {objective:.1e}"
-            raise Diverged(what, method.hazard, _result(state, trace, "diverged"))
-        state = after
-        _record(trace, meter, "round", objective, residual, seconds)
-        stop = [bool(callback(trace.rows[-1], state)) for callback in callbacks]
-        exact_enough = np.isfinite(objective) and np.isfinite(trace.rows[-1].error)
-        small = residual <= tol * max(1.0, float(np.linalg.norm(state.iterate)))
-        if method.settles and tol > 0 and small and exact_enough:
-            return _result(state, trace, "residual")
-        if any(stop):
-            return _result(state, trace, "callback")
-    return _result(state, trace, "rounds")
+class _Run:
+    """One run: the loop's states recorded, watched for divergence, and stopped."""
 
+    def __init__(
+        self,
+        clients: Clients,
+        meter: MeteredClients,
+        method: Method[Any],
+        penalty: Penalty | None,
+        rounds: int,
+        tol: float,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        self.clients, self.meter, self.method, self.penalty = clients, meter, method, penalty
+        self.rounds, self.tol, self.callbacks = rounds, tol, callbacks
+        self.first, self.smallest, self.uphill = np.nan, np.inf, 0
+        self.certificate, self.spent, self.doubt = NOT_ASKED, 0, 100.0
+        self.quiet: Mask = np.zeros(meter.m, dtype=bool)
 
-def _objective(clients: Clients, x: Array) -> float:
-    return float(clients.value(x).rows.sum())
+    def go(self, start: Array, state: State | None) -> Result:
+        self.trace = Trace(self._objective(start))
+        if state is None:
+            began = time.perf_counter()
+            state = self.method.start(self.meter, start)
+            self._record("setup", self._objective(state.x), np.nan, time.perf_counter() - began)
+        steps = updates(self.method, self.meter, state)
+        while len(self.trace) < self.rounds:
+            began = time.perf_counter()
+            after = next(steps, None)
+            seconds = time.perf_counter() - began
+            if after is None:
+                return self._result(state, "method")
+            residual = float(np.linalg.norm(after.iterate - state.iterate))
+            objective = self._objective(after.x)
+            if what := self._diverges(state, residual, objective):
+                raise Diverged(what, self.method.hazard, self._result(state, "diverged"))
+            before, state = state, after
+            self._record("round", objective, residual, seconds)
+            stop = [bool(callback(self.trace.rows[-1], state)) for callback in self.callbacks]
+            if self.method.settles and self.tol > 0 and (reason := self._settled(before, state, residual)):
+                return self._result(state, reason)
+            if any(stop):
+                return self._result(state, "callback")
+        return self._result(state, "rounds")
 
+    def _objective(self, x: Array) -> float:
+        value = float(self.clients.value(x).rows.sum())
+        return value if self.penalty is None else value + self.penalty.value(x)
 
-def _record(
-    trace: Trace,
-    meter: MeteredClients,
-    kind: Literal["setup", "round"],
-    objective: float,
-    residual: float,
-    seconds: float,
-) -> None:
-    """One row for each question; the last one brings the new objective and the server's own time."""
-    exchanges = meter.take()
-    before = trace.rows[-1].objective if trace.rows else trace.start
-    for i, exchange in enumerate(exchanges):
-        last = i == len(exchanges) - 1
-        seconds_here = seconds if last else exchange.seconds
-        seconds -= exchange.seconds
-        trace.rows.append(
-            Row(
-                objective if last else before,
-                residual if last else np.nan,
-                exchange.error,
-                exchange.floats_up,
-                exchange.floats_down,
-                exchange.answered,
-                seconds_here,
-                kind,
+    def _diverges(self, state: State, residual: float, objective: float) -> str | None:
+        """What shows that the run diverges."""
+        if not np.isfinite(self.first):
+            self.first = max(residual, 1e-9 * max(1.0, float(np.linalg.norm(state.iterate))))
+        if not residual <= GROWTH * self.first:
+            return f"the residual grew to {residual:.1e}" if np.isfinite(residual) else "the iterate is not finite"
+        self.smallest = min(self.smallest, max(residual, 1e-9 * self.first))
+        if np.isnan(objective):
+            return "the objective is not a number"
+        above = objective > self.trace.start and residual > GROWTH_UPHILL * self.smallest
+        self.uphill = self.uphill + 1 if above else 0
+        return f"the objective grew to {objective:.1e}" if self.uphill == UPHILL_ROUNDS else None
+
+    def _settled(self, before: State, state: State, residual: float) -> Literal["certificate", "residual"] | None:
+        """Whether the run has reached the tolerance: by proof, or, where there is none, because z no longer moves.
+
+        A proof is asked for when the move, as an estimate of the gap, promises one, and the price is within limits; with
+        absent clients, when every one of them has had its say since the moves became so small.
+        """
+        row, last = self.trace.rows[-1], self.certificate
+        move = (state.iterate - before.iterate) / np.sqrt(state.s)
+        estimate = float(np.sum(move * move))
+        still = residual <= self.tol * max(1.0, float(np.linalg.norm(state.iterate)))
+        still = still and bool(np.isfinite(row.objective)) and bool(np.isfinite(row.error))
+        provable = last is NOT_ASKED or last.gap is not None or last.hopeful
+        scale = max(1.0, abs(last.objective)) if np.isfinite(last.objective) else 1.0
+        promising = still or (provable and self.doubt * estimate <= self.tol * scale)
+        self.quiet = self.quiet | self.meter.present if promising else np.zeros(self.meter.m, dtype=bool)
+        if not self.quiet.all():  # those who were absent may still move
+            return None
+        if not provable:
+            return "residual" if still else None
+        if self.spent + 2 > max(2.0, PRICE * (len(self.trace) + 2)) or len(self.trace) + 2 > self.rounds:
+            return None
+        self._certify(state)
+        gap, last = self.certificate.gap, self.certificate
+        if gap is not None and gap <= self.tol * max(1.0, abs(last.objective)):
+            return "certificate"
+        if gap is not None:
+            self.doubt = 10.0 * gap / max(estimate, 1e-300)
+        return "residual" if still else None
+
+    def _certify(self, state: State) -> None:
+        began, before = time.perf_counter(), len(self.trace)
+        subgradient = getattr(state, "subgradient", None) if self.penalty is not None else None
+
+        def allowed() -> bool:
+            return before + self.meter.waiting < self.rounds
+
+        self.certificate = certify(self.meter, state.x, self.penalty, subgradient, allowed)
+        self._record("certificate", self.trace.rows[-1].objective, np.nan, time.perf_counter() - began)
+        self.spent += min(2, len(self.trace) - before)
+
+    def _record(self, kind: Kind, objective: float, residual: float, seconds: float) -> None:
+        """One row for each round; the last one brings the new objective and the server's own time."""
+        exchanges = [part for exchange in self.meter.take() for part in exchange.rounds(self.meter.m, self.meter.d)]
+        before = self.trace.rows[-1].objective if self.trace.rows else self.trace.start
+        for i, exchange in enumerate(exchanges):
+            last = i == len(exchanges) - 1
+            seconds_here = seconds if last else exchange.seconds
+            seconds -= exchange.seconds
+            self.trace.rows.append(
+                Row(
+                    objective if last else before,
+                    residual if last else np.nan,
+                    exchange.error,
+                    exchange.floats_up,
+                    exchange.floats_down,
+                    exchange.answered,
+                    seconds_here,
+                    kind,
+                )
             )
+
+    def _result(self, state: State, stopped_by: StoppedBy) -> Result:
+        absent = tuple(int(j) for j in np.flatnonzero(~self.meter.heard)) if len(self.trace) else ()
+        proved = self.certificate.gap
+        enough = proved is None or proved <= self.tol * max(1.0, abs(self.certificate.objective))
+        reached = stopped_by in ("certificate", "method") or (stopped_by == "residual" and enough)
+        return Result(
+            state.x,
+            len(self.trace),
+            reached and not absent,
+            stopped_by,
+            state,
+            self.trace,
+            self.certificate,
+            absent,
+            getattr(state, "notes", ()),
         )
 
 
-def _result(
-    state: State, trace: Trace, stopped_by: Literal["residual", "method", "rounds", "callback", "diverged"]
-) -> Result:
-    return Result(state.x, len(trace), stopped_by in ("residual", "method"), stopped_by, state, trace)
+def _with_penalty(method: Method[Any], penalty: Penalty) -> Method[Any]:
+    check_penalty(penalty)
+    if not isinstance(method, FedSplit):
+        raise InputError(f"penalty: {type(method).__name__} takes none, use FedSplit()")
+    return replace(method, penalty=penalty)
 
 
 def _check_start(clients: Clients, method: Method[Any], x0: Array | None, state: State | None) -> Array:

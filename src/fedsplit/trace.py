@@ -9,19 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
+from fedsplit.certificate import NOT_ASKED, Certificate
 from fedsplit.methods.method import State
+
+Kind = Literal["setup", "round", "certificate"]
+
+StoppedBy = Literal["certificate", "residual", "method", "rounds", "callback", "diverged"]
 
 
 class Row(NamedTuple):
-    """One round: one question to every client.
+    """One round: one question to every client. A message beyond its size is spread over several rows.
 
     objective : F(x) after the round, a measurement that is not counted as communication.
-    residual : ‖z⁺ - z‖ of the method's own variable; not a number in a set-up round.
+    residual : ‖z⁺ - z‖ of the method's own variable; not a number in a set-up or certificate round.
     error : the largest proved prox error of a client, Theorem 1's b.
     floats_up, floats_down : floats received from and sent to all clients.
     answered : how many clients answered.
     seconds : time spent, without the measurement of the objective.
-    kind : "setup" or "round".
+    kind : "setup", "round" or "certificate".
     """
 
     objective: float
@@ -31,7 +36,7 @@ class Row(NamedTuple):
     floats_down: int
     answered: int
     seconds: float
-    kind: Literal["setup", "round"]
+    kind: Kind
 
 
 @dataclass
@@ -85,22 +90,28 @@ class Result:
     """The answer and how it came about.
 
     x : the answer, (d,).
-    rounds : questions asked of every client, set-up included.
-    converged : whether the tolerance was reached, or the method did all it promised.
-    stopped_by : "residual" (tolerance reached), "method" (it had done all it promised), "rounds" (budget spent),
-        "callback", or "diverged".
+    rounds : questions asked of every client, set-up and certificate included.
+    converged : whether the tolerance was reached, or the method did all it promised, and every client was heard.
+    stopped_by : "certificate" (the proved gap is within the tolerance), "residual" (the iterate no longer moves),
+        "method" (it had done all it promised), "rounds" (budget spent), "callback", or "diverged".
     state : the method's state; pass it as ``state=`` to go on from here.
     trace : one row a round.
+    certificate : proved bounds on F(x) - F* and ‖x - x*‖, or why there are none.
+    absent : the clients that never answered.
+    notes : what the method could not do for this problem.
     """
 
     x: Array
     rounds: int
     converged: bool
-    stopped_by: Literal["residual", "method", "rounds", "callback", "diverged"]
+    stopped_by: StoppedBy
     state: State
     trace: Trace
+    certificate: Certificate = NOT_ASKED
+    absent: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
-    def step(self) -> float:
-        """The step s in use at the end."""
+    def step(self) -> float | Array:
+        """The step s in use at the end: a number, or one for each coordinate."""
         return self.state.s

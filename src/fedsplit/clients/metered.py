@@ -1,16 +1,21 @@
-"""Clients with a meter: every question is counted in floats, both ways, whatever the method."""
+"""What every question of a run passes through: a meter that counts floats both ways, and the sampling of clients."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.clients.protocol import Answer, Clients, Decrement
 from fedsplit.prox.solver import ProxSolver
+
+SCALARS = 32
+"""How many numbers beside its vectors a message of one round may hold."""
 
 
 class Exchange(NamedTuple):
@@ -22,14 +27,39 @@ class Exchange(NamedTuple):
     error: float
     seconds: float
 
+    def rounds(self, m: int, d: int) -> list[Exchange]:
+        """The exchange as rounds: a question of up to two d-vectors and an answer of one, with 32 scalars each, is one.
+
+        A bigger message counts as proportionally more.
+        """
+        up, down = self.floats_up / max(1, self.answered) - SCALARS, self.floats_down / m - SCALARS
+        n = max(1, math.ceil(up / d), math.ceil(down / (2 * d)))
+        shares = [(self.floats_down * i // n, self.floats_up * i // n) for i in range(n + 1)]
+        return [
+            self._replace(floats_down=after[0] - before[0], floats_up=after[1] - before[1], seconds=self.seconds / n)
+            for before, after in pairwise(shares)
+        ]
+
 
 class MeteredClients:
-    """Passes every question on and keeps an Exchange of it: arrays and step sizes count, solver settings do not."""
+    """Passes every question on and keeps an Exchange of it: arrays and step sizes count, solver settings do not.
 
-    def __init__(self, clients: Clients) -> None:
+    With a ``participation`` below 1 only that share of the clients answers each question, drawn by ``seed`` and the
+    question's number. ``present`` says who answered the last one, ``heard`` who has answered any.
+    """
+
+    def __init__(self, clients: Clients, participation: float = 1.0, seed: int = 0) -> None:
         self._clients = clients
         self.m, self.d = clients.m, clients.d
         self._exchanges: list[Exchange] = []
+        self._turnout, self._seed, self._asked = max(1, round(participation * clients.m)), seed, 0
+        self.present: Mask = np.zeros(clients.m, dtype=bool)
+        self.heard: Mask = np.zeros(clients.m, dtype=bool)
+
+    @property
+    def waiting(self) -> int:
+        """How many exchanges have not been taken."""
+        return len(self._exchanges)
 
     def take(self) -> list[Exchange]:
         """The exchanges since the last call."""
@@ -70,9 +100,21 @@ class MeteredClients:
 
     def _ask(self, question: Callable[[], Answer], down: int, up: int) -> Answer:
         began = time.perf_counter()
-        answer = question()
+        answer = self._sample(question())
         seconds = time.perf_counter() - began
+        self.present, self.heard = answer.present, self.heard | answer.present
         answered = int(answer.present.sum())
         worst = float(answer.error[answer.present].max(initial=0.0))
         self._exchanges.append(Exchange(self.m * down, answered * up, answered, worst, seconds))
         return answer
+
+    def _sample(self, answer: Answer) -> Answer:
+        """The answer with the rows of those who were not drawn taken out."""
+        self._asked += 1
+        if self._turnout == self.m:
+            return answer
+        drawn = np.random.default_rng([self._seed, self._asked]).permutation(self.m) < self._turnout
+        present = answer.present & drawn
+        rows, error = np.array(answer.rows), np.where(present, answer.error, 0.0)
+        rows[~present] = np.nan
+        return Answer(rows, present, error, answer.seconds)

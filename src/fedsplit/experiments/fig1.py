@@ -30,9 +30,9 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Record:
     s, s_split = 1 / L, theory.fedsplit_step(ell, L)
     tables = {f"fedgd-e{e}": bench.curve(FedGD(s, e), T, cost=e) for e in (1, 2, 10, 100)}
     tables["fedprox"] = bench.curve(FedProx(s), T)
-    tables["fedsplit-exact"] = bench.curve(FedSplit(s_split), T)
+    tables["fedsplit-exact"] = bench.curve(FedSplit.plain(s_split), T)
     for e in (10, 100):
-        tables[f"fedsplit-e{e}-broadcast"] = bench.curve(FedSplit(s_split, GradientProx(e)), T, cost=e + 1)
+        tables[f"fedsplit-e{e}-broadcast"] = bench.curve(FedSplit.plain(s_split, GradientProx(e)), T, cost=e + 1)
     points = {f"fedgd-e{e}": theory.fedgd_fixed_point(bench.clients, s, e) for e in (2, 10, 100)}
     points["fedprox"] = theory.fedprox_fixed_point(bench.clients, s)
     closed = {name: bench.gap_at(x) for name, x in points.items()}

@@ -34,12 +34,12 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Record:
     alpha = theory.inner_step(s, ell, L)
     tables = {
         "fedgd-e1": bench.curve(FedGD(theory.fedgd_step(ell, L)), T),
-        "fedsplit-exact": bench.curve(FedSplit(s), T),
+        "fedsplit-exact": bench.curve(FedSplit.plain(s), T),
     }
     for e in STEPS:
         paper = GradientProx(e, start="iterate", step=alpha)
-        tables[f"fedsplit-e{e}"] = bench.curve(FedSplit(s, paper), T, cost=e + 1)
-        tables[f"fedsplit-e{e}-broadcast"] = bench.curve(FedSplit(s, GradientProx(e)), T, cost=e + 1)
+        tables[f"fedsplit-e{e}"] = bench.curve(FedSplit.plain(s, paper), T, cost=e + 1)
+        tables[f"fedsplit-e{e}-broadcast"] = bench.curve(FedSplit.plain(s, GradientProx(e)), T, cost=e + 1)
     facts = {"s": s, "alpha": alpha, "ell": ell, "L": L, "contraction": bench.contraction(s, T)}
     return Record(settings, tables, facts)
 

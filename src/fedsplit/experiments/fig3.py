@@ -44,7 +44,7 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Record:
     tables["fedgd-e1"] = scaled.curve(FedGD(), T)
     tables |= family(scaled, s, T, "")
     for e in STEPS:
-        tables[f"fedsplit-e{e}-broadcast"] = scaled.curve(FedSplit(s, GradientProx(e)), T, cost=e + 1)
+        tables[f"fedsplit-e{e}-broadcast"] = scaled.curve(FedSplit.plain(s, GradientProx(e)), T, cost=e + 1)
     facts |= {"s": s, "ell_at_optimum": ell, "L": L}
 
     literal = bench(1.0, 1)
@@ -57,10 +57,10 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Record:
 
 def family(bench: Bench, s: float, rounds: int, suffix: str) -> dict[str, Table]:
     """FedSplit exact, and with e gradient steps from the previous iterate."""
-    tables = {f"fedsplit-exact{suffix}": bench.curve(FedSplit(s), rounds, cost=EXACT_COST)}
+    tables = {f"fedsplit-exact{suffix}": bench.curve(FedSplit.plain(s), rounds, cost=EXACT_COST)}
     for e in STEPS:
         solver = GradientProx(e, start="iterate", step="paper")
-        tables[f"fedsplit-e{e}{suffix}"] = bench.curve(FedSplit(s, solver), rounds, cost=e + 1)
+        tables[f"fedsplit-e{e}{suffix}"] = bench.curve(FedSplit.plain(s, solver), rounds, cost=e + 1)
     return tables
 
 

@@ -31,8 +31,8 @@ def methods(kappa: float) -> dict[str, Method[Any]]:
     s = theory.fedsplit_step(1.0, kappa)
     return {
         "fedgd-e1": FedGD(theory.fedgd_step(1.0, kappa)),
-        "fedsplit-exact": FedSplit(s),
-        OURS: FedSplit(s, GradientProx(10)),
+        "fedsplit-exact": FedSplit.plain(s),
+        OURS: FedSplit.plain(s, GradientProx(10)),
     }
 
 

@@ -57,7 +57,7 @@ class Bench:
             distances.append(float(np.linalg.norm(state.iterate - target)))
             return distances[-1] < 1e-6 * distances[0]
 
-        solve(self.problem, FedSplit(step=s), rounds=rounds, tol=0, callbacks=[look])
+        solve(self.problem, FedSplit.plain(step=s), rounds=rounds, tol=0, callbacks=[look])
         return float(np.max(np.divide(distances[1:], distances[:-1])))
 
     def gap_at(self, x: Array) -> float:

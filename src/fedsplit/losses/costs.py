@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedsplit.arrays import Array, add_diagonal, dots, rmatvec
+from fedsplit.arrays import Array, add_diagonal, dots, rmatvec, solve_rows
 from fedsplit.errors import InputError
 from fedsplit.losses.terms import QuadraticTerms, Terms, extreme_eigenvalues
 
@@ -48,6 +48,12 @@ class Costs:
         """(diag(D) + ∇²f_j(x_j))⁻¹ g_j."""
         with _Solvable():
             return self.terms.solve(X, D + self.ridge, G)
+
+    def direction(self, X: Array, G: Array) -> Array:
+        """∇²f_j(x_j)⁻¹ g_j, with a shift of 1e-10 of the largest diagonal entry that makes a singular ∇²f_j regular."""
+        H = self.hessian(X)
+        top = np.max(np.einsum("kii->ki", H), axis=1, keepdims=True)
+        return solve_rows(add_diagonal(H, np.where(top > 0, 1e-10 * top, 1.0)), G)
 
     def quadratic_prox(self, V: Array, s: float | Array) -> Array | None:
         """prox_{s f_j}(v_j) from one stored factor, where every f_j is quadratic; None where it is not."""

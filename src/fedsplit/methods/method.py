@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
 from fedsplit.checks import instance, number
-from fedsplit.clients.protocol import Clients
+from fedsplit.clients.protocol import Answer, Clients
 from fedsplit.errors import InputError
 
 
@@ -22,7 +22,7 @@ class State(Protocol):
         """The server's current answer, (d,)."""
 
     @property
-    def s(self) -> float:
+    def s(self) -> float | Array:
         """The step in use."""
 
     @property
@@ -63,14 +63,21 @@ def choose_step(given: float | None, rule: Callable[[float, float], float], clie
     if given is not None:
         return given
     xp = array_namespace(x0)
-    bounds = clients.curvature().rows
+    bounds = _told(clients.curvature())
     if not xp.all(xp.isfinite(bounds[:, 1])):
-        bounds = clients.curvature(x0).rows
+        bounds = _told(clients.curvature(x0))
     ell, L = float(xp.min(bounds[:, 0])), float(xp.max(bounds[:, 1]))
     step = rule(ell, L) if L > 0 else math.inf
     if not (math.isfinite(step) and step > 0):
         raise InputError(f"no step follows from the curvature ℓ* = {ell:g}, L* = {L:g}: pass step=")
     return step
+
+
+def _told(answer: Answer) -> Array:
+    """The rows of those who answered."""
+    if not answer.present.any():
+        raise InputError("no step follows from the curvature: no client answered, pass step=")
+    return answer.rows[answer.present]
 
 
 def check_step(name: str, step: float | None) -> None:

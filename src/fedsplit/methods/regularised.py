@@ -9,6 +9,7 @@ from fedsplit.arrays import Array, norms
 from fedsplit.checks import number
 from fedsplit.clients.protocol import Clients
 from fedsplit.clients.regularised import RegularisedProx
+from fedsplit.errors import InputError
 from fedsplit.methods.fedsplit import FedSplit, FedSplitState
 from fedsplit.methods.method import check_prox
 from fedsplit.prox.solver import ProxSolver
@@ -61,18 +62,20 @@ class RegularisedFedSplit:
 
     @property
     def hazard(self) -> str:
-        return FedSplit(prox=self.prox).hazard
+        return FedSplit.plain(prox=self.prox).hazard
 
     def start(self, clients: Clients, x0: Array) -> RegularisedState:
-        L = clients.curvature().rows[:, 1]
-        plan = theorem2(self.eps, self.radius, L, norms(clients.gradient(x0).rows))
-        inner = FedSplit(step=plan.s).start(clients, x0)
-        return RegularisedState(*inner, plan.lam, x0, plan.rounds)
+        curvature, gradient = clients.curvature(), clients.gradient(x0)
+        if not (curvature.present & gradient.present).all():
+            raise InputError("Theorem 2 needs an answer of every client: use FedSplit with participation below 1")
+        plan = theorem2(self.eps, self.radius, curvature.rows[:, 1], norms(gradient.rows))
+        inner = FedSplit.plain(plan.s).start(clients, x0)
+        return RegularisedState(inner.x, inner.z, plan.s, plan.lam, x0, plan.rounds)
 
     def update(self, clients: Clients, state: RegularisedState) -> RegularisedState | None:
         x, z, s, lam, centre, remaining = state
         if remaining == 0:
             return None
         regularised = RegularisedProx(clients, lam, centre)
-        inner = FedSplit(prox=self.prox).update(regularised, FedSplitState(x, z, s))
-        return RegularisedState(*inner, lam, centre, remaining - 1)
+        inner = FedSplit.plain(s, self.prox).update(regularised, FedSplitState(x, z, s))
+        return RegularisedState(inner.x, inner.z, s, lam, centre, remaining - 1)

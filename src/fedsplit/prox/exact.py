@@ -36,10 +36,11 @@ class ExactProx:
         u = costs.quadratic_prox(V, s)
         if u is not None:
             return Proximal(u, np.zeros(u.shape[0]))
-        return _newton(costs, V, s, start)
+        return newton(costs, V, s, start)
 
 
-def _newton(costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
+def newton(costs: Costs, V: Array, s: float | Array, start: Array, ratio: float = 0.0) -> Proximal:
+    """The prox by Newton's method: to rounding, or until ‖∇h_j(u)‖ is at most ratio·‖u - start‖."""
     D = np.broadcast_to(1.0 / np.asarray(s), V.shape[1:])
     merit = Merit(costs, V, s)
     at = _best(merit, [np.broadcast_to(start, V.shape), V, np.zeros_like(V)])
@@ -50,7 +51,8 @@ def _newton(costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
         scale = norms(at.U) + norms(V) + norms(s * g)
         previous, size = size, norms(s * g + E)
         rounding = (size > 0.5 * previous) & (size <= STAGNATION * scale)
-        active = active & at.moved & (size > TOLERANCE * scale) & ~rounding
+        deserved = ratio * norms(at.U - start) if ratio > 0 else 0.0
+        active = active & at.moved & (size > np.maximum(TOLERANCE * scale, deserved)) & ~rounding
         if not active.any():
             break
         G = g + D * E

@@ -1,0 +1,150 @@
+"""Proved bounds on how far x is from the optimum, from one gradient and a few scalars of each client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.clients.protocol import Answer, Clients, Decrement
+from fedsplit.penalties import Penalty
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is proved about x, F being the whole objective with its penalty.
+
+    gap : F(x) - F* is at most this; None where nothing can be proved.
+    distance : ‖x - x*‖ is at most this; None where nothing can be proved.
+    objective : F(x).
+    reason : by what argument, or why there is none.
+    hopeful : whether a later x may have one where this has not.
+    """
+
+    gap: float | None
+    distance: float | None
+    objective: float
+    reason: str
+    hopeful: bool = False
+
+
+NOT_ASKED = Certificate(None, None, math.nan, "the run ended before a certificate was asked for")
+
+
+class Interrupted(Exception):
+    """The budget of rounds ended before every client had answered."""
+
+
+def certify(
+    clients: Clients,
+    x: Array,
+    penalty: Penalty | None = None,
+    subgradient: Array | None = None,
+    allowed: Callable[[], bool] = lambda: True,
+) -> Certificate:
+    """Prove how far x is from the optimum: one question for gradients and one for scalars, of every client.
+
+    Absent clients are asked again, at the same x, while ``allowed()``. With a penalty g, ``subgradient`` is one of g
+    at x.
+
+    With h = x* - x and a subgradient γ of F at x, F* ≥ F(x) + ⟨γ, h⟩ + (what the curvature adds), and the right side
+    has a least value. Each of these is a lower bound on what the curvature adds:
+
+    - F strongly convex everywhere: ½ Σℓ_j ‖h‖²;
+    - quadratics: ½ hᵀHh, where γᵀH⁻¹γ ≤ 1/Σ(1/q_j) =: ν², q_j = γᵀH_j⁻¹γ, because of the parallel sum of the H_j;
+    - logistic and Poisson costs, whose third derivative is at most c‖h‖_H times their second: ψ(ρ)·hᵀHh at ρ = c‖h‖_H,
+      ψ(t) = (e⁻ᵗ + t - 1)/t². Then ρ ≤ -ln(1 - cν), where cν < 1, and the gap is at most ν²/(4ψ(ρ)).
+
+    A bounded constraint, or a penalty whose level the optimum cannot exceed, bounds the gap without curvature.
+    """
+    try:
+        gradient = _everyone(lambda: clients.gradient(x), clients.m, allowed).sum(axis=0)
+        slope = gradient if subgradient is None else gradient + subgradient
+        told = Decrement(*_everyone(lambda: clients.decrement(x, slope), clients.m, allowed).T)
+    except Interrupted:
+        return Certificate(None, None, math.nan, "the rounds ended before every client had answered", True)
+    objective = float(told.value.sum()) + (0.0 if penalty is None else penalty.value(x))
+    candidates = [_strong(told, slope, penalty), _curved(told, slope, penalty), _dual(told, x, gradient, penalty)]
+    proved = [each for each in candidates if each is not None and np.isfinite(each[0])]
+    if not proved or not math.isfinite(objective):
+        reason, hopeful = _why_not(told)
+        return Certificate(None, None, objective, reason, hopeful)
+    gap, reason = min((gap, reason) for gap, _, reason in proved)
+    rounding = 4 * np.finfo(np.float64).eps * abs(objective)
+    distances = [distance for _, distance, _ in proved if distance is not None]
+    return Certificate(float(gap + rounding), min(distances) if distances else None, objective, reason)
+
+
+def _everyone(ask: Callable[[], Answer], m: int, allowed: Callable[[], bool]) -> Array:
+    """The rows of all clients, those of absent ones from the next time they answer."""
+    answer = ask()
+    rows, present = answer.rows, answer.present
+    while not present.all():
+        if not allowed():
+            raise Interrupted
+        answer = ask()
+        rows = np.where((answer.present & ~present).reshape(m, *[1] * (rows.ndim - 1)), answer.rows, rows)
+        present = present | answer.present
+    return rows
+
+
+Bound = tuple[float, float | None, str]
+
+
+def _strong(told: Decrement, slope: Array, penalty: Penalty | None) -> Bound | None:
+    mu = float(told.ell.sum()) + _convexity(penalty)
+    size = float(np.linalg.norm(slope))
+    return (size * size / (2.0 * mu), size / mu, "strong convexity") if mu > 0 else None
+
+
+def _curved(told: Decrement, slope: Array, penalty: Penalty | None) -> Bound | None:
+    """The bounds from the Hessian at x, which is constant or changes slowly."""
+    size, extra = float(np.linalg.norm(slope)), _convexity(penalty)
+    mu = float(told.mu.sum()) + extra
+    if size == 0.0:
+        return 0.0, 0.0 if mu > 0 else None, "a zero subgradient"
+    inverse = float(np.sum(1.0 / told.q)) + extra / size**2
+    if inverse == 0.0:
+        return None
+    nu2 = 1.0 / inverse
+    in_norm = told.norm / math.sqrt(mu) if mu > 0 else np.full(told.norm.shape, np.inf)
+    change = float(np.max(np.minimum(told.leverage, np.where(told.norm == 0, 0.0, in_norm))))
+    nu = math.sqrt(nu2)
+    if change == 0.0:
+        radius, gap, reason = nu, 0.5 * nu2, "a quadratic bound"
+    elif change * nu < 1.0:
+        rho = -math.log1p(-change * nu)
+        radius, gap, reason = rho / change, nu2 / (4.0 * _psi(rho)), "self-concordance"
+    else:
+        return None
+    return gap, (radius / math.sqrt(mu) if mu > 0 else None), reason
+
+
+def _psi(t: float) -> float:
+    """(e⁻ᵗ + t - 1)/t², by its series where that cancels."""
+    return 0.5 - t / 6.0 if t < 1e-4 else (math.expm1(-t) + t) / t**2
+
+
+def _dual(told: Decrement, x: Array, gradient: Array, penalty: Penalty | None) -> Bound | None:
+    """F(x) - F* ≤ max_y ⟨∇f(x), x - y⟩ + g(x) - g(y), over the y that the optimum can be among."""
+    if penalty is None or not hasattr(penalty, "dual_gap"):
+        return None
+    level = float(told.value.sum()) + penalty.value(x) - float(told.floor.sum())  # g(x*) cannot be above
+    gap = penalty.dual_gap(x, gradient, level)
+    return max(gap, 0.0), None, "a duality bound"
+
+
+def _convexity(penalty: Penalty | None) -> float:
+    return float(getattr(penalty, "convexity", 0.0))
+
+
+def _why_not(told: Decrement) -> tuple[str, bool]:
+    """Why nothing is proved, and whether that may change."""
+    if np.isinf(told.q).all():
+        return "no client's Hessian is positive definite, so scalars prove nothing: add a ridge", False
+    if np.isinf(np.minimum(told.norm, told.leverage)).any():
+        return "the loss is not strongly convex, and how fast its Hessian changes is not known: add a ridge", False
+    return "x is too far from the optimum for the self-concordance bound: run more rounds", True

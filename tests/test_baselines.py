@@ -1,0 +1,293 @@
+"""The baselines beside the paper's methods: where each of them stops, and that it can be stopped and goes on."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedsplit as fs
+from fedsplit.arrays import Array
+from fedsplit.clients.protocol import Answer
+from fedsplit.clients.stacked import StackedClients
+from fedsplit.methods.admm import ADMM
+from fedsplit.methods.agd import AGD
+from fedsplit.methods.cg import CG
+from fedsplit.methods.feddyn import FedDyn
+from fedsplit.methods.gd import GD
+from fedsplit.methods.giant import GIANT
+from fedsplit.methods.lbfgs import LBFGS
+from fedsplit.methods.method import Method
+from fedsplit.methods.newton import Newton
+from fedsplit.methods.scaffnew import Scaffnew
+from fedsplit.methods.scaffold import SCAFFOLD
+from problems import LOSSES, problem
+
+SIZES, D = [40, 15, 25, 9], 4
+
+RIGHT: dict[str, tuple[Method[Any], int]] = {
+    "gd": (GD(), 150),
+    "agd": (AGD(), 150),
+    "cg": (CG(), 10),
+    "lbfgs": (LBFGS(), 40),
+    "admm": (ADMM(), 100),
+    "scaffold": (SCAFFOLD(), 400),
+    "scaffnew": (Scaffnew(), 200),
+    "feddyn": (FedDyn(), 100),
+    "giant": (GIANT(), 120),
+    "newton": (Newton(), 30),
+    "fedgd": (fs.FedGD(), 300),
+    "fedsplit": (fs.FedSplit(), 60),
+}
+"""Methods whose fixed point is the minimiser, and rounds in which each of them is there."""
+
+WRONG: dict[str, Method[Any]] = {"fedgd": fs.FedGD(local_steps=5), "fedprox": fs.FedProx()}
+
+GOING_ON: dict[str, Method[Any]] = {name: method for name, (method, _) in RIGHT.items()} | {
+    f"{name}, wrong": method for name, method in WRONG.items()
+}
+
+
+def pairs(methods: Iterable[str], losses: Iterable[str]) -> list[tuple[str, str]]:
+    """Every method with every loss that it is for: conjugate gradients are for quadratics."""
+    return [(which, name) for which, name in product(methods, losses) if which != "cg" or name == "least-squares"]
+
+
+def a_problem(name: str) -> fs.Problem:
+    return problem(name, SIZES, D, seed=1, ridge=5.0)
+
+
+def away(p: fs.Problem, x: Array) -> float:
+    """The distance from the minimiser, relative to its size."""
+    x_star = p.solution()
+    return float(np.linalg.norm(x - x_star) / np.linalg.norm(x_star))
+
+
+@pytest.mark.parametrize(("which", "name"), pairs(RIGHT, sorted(LOSSES)))
+def test_a_method_with_the_right_fixed_point_reaches_the_minimiser(which: str, name: str) -> None:
+    p = a_problem(name)
+    method, rounds = RIGHT[which]
+    result = fs.solve(p, method, rounds=rounds, tol=0)
+    assert result.rounds <= rounds
+    assert away(p, result.x) <= 1e-6
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("which", WRONG)
+def test_fedgd_and_fedprox_stop_at_the_wrong_point_of_their_propositions(which: str, name: str) -> None:
+    p = a_problem(name)
+    result = fs.solve(p, WRONG[which], rounds=400, tol=0)
+    s = float(result.state.s)
+    if which == "fedgd":
+        defect = fs.theory.fedgd_defect(p.clients, result.x, s, 5)
+    else:
+        defect = fs.theory.fedprox_defect(p.clients, result.x, s)
+    assert defect <= 1e-7 * fs.theory.optimality_defect(p.clients, np.zeros(D))
+    assert away(p, result.x) >= 1e-3
+
+
+@pytest.mark.parametrize("which", WRONG)
+def test_on_least_squares_they_miss_by_what_the_closed_form_says(which: str) -> None:
+    p = a_problem("least-squares")
+    result = fs.solve(p, WRONG[which], rounds=400, tol=0)
+    s = float(result.state.s)
+    limit = (
+        fs.theory.fedgd_fixed_point(p.clients, s, 5)
+        if which == "fedgd"
+        else fs.theory.fedprox_fixed_point(p.clients, s)
+    )
+    np.testing.assert_allclose(result.x, limit, rtol=1e-9)
+    assert away(p, limit) >= 1e-3
+
+
+@pytest.mark.parametrize(("which", "name"), pairs(GOING_ON, ["least-squares", "poisson"]))
+def test_going_on_from_any_round_is_exact_to_the_bit(which: str, name: str) -> None:
+    p, method = a_problem(name), GOING_ON[which]
+    whole = fs.solve(p, method, rounds=9, tol=0)
+    for first in (4, 5, 6):  # a different question comes next in each
+        begun = fs.solve(p, method, rounds=first, tol=0)
+        assert begun.rounds == first or begun.stopped_by == "method"  # one question an update
+        rest = fs.solve(p, method, rounds=9 - first, tol=0, state=begun.state)
+        np.testing.assert_array_equal(rest.x, whole.x)
+        np.testing.assert_array_equal(rest.trace.objective, whole.trace.objective[begun.rounds :])
+
+
+@pytest.mark.parametrize("which", RIGHT)
+def test_a_method_that_has_converged_is_there(which: str) -> None:
+    p = a_problem("least-squares")
+    result = fs.solve(p, RIGHT[which][0], rounds=3000, tol=1e-10)
+    assert result.converged
+    best = p.objective(p.solution())
+    assert p.objective(result.x) - best <= 1e-9 * best
+
+
+def test_restarts_make_agd_fast_without_knowing_the_strong_convexity() -> None:
+    rng = np.random.default_rng(2)
+    A = rng.standard_normal((3, 30, 6)) * np.logspace(0, 2, 6)  # a condition number of about 1e4
+    p = fs.Problem(fs.LeastSquares(), [(a, rng.standard_normal(30)) for a in A])
+    assert away(p, fs.solve(p, AGD(), rounds=1500, tol=0).x) <= 1e-6
+    assert away(p, fs.solve(p, GD(), rounds=1500, tol=0).x) >= 1e-2
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 3, 5])
+def test_cg_needs_as_many_rounds_as_there_are_distinct_eigenvalues(distinct: int) -> None:
+    rng = np.random.default_rng(distinct)
+    d = 7
+    Q, _ = np.linalg.qr(rng.standard_normal((d, d)))
+    A = np.sqrt(np.resize(np.arange(1.0, distinct + 1), d))[:, None] * Q.T
+    p = fs.Problem(fs.LeastSquares(), [(A, rng.standard_normal(d)) for _ in range(3)])
+    early, done = (fs.solve(p, CG(), rounds=1 + k, tol=0) for k in (distinct - 1, distinct))  # and one of set-up
+    assert away(p, early.x) > 1e-3
+    assert away(p, done.x) <= 1e-12
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_cg_ends_by_itself_on_an_ill_conditioned_quadratic_from_any_start(scale: float) -> None:
+    rng = np.random.default_rng(3)
+    A = rng.standard_normal((4, 20, 6)) * np.logspace(0, 3, 6)
+    x = scale * rng.standard_normal(6)
+    p = fs.Problem(fs.LeastSquares(), [(a, a @ x + scale * rng.standard_normal(20)) for a in A])
+    for x0 in (np.zeros(6), p.solution(), 2.0 * p.solution()):
+        result = fs.solve(p, CG(), rounds=200, tol=0, x0=x0)
+        assert result.stopped_by == "method"
+        assert away(p, result.x) <= 1e-8
+
+
+@pytest.mark.parametrize("name", sorted(set(LOSSES) - {"least-squares"}))
+def test_cg_refuses_costs_that_are_not_quadratic(name: str) -> None:
+    with pytest.raises(fs.InputError, match="not quadratic"):
+        fs.solve(a_problem(name), CG(), rounds=100)
+
+
+def test_the_default_steps_are_those_of_the_docstrings() -> None:
+    p = a_problem("least-squares")
+    ell, L = p.clients.curvature().rows.T
+
+    def step(method: Method[Any]) -> float:
+        return float(fs.solve(p, method, rounds=2, tol=0).state.s)
+
+    assert step(GD()) == pytest.approx(2 / (ell.sum() + L.sum()))
+    assert step(AGD()) == pytest.approx(1 / L.sum())
+    assert step(ADMM()) == step(FedDyn()) == pytest.approx(1 / np.sqrt(ell.min() * L.max()))
+    assert step(SCAFFOLD(local_steps=4)) == pytest.approx(1 / (4 * L.max()))
+    assert step(Scaffnew()) == pytest.approx(1 / L.max())
+    state: Any = fs.solve(p, Scaffnew(), rounds=2, tol=0).state
+    assert state.p == pytest.approx(np.sqrt(ell.min() / L.max()))
+    flat = problem("logistic", SIZES, D)
+    assert fs.solve(flat, GD(), rounds=2, tol=0).state.s == pytest.approx(1 / flat.clients.curvature().rows[:, 1].sum())
+
+
+def test_scaffnew_depends_on_its_seed_and_on_nothing_else() -> None:
+    p = a_problem("logistic")
+    a, b, c = (fs.solve(p, Scaffnew(seed=seed), rounds=9, tol=0).x for seed in (1, 1, 2))
+    np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(a, c)
+
+
+def test_with_probability_one_scaffnew_is_gradient_descent_on_the_mean() -> None:
+    p = a_problem("logistic")
+    a = fs.solve(p, Scaffnew(step=0.02, probability=1.0), rounds=9, tol=0).x
+    np.testing.assert_allclose(a, fs.solve(p, fs.FedGD(step=0.02), rounds=9, tol=0).x, rtol=1e-12)
+
+
+def test_newton_is_exact_on_a_quadratic_after_one_iteration() -> None:
+    p = a_problem("least-squares")
+    result = fs.solve(p, Newton(), rounds=3, tol=0)  # gradient, Hessians, line search
+    assert away(p, result.x) <= 1e-12
+    assert list(result.trace.kind) == ["setup", "round", "round"]
+    assert result.trace.floats_up[1] == len(SIZES) * D**2
+
+
+def test_giant_is_newton_where_the_clients_are_the_same() -> None:
+    rng = np.random.default_rng(0)
+    data = (rng.standard_normal((20, 3)), rng.standard_normal(20))
+    p = fs.Problem(fs.LeastSquares(), [data] * 4)
+    assert away(p, fs.solve(p, GIANT(), rounds=3, tol=0).x) <= 1e-8
+
+
+@pytest.mark.parametrize("method", [LBFGS(), Newton(), GIANT()], ids=repr)
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+def test_the_line_search_does_not_depend_on_the_units(method: Method[Any], scale: float) -> None:
+    rng = np.random.default_rng(0)
+    A = scale * rng.standard_normal((4, 30, 3))
+    p = fs.Problem(fs.Logistic(), [(a, np.where(rng.random(30) < 0.5, 1, -1)) for a in A])
+    assert away(p, fs.solve(p, method, rounds=150, tol=0).x) <= 1e-6
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_a_local_newton_direction_is_the_solution_of_the_local_system(name: str) -> None:
+    p, g = a_problem(name), np.arange(1.0, D + 1)
+    H = p.clients.information(np.zeros(D)).rows
+    np.testing.assert_allclose(p.clients.direction(np.zeros(D), g).rows, np.linalg.solve(H, g), rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_a_client_with_fewer_rows_than_columns_has_a_direction_of_ascent_too(name: str) -> None:
+    clients, g = problem(name, [2, 30, 1], D).clients, np.arange(1.0, D + 1)
+    rows = clients.direction(np.zeros(D), g).rows
+    assert np.isfinite(rows).all()
+    assert (rows @ g > 0).all()
+
+
+def test_a_client_without_curvature_answers_the_gradient_itself() -> None:
+    data = [(np.eye(D), np.ones(D)), (np.zeros((5, D)), np.zeros(5))]
+    g = np.arange(1.0, D + 1)
+    rows = fs.Problem(fs.LeastSquares(), data).clients.direction(np.zeros(D), g).rows
+    np.testing.assert_array_equal(rows[1], g)
+
+
+@dataclass
+class Unreliable:
+    """Clients of whom each is absent from a question with probability ½; what stands in its row must not be read."""
+
+    whole: StackedClients
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    def __getattr__(self, name: str) -> Any:
+        answer = getattr(self.whole, name)
+        return answer if name in ("m", "d", "value", "curvature") else lambda *question: self._drop(answer(*question))
+
+    def _drop(self, answer: Answer) -> Answer:
+        present = self.rng.random(self.whole.m) < 0.5
+        rows = np.where(present[:, None], answer.rows, np.nan)
+        return Answer(rows, present, np.where(present, answer.error, np.inf), answer.seconds)
+
+
+@pytest.mark.parametrize("which", ["admm", "feddyn", "scaffold", "scaffnew"])
+def test_clients_that_are_often_absent_do_not_change_the_fixed_point(which: str) -> None:
+    p = a_problem("least-squares")
+    unreliable: Any = Unreliable(p.clients)
+    assert away(p, fs.solve(unreliable, RIGHT[which][0], rounds=1500, tol=0).x) <= 1e-6
+
+
+@pytest.mark.parametrize("method", [GD(1e-3), AGD(1e-3), CG(), LBFGS(), GIANT(), Newton()], ids=repr)
+def test_a_method_that_needs_everybody_says_so(method: Method[Any]) -> None:
+    unreliable: Any = Unreliable(a_problem("least-squares").clients)
+    with pytest.raises(fs.InputError, match="needs every client's answer"):
+        fs.solve(unreliable, method, rounds=20)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: GD(step=0.0),
+        lambda: AGD(step=-1.0),
+        lambda: LBFGS(memory=0),
+        lambda: LBFGS(memory=2.5),  # type: ignore[arg-type]  # wrong values are the point
+        lambda: ADMM(step=float("inf")),
+        lambda: ADMM(prox=fs.ExactProx),  # type: ignore[arg-type]  # the same: a class
+        lambda: SCAFFOLD(step=float("nan")),
+        lambda: SCAFFOLD(local_steps=0),
+        lambda: Scaffnew(step=0.0),
+        lambda: Scaffnew(probability=0.0),
+        lambda: Scaffnew(probability=1.5),
+        lambda: Scaffnew(seed=-1),
+        lambda: FedDyn(alpha=0.0),
+        lambda: FedDyn(prox=3),  # type: ignore[arg-type]  # the same
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(build: Callable[[], object]) -> None:
+    with pytest.raises(fs.InputError, match=r"step|memory|prox|local_steps|probability|seed|alpha"):
+        build()
