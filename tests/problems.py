@@ -1,12 +1,15 @@
 """Random federated problems: one table of losses, and hypothesis strategies over them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from fedsplit.methods.method import Method, State
+from fedsplit.trace import Row
 
 Draw = Callable[[Array, np.random.Generator], Array]
 
@@ -50,6 +53,15 @@ def problem(
     name: str, sizes: list[int], d: int, seed: int = 0, ridge: float | Array = 0.0, scale: float = 0.5
 ) -> fs.Problem:
     return fs.Problem(LOSSES[name][0], clients(name, sizes, d, seed, scale), ridge)
+
+
+def limit(p: fs.Problem, method: Method[Any], rounds: int = 30000, still: float = 1e-15) -> fs.Result:
+    """Where a method ends: run until its iterate moves by at most ``still``, relative to its size."""
+
+    def done(row: Row, state: State) -> bool:
+        return row.residual <= still * max(1.0, float(np.linalg.norm(state.iterate)))
+
+    return fs.solve(p, method, rounds=rounds, tol=0, callbacks=[done])
 
 
 names = st.sampled_from(sorted(LOSSES))

@@ -87,12 +87,25 @@ def test_without_global_curvature_the_step_comes_from_the_start() -> None:
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-7)
 
 
-def test_tol_stops_at_a_small_relative_residual(p: fs.Problem) -> None:
+def test_tol_stops_at_a_proved_gap(p: fs.Problem) -> None:
     result = fs.solve(p, rounds=1000, tol=1e-8)
     assert result.converged
+    assert result.stopped_by == "certificate"
+    assert result.certificate.gap is not None
+    assert result.certificate.gap <= 1e-8 * max(1.0, abs(result.trace.objective[-1]))
+    assert list(result.trace.kind[-3:]) == ["round", "certificate", "certificate"]
+
+
+def test_where_nothing_can_be_proved_tol_stops_at_a_small_relative_residual() -> None:
+    p = problem("huber", [30, 25, 40], 3)
+    result = fs.solve(p, fs.FedSplit.plain(), rounds=1000, tol=1e-8)
+    assert result.converged
     assert result.stopped_by == "residual"
+    assert result.certificate.gap is None
+    assert "ridge" in result.certificate.reason
     scale = max(1.0, float(np.linalg.norm(result.state.iterate)))
-    assert result.trace.residual[-1] <= 1e-8 * scale < result.trace.residual[-2]
+    moves = result.trace.residual[result.trace.kind == "round"]
+    assert moves[-1] <= 1e-8 * scale < moves[-2]
 
 
 def test_a_spent_budget_is_not_called_converged(p: fs.Problem) -> None:
@@ -240,7 +253,7 @@ def test_a_client_that_does_not_answer_does_not_move_and_still_counts_in_the_mea
 
 
 def test_set_up_questions_are_counted_too() -> None:
-    poisson = fs.solve(problem("poisson", [30, 12], 3, ridge=1.0), rounds=3, tol=0).trace
+    poisson = fs.solve(problem("poisson", [30, 12], 3, ridge=1.0), fs.FedSplit.plain(), rounds=3, tol=0).trace
     assert list(poisson.floats_down[:2]) == [0, 2 * 3]  # curvature everywhere, then at x0
     assert list(poisson.floats_up[:2]) == [2 * 2, 2 * 2]
     method = fs.RegularisedFedSplit(1.0, 1.0)
@@ -259,12 +272,12 @@ def test_the_traced_error_is_that_of_the_worst_client() -> None:
     assert fs.solve(p, fs.FedSplit.plain(0.1, prox), rounds=1).trace.error[0] == answer.error.max()
 
 
-def test_the_tolerance_is_relative_to_the_size_of_z() -> None:
+def test_the_tolerance_of_the_residual_is_relative_to_the_size_of_z() -> None:
     rng = np.random.default_rng(0)
-    p = fs.Problem(fs.LeastSquares(), [(A, A @ np.full(3, 1e6)) for A in (rng.standard_normal((9, 3)) for _ in "abc")])
-    result = fs.solve(p, rounds=1000, tol=1e-6)
+    data = [(A, A @ np.full(3, 1e6)) for A in (rng.standard_normal((9, 3)) for _ in "abc")]
+    result = fs.solve(fs.Problem(fs.Huber(1e3), data), fs.FedSplit.plain(), rounds=10000, tol=1e-6)
     assert result.stopped_by == "residual"
-    assert result.trace.residual[-1] > 1e-2  # 1e-6 times ‖z‖, which is about 1e6
+    assert result.trace.residual[result.trace.kind == "round"][-1] > 1e-2  # 1e-6 times ‖z‖, which is about 1e6
 
 
 def test_a_method_that_ends_by_itself_is_not_stopped_by_tol() -> None:

@@ -11,7 +11,7 @@ from fedsplit.arrays import Array, norms
 from fedsplit.methods.method import Method
 from fedsplit.methods.regularised import RegularisedState
 from fedsplit.prox.solver import Start
-from problems import LOSSES, clients, problem
+from problems import LOSSES, clients, limit, problem
 
 
 def spiked(kappa: float, **sizes: int) -> fs.Problem:
@@ -151,7 +151,7 @@ def test_starting_at_the_iterate_has_a_floor_and_at_the_broadcast_point_none() -
 def test_any_number_of_steps_from_the_broadcast_point_is_exact_in_the_limit(steps: int, kappa: float) -> None:
     p = spiked(kappa)
     method = fs.FedSplit.plain(step=theory.fedsplit_step(1.0, kappa), prox=fs.GradientProx(steps))
-    result = fs.solve(p, method, rounds=20000, tol=1e-13)
+    result = limit(p, method, 20000, 1e-13)
     np.testing.assert_allclose(result.x, p.solution(), rtol=1e-8, atol=1e-9)
 
 
@@ -163,8 +163,8 @@ def test_fedgd_stops_at_its_closed_form(local_steps: int) -> None:
     p = fs.Problem(fs.LeastSquares(), fs.ensembles.isotropic(m=5, d=10, n=30).clients)
     s = 1 / constants(p)[1]
     point = theory.fedgd_fixed_point(p.clients, s, local_steps)
-    limit = fs.solve(p, fs.FedGD(s, local_steps), rounds=5000, tol=1e-15).x
-    assert np.linalg.norm(limit - point) <= 1e-9 * np.linalg.norm(point)
+    end = limit(p, fs.FedGD(s, local_steps), 5000, 1e-15).x
+    assert np.linalg.norm(end - point) <= 1e-9 * np.linalg.norm(point)
     assert theory.fedgd_defect(p.clients, point, s, local_steps) < 1e-9
     if local_steps == 1:
         np.testing.assert_allclose(point, p.solution(), rtol=1e-12)
@@ -179,8 +179,8 @@ def test_fedprox_stops_at_its_closed_form(ridge: float) -> None:
     p = fs.Problem(fs.LeastSquares(), fs.ensembles.isotropic(m=5, d=10, n=30).clients, ridge)
     s = 1 / constants(p)[1]
     point = theory.fedprox_fixed_point(p.clients, s)
-    limit = fs.solve(p, fs.FedProx(s), rounds=5000, tol=1e-15).x
-    assert np.linalg.norm(limit - point) <= 1e-9 * np.linalg.norm(point)
+    end = limit(p, fs.FedProx(s), 5000, 1e-15).x
+    assert np.linalg.norm(end - point) <= 1e-9 * np.linalg.norm(point)
     assert theory.fedprox_defect(p.clients, point, s) < 1e-9
     assert p.objective(point) - p.objective(p.solution()) > 1e-3
     assert theory.fedprox_defect(p.clients, p.solution(), s) > 1e-1
@@ -190,9 +190,9 @@ def test_fedprox_stops_at_its_closed_form(ridge: float) -> None:
 def test_limits_satisfy_the_fixed_point_relations_and_only_fedsplit_is_optimal(name: str) -> None:
     p = problem(name, [30, 25, 40], 3, seed=9, ridge=1.0)
     s = 0.5 / float(p.clients.curvature(p.solution()).rows[:, 1].max())
-    gd = fs.solve(p, fs.FedGD(s, 5), rounds=20000, tol=1e-14).x
-    prox = fs.solve(p, fs.FedProx(s), rounds=20000, tol=1e-14).x
-    split = fs.solve(p, fs.FedSplit.plain(s), rounds=20000, tol=1e-14)
+    gd = limit(p, fs.FedGD(s, 5), 20000, 1e-14).x
+    prox = limit(p, fs.FedProx(s), 20000, 1e-14).x
+    split = limit(p, fs.FedSplit.plain(s), 20000, 1e-14)
     assert theory.fedgd_defect(p.clients, gd, s, 5) < 1e-8
     assert theory.fedprox_defect(p.clients, prox, s) < 1e-8
     assert theory.fedsplit_defect(p.clients, split.state.iterate, s) < 1e-9
@@ -219,14 +219,14 @@ def test_with_a_common_minimiser_every_method_is_exact(method: fs.FedGD) -> None
     x = rng.standard_normal(4)
     designs = [rng.standard_normal((n, 4)) for n in (8, 12, 30)]
     p = fs.Problem(fs.LeastSquares(), [(A, A @ x) for A in designs])
-    np.testing.assert_allclose(fs.solve(p, method, rounds=5000, tol=1e-15).x, x, rtol=1e-10)
+    np.testing.assert_allclose(limit(p, method, 5000, 1e-15).x, x, rtol=1e-10)
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3])
 def test_fedsplit_is_right_for_steps_over_six_orders_of_magnitude(factor: float) -> None:
     p = fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(m=3, d=4, n=12, kappa=4.0).clients)
     s = factor * theory.fedsplit_step(1.0, 4.0)
-    result = fs.solve(p, fs.FedSplit.plain(s), rounds=30000, tol=1e-15)
+    result = limit(p, fs.FedSplit.plain(s), 30000, 1e-15)
     np.testing.assert_allclose(result.x, p.solution(), rtol=1e-9)
 
 

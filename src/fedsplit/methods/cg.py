@@ -19,7 +19,7 @@ EPS = sys.float_info.epsilon
 AFFINE = 1e-6
 """A gradient is not affine where conjugate directions are further from it than this, relatively."""
 
-ROUNDING = 1e-12
+ROUNDING = 1e-10
 """What rounding may add to that, relative to the largest curvature."""
 
 
@@ -27,7 +27,6 @@ class CGState(NamedTuple):
     """The server's x, the gradient g of F there, the direction p and the one before it, and the last step s.
 
     ``L`` is the largest curvature and ``reach`` the largest distance that were met: the scales of rounding.
-    ``iterate`` is x + p: it stands still only where p is 0.
     """
 
     x: Array
@@ -40,7 +39,7 @@ class CGState(NamedTuple):
 
     @property
     def iterate(self) -> Array:
-        return self.x + self.p
+        return self.x
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class CG:
     Only for quadratic costs. One gradient a round is enough, as Hp = (∇F(x + σp) - ∇F(x))/σ for any σ; σp is given the
     length of x, so that the difference keeps its digits. Where pᵀHp' is not 0 for successive directions, the gradient
     is not affine and ``update`` raises ``InputError``. The method ends by itself where the gradient is 0 to rounding.
-    Every client must answer in every round.
+    The first step, which nothing checks, is set-up. Every client must answer in every round.
     """
 
     settles: ClassVar[bool] = True
@@ -63,7 +62,8 @@ class CG:
     def start(self, clients: Clients, x0: Array) -> CGState:
         xp = array_namespace(x0)
         g = total("CG", clients.gradient(x0))
-        return CGState(x0, g, -g, xp.zeros_like(x0), 1.0, 0.0, _norm(x0))
+        state = CGState(x0, g, -g, xp.zeros_like(x0), 1.0, 0.0, _norm(x0))
+        return self.update(clients, state) or state
 
     def update(self, clients: Clients, state: CGState) -> CGState | None:
         x, g, p, p_before, _, L, reach = state

@@ -38,7 +38,8 @@ class LBFGSState(NamedTuple):
 class LBFGS:
     """L-BFGS (Liu and Nocedal, 1989): an iteration is two rounds, the line search and the gradient.
 
-    The first gradient is set-up. Every client must answer in every round.
+    The first gradient and search, along a gradient of no particular length, are set-up. Every client must answer
+    in every round.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ class LBFGS:
         xp = array_namespace(x0)
         g = total("LBFGS", clients.gradient(x0))
         nothing = xp.zeros((0, clients.d), dtype=x0.dtype)
-        return LBFGSState(x0, g, -g, 1.0, nothing, nothing, False)
+        return self.update(clients, LBFGSState(x0, g, -g, 1.0, nothing, nothing, False))
 
     def update(self, clients: Clients, state: LBFGSState) -> LBFGSState:
         x, g, p, s, moves, changes, moved = state

@@ -1,0 +1,256 @@
+"""The default FedSplit: few rounds, nothing to tune, never far behind the plain method, whoever answers."""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+import pytest
+
+import fedsplit as fs
+from fedsplit.arrays import Array
+from fedsplit.clients.protocol import Answer
+from fedsplit.methods.method import State
+from fedsplit.methods.secants import learn
+from fedsplit.trace import Row
+from problems import LOSSES, problem
+
+
+def rounds_to(p: fs.Problem, method: fs.FedSplit, gap: float, most: int, participation: float = 1.0) -> int:
+    """Rounds until F(x) - F* is at most ``gap``; ``most`` where it is not reached."""
+    best = p.objective(p.solution())
+
+    def near(row: Row, state: State) -> bool:
+        return row.objective - best <= gap
+
+    return fs.solve(p, method, rounds=most, tol=0, callbacks=[near], participation=participation).rounds
+
+
+def spiked(kappa: float = 1e4) -> fs.Problem:
+    return fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(m=6, d=40, n=80, kappa=kappa).clients)
+
+
+def rotated(seed: int = 0, kappa: float = 1e3) -> fs.Problem:
+    """Every client's eigenvectors its own, eigenvalues from 1 to κ."""
+    rng = np.random.default_rng(seed)
+    x, data = rng.standard_normal(30), []
+    for _ in range(6):
+        U, V = fs.ensembles.haar(60, 30, rng), fs.ensembles.haar(30, 30, rng)
+        A = U * np.sqrt(np.geomspace(1, kappa, 30)) @ V.T
+        data.append((A, A @ x + rng.standard_normal(60)))
+    return fs.Problem(fs.LeastSquares(), data)
+
+
+# Secants
+
+
+def test_models_are_exact_on_the_directions_seen_and_positive_everywhere() -> None:
+    rng = np.random.default_rng(0)
+    m, d, k = 3, 8, 5
+    roots = rng.standard_normal((m, d, d))
+    H = roots @ np.swapaxes(roots, 1, 2)
+    dp = rng.standard_normal((k, m, d))
+    dy = np.einsum("mij,kmj->kmi", H, dp)
+    models = learn(dp, dy, np.full(m, 0.5), np.full(m, 2.0))
+    for pair in range(k):
+        np.testing.assert_allclose(models.times(dp[pair]), dy[pair], rtol=1e-7, atol=1e-7)
+    columns = np.stack([models.times(np.tile(e, (m, 1))) for e in np.eye(d)], axis=2)
+    np.testing.assert_allclose(columns.sum(axis=0), models.pooled(), atol=1e-10)
+    assert np.linalg.eigvalsh(columns).min() > 0
+    spectrum = np.linalg.eigvalsh(H)
+    assert (models.low >= np.minimum(0.5, spectrum[:, 0]) - 1e-9).all()
+    assert (models.high <= np.maximum(2.0, spectrum[:, -1]) + 1e-9).all()
+
+
+def test_a_pair_that_no_quadratic_can_have_is_left_out() -> None:
+    rng = np.random.default_rng(1)
+    H, other = np.diag([1.0, 2.0, 3.0, 4.0]), np.diag([400.0, 1.0, 30.0, 2.0])
+    dp = rng.standard_normal((2, 1, 4))
+    dy = np.stack([dp[0] @ H, dp[1] @ other @ np.roll(np.eye(4), 1, axis=0)])
+    models = learn(dp, dy, np.ones(1), np.ones(1))
+    np.testing.assert_allclose(models.times(dp[0]), dy[0], rtol=1e-9)
+    assert np.linalg.matrix_rank(models.S[0]) == 1
+
+
+@pytest.mark.parametrize("make", [spiked, rotated])
+def test_the_default_needs_a_third_of_the_plain_rounds_at_most(make: Callable[[], fs.Problem]) -> None:
+    p = make()
+    ours = rounds_to(p, fs.FedSplit(), 1e-6, 300)
+    assert ours <= 30
+    assert rounds_to(p, fs.FedSplit.plain(), 1e-6, 3 * ours) >= 3 * ours
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_acceleration_is_never_far_behind_the_plain_method(name: str) -> None:
+    for seed in range(12):
+        p = problem(name, [40, 7, 25, 60][: 1 + seed % 4], 1 + seed % 6, seed, ridge=[0.1, 5.0][seed % 2])
+        gap = 1e-8 * max(1.0, abs(p.objective(p.solution())))
+        plain = rounds_to(p, fs.FedSplit.plain(), gap, 1000)
+        for method in (fs.FedSplit(), fs.FedSplit(adapt=None), fs.FedSplit(accelerate=fs.Anderson(), adapt=None)):
+            assert rounds_to(p, method, gap, 1000) <= plain + 6, (seed, method)
+
+
+def test_anderson_takes_a_tenth_of_the_plain_rounds_on_spikes() -> None:
+    p = spiked()
+    step = fs.theory.fedsplit_step(1.0, 1e4)
+    plain = rounds_to(p, fs.FedSplit.plain(step), 1e-3, 2000)
+    assert rounds_to(p, fs.FedSplit(step, accelerate=fs.Anderson(), adapt=None), 1e-3, 2000) < plain / 10
+
+
+# The step
+
+
+@pytest.mark.parametrize("factor", [1e-2, 1e2])
+@pytest.mark.parametrize("make", [spiked, rotated])
+def test_a_first_step_that_is_wrong_by_100_costs_at_most_double(make: Callable[[], fs.Problem], factor: float) -> None:
+    p = make()
+    right = rounds_to(p, fs.FedSplit(), 1e-6, 200)
+    first = factor / np.sqrt(p.clients.curvature().rows[:, 0].min() * p.clients.curvature().rows[:, 1].max())
+    assert rounds_to(p, fs.FedSplit(float(first)), 1e-6, 400) <= 2 * right
+
+
+def test_the_step_stays_within_its_bound() -> None:
+    p = spiked()
+    steps: list[float] = []
+
+    def look(row: Row, state: State) -> None:
+        steps.append(float(np.max(state.s)))
+
+    for adapt in (fs.Adapt(), fs.Adapt(bound=10.0)):
+        fs.solve(p, fs.FedSplit(step=1e-6, adapt=adapt), rounds=20, tol=0, callbacks=[look])
+    assert max(steps[:19]) > 1e-3
+    assert max(steps[19:]) == pytest.approx(1e-5)
+
+
+def test_wrong_claims_about_curvature_do_no_harm() -> None:
+    H = np.diag([1.0, 30.0, 1000.0])
+    loss = fs.CustomLoss(
+        lambda x, c: float(0.5 * x @ H @ x - c @ x), lambda x, c: H @ x - c, 3, lambda x, c: H, lambda c: (1e5, 1e6)
+    )
+    p = fs.Problem(loss, [np.array([1.0, 2.0, 3.0]), np.array([-5.0, 0.0, 1.0])])
+    assert rounds_to(p, fs.FedSplit(), 1e-9, 100) <= 15
+
+
+def test_badly_scaled_features_take_few_rounds_and_two_vectors_a_question() -> None:
+    rng = np.random.default_rng(3)
+    scales = 10.0 ** rng.uniform(-3, 3, size=20)
+    x, designs = rng.standard_normal(20), [rng.standard_normal((60, 20)) * scales for _ in range(5)]
+    p = fs.Problem(fs.LeastSquares(), [(A, A @ x + rng.standard_normal(60)) for A in designs])
+    assert rounds_to(p, fs.FedSplit(), 1e-6, 200) <= 30
+    trace = fs.solve(p, rounds=6, tol=0).trace
+    assert (trace.floats_down[1:] == 5 * 40).all()
+    cheap = fs.solve(p, fs.FedSplit(prox=fs.GradientProx(3)), rounds=4, tol=0)
+    assert "GradientProx" in cheap.notes[0]
+
+
+@pytest.mark.parametrize("accelerate", [None, fs.Secants(5), fs.Anderson(5)], ids=repr)
+@pytest.mark.parametrize("adapt", [None, fs.Adapt()], ids=repr)
+def test_a_run_cut_in_two_has_the_same_bits(
+    accelerate: fs.Secants | fs.Anderson | None, adapt: fs.Adapt | None
+) -> None:
+    p = problem("logistic", [30, 12, 25], 4, seed=5, ridge=0.1)
+    method = fs.FedSplit(accelerate=accelerate, adapt=adapt)
+    whole = fs.solve(p, method, rounds=20, tol=0)
+    half = fs.solve(p, method, rounds=9, tol=0)
+    rest = fs.solve(p, method, rounds=11, tol=0, state=half.state)
+    np.testing.assert_array_equal(rest.x, whole.x)
+
+
+def test_the_default_local_solver_spends_little_and_has_no_floor() -> None:
+    p = problem("logistic", [300, 120, 250], 6, seed=5, ridge=0.1)
+    result = fs.solve(p, rounds=60, tol=0)
+    assert abs(p.objective(result.x) - p.objective(p.solution())) <= 1e-12 * p.objective(p.solution())
+    v = 0.3 * np.random.default_rng(0).standard_normal((3, 6))
+    x = np.zeros(6)
+    rough, exact = (p.clients.prox(v, 0.1, x, solver) for solver in (fs.NewtonProx(), fs.ExactProx()))
+    assert (rough.error <= 0.01 * np.linalg.norm(rough.rows - x, axis=1)).all()
+    assert (np.linalg.norm(rough.rows - exact.rows, axis=1) <= rough.error + exact.error).all()
+    assert (rough.error > 10 * exact.error).any()
+
+
+def test_ten_gradient_steps_as_the_only_local_work_are_enough() -> None:
+    p = problem("logistic", [300, 120, 250], 6, seed=5, ridge=0.1)
+    assert rounds_to(p, fs.FedSplit(prox=fs.GradientProx(10)), 1e-9, 100) <= 25
+
+
+# Not everybody answers
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("participation", [0.9, 0.5, 0.1])
+def test_absent_clients_delay_but_do_not_move_the_optimum(name: str, participation: float) -> None:
+    p = problem(name, [60, 20, 40, 80, 10, 33, 25, 70, 50, 90], 5, seed=1, ridge=1.0)
+    result = fs.solve(p, participation=participation, seed=4, rounds=800)
+    assert result.converged
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
+    answered = result.trace.answered
+    assert (answered == round(10 * participation)).all()
+
+
+@pytest.mark.parametrize("participation", [0.9, 0.5, 0.1])
+def test_the_plain_method_and_anderson_bear_absence_too(participation: float) -> None:
+    p = problem("least-squares", [60, 20, 40, 80, 30], 3, seed=1)
+    for method in (fs.FedSplit.plain(), fs.FedSplit(accelerate=fs.Anderson())):
+        assert rounds_to(p, method, 1e-8, 1500, participation) < 1500
+
+
+def test_the_draw_of_clients_depends_on_the_seed_alone() -> None:
+    p = problem("least-squares", [20] * 6, 3)
+    a, b, c = (fs.solve(p, participation=0.5, seed=seed, rounds=9, tol=0).x for seed in (1, 1, 2))
+    np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(a, c)
+
+
+class Unreliable:
+    """Clients that fail at random, and some of them always: what an engine between organisations looks like."""
+
+    def __init__(self, p: fs.Problem, failing: float, gone: Sequence[int] = ()) -> None:
+        self._inner, self._failing, self._gone = p.clients, failing, list(gone)
+        self._rng = np.random.default_rng(0)
+        self.m, self.d = p.m, p.d
+
+    def __getattr__(self, name: str) -> object:
+        def ask(*arguments: object) -> Answer:
+            answer: Answer = getattr(self._inner, name)(*arguments)
+            if name == "value":
+                return answer
+            present = self._rng.uniform(size=self.m) >= self._failing
+            present[self._gone] = False
+            rows: Array = np.array(answer.rows)
+            rows[~present] = np.nan
+            return Answer(rows, present, np.where(present, answer.error, 0.0), answer.seconds)
+
+        return ask
+
+
+def test_clients_that_fail_at_random_delay_but_do_not_move_the_optimum() -> None:
+    p = problem("logistic", [60, 20, 40, 80], 3, seed=1, ridge=1.0)
+    result = fs.solve(cast(fs.Clients, Unreliable(p, 0.4)), rounds=400)
+    assert result.converged
+    assert result.stopped_by == "certificate"
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
+
+
+def test_a_client_that_never_answers_is_named_and_nothing_is_called_converged() -> None:
+    p = problem("least-squares", [60, 20, 40, 80], 3, seed=1)
+    result = fs.solve(cast(fs.Clients, Unreliable(p, 0.0, gone=[2])), rounds=60)
+    assert result.absent == (2,)
+    assert not result.converged
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, 1.5, float("nan"), "half"])
+def test_a_participation_that_is_no_share_is_refused(wrong: float) -> None:
+    with pytest.raises(fs.InputError, match="participation"):
+        fs.solve(problem("least-squares", [20, 20], 3), participation=wrong)
+
+
+def test_bad_settings_are_refused() -> None:
+    for make in (
+        lambda: fs.Secants(0),
+        lambda: fs.Anderson(-1),
+        lambda: fs.Adapt(bound=0.5),
+        lambda: fs.NewtonProx(0.0),
+        lambda: fs.FedSplit(accelerate=fs.Adapt()),  # type: ignore[arg-type]  # the wrong type is the point
+        lambda: fs.FedSplit(adapt=fs.Secants()),  # type: ignore[arg-type]  # the same
+    ):
+        with pytest.raises(fs.InputError):
+            make()

@@ -1,0 +1,140 @@
+"""Penalties and constraints: their proxes against definitions, their solutions against other software."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from sklearn.linear_model import ElasticNet, Lasso
+
+import fedsplit as fs
+from fedsplit.arrays import Array
+from problems import problem
+
+PENALTIES: dict[str, fs.Penalty] = {
+    "l1": fs.L1(0.7),
+    "l1-weighted": fs.L1([0.0, 0.5, 1.0, 2.0, 0.1]),
+    "elastic-net": fs.ElasticNet(0.5, 2.0),
+    "group": fs.GroupL1(0.8, [[0, 3], [1]]),
+    "box": fs.Box([-1.0, -0.5, 0.0, -np.inf, 0.2], [1.0, 0.5, np.inf, 0.3, 0.2]),
+    "nonnegative": fs.NonNegative(),
+    "nonnegative-some": fs.NonNegative([1, 2]),
+    "simplex": fs.Simplex(1.5),
+    "ball": fs.L2Ball(0.9),
+}
+
+vectors = st.lists(st.floats(-3, 3), min_size=5, max_size=5).map(np.array)
+
+
+@pytest.mark.parametrize("name", sorted(PENALTIES))
+@given(v=vectors, other=vectors, t=st.sampled_from([0.1, 1.0, 5.0]))
+def test_a_prox_minimises_what_it_should(name: str, v: Array, other: Array, t: float) -> None:
+    penalty = PENALTIES[name]
+    x = penalty.prox(v, t)
+
+    def merit(u: Array) -> float:
+        return penalty.value(u) + float(np.sum((u - v) ** 2)) / (2 * t)
+
+    near = penalty.prox(x + 0.01 * other, 1e-9)  # feasible, and close to x
+    for candidate in (penalty.prox(other, t), near, v):
+        assert merit(x) <= merit(candidate) + 1e-9 * (1 + abs(merit(candidate)))
+
+
+@pytest.mark.parametrize("name", [name for name, penalty in PENALTIES.items() if coordinatewise(penalty)])
+@given(v=vectors, t=st.lists(st.floats(0.1, 4.0), min_size=5, max_size=5).map(np.array))
+def test_a_coordinatewise_prox_takes_a_step_for_each_coordinate(name: str, v: Array, t: Array) -> None:
+    penalty = PENALTIES[name]
+    one_by_one = [penalty.prox(v, float(ti))[i] for i, ti in enumerate(t)]
+    np.testing.assert_allclose(penalty.prox(v, t), one_by_one)
+
+
+def pooled(p: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    return np.concatenate([A for A, _ in p]), np.concatenate([b for _, b in p])
+
+
+def sparse_clients(scales: Array | float = 1.0) -> list[tuple[Array, Array]]:
+    rng = np.random.default_rng(5)
+    x = np.where(rng.uniform(size=20) < 0.3, 2 * rng.standard_normal(20), 0.0)
+    designs = [rng.standard_normal((n, 20)) for n in (50, 15, 80, 40)]
+    return [(A * scales, A @ x + rng.standard_normal(len(A))) for A in designs]
+
+
+def test_the_lasso_is_scikit_learns_with_the_same_zeros() -> None:
+    data = sparse_clients()
+    A, b = pooled(data)
+    reference = Lasso(alpha=30.0 / len(b), fit_intercept=False, tol=1e-15, max_iter=10**6).fit(A, b).coef_
+    result = fs.solve(fs.Problem(fs.LeastSquares(), data), penalty=fs.L1(30.0))
+    assert result.converged
+    np.testing.assert_allclose(result.x, reference, atol=1e-8)
+    assert 0 < np.sum(reference == 0) < 20
+    np.testing.assert_array_equal(result.x == 0, reference == 0)
+
+
+def test_the_elastic_net_is_scikit_learns() -> None:
+    data = sparse_clients()
+    A, b = pooled(data)
+    l1, l2 = 20.0, 5.0
+    model = ElasticNet(
+        alpha=(l1 + l2) / len(b), l1_ratio=l1 / (l1 + l2), fit_intercept=False, tol=1e-15, max_iter=10**6
+    )
+    result = fs.solve(fs.Problem(fs.LeastSquares(), data), penalty=fs.ElasticNet(l1, l2))
+    np.testing.assert_allclose(result.x, model.fit(A, b).coef_, atol=1e-8)
+
+
+def test_badly_scaled_features_get_steps_of_their_own_where_the_penalty_allows() -> None:
+    scales = 10.0 ** np.random.default_rng(0).uniform(-3, 3, size=20)
+    p = fs.Problem(fs.LeastSquares(), sparse_clients(scales))
+    lasso = fs.solve(p, penalty=fs.L1(30.0 * scales))  # the same problem in other units
+    assert lasso.converged
+    assert np.shape(lasso.step) == (20,)
+    assert lasso.notes == ()
+    plain = fs.solve(fs.Problem(fs.LeastSquares(), sparse_clients()), penalty=fs.L1(30.0))
+    np.testing.assert_allclose(lasso.x * scales, plain.x, atol=1e-6)
+    ball = fs.solve(p, penalty=fs.L2Ball(1.0), rounds=5)
+    assert np.shape(ball.step) == ()
+    assert "not coordinatewise" in ball.notes[0]
+
+
+@pytest.mark.parametrize("name", ["logistic", "poisson"])
+def test_constraints_agree_with_scipy(name: str) -> None:
+    p = problem(name, [40, 25, 60], 3, seed=2, ridge=0.3)
+    result = fs.solve(p, penalty=fs.Box(-0.2, 0.3), tol=1e-13)
+    found = minimize(
+        p.objective, np.zeros(3), jac=p.gradient, bounds=[(-0.2, 0.3)] * 3, tol=1e-14, options={"ftol": 1e-15}
+    )
+    np.testing.assert_allclose(result.x, found.x, atol=1e-6)
+    assert result.converged
+
+
+def test_a_prox_of_the_users_own_works_like_ours() -> None:
+    class Own:
+        def value(self, x: Array) -> float:
+            return 3.0 * float(np.abs(x).sum())
+
+        def prox(self, v: Array, t: float | Array) -> Array:
+            return np.sign(v) * np.maximum(np.abs(v) - 3.0 * t, 0.0)
+
+    p = problem("least-squares", [30, 12, 25], 4, seed=3)
+    own, ours = fs.solve(p, penalty=Own()), fs.solve(p, penalty=fs.L1(3.0))
+    np.testing.assert_allclose(own.x, ours.x, atol=1e-9)
+    assert own.converged
+
+
+def test_what_is_no_penalty_is_refused() -> None:
+    p = problem("least-squares", [30, 12], 3)
+    with pytest.raises(fs.InputError, match="penalty"):
+        fs.solve(p, penalty=3.0)  # type: ignore[arg-type]  # the wrong type is the point
+    with pytest.raises(fs.InputError, match="FedGD takes none"):
+        fs.solve(p, fs.FedGD(), penalty=fs.L1(1.0))
+    for wrong in (
+        lambda: fs.L1(-1.0),
+        lambda: fs.L1("much"),  # type: ignore[arg-type]  # the same
+        lambda: fs.ElasticNet(1.0, -2.0),
+        lambda: fs.GroupL1(1.0, [[0, 1], [1, 2]]),
+        lambda: fs.GroupL1(1.0, [[]]),
+        lambda: fs.Box(1.0, 0.0),
+        lambda: fs.Simplex(0.0),
+        lambda: fs.L2Ball(-1.0),
+    ):
+        with pytest.raises(fs.InputError):
+            wrong()
