@@ -215,6 +215,13 @@ def test_giant_is_newton_where_the_clients_are_the_same() -> None:
     assert away(p, fs.solve(p, GIANT(), rounds=3, tol=0).x) <= 1e-8
 
 
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_giant_goes_down_even_where_local_hessians_are_singular(name: str) -> None:
+    p = problem(name, [3, 40, 2, 30, 4], 6, seed=1)
+    gap = fs.solve(p, GIANT(), rounds=400, tol=0).trace.objective - p.objective(p.solution())
+    assert gap[-1] <= 1e-6 * gap[0]
+
+
 @pytest.mark.parametrize("method", [LBFGS(), Newton(), GIANT()], ids=repr)
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_the_line_search_does_not_depend_on_the_units(method: Method[Any], scale: float) -> None:

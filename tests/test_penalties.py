@@ -9,6 +9,7 @@ from sklearn.linear_model import ElasticNet, Lasso
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from fedsplit.penalties import coordinatewise
 from problems import problem
 
 PENALTIES: dict[str, fs.Penalty] = {

@@ -12,11 +12,21 @@ from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
 from fedsplit.losses.poisson import Poisson
 from fedsplit.methods.adapt import Adapt
+from fedsplit.methods.admm import ADMM
+from fedsplit.methods.agd import AGD
 from fedsplit.methods.anderson import Anderson
+from fedsplit.methods.cg import CG
+from fedsplit.methods.feddyn import FedDyn
 from fedsplit.methods.fedgd import FedGD
 from fedsplit.methods.fedprox import FedProx
 from fedsplit.methods.fedsplit import FedSplit
+from fedsplit.methods.gd import GD
+from fedsplit.methods.giant import GIANT
+from fedsplit.methods.lbfgs import LBFGS
+from fedsplit.methods.newton import Newton
 from fedsplit.methods.regularised import RegularisedFedSplit
+from fedsplit.methods.scaffnew import Scaffnew
+from fedsplit.methods.scaffold import SCAFFOLD
 from fedsplit.methods.secants import Secants
 from fedsplit.penalties import L1, Box, ElasticNet, GroupL1, L2Ball, NonNegative, Penalty, Simplex
 from fedsplit.problem import Problem
@@ -33,7 +43,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ADMM",
+    "AGD",
+    "CG",
+    "GD",
+    "GIANT",
     "L1",
+    "LBFGS",
+    "SCAFFOLD",
     "Adapt",
     "Anderson",
     "Answer",
@@ -46,6 +63,7 @@ __all__ = [
     "Diverged",
     "ElasticNet",
     "ExactProx",
+    "FedDyn",
     "FedGD",
     "FedProx",
     "FedSplit",
@@ -56,6 +74,7 @@ __all__ = [
     "L2Ball",
     "LeastSquares",
     "Logistic",
+    "Newton",
     "NewtonProx",
     "NoMinimiser",
     "NonNegative",
@@ -64,6 +83,7 @@ __all__ = [
     "Problem",
     "RegularisedFedSplit",
     "Result",
+    "Scaffnew",
     "Secants",
     "Simplex",
     "Trace",

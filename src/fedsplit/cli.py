@@ -16,10 +16,10 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
 from fedsplit import plots
-from fedsplit.compare import ENSEMBLES, TARGETS, Run, compare, generate
+from fedsplit.compare import CONDITIONED, ENSEMBLES, TARGETS, Run, compare, generate
 from fedsplit.errors import InputError, NoMinimiser
 from fedsplit.experiments import EXPERIMENTS
-from fedsplit.methods import parse
+from fedsplit.methods import METHODS, parse
 from fedsplit.reproduce import reproduce, select, write_report
 
 # Newer versions of Typer bring a click of their own, older ones need the package: this is the usage error of either.
@@ -31,12 +31,11 @@ STYLED = {
     "fedgd": "fedgd-e1",
     "fedgd:local_steps=10": "fedgd-e10",
     "fedgd:local_steps=100": "fedgd-e100",
-    "fedsplit": "fedsplit-exact",
-    "fedsplit:steps=5": "fedsplit-e5-broadcast",
+    "fedsplit-plain:steps=5": "fedsplit-e5-broadcast",
 }
 """Methods of the command line that have a style of their own in the paper's figures."""
 
-DEFAULT_METHODS = ["fedgd", "fedgd:local_steps=10", "fedgd:local_steps=100", "fedprox", "fedsplit:steps=5", "fedsplit"]
+DEFAULT_METHODS = ["fedgd", "fedgd:local_steps=10", "fedgd:local_steps=100", "fedprox", "fedsplit-plain", "fedsplit"]
 
 
 @app.callback(invoke_without_command=True)
@@ -52,14 +51,14 @@ def compare_command(
     clients: Annotated[int, typer.Option("--clients", "-m", min=1, help="Number of clients.")] = 25,
     features: Annotated[int, typer.Option("--features", "-d", min=1, help="Number of coordinates of x.")] = 100,
     observations: Annotated[int, typer.Option("--observations", "-n", min=1, help="Observations a client.")] = 500,
-    kappa: Annotated[float, typer.Option(help="Condition number of the spiked ensemble.")] = 10.0,
+    kappa: Annotated[float, typer.Option(help=f"Condition number, of {', '.join(CONDITIONED)}.")] = 10.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random problem.")] = 0,
     rounds: Annotated[int, typer.Option(min=2, help="Most rounds for each method.")] = 50,
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="A method with its settings; repeat for more: fedsplit, fedsplit:steps=5,start=iterate, "
-            "fedprox:step=0.1, fedgd:local_steps=10."
+            help="A method with its settings; repeat for more: fedsplit, fedsplit-plain:steps=5,start=iterate, "
+            f"fedprox:step=0.1, fedgd:local_steps=10. All: {', '.join(METHODS)}."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
@@ -83,7 +82,7 @@ def compare_command(
             rounds,
             lambda name, done, gap: bar.update(tasks[name], completed=done, gap=f"gap {gap:.1e}"),
         )
-    name = f"spiked, κ = {kappa:g}" if ensemble == "spiked" else ensemble
+    name = f"{ensemble}, κ = {kappa:g}" if ensemble in CONDITIONED else ensemble
     title = f"{name}: m = {clients} clients, d = {features}, n = {observations} a client, seed {seed}"
     if as_json:
         settings = {
@@ -91,7 +90,7 @@ def compare_command(
             "clients": clients,
             "features": features,
             "observations": observations,
-            "kappa": kappa if ensemble == "spiked" else None,
+            "kappa": kappa if ensemble in CONDITIONED else None,
             "seed": seed,
             "rounds": rounds,
         }
@@ -191,7 +190,7 @@ def _end(run: Run) -> str:
 def _json(run: Run) -> dict[str, object]:
     return {
         "method": run.label,
-        "step": run.step if math.isfinite(run.step) else None,
+        "step": np.asarray(run.step).tolist() if np.isfinite(run.step).all() else None,
         "rounds": len(run.gaps) - 1,
         "rounds_to": {f"{target:.0e}": run.rounds_to(target) for target in TARGETS},
         "outcome": run.outcome,

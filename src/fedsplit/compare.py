@@ -41,18 +41,32 @@ class Run:
         return int(below[0]) if below.size else None
 
 
-ENSEMBLES = ("isotropic", "spiked", "logistic")
+CONDITIONED = ("spiked", "shared", "rotated")
+"""The ensembles that have a condition number."""
+
+ENSEMBLES = ("isotropic", *CONDITIONED, "scaled", "logistic", "sorted")
 
 
 def generate(ensemble: str, m: int, d: int, n: int, kappa: float, seed: int) -> Problem:
-    """A problem of one of the paper's ensembles; the logistic one with x_0 ~ N(0, I/d), for margins of order 1."""
+    """A problem of one of the ensembles, by its name on the command line.
+
+    The logistic ones have x_0 ~ N(0, I/d), for margins of order 1; the sorted one a ridge of 1, without which a client
+    with one class has no minimiser.
+    """
     match ensemble:
         case "isotropic":
             return Problem(LeastSquares(), ensembles.isotropic(m, d, n, seed=seed).clients)
         case "spiked":
             return Problem(LeastSquares(), ensembles.spiked(m, d, n, kappa, seed=seed).clients)
+        case "shared" | "rotated":
+            drawn = ensembles.log_uniform(m, d, n, kappa, shared=ensemble == "shared", seed=seed)
+            return Problem(LeastSquares(), drawn.clients)
+        case "scaled":
+            return Problem(LeastSquares(), ensembles.badly_scaled(m, d, n, seed=seed).clients)
         case "logistic":
             return Problem(Logistic(), ensembles.logistic(m, d, n, scale=1 / d, seed=seed).clients)
+        case "sorted":
+            return Problem(Logistic(), ensembles.label_sorted(m, d, n, scale=1 / d, seed=seed).clients, ridge=1.0)
     raise InputError(f"ensemble {ensemble!r} is not known: use one of {', '.join(ENSEMBLES)}")
 
 

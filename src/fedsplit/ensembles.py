@@ -1,4 +1,4 @@
-"""The paper's random problems (§2.3, §4), seeded: the clients' data, and the parameter that it was drawn from."""
+"""Random problems, seeded: the paper's (§2.3, §4), and harder ones. The clients' data, and the parameter behind it."""
 
 from __future__ import annotations
 
@@ -44,6 +44,53 @@ def spiked(m: int = 10, d: int = 100, n: int = 400, kappa: float = 10.0, noise: 
         return _respond(U @ V, x_true, noise, rng)
 
     return _draw(m, d, n, seed, 1.0, client)
+
+
+def log_uniform(
+    m: int = 10,
+    d: int = 100,
+    n: int = 400,
+    kappa: float = 1e4,
+    shared: bool = True,
+    spread: float = 0.0,
+    noise: float = 1.0,
+    seed: int = 0,
+) -> Ensemble:
+    """Least squares whose H_j have eigenvalues from 1 to κ, evenly spaced in the logarithm.
+
+    With ``shared`` all clients have the same random eigenvectors, so that the pooled problem is as ill-conditioned as
+    they are; else each has its own. Client j's own parameter is x_0 + N(0, spread I).
+    """
+    if n < d or not 1 <= kappa < np.inf:
+        raise InputError(f"this ensemble needs n >= d and a finite kappa >= 1, not n={n}, d={d}, kappa={kappa:g}")
+    V = haar(d, d, np.random.default_rng([seed, 1]))
+    roots = np.sqrt(np.geomspace(1.0, kappa, d))
+
+    def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
+        U, V_j = haar(n, d, rng), V if shared else haar(d, d, rng)
+        return _respond(U * roots @ V_j.T, x_true + np.sqrt(spread) * rng.standard_normal(d), noise, rng)
+
+    return _draw(m, d, n, seed, 1.0, client)
+
+
+def badly_scaled(
+    m: int = 10, d: int = 100, n: int = 400, decades: float = 6.0, noise: float = 1.0, seed: int = 0
+) -> Ensemble:
+    """Least squares with Gaussian designs whose columns are in different units, 10^U(-decades/2, decades/2)."""
+    units = 10.0 ** np.random.default_rng([seed, 1]).uniform(-decades / 2, decades / 2, size=d)
+
+    def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
+        return _respond(rng.standard_normal((n, d)) * units, x_true, noise, rng)
+
+    return _draw(m, d, n, seed, 1.0, client)
+
+
+def label_sorted(m: int = 10, d: int = 100, n: int = 1000, scale: float = 1.0, seed: int = 0) -> Ensemble:
+    """The logistic ensemble dealt out again by label: one class at most clients."""
+    clients, x_true = logistic(m, d, n, scale, seed)
+    A, b = np.concatenate([A for A, _ in clients]), np.concatenate([b for _, b in clients])
+    order = np.argsort(b, kind="stable").reshape(m, n)
+    return Ensemble([(A[rows], b[rows]) for rows in order], x_true)
 
 
 def logistic(m: int = 10, d: int = 100, n: int = 1000, scale: float = 1.0, seed: int = 0) -> Ensemble:

@@ -39,6 +39,8 @@ STYLES: dict[str, Style] = {
     "fedgd-e10": Style("FedGD, e = 10", ORANGE, "D"),
     "fedgd-e100": Style("FedGD, e = 100", GREY, "P"),
     "fedprox": Style("FedProx", PINK, "X"),
+    "fedsplit": Style("FedSplit", BLUE, "o"),
+    "fedsplit-plain": Style("FedSplit, plain", SKY, "^"),
     "fedsplit-exact": Style("FedSplit, exact", BLUE, "o"),
     "fedsplit-e1": Style("FedSplit, e = 1", BLACK, "v"),
     "fedsplit-e5": Style("FedSplit, e = 5", SKY, "^"),

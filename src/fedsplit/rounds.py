@@ -174,8 +174,8 @@ class _Run:
     def _settled(self, before: State, state: State, residual: float) -> Literal["certificate", "residual"] | None:
         """Whether the run has reached the tolerance: by proof, or, where there is none, because z no longer moves.
 
-        A proof is asked for when the move, as an estimate of the gap, promises one, and the price is within limits; with
-        absent clients, when every one of them has had its say since the moves became so small.
+        A proof is asked for when the move, as an estimate of the gap, promises one, and the price is within limits;
+        with absent clients, when every one of them has had its say since the moves became so small.
         """
         row, last = self.trace.rows[-1], self.certificate
         move = (state.iterate - before.iterate) / np.sqrt(state.s)

@@ -6,20 +6,49 @@ from collections.abc import Callable
 from typing import Any
 
 from fedsplit.errors import InputError
+from fedsplit.methods.admm import ADMM
+from fedsplit.methods.agd import AGD
+from fedsplit.methods.anderson import Anderson
+from fedsplit.methods.cg import CG
+from fedsplit.methods.feddyn import FedDyn
 from fedsplit.methods.fedgd import FedGD
 from fedsplit.methods.fedprox import FedProx
 from fedsplit.methods.fedsplit import FedSplit
+from fedsplit.methods.gd import GD
+from fedsplit.methods.giant import GIANT
+from fedsplit.methods.lbfgs import LBFGS
 from fedsplit.methods.method import Method
+from fedsplit.methods.newton import Newton
+from fedsplit.methods.scaffnew import Scaffnew
+from fedsplit.methods.scaffold import SCAFFOLD
 from fedsplit.prox.gradient import GradientProx
 
-METHODS: dict[str, Callable[..., Method[Any]]] = {"fedgd": FedGD, "fedprox": FedProx, "fedsplit": FedSplit}
 
-SETTINGS: dict[str, dict[str, Callable[[str], object]]] = {
-    "fedgd": {"step": float, "local_steps": int},
-    "fedprox": {"step": float, "steps": int},
-    "fedsplit": {"step": float, "steps": int, "start": str},
+def _anderson(memory: int = 20, **settings: Any) -> FedSplit:
+    return FedSplit(accelerate=Anderson(memory), **settings)
+
+
+_FEDSPLIT: dict[str, Callable[[str], object]] = {"step": float, "steps": int, "start": str}
+
+METHODS: dict[str, tuple[Callable[..., Method[Any]], dict[str, Callable[[str], object]]]] = {
+    "fedsplit": (FedSplit, _FEDSPLIT),
+    "fedsplit-plain": (FedSplit.plain, _FEDSPLIT),
+    "fedsplit-anderson": (_anderson, {"memory": int} | _FEDSPLIT),
+    "fedgd": (FedGD, {"step": float, "local_steps": int}),
+    "fedprox": (FedProx, {"step": float, "steps": int}),
+    "gd": (GD, {"step": float}),
+    "agd": (AGD, {"step": float}),
+    "cg": (CG, {}),
+    "lbfgs": (LBFGS, {"memory": int}),
+    "admm": (ADMM, {"step": float, "steps": int}),
+    "scaffold": (SCAFFOLD, {"step": float, "local_steps": int}),
+    "scaffnew": (Scaffnew, {"step": float, "probability": float, "seed": int}),
+    "feddyn": (FedDyn, {"alpha": float, "steps": int}),
+    "giant": (GIANT, {}),
+    "newton": (Newton, {}),
 }
-"""What may follow a method's name. ``steps`` and ``start`` make the local solver a ``GradientProx``."""
+"""Each method and the settings that may follow its name. ``steps`` and ``start`` make the local solver a
+``GradientProx``."""
 
 
 def parse(text: str) -> Method[Any]:
@@ -27,16 +56,17 @@ def parse(text: str) -> Method[Any]:
     name, _, rest = text.partition(":")
     if name not in METHODS:
         raise InputError(f"method {name!r} is not known: use one of {', '.join(METHODS)}")
+    make, known = METHODS[name]
     settings: dict[str, object] = {}
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
-        if key not in SETTINGS[name]:
-            raise InputError(f"method {name!r} has no setting {key!r}: use {', '.join(SETTINGS[name])}")
+        if key not in known:
+            raise InputError(f"method {name!r} has no setting {key!r}: use {', '.join(known) or 'none'}")
         try:
-            settings[key] = SETTINGS[name][key](value)
+            settings[key] = known[key](value)
         except ValueError:
             raise InputError(f"method {text!r}: {value!r} is no value for {key}") from None
     inner = {key: settings.pop(key) for key in ("steps", "start") if key in settings}
     if inner:
         settings["prox"] = GradientProx(**inner)  # type: ignore[arg-type]  # parsed by the table's own types
-    return METHODS[name](**settings)
+    return make(**settings)

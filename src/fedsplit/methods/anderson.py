@@ -32,6 +32,10 @@ class Anderson:
         count("Anderson: memory", self.memory)
         number("Anderson: regularise", self.regularise, strict=False)
 
+    def pairs(self, m: int, d: int) -> int:
+        """How many rounds are kept."""
+        return self.memory
+
 
 def extrapolate(settings: Anderson, r: Array, z: Array, dr: Array, dz: Array) -> Array:
     """z - Σ_i γ_i dz_i, with γ least in ‖r - Σ_i γ_i dr_i‖² and regularised.

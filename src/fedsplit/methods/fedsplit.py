@@ -189,8 +189,8 @@ class FedSplit:
             setting = Setting(s, xp.ones(clients.d), same, same, ())
         else:
             setting = self.adapt.start(clients, x0, self.step, self._metric)
-        k = 1 if self.accelerate is None else self.accelerate.memory
         m, d, scale = clients.m, clients.d, setting.scale
+        k = 1 if self.accelerate is None else self.accelerate.pairs(m, d)
         pairs, heard = xp.zeros((k, m, d)), xp.zeros(m, dtype=xp.bool)
         learnt = Learnt(
             scale, setting.s, setting.s, xp.inf, setting.low, setting.high, heard,

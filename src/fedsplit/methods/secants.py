@@ -29,6 +29,10 @@ DEFINITE = 1e-10
 """Curvature below this share of the largest is rounding."""
 
 
+MOST = 4 * 2**20
+"""The most floats that the changes of p may take."""
+
+
 @dataclass(frozen=True)
 class Secants:
     """Accelerate by modelling each client's curvature from its last answers (a block BFGS matrix for each client).
@@ -36,14 +40,19 @@ class Secants:
     Parameters
     ----------
     memory : int
-        How many answers of each client the server remembers. It holds 2·memory·m·d floats, and a round costs it
-        O(m·memory·d² + d³): for d beyond some thousands use ``Anderson``.
+        How many answers of each client the server remembers, fewer where they would be more than d, or more than
+        32 MB in all. A round costs the server O(m·memory²·d + m·memory·d² + d³): for d beyond some thousands use
+        ``Anderson``.
     """
 
     memory: int = 40
 
     def __post_init__(self) -> None:
         count("Secants: memory", self.memory)
+
+    def pairs(self, m: int, d: int) -> int:
+        """How many pairs of each client are kept."""
+        return max(1, min(self.memory, d, MOST // (m * d)))
 
 
 class Models(NamedTuple):
@@ -91,9 +100,11 @@ def learn(dp: Array, dy: Array, low: Array, high: Array) -> Models:
     local solver too rough. Every B_j is positive definite and, on a quadratic, right on all the directions kept.
     """
     xp = array_namespace(dp)
-    m, d = dp.shape[1:]
-    A, B = xp.zeros((m, 0, d)), xp.zeros((m, 0, d))
-    for a, b in zip(dp, dy, strict=True):
+    _, m, d = dp.shape
+    k = max(1, int(xp.sum(xp.any(dp != 0.0, axis=(1, 2)))))  # the rest is empty, at every client
+    kept_a, kept_b = xp.zeros((m, k, d)), xp.zeros((m, k, d))
+    for i in range(k):
+        a, b, A, B = dp[i], dy[i], kept_a[:, :i], kept_b[:, :i]
         length = norms(a)
         used = length > 0
         scale = xp.where(used, length, 1.0)[:, None]
@@ -107,8 +118,8 @@ def learn(dp: Array, dy: Array, low: Array, high: Array) -> Models:
         a, b = a / scale, b / scale
         size = norms(b)
         used = used & (norms(matvec(A, b) - matvec(B, a)) <= SYMMETRIC * size) & (dots(a, b) > DEFINITE * size)
-        a, b = (xp.where(used[:, None], row, 0.0)[:, None] for row in (a, b))
-        A, B = xp.concat([A, a], axis=1), xp.concat([B, b], axis=1)
+        kept_a[:, i], kept_b[:, i] = (xp.where(used[:, None], row, 0.0) for row in (a, b))
+    A, B = kept_a, kept_b
     C = xp.matmul(A, xp.matrix_transpose(B))
     curvature, U = xp.linalg.eigh(0.5 * (C + xp.matrix_transpose(C)))
     highest = xp.max(curvature, axis=1)
