@@ -68,17 +68,34 @@ class Costs:
         ell, L = self.terms.bounds()
         return ell + self.ridge.min(), L + self.ridge.max()
 
+    def bounds_at(self, X: Array) -> tuple[Array, Array]:
+        """The extreme eigenvalues of ∇²f_j(x_j), or, with fewer observations than columns, bounds on them."""
+        if self.terms.rank < self.terms.d:
+            L = self.terms.largest(X) + self.ridge.max()
+            return np.full(L.shape, self.ridge.min()), L
+        return extreme_eigenvalues(self.hessian(X))
+
+    def diagonal(self, X: Array) -> Array:
+        """The diagonal of ∇²f_j(x_j)."""
+        return self.terms.diagonal(X) + self.ridge
+
     def decrement(self, X: Array, G: Array) -> tuple[Array, ...]:
         """f_j, gᵀH⁻¹g, λ_min(H), ℓ_j, the two concordances and a lower bound of f_j, with H = ∇²f_j(x_j)."""
-        spectrum, Q = np.linalg.eigh(self.hessian(X))
-        rounding = 4 * self.terms.d * np.finfo(np.float64).eps * spectrum[:, -1:]
-        certain = np.where(spectrum > rounding, spectrum - rounding, np.nan)  # a lower bound of each eigenvalue
-        mu = np.where(np.isnan(certain[:, 0]), 0.0, certain[:, 0])
-        q = np.sum(np.square(rmatvec(Q, G)) / certain, axis=1)
-        norm, leverage = self.terms.concordance(Q / np.sqrt(certain)[:, None, :])
-        q, leverage = np.where(np.isnan(q), np.inf, q), np.where(np.isnan(leverage), np.inf, leverage)
+        q, mu, W = self._wide_decrement(X, G) if self.terms.rank < self.terms.d else self._decrement(X, G)
+        norm, leverage = self.terms.concordance(W)
         return self.value(X), q, mu, self.bounds[0], norm, leverage, self.terms.floor()
 
-    def bounds_at(self, X: Array) -> tuple[Array, Array]:
-        """The extreme eigenvalues of ∇²f_j(x_j)."""
-        return extreme_eigenvalues(self.hessian(X))
+    def _decrement(self, X: Array, G: Array) -> tuple[Array, Array, Array]:
+        """gᵀH⁻¹g, λ_min(H) and a root W of H⁻¹, by eigenvalues that are surely not too large."""
+        spectrum, Q = np.linalg.eigh(self.hessian(X))
+        rounding = 4 * self.terms.d * np.finfo(np.float64).eps * spectrum[:, -1:]
+        certain = np.where(spectrum > rounding, spectrum - rounding, np.nan)
+        mu = np.where(np.isnan(certain[:, 0]), 0.0, certain[:, 0])
+        q = np.sum(np.square(rmatvec(Q, G)) / certain, axis=1)
+        return np.where(np.isnan(q), np.inf, q), mu, Q / np.sqrt(certain)[:, None, :]
+
+    def _wide_decrement(self, X: Array, G: Array) -> tuple[Array, Array, None]:
+        """The same with fewer observations than columns, where H is as definite as the ridge, and no root is made."""
+        mu = np.full(X.shape[0], self.ridge.min())
+        q = dots(G, self.solve(X, np.zeros(X.shape[1]), G)) if self.ridge.min() > 0 else np.full(mu.shape, np.inf)
+        return q, mu, None

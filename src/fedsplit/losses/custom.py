@@ -11,7 +11,7 @@ import numpy as np
 from fedsplit.arrays import Array, add_diagonal, solve_rows
 from fedsplit.checks import count
 from fedsplit.errors import InputError
-from fedsplit.losses.terms import Block
+from fedsplit.losses.terms import Block, extreme_eigenvalues
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,10 @@ class CustomTerms:
     def d(self) -> int:
         return self.loss.d
 
+    @property
+    def rank(self) -> int:
+        return self.d
+
     def value(self, X: Array) -> Array:
         return np.array([self._value(j, x) for j, x in enumerate(X)])
 
@@ -75,6 +79,13 @@ class CustomTerms:
 
     def hessian(self, X: Array) -> Array:
         return np.stack([self._hessian(j, x) for j, x in enumerate(X)])
+
+    def diagonal(self, X: Array) -> Array:
+        diagonal: Array = np.einsum("kii->ki", self.hessian(X))
+        return diagonal
+
+    def largest(self, X: Array) -> Array:
+        return extreme_eigenvalues(self.hessian(X))[1]
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
         return solve_rows(add_diagonal(self.hessian(X), D), G)
@@ -92,7 +103,7 @@ class CustomTerms:
             raise InputError(f"client {j}: curvature must be 0 <= ell <= L, not ({ell[j]:g}, {L[j]:g})")
         return ell, L
 
-    def concordance(self, W: Array) -> tuple[Array, Array]:
+    def concordance(self, W: Array | None) -> tuple[Array, Array]:
         return np.full(self.k, np.inf), np.full(self.k, np.inf)
 
     def floor(self) -> Array:

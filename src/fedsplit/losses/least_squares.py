@@ -74,6 +74,10 @@ class GramTerms(QuadraticTerms):
     def d(self) -> int:
         return int(self.H.shape[1])
 
+    @property
+    def rank(self) -> int:
+        return self.d
+
     def value(self, X: Array) -> Array:
         E = X - self.u
         return dots(E, 0.5 * matvec(self.H, E) + self.g) + self.f
@@ -83,6 +87,13 @@ class GramTerms(QuadraticTerms):
 
     def hessian(self, X: Array) -> Array:
         return self.H.copy()
+
+    def diagonal(self, X: Array) -> Array:
+        diagonal: Array = np.einsum("kii->ki", self.H)
+        return diagonal
+
+    def largest(self, X: Array) -> Array:
+        return extreme_eigenvalues(self.H)[1]
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
         return matvec(self._resolvent(D)[0], G)
@@ -96,7 +107,7 @@ class GramTerms(QuadraticTerms):
     def bounds(self) -> tuple[Array, Array]:
         return extreme_eigenvalues(self.H)
 
-    def concordance(self, W: Array) -> tuple[Array, Array]:
+    def concordance(self, W: Array | None) -> tuple[Array, Array]:
         return np.zeros(self.k), np.zeros(self.k)
 
     def floor(self) -> Array:

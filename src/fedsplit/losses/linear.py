@@ -56,6 +56,10 @@ class LinearTerms:
     def d(self) -> int:
         return int(self.A.shape[2])
 
+    @property
+    def rank(self) -> int:
+        return int(min(self.A.shape[1:]))
+
     def value(self, X: Array) -> Array:
         total = np.sum(self.w * self.phi.value(matvec(self.A, X), self.b), axis=1)
         return np.where(np.isnan(total), np.inf, total)
@@ -68,6 +72,13 @@ class LinearTerms:
 
     def hessian(self, X: Array) -> Array:
         return gram(self._weighted(X))
+
+    def diagonal(self, X: Array) -> Array:
+        diagonal: Array = np.sum(np.square(self._weighted(X)), axis=1)
+        return diagonal
+
+    def largest(self, X: Array) -> Array:
+        return _largest(self._weighted(X))
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
         B = self._weighted(X)
@@ -85,20 +96,24 @@ class LinearTerms:
         if B.shape[1] >= self.d:
             ell, L = extreme_eigenvalues(gram(B))
             return low * ell, high * L
-        _, L = extreme_eigenvalues(np.matmul(B, np.swapaxes(B, 1, 2)))
-        return np.zeros(self.k), high * L
+        return np.zeros(self.k), high * _largest(B)
 
-    def concordance(self, W: Array) -> tuple[Array, Array]:
+    def concordance(self, W: Array | None) -> tuple[Array, Array]:
         c = self.phi.concordance
         if c in (0.0, np.inf):
             return np.full(self.k, c), np.full(self.k, c)
-        lengths = (np.linalg.norm(rows, axis=2) for rows in (self.A, np.matmul(self.A, W)))
-        norm, leverage = (c * np.max(np.where(self.w > 0, length, 0.0), axis=1) for length in lengths)
-        return norm, leverage
+        norm = self._longest(self.A)
+        leverage = np.full(self.k, np.inf) if W is None else self._longest(np.matmul(self.A, W))
+        return c * norm, c * np.where(np.isnan(leverage), np.inf, leverage)
 
     def floor(self) -> Array:
         total: Array = np.sum(self.w * self.phi.floor(self.b), axis=1)
         return total
+
+    def _longest(self, rows: Array) -> Array:
+        """The largest norm of a client's rows, without the padding."""
+        longest: Array = np.max(np.where(self.w > 0, np.linalg.norm(rows, axis=2), 0.0), axis=1)
+        return longest
 
     def _weighted(self, X: Array) -> Array:
         """B_j with ∇²f_j(x_j) = B_jᵀB_j."""
@@ -116,6 +131,11 @@ class LinearTerms:
             size = np.exp(np.log(np.abs(scaled)) + top)
         g: Array = rmatvec(self.A, np.where(large, 0.0, r)) + np.copysign(size, scaled)
         return g
+
+
+def _largest(B: Array) -> Array:
+    """The largest eigenvalue of every B_jᵀB_j, from the smaller of the two products."""
+    return extreme_eigenvalues(gram(B) if B.shape[1] >= B.shape[2] else np.matmul(B, np.swapaxes(B, 1, 2)))[1]
 
 
 def padded(n: int) -> int:

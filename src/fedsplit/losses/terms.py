@@ -23,6 +23,10 @@ class Terms(Protocol):
     @property
     def d(self) -> int: ...
 
+    @property
+    def rank(self) -> int:
+        """A bound on the rank of every Hessian: below d where a client has fewer observations than columns."""
+
     def value(self, X: Array) -> Array:
         """f_j(x_j), (k,)."""
 
@@ -32,14 +36,23 @@ class Terms(Protocol):
     def hessian(self, X: Array) -> Array:
         """∇²f_j(x_j), (k, d, d)."""
 
+    def diagonal(self, X: Array) -> Array:
+        """The diagonal of ∇²f_j(x_j), (k, d)."""
+
+    def largest(self, X: Array) -> Array:
+        """The largest eigenvalue of ∇²f_j(x_j), (k,)."""
+
     def solve(self, X: Array, D: Array, G: Array) -> Array:
         """(diag(D) + ∇²f_j(x_j))⁻¹ g_j, (k, d)."""
 
     def bounds(self) -> tuple[Array, Array]:
         """ℓ_j and L_j, true at every x: 0 and +inf where there is no better one."""
 
-    def concordance(self, W: Array) -> tuple[Array, Array]:
-        """c_j such that |D³f_j[h, u, u]| ≤ c_j D²f_j[u, u] wherever ‖h‖ ≤ 1, and wherever ‖W_j⁻¹h‖ ≤ 1."""
+    def concordance(self, W: Array | None) -> tuple[Array, Array]:
+        """c_j such that |D³f_j[h, u, u]| ≤ c_j D²f_j[u, u] wherever ‖h‖ ≤ 1, and wherever ‖W_j⁻¹h‖ ≤ 1.
+
+        inf where there is no such c_j, or no W.
+        """
 
     def floor(self) -> Array:
         """A lower bound on f_j, -inf where none is known."""

@@ -25,6 +25,9 @@ from fedsplit.prox.newton import NewtonProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.rates import fedsplit_step
 
+LARGEST = 2000
+"""The most columns for which the server solves a d×d system in every round."""
+
 ROUNDING = 1e-11
 """A change of p below this share of p says nothing about the curvature."""
 
@@ -190,12 +193,16 @@ class FedSplit:
         else:
             setting = self.adapt.start(clients, x0, self.step, self._metric)
         m, d, scale = clients.m, clients.d, setting.scale
-        k = 1 if self.accelerate is None else self.accelerate.pairs(m, d)
+        accelerate = self._accelerator(d)
+        k = 1 if accelerate is None else accelerate.pairs(m, d)
         pairs, heard = xp.zeros((k, m, d)), xp.zeros(m, dtype=xp.bool)
+        notes = setting.notes
+        if accelerate is not self.accelerate:
+            notes = (*notes, f"Anderson stands in for Secants, whose work at the server grows like d³: d = {d}")
         learnt = Learnt(
             scale, setting.s, setting.s, xp.inf, setting.low, setting.high, heard,
             x0 / scale, z / scale, xp.zeros((m, d)), xp.zeros((k, d)), pairs, pairs,
-            xp.inf, z / scale, setting.s, 0.0, 0, setting.notes,
+            xp.inf, z / scale, setting.s, 0.0, 0, notes,
         )  # fmt: skip
         steps = _in_coordinates(learnt)
         return FedSplitState(self._average(z, steps), z, steps, learnt)
@@ -219,48 +226,51 @@ class FedSplit:
         mean: Array = array_namespace(z).mean(z, axis=0)
         return mean if self.penalty is None else self.penalty.prox(mean, s / z.shape[0])
 
+    def _accelerator(self, d: int) -> Secants | Anderson | None:
+        return Anderson() if isinstance(self.accelerate, Secants) and d > LARGEST else self.accelerate
+
     def _accelerated(self, state: FedSplitState, learnt: Learnt, answer: Answer, v: Array, z: Array) -> FedSplitState:
         """The next state from all that is known now; ``z`` is the plain method's."""
         xp = array_namespace(z)
-        scale = learnt.scale
+        m, d = z.shape
+        accelerate, scale = self._accelerator(d), learnt.scale
         learnt, residual = self._hear(learnt, state.x / scale, v / scale, answer)
-        trusted = residual <= TRUST * learnt.residual / (learnt.taken + 1) ** DECAY
-        x, z = None, z / scale
+        z = z / scale
+        everyone = bool(xp.all(answer.present))
+        trusted = accelerate is not None and residual <= TRUST * learnt.residual / (learnt.taken + 1) ** DECAY
         if residual < learnt.best:
             learnt = learnt._replace(best=residual, home=z, home_s=learnt.s)
-        elif residual > REJECT * learnt.best and learnt.taken >= TRIALS and bool(xp.all(answer.present)):
+        elif residual > REJECT * learnt.best and learnt.taken >= TRIALS and everyone:
             trusted, z, learnt = (
                 False,
                 learnt.home,
                 learnt._replace(s=learnt.home_s),
             )  # back to the best, and plainly on
         low, high = float(xp.min(learnt.low)), float(xp.max(learnt.high))
-        if isinstance(self.accelerate, Secants):
+        if isinstance(accelerate, Secants):
             models = learn(learnt.dp, learnt.dy, learnt.low, learnt.high)
             learnt = learnt._replace(low=models.low, high=models.high)
-            if trusted:
-                total = models.pooled()
-                spectrum = xp.linalg.eigvalsh(total) / z.shape[0]
-                low, high = float(spectrum[0]), float(spectrum[-1])
-                ask = xp.sum(models.times(learnt.p) - learnt.y, axis=0)
-                x, slope = minimise(total, ask, self.penalty, scale, state.x / scale)
-                y = learnt.y + models.times(x - learnt.p)  # what each client's gradient is taken to be at x
-                y = y - (xp.sum(y, axis=0) + slope) / z.shape[0]
-        elif isinstance(self.accelerate, Anderson) and trusted and bool(xp.all(answer.present)):
-            r = learnt.p - learnt.x
-            z = extrapolate(self.accelerate, r, z, learnt.dp - learnt.dx[:, None], learnt.dp - learnt.s * learnt.dy)
+        if isinstance(accelerate, Secants) and trusted:
+            total = models.pooled()
+            spectrum = xp.linalg.eigvalsh(total)
+            low, high = float(spectrum[0]) / m, float(spectrum[-1]) / m
+            b = xp.sum(models.times(learnt.p) - learnt.y, axis=0)
+            x, slope = minimise(total, b, self.penalty, scale, state.x / scale)
+            y = learnt.y + models.times(x - learnt.p)  # what each client's gradient is taken to be at x
+            y = y - (xp.sum(y, axis=0) + slope) / m
         else:
-            trusted = False
-        s = learnt.s
-        if self.adapt is not None and (trusted or self.accelerate is None):
-            s = self.adapt.follow(s, low, high, learnt.first, learnt.cap)
-        learnt = learnt._replace(taken=learnt.taken + trusted)
-        if x is None:
+            trusted = trusted and everyone
+            if isinstance(accelerate, Anderson) and trusted:
+                r, dr, dz = learnt.p - learnt.x, learnt.dp - learnt.dx[:, None], learnt.dp - learnt.s * learnt.dy
+                z = extrapolate(accelerate, r, z, dr, dz)
             x = self._average(scale * z, _in_coordinates(learnt)) / scale
             y = (x - z) / learnt.s
-        if s != learnt.s and isinstance(self.accelerate, Anderson):  # another step, another map
-            learnt = learnt._replace(dx=0 * learnt.dx, dp=0 * learnt.dp, dy=0 * learnt.dy)
-        learnt = learnt._replace(s=s)
+        s = learnt.s
+        if self.adapt is not None and (trusted or accelerate is None):
+            s = self.adapt.follow(s, low, high, learnt.first, learnt.cap)
+        if s != learnt.s and isinstance(accelerate, Anderson):  # another step, another map
+            learnt = learnt._replace(dx=0.0 * learnt.dx, dp=0.0 * learnt.dp, dy=0.0 * learnt.dy)
+        learnt = learnt._replace(s=s, taken=learnt.taken + trusted)
         return FedSplitState(scale * x, scale * (x - s * y), _in_coordinates(learnt), learnt)
 
     def _hear(self, learnt: Learnt, x: Array, v: Array, answer: Answer) -> tuple[Learnt, float]:
@@ -275,7 +285,7 @@ class FedSplit:
         rough = float(xp.sum(xp.where(moves, answer.error, 0.0))) > ROUGH * float(xp.sum(moved))
         dp, dy, dx = p - learnt.p, y - learnt.y, x - learnt.x
         new = present & learnt.heard & (norms(dp) > ROUNDING * norms(p))
-        if isinstance(self.accelerate, Anderson):  # the map is one for all clients: all of them, or none
+        if isinstance(self._accelerator(v.shape[1]), Anderson):  # one map for all clients: all of them, or none
             new = new & bool(xp.all(present & learnt.heard))
         slope = dots(dp, dy)
         curved = new & (slope > 0)
