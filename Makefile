@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow lint reproduce format bench figures clean
+.PHONY: help run test test-slow lint reproduce format bench bench-rounds figures clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -27,6 +27,9 @@ format: .venv/installed-test  ## Format the code
 
 bench: .venv/installed-test  ## Measure speed and memory as ratios, and print the table
 	$(BIN)/python benchmarks/speed.py
+
+bench-rounds: .venv/installed-test  ## Count rounds and floats of every method, and print the table (ten minutes)
+	$(BIN)/python benchmarks/rounds.py
 
 reproduce: .venv/installed  ## Run every experiment of the paper, into reproduction/
 	$(BIN)/fedsplit reproduce --out reproduction

@@ -23,7 +23,7 @@ def test_the_default_problem_shows_the_papers_point(capsys: pytest.CaptureFixtur
         assert methods[wrong]["outcome"] == "floor"
         assert methods[wrong]["floor"] > 0.1
         assert methods[wrong]["rounds_to"] == {"1e-03": None, "1e-06": None, "1e-09": None}
-    for right in ("fedgd", "fedsplit:steps=5", "fedsplit"):
+    for right in ("fedgd", "fedsplit-plain", "fedsplit:steps=5", "fedsplit"):
         assert methods[right]["outcome"] == "reached"
         assert methods[right]["floor"] is None
         reached = list(methods[right]["rounds_to"].values())
@@ -74,8 +74,9 @@ def test_a_plot_shows_every_method_by_name(tmp_path: Path) -> None:
         "FedGD, e = 10",
         "FedGD, e = 100",
         "FedProx",
-        "FedSplit, e = 5, from x",
-        "FedSplit, exact",
+        "FedSplit, plain",
+        "FedSplit, 5 local steps",
+        "FedSplit",
     ):
         assert f"<!-- {label} -->" in drawn
 
@@ -87,7 +88,7 @@ BAD = {
     "too small": (["compare", "--rounds", "1"], "'--rounds'"),
     "too large": (["compare", "-n", "1000000000000"], "not enough memory"),
     "unknown ensemble": (["compare", "--ensemble", "real"], "ensemble 'real' is not known: use one of isotropic"),
-    "unknown method": (["compare", "--method", "fedavg"], "method 'fedavg' is not known: use one of fedgd"),
+    "unknown method": (["compare", "--method", "fedavg"], "method 'fedavg' is not known: use one of fedsplit"),
     "unknown setting": (
         ["compare", "--method", "fedgd:steps=3"],
         "'fedgd' has no setting 'steps': use step, local_steps",

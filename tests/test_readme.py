@@ -32,7 +32,7 @@ def test_the_main_job_prints_the_table_that_the_readme_shows(capsys: pytest.Capt
 def test_every_name_that_the_readme_uses_exists() -> None:
     import fedsplit as fs
 
-    for dotted in set(re.findall(r"fs\.([A-Za-z_.]+)", README)):
+    for dotted in set(re.findall(r"fs\.([A-Za-z0-9_.]+)", README)):
         target: object = fs
         for part in dotted.rstrip(".").split("."):
             target = getattr(target, part)

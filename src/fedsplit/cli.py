@@ -31,11 +31,19 @@ STYLED = {
     "fedgd": "fedgd-e1",
     "fedgd:local_steps=10": "fedgd-e10",
     "fedgd:local_steps=100": "fedgd-e100",
-    "fedsplit-plain:steps=5": "fedsplit-e5-broadcast",
+    "fedsplit:steps=5": "fedsplit-steps5",
 }
 """Methods of the command line that have a style of their own in the paper's figures."""
 
-DEFAULT_METHODS = ["fedgd", "fedgd:local_steps=10", "fedgd:local_steps=100", "fedprox", "fedsplit-plain", "fedsplit"]
+DEFAULT_METHODS = [
+    "fedgd",
+    "fedgd:local_steps=10",
+    "fedgd:local_steps=100",
+    "fedprox",
+    "fedsplit-plain",
+    "fedsplit:steps=5",
+    "fedsplit",
+]
 
 
 @app.callback(invoke_without_command=True)

@@ -41,6 +41,7 @@ STYLES: dict[str, Style] = {
     "fedprox": Style("FedProx", PINK, "X"),
     "fedsplit": Style("FedSplit", BLUE, "o"),
     "fedsplit-plain": Style("FedSplit, plain", SKY, "^"),
+    "fedsplit-steps5": Style("FedSplit, 5 local steps", GREEN, "<"),
     "fedsplit-exact": Style("FedSplit, exact", BLUE, "o"),
     "fedsplit-e1": Style("FedSplit, e = 1", BLACK, "v"),
     "fedsplit-e5": Style("FedSplit, e = 5", SKY, "^"),
