@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import fedsplit as fs
+from fedsplit.clients.metered import Exchange
+from fedsplit.clients.protocol import Decrement
 from problems import LOSSES, problem
 
 
@@ -94,3 +96,112 @@ def test_without_strong_convexity_the_reason_says_what_to_do() -> None:
     assert fs.solve(wide).certificate.gap is None
     assert "add a ridge" in fs.solve(wide).certificate.reason
     assert "before a certificate" in fs.solve(wide, rounds=3).certificate.reason
+
+
+PENALTIES: dict[str, tuple[fs.Penalty, float]] = {
+    "l1": (fs.L1(3.0), 1.0),
+    "elastic-net": (fs.ElasticNet(2.0, 1.0), 1.0),
+    "group": (fs.GroupL1(4.0, [[0, 1], [2, 3]]), 1.0),
+    "box": (fs.Box(-0.1, 0.2), 0.3),
+    "simplex": (fs.Simplex(), 1.0),
+    "ball": (fs.L2Ball(0.3), 0.5),
+}
+
+
+@pytest.mark.parametrize("name", sorted(PENALTIES))
+def test_a_duality_bound_holds_at_any_feasible_point(name: str) -> None:
+    penalty, size = PENALTIES[name]
+    rng = np.random.default_rng(1)
+    ratios = []
+    for seed in range(15):
+        p = problem("logistic", [30, 4, 25], 4, seed)
+        best = fs.solve(p, penalty=penalty, tol=1e-13)
+        least = p.objective(best.x) + penalty.value(best.x)
+        for spread in (1e-3, 0.1, 1.0):
+            x = penalty.prox(best.x + spread * size * rng.standard_normal(4), 1e-6)
+            certificate = fs.certify(p.clients, x, penalty)
+            gap = p.objective(x) + penalty.value(x) - least
+            assert certificate.gap is not None
+            assert gap <= certificate.gap + 1e-11 * least
+            ratios.append(gap / certificate.gap)
+    assert max(ratios) > 0.3  # not idle
+
+
+def test_a_subgradient_that_is_not_told_is_not_taken_to_be_zero() -> None:
+    p = problem("least-squares", [30, 12, 25], 4, seed=3)
+    pooled = p.solution()  # the optimum without the penalty
+    certificate = fs.certify(p.clients, pooled, fs.NonNegative([0]))
+    assert certificate.gap is None
+    lasso = fs.certify(p.clients, pooled, fs.L1(20.0))
+    truth = p.objective(pooled) + 20.0 * np.abs(pooled).sum() - fs.solve(p, penalty=fs.L1(20.0)).trace.objective[-1]
+    assert lasso.gap is not None
+    assert truth <= lasso.gap
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_the_floor_is_below_every_cost(name: str) -> None:
+    p = problem(name, [30, 12, 25], 4, seed=3)
+    rng = np.random.default_rng(0)
+    for scale in (0.0, 0.1, 1.0, 3.0):
+        x = scale * rng.standard_normal(4)
+        told = Decrement(*p.clients.decrement(x, np.ones(4)).rows.T)
+        assert (told.floor <= told.value + 1e-9).all()
+        np.testing.assert_allclose(told.value, p.clients.value(x).rows)
+
+
+def test_the_bound_of_an_unbalanced_sample_far_from_its_optimum_holds() -> None:
+    labels = np.where(np.arange(50) < 49, 1.0, -1.0)
+    p = fs.Problem(fs.Logistic(), [(np.ones((50, 1)), labels)])
+    for x in np.linspace(2.6, 5.0, 25):
+        certificate = fs.certify(p.clients, np.array([x]))
+        if certificate.gap is not None:
+            assert p.objective(np.array([x])) - p.objective(p.solution()) <= certificate.gap + 1e-12
+
+
+def test_the_certificate_does_not_depend_on_the_units_of_the_columns() -> None:
+    rng = np.random.default_rng(4)
+    A, units = rng.standard_normal((60, 5)), 10.0 ** np.array([-6.0, -2.0, 0.0, 3.0, 6.0])
+    b, x = np.where(rng.logistic(size=60) < A[:, 0], 1.0, -1.0), 0.05 * rng.standard_normal(5)
+    one, other = (fs.Problem(fs.Logistic(), [(A[:30] * u, b[:30]), (A[30:] * u, b[30:])]) for u in (1.0, units))
+    x = one.solution() + 1e-3 * x
+    first, second = fs.certify(one.clients, x), fs.certify(other.clients, x / units)
+    assert first.gap is not None
+    assert second.gap == pytest.approx(first.gap, rel=1e-6)
+
+
+def test_a_claim_about_curvature_that_the_hessian_refutes_is_refused() -> None:
+    H = np.diag([1.0, 30.0])
+    loss = fs.CustomLoss(
+        lambda x, c: float(0.5 * x @ H @ x - c @ x), lambda x, c: H @ x - c, 2, lambda x, c: H, lambda c: (20.0, 30.0)
+    )
+    p = fs.Problem(loss, [np.array([1.0, 2.0]), np.array([-3.0, 1.0])])
+    with pytest.raises(fs.InputError, match="has less"):
+        fs.certify(p.clients, np.zeros(2))
+
+
+def test_eigenvalues_at_the_level_of_rounding_prove_nothing() -> None:
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    A = np.diag(np.sqrt([1.0, 1.0, 1.0, 1e-15])) @ Q
+    p = fs.Problem(fs.LeastSquares(), [(A, np.ones(4))])
+    assert fs.certify(p.clients, np.zeros(4)).gap is None
+
+
+def test_the_last_rounds_of_a_budget_are_kept_for_a_proof() -> None:
+    p = problem("least-squares", [30, 12, 25], 6, seed=3)
+    result = fs.solve(p, fs.FedSplit.plain(1e-3), rounds=30)
+    assert (result.stopped_by, result.converged, result.rounds) == ("rounds", False, 30)
+    assert result.certificate.gap is not None
+    assert p.objective(result.x) - p.objective(p.solution()) <= result.certificate.gap
+
+
+def test_a_message_that_is_too_long_counts_as_more_rounds() -> None:
+    d = 40
+    p = problem("least-squares", [60, 50, 70], d, seed=1)
+    trace = fs.solve(p, fs.Newton(), rounds=43, tol=0).trace
+    hessians = int(np.ceil((d * d - 32) / d))
+    assert (trace.floats_up[1 : 1 + hessians] > 0).all()  # after the gradient
+    assert trace.floats_up[1 : 1 + hessians].sum() == 3 * d * d
+    assert trace.objective[1 + hessians] == trace.start  # x moves only after them
+    assert Exchange(3 * 2 * d, 3 * d, 3, 0.0, 0.0).rounds(3, d) == [Exchange(3 * 2 * d, 3 * d, 3, 0.0, 0.0)]
+    assert len(Exchange(3 * 5 * d, 3 * d, 3, 0.0, 0.0).rounds(3, d)) == 3

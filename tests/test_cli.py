@@ -1,5 +1,6 @@
 """The command as a user types it."""
 
+import io
 import json
 import os
 import pty
@@ -117,8 +118,8 @@ def test_bad_input_gives_one_line_and_status_2(
 
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: object, **kwargs: object) -> None:
-        Path(str(args[1])).write_bytes(b"half")
+    def fail(figure: object, content: io.BytesIO, **kwargs: object) -> None:
+        content.write(b"half")
         raise OSError(28, "No space left on device", "gap.png")
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)

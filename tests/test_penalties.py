@@ -139,3 +139,27 @@ def test_what_is_no_penalty_is_refused() -> None:
     ):
         with pytest.raises(fs.InputError):
             wrong()
+
+
+def test_a_box_with_steps_for_each_coordinate_is_kept_to_the_bit() -> None:
+    scales = 10.0 ** np.random.default_rng(0).uniform(-3, 3, size=20)
+    p = fs.Problem(fs.LeastSquares(), sparse_clients(scales))
+    result = fs.solve(p, penalty=fs.Box(-0.3 / scales, 0.7 / scales))
+    assert np.shape(result.step) == (20,)
+    assert result.converged
+    assert np.isfinite(result.trace.objective[1:]).all()
+
+
+def test_a_penalty_in_the_method_is_that_of_the_run() -> None:
+    p = problem("least-squares", [30, 12, 25], 4, seed=3)
+    inside, outside = fs.solve(p, fs.FedSplit(penalty=fs.L1(3.0))), fs.solve(p, penalty=fs.L1(3.0))
+    np.testing.assert_array_equal(inside.x, outside.x)
+    np.testing.assert_array_equal(inside.trace.objective, outside.trace.objective)
+
+
+@pytest.mark.parametrize(
+    "wrong", [fs.L1([1.0, 2.0]), fs.Box([0.0, 0.0], 1.0), fs.NonNegative([7]), fs.GroupL1(1.0, [[5]])]
+)
+def test_a_penalty_of_other_coordinates_is_refused_before_the_run(wrong: fs.Penalty) -> None:
+    with pytest.raises(fs.InputError, match="3 coordinates"):
+        fs.solve(problem("least-squares", [30, 12], 3), penalty=wrong)

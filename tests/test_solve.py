@@ -277,7 +277,7 @@ def test_the_tolerance_of_the_residual_is_relative_to_the_size_of_z() -> None:
     data = [(A, A @ np.full(3, 1e6)) for A in (rng.standard_normal((9, 3)) for _ in "abc")]
     result = fs.solve(fs.Problem(fs.Huber(1e3), data), fs.FedSplit.plain(), rounds=10000, tol=1e-6)
     assert result.stopped_by == "residual"
-    assert result.trace.residual[result.trace.kind == "round"][-1] > 1e-2  # 1e-6 times ‖z‖, which is about 1e6
+    assert result.trace.residual[result.trace.kind == "round"][-1] > 1e-5  # ‖z‖ is about 1e6
 
 
 def test_a_method_that_ends_by_itself_is_not_stopped_by_tol() -> None:

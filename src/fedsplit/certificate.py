@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.protocol import Answer, Clients, Decrement
+from fedsplit.clients.stacked import QUIET
 from fedsplit.penalties import Penalty
 
 
@@ -31,6 +32,8 @@ class Certificate:
     hopeful: bool = False
 
 
+MOVED = Certificate(None, None, math.nan, "x has moved since the last proof")
+
 NOT_ASKED = Certificate(None, None, math.nan, "the run ended before a certificate was asked for")
 
 
@@ -48,7 +51,7 @@ def certify(
     """Prove how far x is from the optimum: one question for gradients and one for scalars, of every client.
 
     Absent clients are asked again, at the same x, while ``allowed()``. With a penalty g, ``subgradient`` is one of g
-    at x.
+    at x, such as ``result.state.subgradient``; without it only a duality bound can be proved.
 
     With h = x* - x and a subgradient γ of F at x, F* ≥ F(x) + ⟨γ, h⟩ + (what the curvature adds), and the right side
     has a least value. Each of these is a lower bound on what the curvature adds:
@@ -60,6 +63,13 @@ def certify(
 
     A bounded constraint, or a penalty whose level the optimum cannot exceed, bounds the gap without curvature.
     """
+    with np.errstate(**QUIET):
+        return _certify(clients, x, penalty, subgradient, allowed)
+
+
+def _certify(
+    clients: Clients, x: Array, penalty: Penalty | None, subgradient: Array | None, allowed: Callable[[], bool]
+) -> Certificate:
     try:
         gradient = _everyone(lambda: clients.gradient(x), clients.m, allowed).sum(axis=0)
         slope = gradient if subgradient is None else gradient + subgradient
@@ -67,7 +77,9 @@ def certify(
     except Interrupted:
         return Certificate(None, None, math.nan, "the rounds ended before every client had answered", True)
     objective = float(told.value.sum()) + (0.0 if penalty is None else penalty.value(x))
-    candidates = [_strong(told, slope, penalty), _curved(told, slope, penalty), _dual(told, x, gradient, penalty)]
+    candidates = [_dual(told, x, gradient, penalty)]
+    if penalty is None or subgradient is not None:
+        candidates += [_strong(told, slope, penalty), _curved(told, slope, penalty)]
     proved = [each for each in candidates if each is not None and np.isfinite(each[0])]
     if not proved or not math.isfinite(objective):
         reason, hopeful = _why_not(told)

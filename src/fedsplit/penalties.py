@@ -27,13 +27,13 @@ class Penalty(Protocol):
         """argmin_x g(x) + ½‖x - v‖²/t."""
 
 
-def _weights(name: str, values: object, strict: bool = False) -> Array:
+def _weights(name: str, values: object) -> Array:
     try:
         array: Array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(f"{name} must be a number or one number a coordinate, not {values!r}") from None
-    if array.ndim > 1 or np.isnan(array).any() or not ((array > 0) if strict else (array >= 0)).all():
-        raise InputError(f"{name} must be {'above' if strict else 'at least'} zero, not {values!r}")
+    if array.ndim > 1 or not (np.isfinite(array) & (array >= 0)).all():
+        raise InputError(f"{name} must be finite and at least zero, not {values!r}")
     return array
 
 
@@ -89,6 +89,14 @@ class ElasticNet:
     def prox(self, v: Array, t: float | Array) -> Array:
         return _soft(v, t * np.asarray(self.l1)) / (1.0 + t * np.asarray(self.l2))
 
+    def dual_gap(self, x: Array, g: Array, level: float) -> float:
+        excess = np.maximum(np.abs(g) - np.asarray(self.l1), 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            most = np.where(excess > 0, excess**2 / (2.0 * np.asarray(self.l2, dtype=np.float64)), 0.0)
+        if np.isinf(most).any() and np.all(np.asarray(self.l2) == 0):
+            return L1(self.l1).dual_gap(x, g, level)
+        return float(g @ x) + self.value(x) + float(np.sum(most))
+
 
 @dataclass(frozen=True)
 class GroupL1:
@@ -110,8 +118,8 @@ class GroupL1:
     def __post_init__(self) -> None:
         number("GroupL1: lam", self.lam, strict=False)
         members = [i for group in self.groups for i in group]
-        if len(set(members)) != len(members) or any(len(group) == 0 for group in self.groups):
-            raise InputError("GroupL1: groups must not be empty, and no coordinate may be in two of them")
+        if len(set(members)) != len(members) or any(len(group) == 0 for group in self.groups) or min(members) < 0:
+            raise InputError("GroupL1: groups hold coordinates from 0 on, are not empty, and share none")
 
     def value(self, x: Array) -> float:
         return self.lam * sum(float(np.linalg.norm(x[list(group)])) for group in self.groups)
@@ -213,7 +221,7 @@ class Simplex:
         shifts = (np.cumsum(falling) - self.total) / np.arange(1, v.size + 1)
         shift = shifts[np.flatnonzero(falling > shifts)[-1]]
         projected: Array = np.maximum(v - shift, 0.0)
-        return projected
+        return projected * (self.total / np.sum(projected))  # what rounding took, where v is large
 
     def dual_gap(self, x: Array, g: Array, level: float) -> float:
         return float(g @ x - self.total * np.min(g))
@@ -244,6 +252,20 @@ class L2Ball:
 def coordinatewise(penalty: Penalty | None) -> bool:
     """Whether the penalty's prox takes a step for each coordinate."""
     return penalty is None or bool(getattr(penalty, "coordinatewise", False))
+
+
+def fits(penalty: Penalty, d: int) -> None:
+    """Refuse a penalty that is not one of d coordinates."""
+    check_penalty(penalty)
+    try:
+        shape = np.shape(penalty.prox(np.zeros(d), 1.0))
+        value = penalty.value(np.zeros(d))
+    except (ValueError, IndexError, TypeError) as error:
+        raise InputError(f"penalty: it does not fit x, which has {d} coordinates ({error})") from None
+    if shape != (d,) or np.ndim(value) != 0:
+        raise InputError(
+            f"penalty: prox must return {d} numbers and value one, not shapes {shape} and {np.shape(value)}"
+        )
 
 
 def check_penalty(penalty: object) -> None:

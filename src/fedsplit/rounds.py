@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.certificate import NOT_ASKED, certify
+from fedsplit.certificate import MOVED, NOT_ASKED, certify
 from fedsplit.checks import count, instance, number
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.protocol import Clients
@@ -18,7 +18,7 @@ from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import Diverged, InputError
 from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method, S, State
-from fedsplit.penalties import Penalty, check_penalty
+from fedsplit.penalties import Penalty, fits
 from fedsplit.problem import Problem
 from fedsplit.threads import one_blas_thread
 from fedsplit.trace import Kind, Result, Row, StoppedBy, Trace
@@ -28,6 +28,12 @@ GROWTH = 1e9
 
 GROWTH_UPHILL, UPHILL_ROUNDS = 1e3, 10
 """So is one this many times the smallest, at an objective above that of the start, for so many rounds on end."""
+
+STANDSTILL = 1e-12
+"""A residual below this share of z, where the gap is proved to be larger than asked, is the end of the run."""
+
+RESERVE = 20
+"""From a budget of so many rounds on, the last two are kept for a certificate."""
 
 PRICE = 0.1
 """The share of a run's rounds that certificates may cost, once two are spent."""
@@ -68,12 +74,13 @@ def solve(
     tol : float
         Stop when the proved bound on F(x) - F* is at most tol · max(1, |F|); where none can be proved, when
         ‖z⁺ - z‖ ≤ tol · max(1, ‖z‖), z being the variable whose fixed point the method seeks. A proof costs two rounds;
-        all of them together at most two, or a tenth of the run. 0 spends the whole budget and proves nothing.
+        all of them together at most two, or a tenth of the run, and more only where clients are absent and have to be
+        asked again. Two rounds of a budget of 20 or more are kept for it. 0 spends the whole budget and proves nothing.
     x0 : (d,) array, optional
         The start; zeros where None.
     state : State, optional
         A result's state, to go on from there with its step: no set-up is repeated, and the run is the one that would
-        have been.
+        have been, but for the draw of clients with ``participation`` below 1, which starts anew.
     penalty : Penalty, optional
         A convex g(x) added to F at the server: ``L1``, ``Box``, …, or your own object with ``value`` and ``prox``.
     participation : float
@@ -101,7 +108,9 @@ def solve(
     if not 0 < number("participation", participation) <= 1:
         raise InputError(f"participation must be a share of the clients, above 0 and at most 1, not {participation!r}")
     count("seed", seed, least=0)
+    penalty = getattr(method, "penalty", None) if penalty is None else penalty
     if penalty is not None:
+        fits(penalty, clients.d)
         method = _with_penalty(method, penalty)
     start = _check_start(clients, method, x0, state)
     meter = MeteredClients(clients, participation, seed)
@@ -125,7 +134,8 @@ class _Run:
         self.clients, self.meter, self.method, self.penalty = clients, meter, method, penalty
         self.rounds, self.tol, self.callbacks = rounds, tol, callbacks
         self.first, self.smallest, self.uphill = np.nan, np.inf, 0
-        self.certificate, self.spent, self.doubt = NOT_ASKED, 0, 100.0
+        self.certificate, self.spent, self.doubt, self.measured = NOT_ASKED, 0, 100.0, True
+        self.proved: State | None = None
         self.quiet: Mask = np.zeros(meter.m, dtype=bool)
 
     def go(self, start: Array, state: State | None) -> Result:
@@ -135,9 +145,14 @@ class _Run:
             state = self.method.start(self.meter, start)
             self._record("setup", self._objective(state.x), np.nan, time.perf_counter() - began)
         steps = updates(self.method, self.meter, state)
-        while len(self.trace) < self.rounds:
+        reserve = 2 if self.method.settles and self.tol > 0 and self.rounds >= RESERVE else 0
+        while len(self.trace) < self.rounds - reserve:
             began = time.perf_counter()
-            after = next(steps, None)
+            try:
+                after = next(steps, None)
+            except (np.linalg.LinAlgError, ArithmeticError) as error:
+                left = f"the arithmetic left float64 ({error})"
+                raise Diverged(left, self.method.hazard, self._result(state, "diverged")) from None
             seconds = time.perf_counter() - began
             if after is None:
                 return self._result(state, "method")
@@ -152,20 +167,27 @@ class _Run:
                 return self._result(state, reason)
             if any(stop):
                 return self._result(state, "callback")
+        if reserve and self._provable and self._affordable and self.meter.heard.all():
+            self._certify(state)
         return self._result(state, "rounds")
 
     def _objective(self, x: Array) -> float:
-        value = float(self.clients.value(x).rows.sum())
+        """F(x) with the penalty; not a number where a client did not tell, which is no sign of divergence."""
+        answer = self.clients.value(x)
+        self.measured = bool(answer.present.all())
+        value = float(answer.rows.sum()) if self.measured else np.nan
         return value if self.penalty is None else value + self.penalty.value(x)
 
     def _diverges(self, state: State, residual: float, objective: float) -> str | None:
         """What shows that the run diverges."""
+        if not self.meter.present.any():
+            return None
         if not np.isfinite(self.first):
             self.first = max(residual, 1e-9 * max(1.0, float(np.linalg.norm(state.iterate))))
         if not residual <= GROWTH * self.first:
             return f"the residual grew to {residual:.1e}" if np.isfinite(residual) else "the iterate is not finite"
         self.smallest = min(self.smallest, max(residual, 1e-9 * self.first))
-        if np.isnan(objective):
+        if np.isnan(objective) and self.measured:
             return "the objective is not a number"
         above = objective > self.trace.start and residual > GROWTH_UPHILL * self.smallest
         self.uphill = self.uphill + 1 if above else 0
@@ -177,28 +199,43 @@ class _Run:
         A proof is asked for when the move, as an estimate of the gap, promises one, and the price is within limits;
         with absent clients, when every one of them has had its say since the moves became so small.
         """
-        row, last = self.trace.rows[-1], self.certificate
+        row, last, size = self.trace.rows[-1], self.certificate, float(np.linalg.norm(state.iterate))
         move = (state.iterate - before.iterate) / np.sqrt(state.s)
         estimate = float(np.sum(move * move))
-        still = residual <= self.tol * max(1.0, float(np.linalg.norm(state.iterate)))
-        still = still and bool(np.isfinite(row.objective)) and bool(np.isfinite(row.error))
-        provable = last is NOT_ASKED or last.gap is not None or last.hopeful
         scale = max(1.0, abs(last.objective)) if np.isfinite(last.objective) else 1.0
-        promising = still or (provable and self.doubt * estimate <= self.tol * scale)
+        sound = np.isfinite(row.error) and (np.isfinite(row.objective) or not self.measured)
+        still = bool(sound and residual <= self.tol * max(1.0, size) and estimate <= self.tol * scale)
+        promising = still or (self._provable and self.doubt * estimate <= self.tol * scale)
         self.quiet = self.quiet | self.meter.present if promising else np.zeros(self.meter.m, dtype=bool)
         if not self.quiet.all():  # those who were absent may still move
             return None
-        if not provable:
+        if not self._provable:
             return "residual" if still else None
-        if self.spent + 2 > max(2.0, PRICE * (len(self.trace) + 2)) or len(self.trace) + 2 > self.rounds:
+        if not self._affordable:
             return None
         self._certify(state)
-        gap, last = self.certificate.gap, self.certificate
-        if gap is not None and gap <= self.tol * max(1.0, abs(last.objective)):
+        if self._certified:
             return "certificate"
-        if gap is not None:
-            self.doubt = 10.0 * gap / max(estimate, 1e-300)
+        if self.certificate.gap is not None:
+            self.doubt = 10.0 * self.certificate.gap / max(estimate, 1e-300)
+        if self._provable:  # not yet, or at a point where the method stands still and that is not the optimum
+            still = still and residual <= STANDSTILL * size
         return "residual" if still else None
+
+    @property
+    def _provable(self) -> bool:
+        last = self.certificate
+        return last is NOT_ASKED or last.gap is not None or last.hopeful
+
+    @property
+    def _affordable(self) -> bool:
+        done = len(self.trace) + 2
+        return self.spent + 2 <= max(2.0, PRICE * done) and done <= self.rounds
+
+    @property
+    def _certified(self) -> bool:
+        gap = self.certificate.gap
+        return gap is not None and gap <= self.tol * max(1.0, abs(self.certificate.objective))
 
     def _certify(self, state: State) -> None:
         began, before = time.perf_counter(), len(self.trace)
@@ -207,7 +244,7 @@ class _Run:
         def allowed() -> bool:
             return before + self.meter.waiting < self.rounds
 
-        self.certificate = certify(self.meter, state.x, self.penalty, subgradient, allowed)
+        self.certificate, self.proved = certify(self.meter, state.x, self.penalty, subgradient, allowed), state
         self._record("certificate", self.trace.rows[-1].objective, np.nan, time.perf_counter() - began)
         self.spent += min(2, len(self.trace) - before)
 
@@ -234,9 +271,11 @@ class _Run:
 
     def _result(self, state: State, stopped_by: StoppedBy) -> Result:
         absent = tuple(int(j) for j in np.flatnonzero(~self.meter.heard)) if len(self.trace) else ()
-        proved = self.certificate.gap
-        enough = proved is None or proved <= self.tol * max(1.0, abs(self.certificate.objective))
-        reached = stopped_by in ("certificate", "method") or (stopped_by == "residual" and enough)
+        certificate = self.certificate
+        if certificate.gap is not None and state is not self.proved:
+            certificate = MOVED
+        without_proof = stopped_by == "residual" and not self._provable
+        reached = stopped_by == "method" or (self._certified and state is self.proved) or without_proof
         return Result(
             state.x,
             len(self.trace),
@@ -244,14 +283,13 @@ class _Run:
             stopped_by,
             state,
             self.trace,
-            self.certificate,
+            certificate,
             absent,
             getattr(state, "notes", ()),
         )
 
 
 def _with_penalty(method: Method[Any], penalty: Penalty) -> Method[Any]:
-    check_penalty(penalty)
     if not isinstance(method, FedSplit):
         raise InputError(f"penalty: {type(method).__name__} takes none, use FedSplit()")
     return replace(method, penalty=penalty)

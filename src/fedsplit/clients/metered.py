@@ -80,6 +80,9 @@ class MeteredClients:
     def value(self, x: Array) -> Answer:
         return self._ask(lambda: self._clients.value(x), self.d, 1)
 
+    def evaluate(self, x: Array) -> Answer:
+        return self._ask(lambda: self._clients.evaluate(x), self.d, 1 + self.d)
+
     def curvature(self, x: Array | None = None) -> Answer:
         return self._ask(lambda: self._clients.curvature(x), 0 if x is None else self.d, 2)
 

@@ -70,6 +70,9 @@ class Clients(Protocol):
     def value(self, x: Array) -> Answer:
         """f_j(x), (m,)."""
 
+    def evaluate(self, x: Array) -> Answer:
+        """f_j(x), then ∇f_j(x), (m, 1 + d)."""
+
     def curvature(self, x: Array | None = None) -> Answer:
         """ℓ_j and L_j, (m, 2): those that hold everywhere (0 and inf where there are none), or those at x."""
 

@@ -59,6 +59,9 @@ class StackedClients:
     def value(self, x: Array) -> Answer:
         return self._ask(Costs.value, x, ())
 
+    def evaluate(self, x: Array) -> Answer:
+        return self._ask(lambda costs, X: np.column_stack([costs.value(X), costs.gradient(X)]), x, (1 + self.d,))
+
     def curvature(self, x: Array | None = None) -> Answer:
         if x is None:
             return self._ask(lambda costs, _: np.stack(costs.bounds, axis=1), np.zeros(self.d), (2,))

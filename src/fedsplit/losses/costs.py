@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedsplit.arrays import Array, add_diagonal, dots, rmatvec, solve_rows
+from fedsplit.arrays import Array, Mask, add_diagonal, dots, rmatvec, solve_rows
 from fedsplit.errors import InputError
 from fedsplit.losses.terms import QuadraticTerms, Terms, extreme_eigenvalues
 
@@ -83,19 +83,43 @@ class Costs:
         """f_j, gᵀH⁻¹g, λ_min(H), ℓ_j, the two concordances and a lower bound of f_j, with H = ∇²f_j(x_j)."""
         q, mu, W = self._wide_decrement(X, G) if self.terms.rank < self.terms.d else self._decrement(X, G)
         norm, leverage = self.terms.concordance(W)
-        return self.value(X), q, mu, self.bounds[0], norm, leverage, self.terms.floor()
+        return self.value(X), q, mu, np.minimum(self.bounds[0], mu), norm, leverage, self.terms.floor()
 
     def _decrement(self, X: Array, G: Array) -> tuple[Array, Array, Array]:
-        """gᵀH⁻¹g, λ_min(H) and a root W of H⁻¹, by eigenvalues that are surely not too large."""
-        spectrum, Q = np.linalg.eigh(self.hessian(X))
-        rounding = 4 * self.terms.d * np.finfo(np.float64).eps * spectrum[:, -1:]
-        certain = np.where(spectrum > rounding, spectrum - rounding, np.nan)
-        mu = np.where(np.isnan(certain[:, 0]), 0.0, certain[:, 0])
-        q = np.sum(np.square(rmatvec(Q, G)) / certain, axis=1)
-        return np.where(np.isnan(q), np.inf, q), mu, Q / np.sqrt(certain)[:, None, :]
+        """gᵀH⁻¹g, λ_min(H) and a root W of H⁻¹, by eigenvalues that are surely not too large.
+
+        H is scaled to a unit diagonal first, so that units of the columns do not pass for singularity.
+        """
+        H = self.hessian(X)
+        finite: Mask = np.asarray(np.isfinite(H).all(axis=(1, 2)))
+        H = np.where(finite[:, None, None], H, np.eye(self.terms.d))
+        diagonal = np.einsum("kii->ki", H)
+        scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        spectrum, Q = np.linalg.eigh(scale[:, :, None] * H * scale[:, None, :])
+        certain = np.where(finite[:, None], _surely(spectrum), np.nan)
+        lowest = _surely(np.linalg.eigvalsh(H))[:, 0]
+        claimed = self.bounds[0]
+        refuted = finite & (claimed > np.where(np.isnan(lowest), 0.0, 2.0 * lowest)) & (claimed > 1e-9 * self.bounds[1])
+        if refuted.any():
+            least = claimed[refuted][0]
+            raise InputError(f"a cost claims a curvature of at least {least:g} everywhere and has less: correct that")
+        mu = np.fmax(lowest, certain[:, 0] * np.min(1.0 / scale**2, axis=1))
+        q = np.sum(np.square(rmatvec(Q, scale * G)) / certain, axis=1)
+        W = scale[:, :, None] * Q / np.sqrt(certain)[:, None, :]
+        return np.where(np.isnan(q), np.inf, q), np.where(finite & ~np.isnan(mu), mu, 0.0), W
 
     def _wide_decrement(self, X: Array, G: Array) -> tuple[Array, Array, None]:
         """The same with fewer observations than columns, where H is as definite as the ridge, and no root is made."""
-        mu = np.full(X.shape[0], self.ridge.min())
-        q = dots(G, self.solve(X, np.zeros(X.shape[1]), G)) if self.ridge.min() > 0 else np.full(mu.shape, np.inf)
-        return q, mu, None
+        ridge = self.ridge.min()
+        certain = ridge > 1e-8 * self.terms.largest(X)  # else the small system has too few digits left
+        mu = np.where(certain, ridge, 0.0)
+        if not certain.any():
+            return np.full(mu.shape, np.inf), mu, None
+        q = dots(G, self.solve(X, np.zeros(X.shape[1]), G))
+        return np.where(certain, (1.0 + 1e-6) * q, np.inf), mu, None
+
+
+def _surely(spectrum: Array) -> Array:
+    """Eigenvalues less what rounding may have added, (k, d); not a number where nothing is left."""
+    rounding = 4 * spectrum.shape[1] * np.finfo(np.float64).eps * spectrum[:, -1:]
+    return np.where(spectrum > 2 * rounding, spectrum - rounding, np.nan)

@@ -13,27 +13,33 @@ ACCURACY = 1e-4
 ITERATIONS = 5000
 
 
-def minimise(M: Array, b: Array, penalty: Penalty | None, scale: Array, x: Array) -> tuple[Array, Array]:
-    """argmin_x ½xᵀMx - bᵀx + g(scale∘x), from the start x, and a subgradient of the penalty there.
+def minimise(
+    M: Array, b: Array, largest: float, penalty: Penalty | None, scale: Array, x: Array
+) -> tuple[Array, Array]:
+    """x that minimises ½uᵀMu - bᵀu + g(x) with u = x/scale, and a subgradient of g(scale∘u) in u there.
 
-    A linear system without a penalty, else accelerated proximal gradient steps with restarts. M is positive definite.
+    A linear system without a penalty, shifted by a rounding in case it is singular; else accelerated proximal gradient
+    steps from the given x, with restarts. M is positive definite with the largest eigenvalue ``largest``. With a
+    penalty x is the output of its prox, to the bit.
     """
     xp = array_namespace(x)
     if penalty is None:
-        return xp.linalg.solve(M, b), xp.zeros_like(x)
-    t = 1.0 / float(xp.linalg.matrix_norm(M, ord=2))
+        return scale * xp.linalg.solve(M + 1e-15 * largest * xp.eye(b.shape[0]), b), xp.zeros_like(x)
+    t = 1.0 / largest
     steps = t if xp.all(scale == 1.0) else t * scale**2
-    w, momentum, first = x, 1.0, None
+    before = w = x / scale
+    momentum, first = 1.0, None
     for _ in range(ITERATIONS):
         u = w - t * (M @ w - b)
-        after = penalty.prox(scale * u, steps) / scale
+        x = penalty.prox(scale * u, steps)
+        after = x / scale
         size = float(xp.linalg.vector_norm(after - w))
         first = size if first is None else first
         if size <= ACCURACY * first:
-            return after, (u - after) / t
-        forward = after - x
+            break
+        forward = after - before
         if float(xp.sum((w - after) * forward)) > 0:  # the momentum points uphill: restart
             momentum = 1.0
         grown = 0.5 * (1.0 + (1.0 + 4.0 * momentum**2) ** 0.5)
-        w, x, momentum = after + (momentum - 1.0) / grown * forward, after, grown
-    return after, (u - after) / t
+        w, before, momentum = after + (momentum - 1.0) / grown * forward, after, grown
+    return x, (u - after) / t

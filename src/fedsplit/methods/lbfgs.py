@@ -1,4 +1,4 @@
-"""L-BFGS: a quasi-Newton method on F with a line search in one question."""
+"""L-BFGS: a quasi-Newton method on F, one value and gradient a round."""
 
 from __future__ import annotations
 
@@ -11,23 +11,29 @@ from fedsplit.arrays import Array
 from fedsplit.checks import count
 from fedsplit.clients.protocol import Clients
 from fedsplit.methods.gd import total
-from fedsplit.methods.newton import EPS, RETRY, search
+from fedsplit.methods.newton import EPS
+
+ENOUGH = 1e-4
+"""A step is taken where F falls by at least this share of what its slope promises."""
+
+SHORTER, FIRST = 0.25, 1.0
+"""What a refused step is multiplied by, and the length of the first move, before any curvature is known."""
 
 
 class LBFGSState(NamedTuple):
-    """The server's x, the gradient g of F, the direction p, the last step s along it, and the memory.
+    """The server's x with F and its gradient g there, the direction p, the step s to try along it, and the memory.
 
-    Rows of ``moves`` and ``changes`` are the latest changes of x and of g, the oldest first. ``moved`` says that x is
-    ahead of g, which the next question asks for. ``iterate`` is x + p: it stands still only where p is 0.
+    Rows of ``moves`` and ``changes`` are the latest changes of x and of g, the oldest first. ``iterate`` is x + p: it
+    stands still only where p is 0.
     """
 
     x: Array
+    F: float
     g: Array
     p: Array
     s: float
     moves: Array
     changes: Array
-    moved: bool
 
     @property
     def iterate(self) -> Array:
@@ -36,10 +42,10 @@ class LBFGSState(NamedTuple):
 
 @dataclass(frozen=True)
 class LBFGS:
-    """L-BFGS (Liu and Nocedal, 1989): an iteration is two rounds, the line search and the gradient.
+    """L-BFGS (Liu and Nocedal, 1989): one question a round, F and its gradient at the point to try.
 
-    The first gradient and search, along a gradient of no particular length, are set-up. Every client must answer
-    in every round.
+    A point at which F does not fall enough is refused, and a quarter of the step is tried in the next round. Every
+    client must answer in every round.
 
     Parameters
     ----------
@@ -61,22 +67,31 @@ class LBFGS:
 
     def start(self, clients: Clients, x0: Array) -> LBFGSState:
         xp = array_namespace(x0)
-        g = total("LBFGS", clients.gradient(x0))
+        F, g = _evaluate(clients, x0)
         nothing = xp.zeros((0, clients.d), dtype=x0.dtype)
-        return self.update(clients, LBFGSState(x0, g, -g, 1.0, nothing, nothing, False))
+        length = float(xp.linalg.vector_norm(g))
+        return LBFGSState(x0, F, g, -g, FIRST / max(length, FIRST), nothing, nothing)
 
     def update(self, clients: Clients, state: LBFGSState) -> LBFGSState:
-        x, g, p, s, moves, changes, moved = state
-        if not moved:
-            t = search("LBFGS", clients, x, p, usual=1.0)
-            return state._replace(x=x + t * p, s=t, moved=True) if t > 0 else state._replace(p=RETRY * p)
+        x, F, g, p, s, moves, changes = state
         xp = array_namespace(x)
-        g_next = total("LBFGS", clients.gradient(x))
-        move, change = s * p, g_next - g
-        if xp.sum(move * change) > EPS * xp.sum(change * change) * s:  # else rounding, or flat along p
+        move = s * p
+        F_next, g_next = _evaluate(clients, x + move)
+        slope, rounding = float(xp.sum(g * move)), 16.0 * EPS * abs(F)
+        if not (F_next <= F + ENOUGH * slope + rounding and bool(xp.all(xp.isfinite(g_next)))):
+            return state._replace(s=SHORTER * s)
+        change = g_next - g
+        if xp.sum(move * change) > EPS * xp.sum(change * change):  # else rounding, or flat along p
             moves = xp.concat([moves, move[None, :]])[-self.memory :]
             changes = xp.concat([changes, change[None, :]])[-self.memory :]
-        return LBFGSState(x, g_next, -_inverse(moves, changes, g_next), s, moves, changes, False)
+        p_next = -_inverse(moves, changes, g_next)
+        return LBFGSState(x + move, F_next, g_next, p_next, 1.0 if moves.shape[0] else s, moves, changes)
+
+
+def _evaluate(clients: Clients, x: Array) -> tuple[float, Array]:
+    """F(x) and ∇F(x)."""
+    sums = total("LBFGS", clients.evaluate(x))
+    return float(sums[0]), sums[1:]
 
 
 def _inverse(moves: Array, changes: Array, g: Array) -> Array:

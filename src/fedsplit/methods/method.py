@@ -61,7 +61,7 @@ def choose_step(given: float | None, rule: Callable[[float, float], float], clie
     Where some L_j is not known for every x, the rule takes the curvature at x0 instead.
     """
     if given is not None:
-        return given
+        return float(given)
     xp = array_namespace(x0)
     bounds = _told(clients.curvature())
     if not xp.all(xp.isfinite(bounds[:, 1])):

@@ -29,6 +29,9 @@ DEFINITE = 1e-10
 """Curvature below this share of the largest is rounding."""
 
 
+FORGET = 1.03
+"""By how much the extreme curvatures seen come closer to those of the pairs at hand in a round: costs change with x."""
+
 MOST = 4 * 2**20
 """The most floats that the changes of p may take."""
 
@@ -129,6 +132,8 @@ def learn(dp: Array, dy: Array, low: Array, high: Array) -> Models:
     across = image - xp.matmul(xp.matmul(image, xp.matrix_transpose(S)), S)
     positive = xp.where(kept, curvature, 1.0)[:, :, None]
     Z = (across + positive * S) / xp.sqrt(positive)
-    low = xp.minimum(low, xp.min(xp.where(kept, curvature, xp.inf), axis=1))
-    high = xp.maximum(high, highest)
+    seen = xp.any(kept, axis=1)
+    lowest = xp.min(xp.where(kept, curvature, xp.inf), axis=1)
+    low = xp.where(seen, xp.minimum(lowest, FORGET * low), low)
+    high = xp.where(seen, xp.maximum(highest, high / FORGET), high)
     return Models(xp.sqrt(low * high), S, Z, low, high)
