@@ -140,8 +140,10 @@ def test_badly_scaled_features_take_few_rounds_and_two_vectors_a_question() -> N
     assert rounds_to(p, fs.FedSplit(), 1e-6, 200) <= 30
     trace = fs.solve(p, rounds=6, tol=0).trace
     assert (trace.floats_down[1:] == 5 * 40).all()
-    cheap = fs.solve(p, fs.FedSplit(prox=fs.GradientProx(3)), rounds=4, tol=0)
-    assert "GradientProx" in cheap.notes[0]
+    cheap = fs.FedSplit(prox=fs.GradientProx(3))
+    assert "GradientProx" in fs.solve(p, cheap, rounds=4, tol=0).notes[0]
+    with pytest.raises(fs.InputError, match="a step for each coordinate"):
+        fs.solve(p, cheap, state=fs.solve(p, rounds=4, tol=0).state)
 
 
 @pytest.mark.parametrize("accelerate", [None, fs.Secants(5), fs.Anderson(5)], ids=repr)

@@ -159,6 +159,8 @@ class FedSplit:
         v = 2.0 * x - z
         start = {"broadcast": x, "iterate": z, "argument": v}[solver.start]
         if not isinstance(s, float | int):  # the steps take the place of x in the question: two vectors, not three
+            if self._obstacle is not None:
+                raise InputError(f"state: it has a step for each coordinate, but {self._obstacle}: start without it")
             solver, start = ExactProx(), v
         answer = clients.prox(v, s, start, solver)
         z_half = answer.rows_or(x)  # local prox step
