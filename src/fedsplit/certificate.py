@@ -92,6 +92,8 @@ def _certify(
 
 def _everyone(ask: Callable[[], Answer], m: int, allowed: Callable[[], bool]) -> Array:
     """The rows of all clients, those of absent ones from the next time they answer."""
+    if not allowed():
+        raise Interrupted
     answer = ask()
     rows, present = answer.rows, answer.present
     while not present.all():

@@ -29,6 +29,9 @@ GROWTH = 1e9
 GROWTH_UPHILL, UPHILL_ROUNDS = 1e3, 10
 """So is one this many times the smallest, at an objective above that of the start, for so many rounds on end."""
 
+ROUGHEST = 1e-6
+"""A residual says nothing where local solvers err by more than this share of z, or the tolerance if that is larger."""
+
 STANDSTILL = 1e-12
 """A residual below this share of z, where the gap is proved to be larger than asked, is the end of the run."""
 
@@ -203,7 +206,8 @@ class _Run:
         move = (state.iterate - before.iterate) / np.sqrt(state.s)
         estimate = float(np.sum(move * move))
         scale = max(1.0, abs(last.objective)) if np.isfinite(last.objective) else 1.0
-        sound = np.isfinite(row.error) and (np.isfinite(row.objective) or not self.measured)
+        exact = row.error <= max(self.tol, ROUGHEST) * max(1.0, size)
+        sound = exact and (np.isfinite(row.objective) or not self.measured)
         still = bool(sound and residual <= self.tol * max(1.0, size) and estimate <= self.tol * scale)
         promising = still or (self._provable and self.doubt * estimate <= self.tol * scale)
         self.quiet = self.quiet | self.meter.present if promising else np.zeros(self.meter.m, dtype=bool)

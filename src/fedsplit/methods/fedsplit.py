@@ -17,7 +17,7 @@ from fedsplit.errors import InputError
 from fedsplit.methods.adapt import Adapt, Setting
 from fedsplit.methods.anderson import Anderson, extrapolate
 from fedsplit.methods.composite import minimise
-from fedsplit.methods.learnt import LEAP, TRIALS, Learnt
+from fedsplit.methods.learnt import TRIALS, Learnt
 from fedsplit.methods.method import check_prox, check_step, choose_step
 from fedsplit.methods.secants import Secants, learn
 from fedsplit.penalties import Penalty, check_penalty, coordinatewise
@@ -196,12 +196,14 @@ class FedSplit:
             learnt = learnt._replace(low=models.low, high=models.high)
             total = models.pooled()
             spectrum = xp.linalg.eigvalsh(total)
-            low, high = max(float(spectrum[0]), 1e-10 * float(spectrum[-1])) / m, float(spectrum[-1]) / m
+            low, high = max(float(spectrum[0]), 1e-8 * float(spectrum[-1])) / m, float(spectrum[-1]) / m
         if isinstance(accelerate, Secants) and trusted:
             b = xp.sum(models.times(learnt.p) - learnt.y, axis=0)
             x, slope = minimise(total, b, float(spectrum[-1]), self.penalty, scale, state.x)
-            if self.penalty is None:
-                x = _leap(state.x, x, scale, learnt.reach)
+            excess = max(1.0, learnt.leaps(x, state.x))
+            x = state.x + (x - state.x) / excess if self.penalty is None and excess > 1.0 else x
+            trusted = self.penalty is None or excess == 1.0  # part of the way would be no output of its prox
+        if isinstance(accelerate, Secants) and trusted:
             y = learnt.y + models.times(x / scale - learnt.p)  # what each client's gradient is taken to be at x
             y = y - (xp.sum(y, axis=0) + slope) / m
         else:
@@ -222,10 +224,3 @@ class FedSplit:
         move = float(xp.linalg.vector_norm((x - state.x) / scale))
         learnt = learnt._replace(taken=learnt.taken + trusted, reach=max(move, 0.5 * learnt.reach))
         return FedSplitState(x, x - learnt.s * scale * y, learnt.steps, learnt)
-
-
-def _leap(x: Array, target: Array, scale: Array, reach: float) -> Array:
-    """The target, or as much of the way to it as the last moves make credible."""
-    xp = array_namespace(x)
-    length = float(xp.linalg.vector_norm((target - x) / scale))
-    return target if reach == 0.0 or length <= LEAP * reach else x + (LEAP * reach / length) * (target - x)

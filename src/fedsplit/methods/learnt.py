@@ -119,7 +119,7 @@ class Learnt(NamedTuple):
         return self.s if xp.all(self.scale == 1.0) else self.s * self.scale**2
 
     def hear(self, x: Array, v: Array, answer: Answer, together: bool) -> tuple[Learnt, float]:
-        """What is known after the answers p_j = prox(v_j), and the residual ‖p - x‖/√s of those who gave one.
+        """What is known after the answers p_j = prox(v_j), and the residual ‖p - x‖/√s of all who ever gave one.
 
         ``together``: changes count only in rounds in which all clients answered.
         """
@@ -128,7 +128,8 @@ class Learnt(NamedTuple):
         p = xp.where(present[:, None], answer.rows / self.scale, self.p)
         y = xp.where(present[:, None], (v - p) / self.s, self.y)
         moved = xp.where(present, norms(p - x), 0.0)
-        residual = float(xp.linalg.vector_norm(moved)) / self.s**0.5
+        known_of = self.heard | present
+        residual = float(xp.linalg.vector_norm(xp.where(known_of, norms(p - x), 0.0))) / self.s**0.5
         errors = xp.where(moved > ROUNDING * norms(p), answer.error, 0.0)
         rough = float(xp.sum(errors)) > ROUGH * float(xp.sum(moved))
         dp, dy = p - self.p, y - self.y
@@ -142,7 +143,7 @@ class Learnt(NamedTuple):
             cap=0.5 * self.s if rough else CAUTION * self.cap,
             low=xp.where(curved, xp.minimum(self.low, slope / square), self.low),
             high=xp.where(curved, xp.maximum(self.high, dots(dy, dy) / product), self.high),
-            heard=self.heard | present,
+            heard=known_of,
             x=x,
             p=p,
             y=y,
@@ -153,6 +154,12 @@ class Learnt(NamedTuple):
             pause=max(0, self.pause - 1),
         )
         return known, residual
+
+    def leaps(self, x: Array, before: Array) -> float:
+        """How many times too long a move of x is, against the last ones; at most 1 where it is not."""
+        xp = array_namespace(x)
+        length = float(xp.linalg.vector_norm((x - before) / self.scale))
+        return length / (LEAP * self.reach) if self.reach > 0 else 1.0
 
     def trusts(self, residual: float) -> bool:
         """Whether the residual is small enough for one more accelerated step."""
