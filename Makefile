@@ -28,7 +28,7 @@ format: .venv/installed-test  ## Format the code
 bench: .venv/installed-test  ## Measure speed and memory as ratios, and print the table
 	$(BIN)/python benchmarks/speed.py
 
-bench-rounds: .venv/installed-test  ## Count rounds and floats of every method, and print the table (ten minutes)
+bench-rounds: .venv/installed-test  ## Count rounds and floats of every method, and print the table (a quarter of an hour)
 	$(BIN)/python benchmarks/rounds.py
 
 reproduce: .venv/installed  ## Run every experiment of the paper, into reproduction/
