@@ -13,7 +13,7 @@ from fedsplit.arrays import Array
 from fedsplit.losses.terms import Loss
 from fedsplit.methods.method import State
 from fedsplit.trace import Row
-from problems import Client, clients, problem
+from problems import Client, clients
 
 DATA = clients("logistic", [30, 8, 3], 3, seed=2)
 
@@ -109,17 +109,23 @@ def test_bad_custom_problems_are_refused() -> None:
         fs.Problem(infinite, [None])
 
 
-def test_rounds_are_the_same_whoever_wrote_the_quadratic() -> None:
-    ours = problem("least-squares", [30, 8, 20], 3, seed=4)
-    H, c = ours.clients.information(np.zeros(3)).rows, -ours.clients.gradient(np.zeros(3)).rows
+@pytest.mark.parametrize(
+    "data",
+    [clients("least-squares", [30, 8, 20], 3, seed=4), fs.ensembles.spiked(m=4, d=20, n=40, kappa=1e3).clients],
+    ids=["small", "spiked"],
+)
+def test_rounds_are_the_same_whoever_wrote_the_quadratic(data: list[Any]) -> None:
+    ours = fs.Problem(fs.LeastSquares(), data)
+    m, d = ours.m, ours.d
+    H, c = ours.clients.information(np.zeros(d)).rows, -ours.clients.gradient(np.zeros(d)).rows
     own = fs.Problem(
         fs.CustomLoss(
             lambda x, j: float(0.5 * x @ H[j] @ x - c[j] @ x),
             lambda x, j: H[j] @ x - c[j],
-            3,
+            d,
             lambda x, j: H[j],
         ),
-        [0, 1, 2],
+        range(m),
     )
     best = ours.solution()
     for method in (fs.FedSplit(), fs.FedSplit.plain(0.05)):
