@@ -236,7 +236,7 @@ def test_clients_that_fail_at_random_delay_but_do_not_move_the_optimum() -> None
 
 def test_a_client_that_never_answers_is_named_and_nothing_is_called_converged() -> None:
     p = problem("least-squares", [60, 20, 40, 80], 3, seed=1)
-    result = fs.solve(cast(fs.Clients, Unreliable(p, 0.0, gone=[2])), rounds=60)
+    result = fs.solve(cast(fs.Clients, Unreliable(p, 0.0, gone=[2], values=False)), rounds=60)
     assert result.absent == (2,)
     assert not result.converged
 

@@ -38,6 +38,9 @@ STANDSTILL = 1e-12
 RESERVE = 20
 """From a budget of so many rounds on, the last two are kept for a certificate."""
 
+LONG, LARGE = 30, 1e6
+"""After LONG rounds, when the gap may be within the tolerance of an F of LARGE, one round asks how large F is."""
+
 PRICE = 0.1
 """The share of a run's rounds that certificates may cost, once two are spent."""
 
@@ -139,6 +142,7 @@ class _Run:
         self.first, self.smallest, self.uphill = np.nan, np.inf, 0
         self.certificate, self.spent, self.doubt, self.measured = NOT_ASKED, 0, 100.0, True
         self.proved: State | None = None
+        self.level = np.nan
         self.quiet: Mask = np.zeros(meter.m, dtype=bool)
 
     def go(self, start: Array, state: State | None) -> Result:
@@ -205,7 +209,11 @@ class _Run:
         row, last, size = self.trace.rows[-1], self.certificate, float(np.linalg.norm(state.iterate))
         move = (state.iterate - before.iterate) / np.sqrt(state.s)
         estimate = float(np.sum(move * move))
-        scale = max(1.0, abs(last.objective)) if np.isfinite(last.objective) else 1.0
+        if np.isfinite(last.objective):
+            self.level = abs(last.objective)
+        elif len(self.trace) >= LONG and np.isnan(self.level) and self.doubt * estimate <= LARGE * self.tol:
+            self._ask_level(state)
+        scale = float(np.fmax(1.0, self.level))
         exact = row.error <= max(self.tol, ROUGHEST) * max(1.0, size)
         sound = exact and (np.isfinite(row.objective) or not self.measured)
         still = bool(sound and residual <= self.tol * max(1.0, size) and estimate <= self.tol * scale)
@@ -225,6 +233,14 @@ class _Run:
         if self._provable:  # not yet, or at a point where the method stands still and that is not the optimum
             still = still and residual <= STANDSTILL * size
         return "residual" if still else None
+
+    def _ask_level(self, state: State) -> None:
+        """Ask for F(x), to know what the tolerance is relative to: one round, which a long run can afford."""
+        began = time.perf_counter()
+        answer = self.meter.value(state.x)
+        self.level = abs(float(answer.rows.sum())) if answer.present.all() else 1.0
+        self._record("certificate", self.trace.rows[-1].objective, np.nan, time.perf_counter() - began)
+        self.spent += 1
 
     @property
     def _provable(self) -> bool:
