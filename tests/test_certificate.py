@@ -6,7 +6,7 @@ import pytest
 import fedsplit as fs
 from fedsplit.clients.metered import Exchange
 from fedsplit.clients.protocol import Decrement
-from problems import LOSSES, problem
+from problems import LOSSES, clients, problem
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -205,3 +205,12 @@ def test_a_message_that_is_too_long_counts_as_more_rounds() -> None:
     assert trace.objective[1 + hessians] == trace.start  # x moves only after them
     assert Exchange(3 * 2 * d, 3 * d, 3, 0.0, 0.0).rounds(3, d) == [Exchange(3 * 2 * d, 3 * d, 3, 0.0, 0.0)]
     assert len(Exchange(3 * 5 * d, 3 * d, 3, 0.0, 0.0).rounds(3, d)) == 3
+
+
+def test_a_long_run_asks_once_how_large_the_objective_is() -> None:
+    far = [(A, b + 1e3, w) for A, b, w in clients("least-squares", [30, 12, 25], 6, seed=3)]
+    result = fs.solve(fs.Problem(fs.LeastSquares(), far), fs.FedSplit.plain(1e-2), rounds=2000)
+    assert result.stopped_by == "certificate"
+    assert result.certificate.objective > 1e6
+    asked = [row.floats_up for row in result.trace.rows if row.kind == "certificate"]
+    assert asked == [3, 3 * 6, 3 * 7]  # F(x), the gradients, the scalars

@@ -207,18 +207,19 @@ class _Run:
         with absent clients, when every one of them has had its say since the moves became so small.
         """
         row, last, size = self.trace.rows[-1], self.certificate, float(np.linalg.norm(state.iterate))
+        present = self.meter.present
         move = (state.iterate - before.iterate) / np.sqrt(state.s)
         estimate = float(np.sum(move * move))
         if np.isfinite(last.objective):
             self.level = abs(last.objective)
-        elif len(self.trace) >= LONG and np.isnan(self.level) and self.doubt * estimate <= LARGE * self.tol:
+        elif self._may_ask_level(estimate, present):
             self._ask_level(state)
         scale = float(np.fmax(1.0, self.level))
         exact = row.error <= max(self.tol, ROUGHEST) * max(1.0, size)
         sound = exact and (np.isfinite(row.objective) or not self.measured)
         still = bool(sound and residual <= self.tol * max(1.0, size) and estimate <= self.tol * scale)
         promising = still or (self._provable and self.doubt * estimate <= self.tol * scale)
-        self.quiet = self.quiet | self.meter.present if promising else np.zeros(self.meter.m, dtype=bool)
+        self.quiet = self.quiet | present if promising else np.zeros(self.meter.m, dtype=bool)
         if not self.quiet.all():  # those who were absent may still move
             return None
         if not self._provable:
@@ -234,11 +235,16 @@ class _Run:
             still = still and residual <= STANDSTILL * size
         return "residual" if still else None
 
+    def _may_ask_level(self, estimate: float, present: Mask) -> bool:
+        unknown = bool(np.isnan(self.level)) and self.doubt * estimate <= LARGE * self.tol
+        return unknown and len(self.trace) >= LONG and bool(present.all())
+
     def _ask_level(self, state: State) -> None:
         """Ask for F(x), to know what the tolerance is relative to: one round, which a long run can afford."""
         began = time.perf_counter()
         answer = self.meter.value(state.x)
-        self.level = abs(float(answer.rows.sum())) if answer.present.all() else 1.0
+        value = float(answer.rows.sum()) + (0.0 if self.penalty is None else self.penalty.value(state.x))
+        self.level = abs(value) if answer.present.all() else 1.0
         self._record("certificate", self.trace.rows[-1].objective, np.nan, time.perf_counter() - began)
         self.spent += 1
 

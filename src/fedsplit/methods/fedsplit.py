@@ -29,6 +29,9 @@ from fedsplit.rates import fedsplit_step
 FLATTEST = 1e-4
 """Without models, a client's smallest curvature counts as at least this share of its largest."""
 
+SINGULAR = 1e-8
+"""With models, the smallest curvature of their mean counts as at least this share of its largest."""
+
 LARGEST = 2000
 """The most columns for which the server solves a d×d system in every round."""
 
@@ -196,7 +199,7 @@ class FedSplit:
             learnt = learnt._replace(low=models.low, high=models.high)
             total = models.pooled()
             spectrum = xp.linalg.eigvalsh(total)
-            low, high = max(float(spectrum[0]), 1e-8 * float(spectrum[-1])) / m, float(spectrum[-1]) / m
+            low, high = max(float(spectrum[0]), SINGULAR * float(spectrum[-1])) / m, float(spectrum[-1]) / m
         if isinstance(accelerate, Secants) and trusted:
             b = xp.sum(models.times(learnt.p) - learnt.y, axis=0)
             x, slope = minimise(total, b, float(spectrum[-1]), self.penalty, scale, state.x)

@@ -28,7 +28,6 @@ SYMMETRIC = 0.15
 DEFINITE = 1e-10
 """Curvature below this share of the largest is rounding."""
 
-
 FORGET = 1.03
 """By how much the extreme curvatures seen come closer to those of the pairs at hand in a round: costs change with x."""
 
@@ -105,24 +104,24 @@ def learn(dp: Array, dy: Array, low: Array, high: Array) -> Models:
     xp = array_namespace(dp)
     _, m, d = dp.shape
     k = max(1, int(xp.sum(xp.any(dp != 0.0, axis=(1, 2)))))  # the rest is empty, at every client
-    kept_a, kept_b = xp.zeros((m, k, d)), xp.zeros((m, k, d))
+    A, B = xp.zeros((m, k, d)), xp.zeros((m, k, d))
     for i in range(k):
-        a, b, A, B = dp[i], dy[i], kept_a[:, :i], kept_b[:, :i]
+        a, b, newer_a, newer_b = dp[i], dy[i], A[:, :i], B[:, :i]
         length = norms(a)
         used = length > 0
         scale = xp.where(used, length, 1.0)[:, None]
         a, b = a / scale, b / scale
         for _ in range(2):  # twice is enough for orthogonality to rounding
-            c = matvec(A, a)
-            a, b = a - rmatvec(A, c), b - rmatvec(B, c)
+            c = matvec(newer_a, a)
+            a, b = a - rmatvec(newer_a, c), b - rmatvec(newer_b, c)
         length = norms(a)
         used = used & (length > INDEPENDENT)
         scale = xp.where(used, length, 1.0)[:, None]
         a, b = a / scale, b / scale
         size = norms(b)
-        used = used & (norms(matvec(A, b) - matvec(B, a)) <= SYMMETRIC * size) & (dots(a, b) > DEFINITE * size)
-        kept_a[:, i], kept_b[:, i] = (xp.where(used[:, None], row, 0.0) for row in (a, b))
-    A, B = kept_a, kept_b
+        asymmetry = norms(matvec(newer_a, b) - matvec(newer_b, a))
+        used = used & (asymmetry <= SYMMETRIC * size) & (dots(a, b) > DEFINITE * size)
+        A[:, i], B[:, i] = (xp.where(used[:, None], row, 0.0) for row in (a, b))
     C = xp.matmul(A, xp.matrix_transpose(B))
     curvature, U = xp.linalg.eigh(0.5 * (C + xp.matrix_transpose(C)))
     highest = xp.max(curvature, axis=1)
