@@ -11,6 +11,7 @@ from fedsplit.arrays import Array
 from fedsplit.methods.method import Method, State
 from fedsplit.trace import Row
 
+Loss = fs.LeastSquares | fs.Logistic | fs.Multinomial | fs.Poisson | fs.Gamma | fs.Huber
 Draw = Callable[[Array, np.random.Generator], Array]
 
 
@@ -30,14 +31,42 @@ def _outliers(eta: Array, rng: np.random.Generator) -> Array:
     return eta + rng.standard_t(1.5, size=eta.shape)
 
 
-LOSSES: dict[str, tuple[fs.LeastSquares | fs.Logistic | fs.Poisson | fs.Huber, Draw]] = {
-    "least-squares": (fs.LeastSquares(), _gaussian),
-    "logistic": (fs.Logistic(), _binary),
-    "poisson": (fs.Poisson(), _counts),
-    "huber": (fs.Huber(0.7), _outliers),
+def _amounts(eta: Array, rng: np.random.Generator) -> Array:
+    return np.exp(np.clip(eta, -3.0, 3.0)) * rng.gamma(4.0, 0.25, size=eta.shape)
+
+
+def _classes(eta: Array, rng: np.random.Generator) -> Array:
+    noise = rng.gumbel(size=(len(eta), eta.shape[1] + 1))
+    labels: Array = np.argmax(noise + np.insert(eta, 0, 0.0, axis=1), axis=1).astype(float)
+    return labels
+
+
+LOSSES: dict[str, tuple[Callable[[int], Loss], Draw]] = {
+    "least-squares": (lambda d: fs.LeastSquares(), _gaussian),
+    "logistic": (lambda d: fs.Logistic(), _binary),
+    "multinomial": (lambda d: fs.Multinomial(3 if d % 2 == 0 else d + 1), _classes),
+    "poisson": (lambda d: fs.Poisson(), _counts),
+    "gamma": (lambda d: fs.Gamma(), _amounts),
+    "huber": (lambda d: fs.Huber(0.7), _outliers),
 }
+"""A loss for x of dimension d, and how b is drawn. Several classes share d: three, or with an odd d one column."""
 
 Client = tuple[Array, Array, Array]
+
+
+def loss(name: str, d: int) -> Loss:
+    return LOSSES[name][0](d)
+
+
+def columns(name: str, d: int) -> int:
+    """How many columns A has where x has d entries."""
+    model = loss(name, d)
+    return d // (model.classes - 1) if isinstance(model, fs.Multinomial) else d
+
+
+def predictor(name: str, A: Array, x: Array) -> Array:
+    """a_iᵀx, or a_iᵀx_c for every class c but the reference."""
+    return A @ (x.reshape(-1, A.shape[1]).T if name == "multinomial" else x)
 
 
 def clients(name: str, sizes: list[int], d: int, seed: int = 0, scale: float = 0.5) -> list[Client]:
@@ -45,14 +74,14 @@ def clients(name: str, sizes: list[int], d: int, seed: int = 0, scale: float = 0
     rng = np.random.default_rng(seed)
     _, draw = LOSSES[name]
     x = scale * rng.standard_normal(d)
-    designs = [rng.standard_normal((n, d)) for n in sizes]
-    return [(A, draw(A @ x, rng), rng.uniform(0.5, 2.0, size=len(A))) for A in designs]
+    designs = [rng.standard_normal((n, columns(name, d))) for n in sizes]
+    return [(A, draw(predictor(name, A, x), rng), rng.uniform(0.5, 2.0, size=len(A))) for A in designs]
 
 
 def problem(
     name: str, sizes: list[int], d: int, seed: int = 0, ridge: float | Array = 0.0, scale: float = 0.5
 ) -> fs.Problem:
-    return fs.Problem(LOSSES[name][0], clients(name, sizes, d, seed, scale), ridge)
+    return fs.Problem(loss(name, d), clients(name, sizes, d, seed, scale), ridge)
 
 
 def limit(p: fs.Problem, method: Method[Any], rounds: int = 30000, still: float = 1e-15) -> fs.Result:

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_info
 import fedsplit as fs
 from fedsplit.losses.linear import padded
 from fedsplit.threads import each, one_blas_thread
-from problems import LOSSES, clients, dimensions, names, ridges, seeds, sizes
+from problems import LOSSES, clients, columns, dimensions, loss, names, ridges, seeds, sizes
 
 
 @given(names, sizes, dimensions, seeds, ridges)
@@ -22,7 +22,7 @@ def test_the_objective_ignores_how_observations_are_split(
     order = np.random.default_rng(seed).permutation(len(pool[1]))
     shuffled = tuple(part[order] for part in pool)
     x = 0.3 * np.random.default_rng(seed).standard_normal(d)
-    split, one = fs.Problem(LOSSES[name][0], data, ridge), fs.Problem(LOSSES[name][0], [shuffled], ridge)
+    split, one = fs.Problem(loss(name, d), data, ridge), fs.Problem(loss(name, d), [shuffled], ridge)
     assert split.objective(x) == pytest.approx(one.objective(x), rel=1e-12)
     np.testing.assert_allclose(split.gradient(x), one.gradient(x), rtol=1e-9, atol=1e-10)
 
@@ -33,13 +33,13 @@ def test_observations_of_weight_zero_change_nothing(name: str, n: list[int], d: 
     rng = np.random.default_rng(seed)
     longer = [
         (
-            np.concatenate([A, 1e3 * rng.standard_normal((3, d))]),
+            np.concatenate([A, 1e3 * rng.standard_normal((3, columns(name, d)))]),
             np.concatenate([b, b[[0, 0, 0]]]),
             np.concatenate([w, [0.0, 0.0, 0.0]]),
         )
         for A, b, w in data
     ]
-    p, q = (fs.Problem(LOSSES[name][0], c) for c in (data, longer))
+    p, q = (fs.Problem(loss(name, d), c) for c in (data, longer))
     V = rng.standard_normal((p.m, d))
     a, b = (clients.prox(V, 0.3, V, fs.ExactProx()).rows for clients in (p.clients, q.clients))
     np.testing.assert_array_equal(a, b)
@@ -52,7 +52,7 @@ def test_an_integer_weight_is_that_many_observations(name: str, n: list[int], d:
     weighted = [(A, b, r.astype(float)) for (A, b, _), r in zip(data, repeats, strict=True)]
     repeated = [(A.repeat(r, axis=0), b.repeat(r)) for (A, b, _), r in zip(data, repeats, strict=True)]
     x = 0.3 * np.random.default_rng(seed).standard_normal(d)
-    p, q = (fs.Problem(LOSSES[name][0], c) for c in (weighted, repeated))
+    p, q = (fs.Problem(loss(name, d), c) for c in (weighted, repeated))
     assert p.objective(x) == pytest.approx(q.objective(x), rel=1e-12)
     np.testing.assert_allclose(p.gradient(x), q.gradient(x), rtol=1e-9, atol=1e-10)
 
@@ -61,9 +61,9 @@ def test_an_integer_weight_is_that_many_observations(name: str, n: list[int], d:
 def test_a_client_answers_with_the_same_bits_whoever_it_is_stacked_with(name: str) -> None:
     data = clients(name, [17, 3, 18, 40, 33, 17, 2], 5, seed=4)
     V = np.random.default_rng(0).standard_normal((7, 5))
-    together = fs.Problem(LOSSES[name][0], data).clients
+    together = fs.Problem(loss(name, 5), data).clients
     for j, client in enumerate(data):
-        alone = fs.Problem(LOSSES[name][0], [client]).clients
+        alone = fs.Problem(loss(name, 5), [client]).clients
         for solver in (fs.ExactProx(), fs.GradientProx(5)):
             a, b = together.prox(V, 0.3, V, solver), alone.prox(V[[j]], 0.3, V[[j]], solver)
             np.testing.assert_array_equal(a.rows[j], b.rows[0])
@@ -120,9 +120,9 @@ def test_the_order_of_clients_does_not_move_the_answer() -> None:
 def test_padded_clients_answer_as_unpadded_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = clients(name, [17, 33, 35], 40, seed=4)  # stacked as 18, 36 and 36 rows
     V = 0.1 * np.random.default_rng(0).standard_normal((3, 40))
-    longer = fs.Problem(LOSSES[name][0], data, 1.0).clients
+    longer = fs.Problem(loss(name, 40), data, 1.0).clients
     monkeypatch.setattr("fedsplit.losses.linear.padded", lambda n: n)
-    plain = fs.Problem(LOSSES[name][0], data, 1.0).clients
+    plain = fs.Problem(loss(name, 40), data, 1.0).clients
     for question, arguments in (
         ("value", (V,)),
         ("gradient", (V,)),

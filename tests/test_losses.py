@@ -9,7 +9,8 @@ from hypothesis import given
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from problems import LOSSES, clients, dimensions, names, problem, ridges, seeds, sizes
+from fedsplit.clients.protocol import Decrement
+from problems import LOSSES, clients, dimensions, loss, names, predictor, problem, ridges, seeds, sizes
 
 
 def differences(f: Callable[[Array], Array], x: Array, h: float = 1e-6) -> Array:
@@ -104,9 +105,9 @@ def test_huber_is_quadratic_inside_and_linear_outside() -> None:
 def test_objective_sums_over_all_observations_and_adds_the_ridge_once(name: str) -> None:
     data = clients(name, [17, 33, 2], 3, 7)
     x = np.array([0.3, -0.2, 0.1])
-    loss = LOSSES[name][0]
-    pooled = sum(np.sum(w * loss.value(A @ x, b)) for A, b, w in data)
-    whole = fs.Problem(loss, data, ridge=5.0)
+    model = loss(name, 3)
+    pooled = sum(np.sum(w * model.value(predictor(name, A, x), b)) for A, b, w in data)
+    whole = fs.Problem(model, data, ridge=5.0)
     assert whole.objective(x) == pytest.approx(pooled + 2.5 * x @ x, rel=1e-13)
 
 
@@ -137,11 +138,11 @@ def test_least_squares_value_keeps_its_digits_near_the_optimum() -> None:
 
 
 def test_curvature_constants_are_those_of_the_gram_matrix() -> None:
-    for name, factor in (("logistic", 0.25), ("huber", 1.0)):
+    for name, factor in (("logistic", 0.25), ("multinomial", 0.5), ("huber", 1.0)):
         ridge = np.array([0.0, 3.0, 9.0])
         data = clients(name, [30, 2], 3)
         top = [np.linalg.eigvalsh((A * w[:, None]).T @ A)[-1] for A, _, w in data]
-        bounds = fs.Problem(LOSSES[name][0], data, ridge).clients.curvature().rows
+        bounds = fs.Problem(loss(name, 3), data, ridge).clients.curvature().rows
         np.testing.assert_allclose(bounds[:, 1], factor * np.array(top) + 4.5, rtol=1e-12)  # 9/m
         np.testing.assert_array_equal(bounds[:, 0], [0.0, 0.0])  # the smallest ridge is 0
 
@@ -158,3 +159,188 @@ def test_poisson_sums_of_huge_slopes_neither_warn_nor_become_nan() -> None:
             np.testing.assert_array_equal(p.gradient(np.array(x)), truth)
             assert p.objective(np.array(x)) == np.inf
         assert fs.Problem(fs.Poisson(), [([[10.0]], [1])]).objective(np.array([1e308])) == np.inf
+
+
+@pytest.mark.parametrize("name", sorted(set(LOSSES) - {"multinomial"}))
+@pytest.mark.parametrize("n", [[17, 33, 2], [2, 3]])
+def test_an_offset_is_a_column_whose_coefficient_is_one(name: str, n: list[int]) -> None:
+    rng = np.random.default_rng(1)
+    data = [(A, b, w, rng.standard_normal(len(b))) for A, b, w in clients(name, n, 4, seed=7)]
+    offset = fs.Problem(loss(name, 4), data).clients
+    column = fs.Problem(loss(name, 5), [(np.column_stack([A, o]), b, w) for A, b, w, o in data]).clients
+    x = np.array([0.3, -0.2, 0.1, 0.5])
+    y = np.append(x, 1.0)
+    np.testing.assert_allclose(offset.value(x).rows, column.value(y).rows, rtol=1e-12)
+    np.testing.assert_allclose(offset.gradient(x).rows, column.gradient(y).rows[:, :4], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(offset.information(x).rows, column.information(y).rows[:, :4, :4], rtol=1e-9, atol=1e-12)
+    u = offset.prox(x, 0.3, x, fs.ExactProx()).rows
+    np.testing.assert_allclose(u + 0.3 * offset.gradient(u).rows, np.tile(x, (len(n), 1)), rtol=1e-9, atol=1e-10)
+    for each in (fs.NewtonProx(1e-9), fs.CvxpyProx()):
+        np.testing.assert_allclose(offset.prox(x, 0.3, x, each).rows, u, atol=1e-3)
+
+
+def test_weights_or_an_offset_of_none_are_none() -> None:
+    A, b = np.arange(1.0, 9.0).reshape(4, 2), np.array([1.0, 2.0, 0.0, 3.0])
+    forms = [(A, b), (A, b, None), (A, b, None, None), (A, b, np.ones(4), np.zeros(4))]
+    assert len({fs.Problem(fs.Poisson(), [form]).objective(np.array([0.1, -0.2])) for form in forms}) == 1
+
+
+def test_an_offset_of_a_row_without_weight_goes_with_its_row() -> None:
+    A, b, o = np.arange(1.0, 9.0).reshape(4, 2), np.array([1.0, 2.0, 0.0, 3.0]), np.array([9.0, 1.0, 2.0, 3.0])
+    whole, kept = (fs.Problem(fs.Huber(), [c]) for c in ((A, b, [0, 1, 1, 1], o), (A[1:], b[1:], None, o[1:])))
+    assert whole.objective(np.ones(2)) == kept.objective(np.ones(2))
+
+
+def test_gamma_is_infinite_where_the_truth_exceeds_float64() -> None:
+    A = np.array([[-1.0, 0.0, -2.0], [1.0, 0.5, 0.0], [0.0, 1.0, 1.0]])
+    p = fs.Problem(fs.Gamma(), [(A, [3.0, 2.0, 0.5])])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x = np.array([800.0, 1.0, 0.0])
+        assert p.objective(x) == np.inf
+        g = p.gradient(x)
+        assert fs.Problem(fs.Gamma(), [([[10.0]], [1.0])]).objective(np.array([-1e308])) == np.inf
+        huge = fs.Problem(fs.Gamma(), [(np.array([[1.0, 1.0], [1.0, -1.0]]), [1e-3, 1e3])])
+        # 1e-3 e^805 is below 1e3 e^795, and 1e-3 e^810 is above 1e3 e^790
+        assert list(huge.gradient(np.array([-800.0, -5.0]))) == [-np.inf, np.inf]
+        assert list(huge.gradient(np.array([-800.0, -10.0]))) == [-np.inf, -np.inf]
+    # -3e^800 stands in the first and third coordinates only; the second is (1 - 2e^-800.5)/2 + 1 - e^-1/2
+    assert g[0] == np.inf
+    assert g[2] == np.inf
+    assert g[1] == pytest.approx(1.5 - 0.5 / np.e, rel=1e-14)
+
+
+def test_twice_what_gamma_costs_above_its_floor_is_the_deviance() -> None:
+    p = problem("gamma", [17, 33, 2], 3, seed=7)
+    told = Decrement(*p.clients.decrement(np.array([0.3, -0.2, 0.1]), np.ones(3)).rows.T)
+    deviances = [
+        2 * np.sum(w * (b / np.exp(eta) - 1 - np.log(b / np.exp(eta))))
+        for A, b, w in clients("gamma", [17, 33, 2], 3, seed=7)
+        for eta in [A @ np.array([0.3, -0.2, 0.1])]
+    ]
+    np.testing.assert_allclose(2 * (told.value - told.floor), deviances, rtol=1e-12)
+
+
+def test_a_multinomial_of_two_classes_is_logistic() -> None:
+    data = clients("logistic", [40, 3, 17], 4, seed=3)
+    two = fs.Problem(fs.Multinomial(2), [(A, (b + 1) / 2, w) for A, b, w in data], 0.1).clients
+    one = fs.Problem(fs.Logistic(), data, 0.1).clients
+    rng = np.random.default_rng(0)
+    for x in (np.zeros(4), rng.standard_normal(4), 40 * rng.standard_normal(4)):
+        for question, arguments in (
+            ("value", (x,)),
+            ("gradient", (x,)),
+            ("information", (x,)),
+            ("diagonal", (x,)),
+            ("curvature", ()),
+            ("curvature", (x,)),
+            ("prox", (x, 0.7, x, fs.ExactProx())),
+            ("decrement", (x, np.ones(4))),
+        ):
+            a, b = (getattr(clients, question)(*arguments).rows for clients in (two, one))
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=question)
+
+
+def test_a_multinomial_is_exact_at_huge_predictors_and_keeps_the_digits_of_a_tiny_loss() -> None:
+    p = fs.Problem(fs.Multinomial(3), [(np.ones((1, 1)), [1])])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert p.objective(np.array([-1e4, 1e4])) == 2e4
+        assert list(p.gradient(np.array([-1e4, 1e4]))) == [-1.0, 1.0]
+        assert p.objective(np.array([1e308, -1e308])) == 0.0
+    tiny = np.exp(-40.0) + np.exp(-42.0)
+    assert p.objective(np.array([40.0, -2.0])) == pytest.approx(tiny, rel=1e-14)
+    np.testing.assert_allclose(p.gradient(np.array([40.0, -2.0])), [-tiny, np.exp(-42.0)], rtol=1e-14)
+
+
+@given(names, dimensions, seeds)
+def test_the_third_derivative_is_at_most_the_concordance_times_the_second(name: str, d: int, seed: int) -> None:
+    if name == "huber":  # it has none
+        return
+    (_, costs), *_ = problem(name, [20], d, seed, ridge=0.1).clients._blocks
+    rng = np.random.default_rng(seed)
+    x, h, t = rng.standard_normal((1, d)), rng.standard_normal((1, d)), 1e-5
+    W = np.linalg.inv(np.linalg.cholesky(costs.hessian(x))).swapaxes(1, 2)  # of ∇²f⁻¹ = WWᵀ
+    norm, leverage = costs.terms.concordance(W)
+    third = (costs.terms.hessian(x + t * h) - costs.terms.hessian(x - t * h))[0] / (2 * t)
+    second = costs.terms.hessian(x)[0]
+    for c in (norm * np.linalg.norm(h), leverage * np.linalg.norm(np.linalg.solve(W[0], h[0]))):
+        bound = float(c[0])
+        slack = 1e-6 * (1 + bound) * np.linalg.eigvalsh(second)[-1]
+        assert np.linalg.eigvalsh(bound * second - third)[0] >= -slack
+        assert np.linalg.eigvalsh(bound * second + third)[0] >= -slack
+
+
+def test_the_concordance_of_a_multinomial_is_reached_between_two_classes() -> None:
+    ((_, costs),) = fs.Problem(fs.Multinomial(3), [(np.ones((1, 1)), [0])]).clients._blocks
+    x, h, t = np.array([[20.0, 10.0]]), np.array([[1.0, -1.0]]) / np.sqrt(2), 1e-4  # p is (e^-20, 1, e^-10), nearly
+    third = (costs.terms.hessian(x + t * h) - costs.terms.hessian(x - t * h))[0, 1, 1] / (2 * t)
+    reached = abs(third) / costs.terms.hessian(x)[0, 1, 1]
+    norm, leverage = costs.terms.concordance(np.eye(2)[None])
+    np.testing.assert_allclose([norm[0], leverage[0]], [np.sqrt(2), np.sqrt(2)], rtol=1e-14)
+    assert reached == pytest.approx(np.sqrt(2), rel=1e-3)
+
+
+def margins(p: fs.Problem, x: Array) -> list[float]:
+    """Every client's margin at x, sorted."""
+    return sorted(m for _, costs in p.clients._blocks for m in costs.margin(np.tile(x, (costs.terms.k, 1))).tolist())
+
+
+def test_a_margin_is_that_of_the_worst_observation() -> None:
+    A = np.array([[1.0], [2.0], [-1.0]])
+    data = [(A, [1, 1, 0], None, [0.0, 0.5, 0.25]), (A, [1, 0, 0]), (A, [1, 0, 0], [1, 0, 1])]
+    found = margins(fs.Problem(fs.Logistic(), data), np.array([3.0]))
+    assert found == [-6.0, 2.75, 3.0]  # min(3, -6, 3), min(3, 6.5, 2.75), min(3, 3)
+    padded = np.vstack([np.ones((17, 1)), -np.ones((2, 1))])  # stacked as 20 rows
+    assert margins(fs.Problem(fs.Logistic(), [(padded, [1] * 17 + [0] * 2)]), np.array([3.0])) == [3.0]
+
+
+def test_a_multinomial_margin_is_to_the_next_best_class() -> None:
+    A = np.array([[1.0], [2.0], [-1.0]])
+    p = fs.Problem(fs.Multinomial(3), [(A, [1, 1, 0])])
+    assert margins(p, np.array([3.0, 1.0])) == [1.0]  # min(3 - 1, 6 - 2, 0 + 1)
+    assert margins(p, np.array([3.0, 4.0])) == [-2.0]  # min(3 - 4, 6 - 8, 0 + 3)
+    assert margins(p, np.array([3.0, -2.0])) == [-2.0]  # min(3 - 0, 6 - 0, 0 - 2)
+    padded = np.vstack([np.ones((17, 1)), -np.ones((2, 1))])  # stacked as 20 rows
+    assert margins(fs.Problem(fs.Multinomial(3), [(padded, [1] * 17 + [0] * 2)]), np.array([3.0, 1.0])) == [1.0]
+
+
+@pytest.mark.parametrize("name", ["logistic", "multinomial"])
+def test_where_every_margin_is_positive_the_objective_falls_to_zero(name: str) -> None:
+    x = 5.0 * np.random.default_rng(0).standard_normal(4)
+    noisy, designs = clients(name, [20, 30], 4), [A for A, *_ in clients(name, [20, 30], 4)]
+    scores = [predictor(name, A, x) for A in designs]
+    labels = [np.sign(s) if name == "logistic" else np.argmax(np.insert(s, 0, 0.0, axis=1), axis=1) for s in scores]
+    clean = fs.Problem(loss(name, 4), list(zip(designs, labels, strict=True)))
+    assert min(margins(clean, x)) > 0
+    assert clean.objective(1e6 * x) == 0.0
+    assert min(margins(fs.Problem(loss(name, 4), noisy), x)) < 0
+
+
+@pytest.mark.parametrize("name", sorted(set(LOSSES) - {"logistic", "multinomial"}))
+def test_a_loss_without_classes_has_no_margin(name: str) -> None:
+    assert np.isnan(margins(problem(name, [6, 2], 4), np.ones(4))).all()
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_the_hessian_is_constant_within_the_steady_radius(name: str) -> None:
+    rng = np.random.default_rng(3)
+    crossed = 0
+    for seed in range(30):
+        p = problem(name, [17, 3], 4, seed)
+        x, h = rng.standard_normal(4), rng.standard_normal(4)
+        H = p.clients.information(x).rows
+        steady = Decrement(*p.clients.decrement(x, np.ones(4)).rows.T).steady
+        if name != "huber":
+            assert (steady == (np.inf if name == "least-squares" else 0.0)).all()
+            continue
+        assert (steady > 0).all()
+        for j, radius in enumerate(steady):
+            for r in (0.5, 1.0, -0.5, -1.0):
+                near = p.clients.information(x + r * radius * h / np.linalg.norm(h)).rows
+                np.testing.assert_array_equal(near[j], H[j])
+        A, b, _ = clients(name, [17, 3], 4, seed)[0]
+        nearest = np.argmin(np.abs(np.abs(A @ x - b) - 0.7) / np.linalg.norm(A, axis=1))
+        along = 1.001 * steady[0] * A[nearest] / np.linalg.norm(A[nearest])
+        crossed += any((p.clients.information(x + s * along).rows[0] != H[0]).any() for s in (1, -1))
+    assert crossed == (30 if name == "huber" else 0)  # and it is the largest such radius

@@ -23,6 +23,9 @@ BAD_CLIENTS: list[tuple[str, object, str]] = [
     ("rows do not match", [(A, B), (A, B[:3])], "client 1: b has 3 entries, but A has 4 rows"),
     ("weights do not match", [(A, B, [1.0])], "client 0: weights has 1 entries, but A has 4 rows"),
     ("columns differ", [(A, B), (A[:, :1], B)], "client 1: A has 1 columns, but client 0 has 2"),
+    ("infinity in the offset", [(A, B, None, [0, 0, -np.inf, 0])], "client 0, row 2: offset is -inf"),
+    ("offsets do not match", [(A, B), (A, B, None, [1.0])], "client 1: offset has 1 entries, but A has 4 rows"),
+    ("too many parts", [(A, B, B, B, B)], r"client 0: expected .* or \(A, b, weights, offset\)"),
     ("weight below zero", [(A, B, [1, 1, 1, -2])], "client 0, row 3: weight -2 is below zero"),
     ("all weights zero", [(A, B), (A, B, np.zeros(4))], "client 1 is empty: every weight is zero"),
     ("not a pair", [A], "client 0: expected"),
@@ -33,7 +36,11 @@ BAD_CLIENTS: list[tuple[str, object, str]] = [
 
 
 @pytest.mark.parametrize(("clients", "message"), [case[1:] for case in BAD_CLIENTS], ids=[c[0] for c in BAD_CLIENTS])
-@pytest.mark.parametrize("loss", [fs.LeastSquares(), fs.Logistic(), fs.Poisson(), fs.Huber()], ids=repr)
+@pytest.mark.parametrize(
+    "loss",
+    [fs.LeastSquares(), fs.Logistic(), fs.Multinomial(3), fs.Poisson(), fs.Gamma(), fs.Huber()],
+    ids=repr,
+)
 def test_bad_clients_are_refused_by_name(loss: fs.LeastSquares, clients: object, message: str) -> None:
     with pytest.raises(fs.InputError, match=message):
         fs.Problem(loss, clients)  # type: ignore[arg-type]  # wrong types are the point
@@ -70,6 +77,35 @@ def test_a_client_may_have_one_class_only() -> None:
 def test_counts_below_zero_are_refused() -> None:
     with pytest.raises(fs.InputError, match="client 0, row 1: count -1 is below zero"):
         fs.Problem(fs.Poisson(), [(A, [0, -1, 2, 3])])
+
+
+def test_amounts_that_are_not_above_zero_are_refused() -> None:
+    with pytest.raises(fs.InputError, match="client 1, row 2: b is 0, it must be above zero"):
+        fs.Problem(fs.Gamma(), [(A, [1, 2, 3, 4]), (A, [1, 2, 0, 4])])
+
+
+@pytest.mark.parametrize("label", [-1, 3, 0.5])
+def test_labels_that_are_no_class_are_refused(label: float) -> None:
+    with pytest.raises(fs.InputError, match=f"client 1, row 3: label {label:g}; labels must be 0, 1, ..., 2"):
+        fs.Problem(fs.Multinomial(3), [(A, [0, 1, 2, 0]), (A, [0, 1, 2, label])])
+
+
+def test_a_multinomial_takes_two_classes_or_more_and_no_offset() -> None:
+    for classes in (1, 2.5, "3"):
+        with pytest.raises(fs.InputError, match="classes must be a whole number of at least 2"):
+            fs.Multinomial(classes)  # type: ignore[arg-type]  # wrong types are the point
+    with pytest.raises(fs.InputError, match="client 1: Multinomial takes no offset"):
+        fs.Problem(fs.Multinomial(2), [(A, B, None, np.zeros(4)), (A, B, None, np.ones(4))])
+
+
+def test_a_multinomial_has_a_ridge_for_every_class_and_column() -> None:
+    labels, x = [0, 1, 2, 2], np.arange(4.0)
+    plain, ridged = (fs.Problem(fs.Multinomial(3), [(A, labels)], ridge) for ridge in (0.0, [1.0, 2.0, 3.0, 4.0]))
+    assert ridged.objective(x) == pytest.approx(plain.objective(x) + 0.5 * (2 + 3 * 4 + 4 * 9))
+    with pytest.raises(fs.InputError, match="ridge must be a number or have 4 entries"):
+        fs.Problem(fs.Multinomial(3), [(A, labels)], ridge=[1.0, 2.0])
+    with pytest.raises(fs.InputError, match="column 1 is zero at every client"):
+        fs.Problem(fs.Multinomial(3), [(A * [1, 0], labels)], ridge=[1.0, 1.0, 1.0, 0.0])
 
 
 @pytest.mark.parametrize("ridge", [-1.0, np.nan, np.inf, [1.0, -1.0], "much"])

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.protocol import Answer, Clients, Decrement
 from fedsplit.clients.stacked import QUIET
+from fedsplit.losses.costs import inverse_norm
 from fedsplit.penalties import Penalty
 
 
@@ -20,6 +22,7 @@ class Certificate:
 
     gap : F(x) - F* is at most this; None where nothing can be proved.
     distance : ‖x - x*‖ is at most this; None where nothing can be proved.
+    radius : ‖x - x*‖ in the norm of ∇²F(x) is at most this; None where nothing can be proved.
     objective : F(x).
     reason : by what argument, or why there is none.
     hopeful : whether a later x may have one where this has not.
@@ -27,6 +30,7 @@ class Certificate:
 
     gap: float | None
     distance: float | None
+    radius: float | None = field(default=None, kw_only=True)
     objective: float
     reason: str
     hopeful: bool = False
@@ -35,6 +39,27 @@ class Certificate:
 MOVED = Certificate(None, None, math.nan, "x has moved since the last proof")
 
 NOT_ASKED = Certificate(None, None, math.nan, "the run ended before a certificate was asked for")
+
+
+KINK = 1e-9
+"""Where a ball of constant Hessians is smaller than this, relative to x, it may be empty at the optimum."""
+
+
+def certify_by_information(
+    H: Array, slope: Array, told: Decrement, x: Array, penalty: Penalty | None = None
+) -> Certificate:
+    """What the clients' scalars prove at x together with the Hessian H of the sum: γᵀH⁻¹γ needs no bound then.
+
+    So there is a proof also where every client's own Hessian is singular, for want of rows or of some category.
+    """
+    objective = float(told.value.sum()) + (0.0 if penalty is None else penalty.value(x))
+    nu2, mu, _ = inverse_norm(H[None], slope[None])
+    bound = _near(float(nu2[0]), float(mu[0]), told) if np.isfinite(nu2[0]) else None
+    if bound is None:
+        reason = "the Hessian of the sum is singular" if np.isinf(nu2[0]) else _why_not(told, x)[0]
+        return Certificate(None, None, objective, reason)
+    rounding = 4 * np.finfo(np.float64).eps * abs(objective)
+    return Certificate(bound.gap + rounding, bound.distance, objective, bound.reason, radius=bound.radius)
 
 
 class Interrupted(Exception):
@@ -58,8 +83,10 @@ def certify(
 
     - F strongly convex everywhere: ½ Σℓ_j ‖h‖²;
     - quadratics: ½ hᵀHh, where γᵀH⁻¹γ ≤ 1/Σ(1/q_j) =: ν², q_j = γᵀH_j⁻¹γ, because of the parallel sum of the H_j;
-    - logistic and Poisson costs, whose third derivative is at most c‖h‖_H times their second: ψ(ρ)·hᵀHh at ρ = c‖h‖_H,
-      ψ(t) = (e⁻ᵗ + t - 1)/t². Then ρ ≤ -ln(1 - cν), where cν < 1, and the gap is at most ν²/(4ψ(ρ)).
+    - logistic, multinomial, Poisson and gamma costs, whose third derivative is at most c‖h‖_H times their second:
+      ψ(ρ)·hᵀHh at ρ = c‖h‖_H, ψ(t) = (e⁻ᵗ + t - 1)/t². Then ρ ≤ -ln(1 - cν), where cν < 1, and the gap is at most
+      ν²/(4ψ(ρ));
+    - Huber's, quadratic in a ball around x: what quadratics have, where that quadratic's minimiser is in the ball.
 
     A bounded constraint, or a penalty whose level the optimum cannot exceed, bounds the gap without curvature.
     """
@@ -80,14 +107,20 @@ def _certify(
     candidates = [_dual(told, x, gradient, penalty)]
     if penalty is None or subgradient is not None:
         candidates += [_strong(told, slope, penalty), _curved(told, slope, penalty)]
-    proved = [each for each in candidates if each is not None and np.isfinite(each[0])]
+    proved = [each for each in candidates if each is not None and np.isfinite(each.gap)]
     if not proved or not math.isfinite(objective):
-        reason, hopeful = _why_not(told)
+        reason, hopeful = _why_not(told, x)
         return Certificate(None, None, objective, reason, hopeful)
-    gap, reason = min((gap, reason) for gap, _, reason in proved)
+    best = min(proved, key=lambda bound: bound.gap)
     rounding = 4 * np.finfo(np.float64).eps * abs(objective)
-    distances = [distance for _, distance, _ in proved if distance is not None]
-    return Certificate(float(gap + rounding), min(distances) if distances else None, objective, reason)
+    distances = [bound.distance for bound in proved if bound.distance is not None]
+    return Certificate(
+        float(best.gap + rounding),
+        min(distances) if distances else None,
+        objective,
+        best.reason,
+        radius=next((bound.radius for bound in proved if bound.radius is not None), None),
+    )
 
 
 def _everyone(ask: Callable[[], Answer], m: int, allowed: Callable[[], bool]) -> Array:
@@ -105,25 +138,41 @@ def _everyone(ask: Callable[[], Answer], m: int, allowed: Callable[[], bool]) ->
     return rows
 
 
-Bound = tuple[float, float | None, str]
+class Bound(NamedTuple):
+    """One argument's bounds, as in ``Certificate``."""
+
+    gap: float
+    reason: str
+    distance: float | None = None
+    radius: float | None = None
 
 
 def _strong(told: Decrement, slope: Array, penalty: Penalty | None) -> Bound | None:
     mu = float(told.ell.sum()) + _convexity(penalty)
     size = float(np.linalg.norm(slope))
-    return (size * size / (2.0 * mu), size / mu, "strong convexity") if mu > 0 else None
+    return Bound(size * size / (2.0 * mu), "strong convexity", size / mu) if mu > 0 else None
 
 
 def _curved(told: Decrement, slope: Array, penalty: Penalty | None) -> Bound | None:
-    """The bounds from the Hessian at x, which is constant or changes slowly."""
+    """The bounds from the Hessian at x, which is constant, changes slowly, or is constant in a ball around x.
+
+    In the last case let x + h minimise f's quadratic model at x plus the penalty g. Then -(γ + Hh) is a difference of
+    subgradients of g, at x + h and at x, so ⟨γ + Hh, h⟩ ≤ 0, since g is convex. Hence ‖h‖_H² ≤ -⟨γ, h⟩ ≤ ν‖h‖_H, and
+    ‖h‖ ≤ ν/√μ. Where that is within the ball, the model's gradient at x + h is f's: x + h minimises F = f + g, and
+    F(x) - F(x + h) ≤ -⟨γ, h⟩ - ½‖h‖_H² ≤ ½ν².
+    """
     size, extra = float(np.linalg.norm(slope)), _convexity(penalty)
     mu = float(told.mu.sum()) + extra
     if size == 0.0:
-        return 0.0, 0.0 if mu > 0 else None, "a zero subgradient"
+        return Bound(0.0, "a zero subgradient", 0.0 if mu > 0 else None, 0.0)
     inverse = float(np.sum(1.0 / told.q)) + extra / size**2
     if inverse == 0.0:
         return None
-    nu2 = 1.0 / inverse
+    return _near(1.0 / inverse, mu, told)
+
+
+def _near(nu2: float, mu: float, told: Decrement) -> Bound | None:
+    """The bounds where ‖γ‖² in the norm of H⁻¹ is at most nu2 and the eigenvalues of H are at least mu."""
     in_norm = told.norm / math.sqrt(mu) if mu > 0 else np.full(told.norm.shape, np.inf)
     change = float(np.max(np.minimum(told.leverage, np.where(told.norm == 0, 0.0, in_norm))))
     nu = math.sqrt(nu2)
@@ -132,9 +181,11 @@ def _curved(told: Decrement, slope: Array, penalty: Penalty | None) -> Bound | N
     elif change * nu < 1.0:
         rho = -math.log1p(-change * nu)
         radius, gap, reason = rho / change, nu2 / (4.0 * _psi(rho)), "self-concordance"
+    elif mu > 0 and nu <= math.sqrt(mu) * float(np.min(told.steady)):
+        radius, gap, reason = nu, 0.5 * nu2, "a quadratic bound near x"
     else:
         return None
-    return gap, (radius / math.sqrt(mu) if mu > 0 else None), reason
+    return Bound(gap, reason, radius / math.sqrt(mu) if mu > 0 else None, radius)
 
 
 def _psi(t: float) -> float:
@@ -148,17 +199,19 @@ def _dual(told: Decrement, x: Array, gradient: Array, penalty: Penalty | None) -
         return None
     level = float(told.value.sum()) + penalty.value(x) - float(told.floor.sum())  # g(x*) cannot be above
     gap = penalty.dual_gap(x, gradient, level)
-    return max(gap, 0.0), None, "a duality bound"
+    return Bound(max(gap, 0.0), "a duality bound")
 
 
 def _convexity(penalty: Penalty | None) -> float:
     return float(getattr(penalty, "convexity", 0.0))
 
 
-def _why_not(told: Decrement) -> tuple[str, bool]:
+def _why_not(told: Decrement, x: Array) -> tuple[str, bool]:
     """Why nothing is proved, and whether that may change."""
     if np.isinf(told.q).all():
         return "no client's Hessian is positive definite, so scalars prove nothing: add a ridge", False
+    if (told.steady > KINK * np.linalg.norm(x)).all():
+        return "x is too far from the optimum for a bound from the costs near x: run more rounds", True
     if np.isinf(np.minimum(told.norm, told.leverage)).any():
         return "the loss is not strongly convex, and how fast its Hessian changes is not known: add a ridge", False
     return "x is too far from the optimum for the self-concordance bound: run more rounds", True

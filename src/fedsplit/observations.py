@@ -1,4 +1,4 @@
-"""A client's observations (A, b, weights): read and checked."""
+"""A client's observations (A, b, weights, offset): read and checked."""
 
 from __future__ import annotations
 
@@ -10,38 +10,44 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
 
+EXPECTED = "(A, b), (A, b, weights) or (A, b, weights, offset)"
+
 
 class Observations(NamedTuple):
-    """One client's data: A is (n, d), b and w are (n,), all float64 and finite, w > 0."""
+    """One client's data: A is (n, d), b, w and o are (n,), all float64 and finite, w > 0; o is what η = Ax + o adds."""
 
     A: Array
     b: Array
     w: Array
+    o: Array
 
 
 def read(clients: Sequence[object]) -> list[Observations]:
-    """Check every client's (A, b) or (A, b, weights), and drop observations of weight zero."""
+    """Check every client's (A, b), (A, b, weights) or (A, b, weights, offset), and drop observations of weight zero."""
     try:
         clients = list(clients)
     except TypeError:
         raise InputError(f"clients must be a list with one (A, b) a client, not {type(clients).__name__}") from None
     if not clients:
-        raise InputError("there is no client: pass a list with one (A, b) or (A, b, weights) a client")
+        raise InputError(f"there is no client: pass a list with one {EXPECTED} a client")
     data = [_read_one(j, client) for j, client in enumerate(clients)]
     d = data[0].A.shape[1]
-    for j, (A, _, _) in enumerate(data):
+    for j, (A, *_) in enumerate(data):
         if A.shape[1] != d:
             raise InputError(f"client {j}: A has {A.shape[1]} columns, but client 0 has {d}: all clients need the same")
     return data
 
 
-def check_columns(data: Sequence[Observations], ridge: Array) -> None:
-    """Refuse a ridge of the wrong length, and a column that is zero at every client and has none."""
-    d = data[0].A.shape[1]
+def check_columns(data: Sequence[Observations], ridge: Array, copies: int = 1) -> None:
+    """Refuse a ridge of the wrong length, and a column that is zero at every client and has none.
+
+    x holds ``copies`` coefficients of every column, all those of one copy after the other.
+    """
+    d = copies * data[0].A.shape[1]
     if ridge.shape not in ((), (d,)):
         raise InputError(f"ridge must be a number or have {d} entries, its shape is {ridge.shape}")
-    idle = np.broadcast_to(ridge == 0, (d,)).copy()
-    for A, _, _ in data:
+    idle = np.broadcast_to(ridge == 0, (d,)).reshape(copies, -1).any(axis=0)
+    for A, *_ in data:
         if not idle.any():
             return
         idle &= ~A.any(axis=0)
@@ -51,8 +57,8 @@ def check_columns(data: Sequence[Observations], ridge: Array) -> None:
 
 
 def _read_one(j: int, client: object) -> Observations:
-    if not isinstance(client, Sequence) or len(client) not in (2, 3):
-        raise InputError(f"client {j}: expected (A, b) or (A, b, weights), got {type(client).__name__}")
+    if not isinstance(client, Sequence) or len(client) not in (2, 3, 4):
+        raise InputError(f"client {j}: expected {EXPECTED}, got {type(client).__name__}")
     A = _numbers(j, "A", client[0], ndim=2)
     n = A.shape[0]
     if n == 0:
@@ -60,8 +66,10 @@ def _read_one(j: int, client: object) -> Observations:
     if A.shape[1] == 0:
         raise InputError(f"client {j}: A has no columns")
     b = _numbers(j, "b", client[1], ndim=1)
-    w = np.ones(n) if len(client) == 2 else _numbers(j, "weights", client[2], ndim=1)
-    for name, vector in (("b", b), ("weights", w)):
+    weights, offset = (*client[2:], None, None)[:2]
+    w = np.ones(n) if weights is None else _numbers(j, "weights", weights, ndim=1)
+    o = np.zeros(n) if offset is None else _numbers(j, "offset", offset, ndim=1)
+    for name, vector in (("b", b), ("weights", w), ("offset", o)):
         if vector.shape[0] != n:
             raise InputError(f"client {j}: {name} has {vector.shape[0]} entries, but A has {n} rows")
     if (w < 0).any():
@@ -70,7 +78,7 @@ def _read_one(j: int, client: object) -> Observations:
     kept = w > 0
     if not kept.any():
         raise InputError(f"client {j} is empty: every weight is zero, leave it out")
-    return Observations(A, b, w) if kept.all() else Observations(A[kept], b[kept], w[kept])
+    return Observations(A, b, w, o) if kept.all() else Observations(A[kept], b[kept], w[kept], o[kept])
 
 
 def _numbers(j: int, name: str, values: object, ndim: int) -> Array:

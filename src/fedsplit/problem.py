@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 
@@ -22,9 +23,11 @@ class Problem:
     Parameters
     ----------
     loss : Loss
-        ``LeastSquares()``, ``Logistic()``, ``Poisson()``, ``Huber(delta)``, or one of your own.
+        ``LeastSquares()``, ``Logistic()``, ``Multinomial(classes)``, ``Poisson()``, ``Gamma()``, ``Huber(delta)``, or
+        one of your own.
     clients : sequence
-        One (A, b) or (A, b, weights) a client: A is (n_j, d), b and weights are (n_j,). Sizes n_j may differ.
+        One (A, b), (A, b, weights) or (A, b, weights, offset) a client: A is (n_j, d), the others are (n_j,). Sizes n_j
+        may differ. The predictor is η = Ax + offset; weights and offset may be None.
     ridge : float or (d,) array
         λ of the whole objective; each of the m clients carries λ/m.
 
@@ -46,6 +49,13 @@ class Problem:
             raise InputError(f"ridge must be a number or have {self.d} entries, its shape is {self.ridge.shape}")
         self.m = sum(len(block.clients) for block in blocks)
         self.clients = StackedClients(self.d, blocks, np.broadcast_to(self.ridge / self.m, (self.d,)))
+
+    def with_ridge(self, ridge: float | Sequence[float] | Array) -> Problem:
+        """The same data with another ridge; nothing is copied."""
+        other = copy(self)
+        other.ridge = _check_ridge(ridge)
+        other.clients = self.clients.with_ridge(np.broadcast_to(other.ridge / self.m, (self.d,)))
+        return other
 
     def objective(self, x: Array) -> float:
         """F(x), with the ridge."""

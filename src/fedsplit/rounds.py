@@ -292,6 +292,7 @@ class _Run:
                     exchange.answered,
                     seconds_here,
                     kind,
+                    exchange.margin,
                 )
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -27,6 +28,8 @@ class Row(NamedTuple):
     answered : how many clients answered.
     seconds : time spent, without the measurement of the objective.
     kind : "setup", "round" or "certificate".
+    margin : the smallest b_i a_iᵀx of a classifier at the round's first x: above zero, the classes are separable. Not a
+        number for other losses, or where a client did not answer.
     """
 
     objective: float
@@ -37,6 +40,7 @@ class Row(NamedTuple):
     answered: int
     seconds: float
     kind: Kind
+    margin: float = math.nan
 
 
 @dataclass

@@ -26,6 +26,7 @@ class Exchange(NamedTuple):
     answered: int
     error: float
     seconds: float
+    margin: float = math.nan
 
     def rounds(self, m: int, d: int) -> list[Exchange]:
         """The exchange as rounds: a question of up to two d-vectors and an answer of one, with 32 scalars each, is one.
@@ -68,7 +69,11 @@ class MeteredClients:
 
     def prox(self, v: Array, s: float | Array, start: Array, solver: ProxSolver) -> Answer:
         down = (1 if start is v else 2) * self.d + np.size(s)
-        return self._ask(lambda: self._clients.prox(v, s, start, solver), down, self.d + 1)
+        answer = self._ask(lambda: self._clients.prox(v, s, start, solver), down, self.d + 1)
+        if answer.margin is not None and not np.isnan(margin := float(np.min(answer.margin))):
+            last = self._exchanges[-1]
+            self._exchanges[-1] = last._replace(floats_up=last.floats_up + last.answered, margin=margin)
+        return answer
 
     def descend(self, x: Array, step: float, steps: int, shift: Array | None = None) -> Answer:
         down = (1 if shift is None else 2) * self.d + 1
@@ -98,6 +103,9 @@ class MeteredClients:
     def direction(self, x: Array, g: Array) -> Answer:
         return self._ask(lambda: self._clients.direction(x, g), 2 * self.d, self.d)
 
+    def margin(self, x: Array) -> Answer:
+        return self._ask(lambda: self._clients.margin(x), self.d, 1)
+
     def information(self, x: Array) -> Answer:
         return self._ask(lambda: self._clients.information(x), self.d, self.d * self.d)
 
@@ -120,4 +128,5 @@ class MeteredClients:
         present = answer.present & drawn
         rows, error = np.array(answer.rows), np.where(present, answer.error, 0.0)
         rows[~present] = np.nan
-        return Answer(rows, present, error, answer.seconds)
+        margin = None if answer.margin is None else np.where(present, answer.margin, np.nan)
+        return Answer(rows, present, error, answer.seconds, margin)

@@ -14,13 +14,16 @@ class Answer(NamedTuple):
     """What the clients answered to one question; row j of everything is client j's.
 
     ``error`` is a proved distance of each row from the exact answer, 0 where it is exact to rounding. ``seconds`` is
-    what each client spent; clients that share one process share its time evenly.
+    what each client spent; clients that share one process share its time evenly. With a prox a classifier tells its
+    ``margin`` at the start, min_i b_i a_iᵀx, which is not a number for other losses: if it is positive for all
+    clients, the classes are separable.
     """
 
     rows: Array
     present: Mask
     error: Array
     seconds: Array
+    margin: Array | None = None
 
     def rows_or(self, default: Array) -> Array:
         """The rows, with ``default`` where a client did not answer."""
@@ -38,6 +41,7 @@ class Decrement(NamedTuple):
     norm, leverage : how fast the Hessian can change. |D³f_j[h, u, u]| ≤ c D²f_j[u, u] with c = norm·‖h‖, and with
         c = leverage·‖h‖ in the norm of ∇²f_j(x). 0 for a quadratic, inf where there is no such bound.
     floor : a lower bound on f_j.
+    steady : the radius of a ball around x in which ∇²f_j is constant: inf for a quadratic, 0 where none is known.
     """
 
     value: Array
@@ -47,6 +51,7 @@ class Decrement(NamedTuple):
     norm: Array
     leverage: Array
     floor: Array
+    steady: Array
 
 
 class Clients(Protocol):
@@ -80,13 +85,16 @@ class Clients(Protocol):
         """The diagonal of ∇²f_j(x), then its smallest and largest eigenvalue, (m, d + 2)."""
 
     def decrement(self, x: Array, g: Array) -> Answer:
-        """The scalars of ``Decrement`` at x, (m, 7): what a proof of the gap needs to know of f_j."""
+        """The scalars of ``Decrement`` at x, (m, 8): what a proof of the gap needs to know of f_j."""
 
     def line(self, x: Array, direction: Array, t: Array) -> Answer:
         """f_j(x + t_i direction) for every t_i, (m, len(t)): a line search in one question."""
 
     def direction(self, x: Array, g: Array) -> Answer:
         """∇²f_j(x)⁻¹ g, the local Newton direction, (m, d)."""
+
+    def margin(self, x: Array) -> Answer:
+        """min_i b_i a_iᵀx of a classifier, (m,), as in ``Answer.margin``."""
 
     def information(self, x: Array) -> Answer:
         """∇²f_j(x), (m, d, d)."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, repeated
-from fedsplit.clients.protocol import Answer
+from fedsplit.clients.protocol import Answer, Decrement
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.terms import Block
 from fedsplit.prox.solver import ProxSolver
@@ -32,18 +33,25 @@ class StackedClients:
         self._present = np.ones(self.m, dtype=bool)
         self._exact = np.zeros(self.m)
 
+    def with_ridge(self, ridge: Array) -> StackedClients:
+        """The same data with another ridge, (d,); nothing is copied."""
+        other = copy(self)
+        other._blocks = [(at, Costs(costs.terms, ridge)) for at, costs in self._blocks]
+        return other
+
     def prox(self, v: Array, s: float | Array, start: Array, solver: ProxSolver) -> Answer:
         began = time.perf_counter()
         v = self._rows(v)
-        rows, error = np.empty((self.m, self.d)), np.empty(self.m)
+        rows, error, margin = np.empty((self.m, self.d)), np.empty(self.m), np.empty(self.m)
 
         def answer(block: tuple[Index, Costs]) -> None:
             at, costs = block
             rows[at], error[at] = solver.solve(costs, v[at], s, start[at] if start.ndim == 2 else start)
+            margin[at] = costs.margin(start[at] if start.ndim == 2 else repeated(start, costs.terms.k))
 
         with np.errstate(**QUIET):
             each(answer, self._blocks)
-        return self._answer(rows, error, began)
+        return self._answer(rows, error, began)._replace(margin=margin)
 
     def descend(self, x: Array, step: float, steps: int, shift: Array | None = None) -> Answer:
         def gradient_steps(costs: Costs, X: Array, C: Array | float = 0.0) -> Array:
@@ -74,7 +82,8 @@ class StackedClients:
         return self._ask(ends, x, (self.d + 2,))
 
     def decrement(self, x: Array, g: Array) -> Answer:
-        return self._ask(lambda costs, X, G: np.stack(costs.decrement(X, G), axis=1), x, (7,), g)
+        scalars = (len(Decrement._fields),)
+        return self._ask(lambda costs, X, G: np.stack(costs.decrement(X, G), axis=1), x, scalars, g)
 
     def line(self, x: Array, direction: Array, t: Array) -> Answer:
         def along(costs: Costs, X: Array, P: Array) -> Array:
@@ -84,6 +93,9 @@ class StackedClients:
 
     def direction(self, x: Array, g: Array) -> Answer:
         return self._ask(Costs.direction, x, (self.d,), g)
+
+    def margin(self, x: Array) -> Answer:
+        return self._ask(Costs.margin, x, ())
 
     def information(self, x: Array) -> Answer:
         return self._ask(Costs.hessian, x, (self.d, self.d))

@@ -79,34 +79,27 @@ class Costs:
         """The diagonal of ∇²f_j(x_j)."""
         return self.terms.diagonal(X) + self.ridge
 
+    def margin(self, X: Array) -> Array:
+        """By how much x_j classifies every observation right, (k,), nan where the loss has no classes."""
+        return self.terms.margin(X)
+
     def decrement(self, X: Array, G: Array) -> tuple[Array, ...]:
-        """f_j, gᵀH⁻¹g, λ_min(H), ℓ_j, the two concordances and a lower bound of f_j, with H = ∇²f_j(x_j)."""
+        """The fields of ``Decrement``: f_j, gᵀH⁻¹g with H = ∇²f_j(x_j), λ_min(H), ℓ_j, how fast H changes, a floor."""
         q, mu, W = self._wide_decrement(X, G) if self.terms.rank < self.terms.d else self._decrement(X, G)
         norm, leverage = self.terms.concordance(W)
-        return self.value(X), q, mu, np.minimum(self.bounds[0], mu), norm, leverage, self.terms.floor()
+        ell = np.minimum(self.bounds[0], mu)
+        return self.value(X), q, mu, ell, norm, leverage, self.terms.floor(), self.terms.steady(X)
 
     def _decrement(self, X: Array, G: Array) -> tuple[Array, Array, Array]:
-        """gᵀH⁻¹g, λ_min(H) and a root W of H⁻¹, by eigenvalues that are surely not too large.
-
-        H is scaled to a unit diagonal first, so that units of the columns do not pass for singularity.
-        """
+        """gᵀH⁻¹g, λ_min(H) and a root W of H⁻¹."""
         H = self.hessian(X)
-        finite: Mask = np.asarray(np.isfinite(H).all(axis=(1, 2)))
-        H = np.where(finite[:, None, None], H, np.eye(self.terms.d))
-        diagonal = np.einsum("kii->ki", H)
-        scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        spectrum, Q = np.linalg.eigh(scale[:, :, None] * H * scale[:, None, :])
-        certain = np.where(finite[:, None], _surely(spectrum), np.nan)
-        lowest = _surely(np.linalg.eigvalsh(H))[:, 0]
+        q, mu, W = inverse_norm(H, G)
         claimed = self.bounds[0]
-        refuted = finite & (claimed > np.where(np.isnan(lowest), 0.0, 2.0 * lowest)) & (claimed > 1e-9 * self.bounds[1])
+        refuted = np.isfinite(H).all(axis=(1, 2)) & (claimed > 2.0 * mu) & (claimed > 1e-9 * self.bounds[1])
         if refuted.any():
             least = claimed[refuted][0]
             raise InputError(f"a cost claims a curvature of at least {least:g} everywhere and has less: correct that")
-        mu = np.fmax(lowest, certain[:, 0] * np.min(1.0 / scale**2, axis=1))
-        q = np.sum(np.square(rmatvec(Q, scale * G)) / certain, axis=1)
-        W = scale[:, :, None] * Q / np.sqrt(certain)[:, None, :]
-        return np.where(np.isnan(q), np.inf, q), np.where(finite & ~np.isnan(mu), mu, 0.0), W
+        return q, mu, W
 
     def _wide_decrement(self, X: Array, G: Array) -> tuple[Array, Array, None]:
         """The same with fewer observations than columns, where H is as definite as the ridge, and no root is made."""
@@ -117,6 +110,25 @@ class Costs:
             return np.full(mu.shape, np.inf), mu, None
         q = dots(G, self.solve(X, np.zeros(X.shape[1]), G))
         return np.where(certain, (1.0 + 1e-6) * q, np.inf), mu, None
+
+
+def inverse_norm(H: Array, G: Array) -> tuple[Array, Array, Array]:
+    """gᵀH⁻¹g, λ_min(H) and a root W of H⁻¹ for every H, (k, d, d), by eigenvalues that are surely not too large.
+
+    inf, 0 and nan where H is singular to rounding or not finite. H is scaled to a unit diagonal first, so that units of
+    the columns do not pass for singularity.
+    """
+    finite: Mask = np.asarray(np.isfinite(H).all(axis=(1, 2)))
+    H = np.where(finite[:, None, None], H, np.eye(H.shape[1]))
+    diagonal = np.einsum("kii->ki", H)
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    spectrum, Q = np.linalg.eigh(scale[:, :, None] * H * scale[:, None, :])
+    certain = np.where(finite[:, None], _surely(spectrum), np.nan)
+    lowest = _surely(np.linalg.eigvalsh(H))[:, 0]
+    mu = np.fmax(lowest, certain[:, 0] * np.min(1.0 / scale**2, axis=1))
+    q = np.sum(np.square(rmatvec(Q, scale * G)) / certain, axis=1)
+    W = scale[:, :, None] * Q / np.sqrt(certain)[:, None, :]
+    return np.where(np.isnan(q), np.inf, q), np.where(finite & ~np.isnan(mu), mu, 0.0), W
 
 
 def _surely(spectrum: Array) -> Array:

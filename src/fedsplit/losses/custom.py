@@ -109,6 +109,12 @@ class CustomTerms:
     def floor(self) -> Array:
         return np.full(self.k, -np.inf)
 
+    def steady(self, X: Array) -> Array:
+        return np.zeros(self.k)
+
+    def margin(self, X: Array) -> Array:
+        return np.full(self.k, np.nan)
+
     def _value(self, j: int, x: Array) -> float:
         f = np.asarray(self.loss.value(x, self.data[j]))
         if f.shape != () or f.dtype.kind not in "biuf":

@@ -16,10 +16,10 @@ from fedsplit.observations import Observations, check_columns, read
 
 @dataclass(frozen=True)
 class LeastSquares:
-    """f_j(x) = ½ Σ_i w_i (a_iᵀx - b_i)², the paper's running example (least squares, §2).
+    """f_j(x) = ½ Σ_i w_i (a_iᵀx + o_i - b_i)², the paper's running example (least squares, §2).
 
-    A client with n_j ≥ d observations is kept as H_j = A_jᵀW_jA_j and A_jᵀW_jb_j, one with fewer as its rows. ℓ_j and
-    L_j are the extreme eigenvalues of H_j.
+    A client with n_j ≥ d observations is kept as H_j = A_jᵀW_jA_j and A_jᵀW_j(b_j - o_j), one with fewer as its rows.
+    ℓ_j and L_j are the extreme eigenvalues of H_j.
     """
 
     @property
@@ -43,11 +43,11 @@ class LeastSquares:
         return np.ones_like(eta)
 
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
-        data = read(clients)
+        data = [Observations(A, b - o, w, np.zeros_like(o)) for A, b, w, o in read(clients)]
         check_columns(data, ridge)
         d = data[0].A.shape[1]
-        tall = [j for j, (A, _, _) in enumerate(data) if A.shape[0] >= d]
-        wide = [j for j, (A, _, _) in enumerate(data) if A.shape[0] < d]
+        tall = [j for j, (A, *_) in enumerate(data) if A.shape[0] >= d]
+        wide = [j for j, (A, *_) in enumerate(data) if A.shape[0] < d]
         blocks = [Block(chunk, gram_terms([data[j] for j in chunk])) for chunk in cut(tall, 8 * d * d)]
         return d, blocks + stack_linear(self, data, wide, WideTerms)
 
@@ -113,6 +113,12 @@ class GramTerms(QuadraticTerms):
     def floor(self) -> Array:
         return np.zeros(self.k)
 
+    def steady(self, X: Array) -> Array:
+        return np.full(self.k, np.inf)
+
+    def margin(self, X: Array) -> Array:
+        return np.full(self.k, np.nan)
+
     def _resolvent(self, D: Array) -> tuple[Array, Array]:
         """R = (diag(D) + H)⁻¹ and Rc, kept for the latest D."""
         key = D.tobytes()
@@ -132,7 +138,7 @@ def gram_terms(data: Sequence[Observations]) -> GramTerms:
     """Reduce each client to H, c and its expansion point, one client at a time: no copy of all the rows."""
     k, d = len(data), data[0].A.shape[1]
     H, c, u, g, f = np.empty((k, d, d)), np.empty((k, d)), np.empty((k, d)), np.empty((k, d)), np.empty(k)
-    for j, (A, b, w) in enumerate(data):
+    for j, (A, b, w, _) in enumerate(data):
         B = A if (w == 1).all() else np.sqrt(w)[:, None] * A
         H[j] = B.T @ B
         c[j] = A.T @ (w * b)
@@ -161,6 +167,9 @@ class WideTerms(LinearTerms, QuadraticTerms):
     def minimise(self, D: Array, Q: Array) -> Array:
         V, beta = self._factor(D)
         return Q / D + rmatvec(V, beta - matvec(V, Q))
+
+    def steady(self, X: Array) -> Array:
+        return np.full(self.k, np.inf)
 
     def _factor(self, D: Array) -> Factor:
         """The factor, kept for the latest D."""

@@ -1,16 +1,17 @@
-"""Losses of a linear predictor, f_j(x) = Σ_i w_i φ(a_iᵀx, b_i): one scalar function φ makes a loss."""
+"""Losses of a linear predictor, f_j(x) = Σ_i w_i φ(a_iᵀx + o_i, b_i): one scalar function φ makes a loss."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Protocol
 
 import numpy as np
 
 from fedsplit.arrays import Array, add_diagonal, gram, matvec, rmatvec, solve_rows
-from fedsplit.losses.terms import Block, extreme_eigenvalues
+from fedsplit.losses.terms import Block, Terms, extreme_eigenvalues
 from fedsplit.observations import Observations
 
 BLOCK_BYTES = 8 * 2**20
@@ -41,12 +42,13 @@ class ScalarLoss(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LinearTerms:
-    """Stacked terms of φ: A is (k, n, d), b and w are (k, n), shorter clients padded by rows of weight zero."""
+    """Stacked terms of φ: A is (k, n, d), b, w and o are (k, n), shorter clients padded by rows of weight zero."""
 
     phi: ScalarLoss
     A: Array
     b: Array
     w: Array
+    o: Array
 
     @property
     def k(self) -> int:
@@ -61,14 +63,11 @@ class LinearTerms:
         return int(min(self.A.shape[1:]))
 
     def value(self, X: Array) -> Array:
-        total = np.sum(self.w * self.phi.value(matvec(self.A, X), self.b), axis=1)
+        total = np.sum(self.w * self.phi.value(self.eta(X), self.b), axis=1)
         return np.where(np.isnan(total), np.inf, total)
 
     def gradient(self, X: Array) -> Array:
-        eta = matvec(self.A, X)
-        r = self.w * self.phi.slope(eta, self.b)
-        g = rmatvec(self.A, r)
-        return g if np.isfinite(g).all() else self._overflowing_gradient(eta, r)
+        return rmatvec(self.A, self.w * self.phi.slope(self.eta(X), self.b))
 
     def hessian(self, X: Array) -> Array:
         return gram(self._weighted(X))
@@ -78,15 +77,13 @@ class LinearTerms:
         return diagonal
 
     def largest(self, X: Array) -> Array:
-        return _largest(self._weighted(X))
+        return largest_eigenvalue(self._weighted(X))
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
         B = self._weighted(X)
         if B.shape[1] >= self.d:
             return solve_rows(add_diagonal(gram(B), D), G)
-        # Woodbury: (D + BᵀB)⁻¹ g = D⁻¹(g - Bᵀ (I + B D⁻¹ Bᵀ)⁻¹ B D⁻¹ g), an n×n system
-        M = add_diagonal(np.matmul(B / D, np.swapaxes(B, 1, 2)), np.ones(B.shape[1]))
-        return (G - rmatvec(B, solve_rows(M, matvec(B, G / D)))) / D
+        return solve_wide(B, D, G)
 
     def bounds(self) -> tuple[Array, Array]:
         low, high = self.phi.curvature_range
@@ -96,44 +93,89 @@ class LinearTerms:
         if B.shape[1] >= self.d:
             ell, L = extreme_eigenvalues(gram(B))
             return low * ell, high * L
-        return np.zeros(self.k), high * _largest(B)
+        return np.zeros(self.k), high * largest_eigenvalue(B)
 
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
         c = self.phi.concordance
         if c in (0.0, np.inf):
             return np.full(self.k, c), np.full(self.k, c)
-        norm = self._longest(self.A)
-        leverage = np.full(self.k, np.inf) if W is None else self._longest(np.matmul(self.A, W))
+        norm = longest(self.A, self.w)
+        leverage = np.full(self.k, np.inf) if W is None else longest(np.matmul(self.A, W), self.w)
         return c * norm, c * np.where(np.isnan(leverage), np.inf, leverage)
 
     def floor(self) -> Array:
         total: Array = np.sum(self.w * self.phi.floor(self.b), axis=1)
         return total
 
-    def _longest(self, rows: Array) -> Array:
-        """The largest norm of a client's rows, without the padding."""
-        longest: Array = np.max(np.where(self.w > 0, np.linalg.norm(rows, axis=2), 0.0), axis=1)
-        return longest
+    def steady(self, X: Array) -> Array:
+        return np.zeros(self.k)
+
+    def margin(self, X: Array) -> Array:
+        return np.full(self.k, np.nan)
+
+    def eta(self, X: Array) -> Array:
+        """a_iᵀx_j + o_i of every observation, (k, n)."""
+        eta = matvec(self.A, X)
+        eta += self.o
+        return eta
 
     def _weighted(self, X: Array) -> Array:
         """B_j with ∇²f_j(x_j) = B_jᵀB_j."""
-        weights: Array = np.sqrt(self.w * self.phi.curvature(matvec(self.A, X), self.b))
+        weights: Array = np.sqrt(self.w * self.phi.curvature(self.eta(X), self.b))
         B: Array = weights[:, :, None] * self.A
         return B
 
+
+class ExponentialLoss(ScalarLoss, Protocol):
+    """φ whose slope grows like an exponential of η, beyond float64."""
+
+    def log_slope(self, eta: Array, b: Array) -> Array:
+        """log|φ'|, where that is large."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExponentialTerms(LinearTerms):
+    """Terms whose gradient is ±inf, and right in every other coordinate, where a slope exceeds float64."""
+
+    phi: ExponentialLoss
+
+    def gradient(self, X: Array) -> Array:
+        eta = self.eta(X)
+        r = self.w * self.phi.slope(eta, self.b)
+        g = rmatvec(self.A, r)
+        return g if np.isfinite(g).all() else self._overflowing_gradient(eta, r)
+
     def _overflowing_gradient(self, eta: Array, r: Array) -> Array:
-        """Aᵀr where a slope e^η, or a sum of some, exceeds float64: large ones summed on the scale of the largest."""
-        large = eta > 600.0
-        top = np.max(np.where(large, eta, 0.0), axis=1, keepdims=True).clip(max=1e300)
-        share = np.where(large, self.w * np.exp(eta.clip(max=1e300) - top), 0.0)
-        scaled = rmatvec(self.A, share)
+        """Aᵀr where a slope, or a sum of some, exceeds float64: large ones summed on the scale of the largest."""
         with np.errstate(divide="ignore"):
+            log_slope = self.phi.log_slope(eta, self.b).clip(max=1e300)
+            large = log_slope > 600.0
+            top = np.max(np.where(large, log_slope, 0.0), axis=1, keepdims=True)
+            scaled = rmatvec(self.A, np.where(large, np.sign(r) * self.w * np.exp(log_slope - top), 0.0))
             size = np.exp(np.log(np.abs(scaled)) + top)
         g: Array = rmatvec(self.A, np.where(large, 0.0, r)) + np.copysign(size, scaled)
         return g
 
 
-def _largest(B: Array) -> Array:
+def longest(rows: Array, w: Array) -> Array:
+    """The largest norm of a client's rows, (k, n, d) -> (k,), without the padding."""
+    norm: Array = np.max(np.where(w > 0, np.linalg.norm(rows, axis=2), 0.0), axis=1)
+    return norm
+
+
+def least(numbers: Array, w: Array) -> Array:
+    """The least of a client's numbers, (k, n) -> (k,), without the padding."""
+    smallest: Array = np.min(np.where(w > 0, numbers, np.inf), axis=1)
+    return smallest
+
+
+def solve_wide(B: Array, D: Array, G: Array) -> Array:
+    """(D + BᵀB)⁻¹ g = D⁻¹(g - Bᵀ (I + B D⁻¹ Bᵀ)⁻¹ B D⁻¹ g), Woodbury's: a system as large as B has rows."""
+    M = add_diagonal(np.matmul(B / D, np.swapaxes(B, 1, 2)), np.ones(B.shape[1]))
+    return (G - rmatvec(B, solve_rows(M, matvec(B, G / D)))) / D
+
+
+def largest_eigenvalue(B: Array) -> Array:
     """The largest eigenvalue of every B_jᵀB_j, from the smaller of the two products."""
     return extreme_eigenvalues(gram(B) if B.shape[1] >= B.shape[2] else np.matmul(B, np.swapaxes(B, 1, 2)))[1]
 
@@ -150,16 +192,22 @@ def padded(n: int) -> int:
 def stack_linear(
     phi: ScalarLoss, data: Sequence[Observations], members: Sequence[int], kind: type[LinearTerms] = LinearTerms
 ) -> list[Block]:
-    """The terms of these clients, in blocks of equal padded length."""
-    d = data[0].A.shape[1]
+    """The terms of φ of these clients, in blocks of equal padded length."""
+    return stack_rows(partial(kind, phi), data, members, data[0].A.shape[1])
 
-    def pad(clients: Sequence[int]) -> LinearTerms:
+
+def stack_rows(
+    make: Callable[[Array, Array, Array, Array], Terms], data: Sequence[Observations], members: Sequence[int], d: int
+) -> list[Block]:
+    """The terms that ``make`` makes of stacked A, b, w and o, with up to d floats of work an observation."""
+
+    def pad(clients: Sequence[int]) -> Terms:
         k, n = len(clients), padded(data[clients[0]].b.shape[0])
-        A, b, w = np.zeros((k, n, d)), np.zeros((k, n)), np.zeros((k, n))
+        A, (b, w, o) = np.zeros((k, n, data[0].A.shape[1])), np.zeros((3, k, n))
         for row, j in enumerate(clients):
             size = data[j].b.shape[0]
-            A[row, :size], b[row, :size], w[row, :size] = data[j]
-        return kind(phi, A, b, w)
+            A[row, :size], b[row, :size], w[row, :size], o[row, :size] = data[j]
+        return make(A, b, w, o)
 
     def length(j: int) -> int:
         return padded(data[j].b.shape[0])

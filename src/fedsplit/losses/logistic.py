@@ -10,14 +10,14 @@ from scipy.special import expit
 
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
-from fedsplit.losses.linear import stack_linear
+from fedsplit.losses.linear import LinearTerms, least, stack_linear
 from fedsplit.losses.terms import Block
 from fedsplit.observations import Observations, check_columns, read
 
 
 @dataclass(frozen=True)
 class Logistic:
-    """f_j(x) = Σ_i w_i log(1 + exp(-b_i a_iᵀx)), the paper's (logistic regression, §4.2).
+    """f_j(x) = Σ_i w_i log(1 + exp(-b_i η_i)), η_i = a_iᵀx + o_i, the paper's (logistic regression, §4.2).
 
     Labels are {-1, 1}, {0, 1} or bool, the same coding at every client. No margin overflows: at bη = -1e4 the value
     is 1e4. L_j = λ_max(A_jᵀW_jA_j)/4 and ℓ_j = 0.
@@ -51,14 +51,22 @@ class Logistic:
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
         data = read(clients)
         check_columns(data, ridge)
-        return data[0].A.shape[1], stack_linear(self, signed(data), range(len(data)))
+        return data[0].A.shape[1], stack_linear(self, signed(data), range(len(data)), LogisticTerms)
+
+
+@dataclass(frozen=True, eq=False)
+class LogisticTerms(LinearTerms):
+    """The terms of two classes, whose margin is min_i b_i η_i."""
+
+    def margin(self, X: Array) -> Array:
+        return least(self.b * self.eta(X), self.w)
 
 
 def signed(data: Sequence[Observations]) -> list[Observations]:
     """Labels as -1 and 1, whichever of the two codings all the clients use."""
-    negative = next((j for j, (_, b, _) in enumerate(data) if (b == -1).any()), None)
+    negative = next((j for j, (_, b, *_) in enumerate(data) if (b == -1).any()), None)
     low = -1 if negative is not None else 0
-    for j, (_, b, _) in enumerate(data):
+    for j, (_, b, *_) in enumerate(data):
         wrong = np.flatnonzero((b != low) & (b != 1))
         if wrong.size:
             why = f" (client {negative} uses -1 and 1)" if b[wrong[0]] == 0 else ""
@@ -66,4 +74,4 @@ def signed(data: Sequence[Observations]) -> list[Observations]:
                 f"client {j}, row {wrong[0]}: label {b[wrong[0]]:g}; labels must be {{-1, 1}}, or {{0, 1}}, or bool, "
                 f"the same at every client{why}"
             )
-    return [Observations(A, np.where(b == 1, 1.0, -1.0), w) for A, b, w in data]
+    return [Observations(A, np.where(b == 1, 1.0, -1.0), w, o) for A, b, w, o in data]

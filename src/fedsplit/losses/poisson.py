@@ -10,16 +10,17 @@ from scipy.special import xlogy
 
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
-from fedsplit.losses.linear import stack_linear
+from fedsplit.losses.linear import ExponentialTerms, stack_linear
 from fedsplit.losses.terms import Block
 from fedsplit.observations import check_columns, read
 
 
 @dataclass(frozen=True)
 class Poisson:
-    """f_j(x) = Σ_i w_i (exp(a_iᵀx) - b_i a_iᵀx): the negative log-likelihood of counts b, without log b!.
+    """f_j(x) = Σ_i w_i (exp(η_i) - b_i η_i), η_i = a_iᵀx + o_i: minus the log-likelihood of counts b, without log b!.
 
-    Where e^η exceeds float64 the value is +inf and the gradient ±inf, without a warning. There is no global L_j.
+    An offset of log t_i is an exposure of t_i. Where e^η exceeds float64 the value is +inf and the gradient ±inf,
+    without a warning. There is no global L_j.
     """
 
     @property
@@ -43,11 +44,14 @@ class Poisson:
     def curvature(self, eta: Array, b: Array) -> Array:
         return np.exp(eta)
 
+    def log_slope(self, eta: Array, b: Array) -> Array:
+        return eta
+
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
         data = read(clients)
         check_columns(data, ridge)
-        for j, (_, b, _) in enumerate(data):
+        for j, (_, b, *_) in enumerate(data):
             if (b < 0).any():
                 row = int(np.flatnonzero(b < 0)[0])
                 raise InputError(f"client {j}, row {row}: count {b[row]:g} is below zero")
-        return data[0].A.shape[1], stack_linear(self, data, range(len(data)))
+        return data[0].A.shape[1], stack_linear(self, data, range(len(data)), ExponentialTerms)

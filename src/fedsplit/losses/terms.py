@@ -57,6 +57,15 @@ class Terms(Protocol):
     def floor(self) -> Array:
         """A lower bound on f_j, -inf where none is known."""
 
+    def steady(self, X: Array) -> Array:
+        """The radius around x_j within which ∇²f_j is constant, (k,): inf for a quadratic, 0 where none is known."""
+
+    def margin(self, X: Array) -> Array:
+        """By how much x_j classifies every observation right, (k,), nan where the loss has no classes.
+
+        Positive at one x for all clients, it proves that the classes are separable.
+        """
+
 
 class QuadraticTerms(ABC):
     """Terms whose Hessian is constant: their prox is linear, from a factorisation made once for each D."""

@@ -13,10 +13,12 @@ from fedsplit.errors import InputError
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.custom import CustomTerms
 from fedsplit.losses.cvx import ONE_AT_A_TIME, Expression
+from fedsplit.losses.gamma import Gamma
 from fedsplit.losses.huber import Huber
 from fedsplit.losses.least_squares import GramTerms, LeastSquares
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.logistic import Logistic
+from fedsplit.losses.multinomial import MultinomialTerms
 from fedsplit.losses.poisson import Poisson
 from fedsplit.losses.terms import Terms
 from fedsplit.prox.solver import Proximal, Start, defect, distance_bound
@@ -74,7 +76,7 @@ def _cost(terms: Terms, j: int, u: cp.Variable) -> Any:
         e = u - terms.u[j]
         return 0.5 * cp.quad_form(e, cp.psd_wrap(terms.H[j])) + terms.g[j] @ e
     if isinstance(terms, LinearTerms):
-        eta, b, w = terms.A[j] @ u, terms.b[j], terms.w[j]
+        eta, b, w = terms.A[j] @ u + terms.o[j], terms.b[j], terms.w[j]
         match terms.phi:
             case LeastSquares():
                 return 0.5 * cp.sum(cp.multiply(w, cp.square(eta - b)))
@@ -82,8 +84,16 @@ def _cost(terms: Terms, j: int, u: cp.Variable) -> Any:
                 return cp.sum(cp.multiply(w, cp.logistic(-cp.multiply(b, eta))))
             case Poisson():
                 return cp.sum(cp.multiply(w, cp.exp(eta) - cp.multiply(b, eta)))
+            case Gamma():
+                return cp.sum(cp.multiply(w, eta + cp.multiply(b, cp.exp(-eta))))
             case Huber(delta):
                 return 0.5 * cp.sum(cp.multiply(w, cp.huber(eta - b, delta)))
+    if isinstance(terms, MultinomialTerms):
+        A, w = terms.A[j], terms.w[j]
+        coefficients = terms.phi.mix @ cp.reshape(u, (terms.classes - 1, A.shape[1]), order="C")
+        eta = cp.hstack([np.zeros((len(A), 1)), A @ coefficients.T])
+        own = cp.sum(cp.multiply(np.eye(terms.classes)[terms.b[j]], eta), axis=1)
+        return cp.sum(cp.multiply(w, cp.log_sum_exp(eta, axis=1) - own))
     if isinstance(terms, CustomTerms) and isinstance(own := terms.data[j], Expression):
         return own.of(u)
     raise InputError("CvxpyProx has no expression for this loss: use ExactProx or GradientProx, or give a CvxpyLoss")

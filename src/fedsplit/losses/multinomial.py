@@ -1,0 +1,228 @@
+"""Multinomial logistic regression: φ(η, b) = log Σ_c e^{η_c} - η_b over K classes, η_0 = 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsplit.arrays import Array, add_diagonal, gram, solve_rows
+from fedsplit.checks import count
+from fedsplit.errors import InputError
+from fedsplit.losses.linear import largest_eigenvalue, least, longest, solve_wide, stack_rows
+from fedsplit.losses.terms import Block, extreme_eigenvalues
+from fedsplit.observations import check_columns, read
+
+Labels = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Multinomial:
+    """f_j(x) = Σ_i w_i (log Σ_c exp(η_ic) - η_{i,b_i}), η_ic = a_iᵀx_c, for labels b in {0, ..., K - 1}.
+
+    Class 0 is the reference, x_0 = 0. x is the (K - 1, p) matrix of the other classes' coefficients, row by row: first
+    all p of class 1. No predictor overflows. ℓ_j = 0 and L_j = λ_max(A_jᵀW_jA_j)/2, for two classes a quarter of it.
+
+    A ridge on x depends on which class is the reference. With ``symmetric`` the other classes' coefficients are Tx,
+    T = I + (√K - 1)/(K - 1) 11ᵀ, so that ‖x‖² is the sum of ‖β_c‖² over all K classes, the β_c centred: Σ_c β_c = 0.
+
+    Parameters
+    ----------
+    classes : int
+        K, the same at every client; a client need not have seen all of them.
+    symmetric : bool
+        Whether x has all the classes alike.
+    """
+
+    classes: int
+    symmetric: bool = False
+
+    def __post_init__(self) -> None:
+        count("Multinomial: classes", self.classes, least=2)
+
+    @property
+    def mix(self) -> Array:
+        """T, (K - 1, K - 1): the identity, where x is the coefficients themselves."""
+        others = self.classes - 1
+        mix: Array = np.eye(others) + (np.sqrt(self.classes) - 1.0) / others * self.symmetric
+        return mix
+
+    def value(self, eta: Array, b: Array | Labels) -> Array:
+        """φ of every observation: eta is (..., K - 1), b is (...)."""
+        eta = _all_classes(eta)
+        eta = eta - np.take_along_axis(eta, _labels(b), axis=-1)
+        top = np.argmax(eta, axis=-1, keepdims=True)
+        largest = np.take_along_axis(eta, top, axis=-1)
+        rest = np.exp(eta - largest)
+        np.put_along_axis(rest, top, 0.0, axis=-1)  # so that log1p keeps the digits of a tiny loss
+        loss: Array = largest[..., 0] + np.log1p(np.sum(rest, axis=-1))
+        return loss
+
+    def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
+        data = read(clients)
+        check_columns(data, ridge, self.classes - 1)
+        for j, (_, b, _, o) in enumerate(data):
+            wrong = np.flatnonzero((b < 0) | (b >= self.classes) | (b != np.floor(b)))
+            if wrong.size:
+                raise InputError(
+                    f"client {j}, row {wrong[0]}: label {b[wrong[0]]:g}; labels must be 0, 1, ..., {self.classes - 1}"
+                )
+            if o.any():
+                raise InputError(f"client {j}: Multinomial takes no offset, leave it out")
+        d = (self.classes - 1) * data[0].A.shape[1]
+
+        def make(A: Array, b: Array, w: Array, _: Array) -> MultinomialTerms:
+            return MultinomialTerms(self, A, b.astype(np.intp), w)
+
+        return d, stack_rows(make, data, range(len(data)), d)
+
+
+@dataclass(frozen=True, eq=False)
+class MultinomialTerms:
+    """Stacked terms of K classes: A is (k, n, p), b and w are (k, n), shorter clients padded by rows of weight zero.
+
+    With the probabilities p_i of an observation, ∇²f_j = Σ_i w_i T(diag(p_i) - p_i p_iᵀ)T ⊗ a_i a_iᵀ over classes 1 on.
+    """
+
+    phi: Multinomial
+    A: Array
+    b: Labels
+    w: Array
+
+    @property
+    def classes(self) -> int:
+        return self.phi.classes
+
+    @property
+    def k(self) -> int:
+        return len(self.A)
+
+    @property
+    def d(self) -> int:
+        return int((self.classes - 1) * self.A.shape[2])
+
+    @property
+    def rank(self) -> int:
+        return int((self.classes - 1) * min(self.A.shape[1:]))
+
+    def value(self, X: Array) -> Array:
+        total: Array = np.sum(self.w * self.phi.value(self._eta(X), self.b), axis=1)
+        return np.where(np.isnan(total), np.inf, total)
+
+    def gradient(self, X: Array) -> Array:
+        p, rest = _probabilities(self._eta(X))
+        own = _labels(self.b)
+        np.put_along_axis(p, own, -np.take_along_axis(rest, own, axis=-1), axis=-1)  # p - 1, with its digits
+        slopes = np.swapaxes(self.w[:, :, None] * p[:, :, 1:] @ self.phi.mix, 1, 2)
+        g: Array = np.matmul(slopes, self.A).reshape(self.k, self.d)
+        return g
+
+    def hessian(self, X: Array) -> Array:
+        p, rest = (each[:, :, 1:] for each in _probabilities(self._eta(X)))
+        H = np.empty((self.k, self.classes - 1, self.A.shape[2], self.classes - 1, self.A.shape[2]))
+        for c in range(self.classes - 1):
+            H[:, c, :, c] = gram(np.sqrt(self.w * p[:, :, c] * rest[:, :, c])[:, :, None] * self.A)
+            for e in range(c):
+                weighted = (self.w * p[:, :, c] * p[:, :, e])[:, :, None] * self.A
+                H[:, c, :, e] = -np.matmul(np.swapaxes(self.A, 1, 2), weighted)
+                H[:, e, :, c] = np.swapaxes(H[:, c, :, e], 1, 2)
+        if self.phi.symmetric:
+            H = np.einsum("ac,kcpeq,eb->kapbq", self.phi.mix, H, self.phi.mix, optimize=True)
+        return H.reshape(self.k, self.d, self.d)
+
+    def diagonal(self, X: Array) -> Array:
+        weights = np.swapaxes(np.sum(np.square(self._class_root(X)), axis=2), 1, 2)
+        diagonal: Array = np.matmul(weights, np.square(self.A)).reshape(self.k, self.d)
+        return diagonal
+
+    def largest(self, X: Array) -> Array:
+        if self.rank < self.d:
+            return largest_eigenvalue(self._root(X))
+        return extreme_eigenvalues(self.hessian(X))[1]
+
+    def solve(self, X: Array, D: Array, G: Array) -> Array:
+        if self.rank < self.d:
+            return solve_wide(self._root(X), D, G)
+        return solve_rows(add_diagonal(self.hessian(X), D), G)
+
+    def bounds(self) -> tuple[Array, Array]:
+        # the eigenvalues of diag(p) - ppᵀ are at most max_c 2p_c(1 - p_c) by Gershgorin, and p_1(1 - p_1) for K = 2
+        # in orthonormal coordinates of all the classes' η too
+        share = 0.25 if self.classes == 2 and not self.phi.symmetric else 0.5
+        return np.zeros(self.k), share * largest_eigenvalue(np.sqrt(self.w)[:, :, None] * self.A)
+
+    def concordance(self, W: Array | None) -> tuple[Array, Array]:
+        """The third derivative is at most the second times the range of a_iᵀh_c over the classes c of a row i."""
+        alone = self.classes == 2 and not self.phi.symmetric
+        norm = (1.0 if alone else np.sqrt(2.0)) * longest(self.A, self.w)
+        if W is None:
+            return norm, np.full(self.k, np.inf)
+        roots = np.matmul(self.phi.mix, W.reshape(self.k, self.classes - 1, -1)).reshape(*W.shape)
+        of_class = [np.zeros(()), *np.moveaxis(roots.reshape(self.k, self.classes - 1, -1, W.shape[2]), 1, 0)]
+        ranges = [longest(np.matmul(self.A, V - U), self.w) for U, V in combinations(of_class, 2)]
+        leverage = np.max(ranges, axis=0)
+        return norm, np.where(np.isnan(leverage), np.inf, leverage)
+
+    def floor(self) -> Array:
+        return np.zeros(self.k)
+
+    def steady(self, X: Array) -> Array:
+        return np.zeros(self.k)
+
+    def margin(self, X: Array) -> Array:
+        eta, own = _all_classes(self._eta(X)), _labels(self.b)
+        right = np.take_along_axis(eta, own, axis=-1)[..., 0]
+        np.put_along_axis(eta, own, -np.inf, axis=-1)
+        return least(right - np.max(eta, axis=-1), self.w)
+
+    def _eta(self, X: Array) -> Array:
+        """η of the classes 1 on, (k, n, K - 1)."""
+        coefficients = np.matmul(self.phi.mix, X.reshape(self.k, self.classes - 1, -1))
+        eta: Array = np.matmul(self.A, np.swapaxes(coefficients, 1, 2))
+        return eta
+
+    def _root(self, X: Array) -> Array:
+        """B_j with ∇²f_j(x_j) = B_jᵀB_j, (k, n(K - 1), d): for clients with fewer rows than columns."""
+        B: Array = (self._class_root(X)[..., None] * self.A[:, :, None, None, :]).reshape(self.k, -1, self.d)
+        return B
+
+    def _class_root(self, X: Array) -> Array:
+        """√w_i RT of every observation, (k, n, K - 1, K - 1).
+
+        diag(p) - ppᵀ = RᵀR with R = (I - uuᵀ/(1 + √p_0)) diag(u), u = √p over the classes 1 on.
+        """
+        p, rest = _probabilities(self._eta(X))
+        reference, p, rest = np.sqrt(p[:, :, :1]), p[:, :, 1:], rest[:, :, 1:]
+        R = -np.sqrt(p)[:, :, :, None] * (p / (1.0 + reference))[:, :, None, :]
+        np.einsum("kncc->knc", R)[...] = np.sqrt(p) * (rest + reference) / (1.0 + reference)
+        root: Array = np.matmul(np.sqrt(self.w)[:, :, None, None] * R, self.phi.mix)
+        return root
+
+
+def _labels(b: Array | Labels) -> Labels:
+    """b as indices of a last axis of classes."""
+    labels: Labels = b.astype(np.intp, copy=False)[..., None]
+    return labels
+
+
+def _all_classes(eta: Array) -> Array:
+    """The predictors with the reference's, zero, before them."""
+    return np.concatenate([np.zeros((*eta.shape[:-1], 1)), eta], axis=-1)
+
+
+def _probabilities(eta: Array) -> tuple[Array, Array]:
+    """p_c and 1 - p_c of all K classes, both with all their digits."""
+    eta = _all_classes(eta)
+    top = np.argmax(eta, axis=-1, keepdims=True)
+    p = np.exp(eta - np.take_along_axis(eta, top, axis=-1))
+    np.put_along_axis(p, top, 0.0, axis=-1)
+    others = np.sum(p, axis=-1, keepdims=True)
+    np.put_along_axis(p, top, 1.0, axis=-1)
+    p /= 1.0 + others
+    rest = 1.0 - p
+    np.put_along_axis(rest, top, others / (1.0 + others), axis=-1)
+    return p, rest
