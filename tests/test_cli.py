@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsplit.cli import DEFAULT_METHODS, run
+from fedsplit.cli import run
+from fedsplit.commands.compare import DEFAULT_METHODS
 
 SMALL = ["compare", "-m", "5", "-d", "6", "-n", "20", "--seed", "3", "--rounds", "60"]
 

@@ -8,7 +8,7 @@ import pytest
 from formulaic import model_matrix
 
 import fedsplit as fs
-from fedsplit.silos.formula import Formula
+from fedsplit.silos.formula import Formula, Level
 
 FRAME = pd.DataFrame(
     {
@@ -19,7 +19,7 @@ FRAME = pd.DataFrame(
         "my col": [0.5, 1.5, 2.5, 3.5, 4.5],
     }
 )
-LEVELS = {"g": ["a", "b", "c"], "h": [1, 2, 3]}
+LEVELS: dict[str, list[Level]] = {"g": ["a", "b", "c"], "h": [1, 2, 3]}
 
 
 @pytest.mark.parametrize(

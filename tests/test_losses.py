@@ -344,3 +344,31 @@ def test_the_hessian_is_constant_within_the_steady_radius(name: str) -> None:
         along = 1.001 * steady[0] * A[nearest] / np.linalg.norm(A[nearest])
         crossed += any((p.clients.information(x + s * along).rows[0] != H[0]).any() for s in (1, -1))
     assert crossed == (30 if name == "huber" else 0)  # and it is the largest such radius
+
+
+@pytest.mark.parametrize("K", [2, 3, 5])
+def test_a_symmetric_multinomial_is_the_plain_one_in_coordinates_with_the_norm_of_all_classes(K: int) -> None:
+    """The second client has fewer rows than columns."""
+    rng = np.random.default_rng(K)
+    data = [(rng.standard_normal((n, 4)), rng.integers(0, K, n), rng.uniform(0.5, 2.0, n)) for n in (30, 3)]
+    loss = fs.Multinomial(K, symmetric=True)
+    ours, plain = fs.Problem(loss, data, 0.0).clients, fs.Problem(fs.Multinomial(K), data, 0.0).clients
+    T = np.kron(loss.mix, np.eye(4))
+    x = rng.standard_normal(4 * (K - 1))
+    np.testing.assert_allclose(ours.value(x).rows, plain.value(T @ x).rows, rtol=1e-12)
+    np.testing.assert_allclose(ours.gradient(x).rows, plain.gradient(T @ x).rows @ T, rtol=1e-9, atol=1e-12)
+    H = T @ plain.information(T @ x).rows @ T
+    np.testing.assert_allclose(ours.information(x).rows, H, rtol=1e-9, atol=1e-12)
+    told = ours.diagonal(x).rows
+    np.testing.assert_allclose(told[:, :-2], np.einsum("kii->ki", H), rtol=1e-9)
+    np.testing.assert_allclose(told[:, -1], np.linalg.eigvalsh(H)[:, -1], rtol=1e-9)
+    assert np.all(ours.curvature().rows[:, 1] >= told[:, -1])
+    for at, costs in ours._blocks:
+        X, G = np.tile(x, (costs.terms.k, 1)), rng.standard_normal((costs.terms.k, len(x)))
+        shifted = H[at] + 0.3 * np.eye(len(x))
+        np.testing.assert_allclose(
+            costs.solve(X, np.full(len(x), 0.3), G), np.linalg.solve(shifted, G[:, :, None])[:, :, 0], rtol=1e-9
+        )
+    centred = np.vstack([np.zeros(4), (T @ x).reshape(K - 1, 4)])
+    centred = centred - centred.mean(axis=0)
+    assert np.sum(np.square(centred)) == pytest.approx(x @ x, rel=1e-12)

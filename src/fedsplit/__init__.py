@@ -7,9 +7,11 @@ from fedsplit.certificate import Certificate, certify
 from fedsplit.clients.protocol import Answer, Clients
 from fedsplit.errors import Diverged, InputError, NoMinimiser
 from fedsplit.losses.custom import CustomLoss
+from fedsplit.losses.gamma import Gamma
 from fedsplit.losses.huber import Huber
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
+from fedsplit.losses.multinomial import Multinomial
 from fedsplit.losses.poisson import Poisson
 from fedsplit.methods.adapt import Adapt
 from fedsplit.methods.admm import ADMM
@@ -37,8 +39,19 @@ from fedsplit.rounds import solve
 from fedsplit.trace import Result, Trace
 
 if TYPE_CHECKING:
+    from fedsplit.estimators import (
+        FedElasticNet,
+        FedHuberRegressor,
+        FedLasso,
+        FedLinearRegression,
+        FedLogisticRegression,
+        FedPoissonRegressor,
+    )
     from fedsplit.losses.cvx import CvxpyLoss
     from fedsplit.prox.cvx import CvxpyProx
+    from fedsplit.regression.fit import fit
+    from fedsplit.regression.model import Model, load
+    from fedsplit.regression.path import path
 
 __version__ = "0.1.0"
 
@@ -64,9 +77,16 @@ __all__ = [
     "ElasticNet",
     "ExactProx",
     "FedDyn",
+    "FedElasticNet",
     "FedGD",
+    "FedHuberRegressor",
+    "FedLasso",
+    "FedLinearRegression",
+    "FedLogisticRegression",
+    "FedPoissonRegressor",
     "FedProx",
     "FedSplit",
+    "Gamma",
     "GradientProx",
     "GroupL1",
     "Huber",
@@ -74,6 +94,8 @@ __all__ = [
     "L2Ball",
     "LeastSquares",
     "Logistic",
+    "Model",
+    "Multinomial",
     "Newton",
     "NewtonProx",
     "NoMinimiser",
@@ -89,20 +111,42 @@ __all__ = [
     "Trace",
     "certify",
     "ensembles",
+    "fit",
+    "load",
+    "path",
     "solve",
     "theory",
 ]
 
-_EXTRA_CVX = {"CvxpyLoss": "fedsplit.losses.cvx", "CvxpyProx": "fedsplit.prox.cvx"}
+_ESTIMATORS = (
+    "FedElasticNet",
+    "FedHuberRegressor",
+    "FedLasso",
+    "FedLinearRegression",
+    "FedLogisticRegression",
+    "FedPoissonRegressor",
+)
+
+_LATER = {
+    "CvxpyLoss": "fedsplit.losses.cvx",
+    "CvxpyProx": "fedsplit.prox.cvx",
+    "Model": "fedsplit.regression.model",
+    "fit": "fedsplit.regression.fit",
+    "load": "fedsplit.regression.model",
+    "path": "fedsplit.regression.path",
+} | dict.fromkeys(_ESTIMATORS, "fedsplit.estimators")
+"""Modules imported when their names are first used: CVXPY is an extra, pandas and scikit-learn take a second."""
 
 
 def __getattr__(name: str) -> Any:
-    """The names of the extra ``cvx``, imported when first used."""
-    if name not in _EXTRA_CVX:
+    """The names in ``_LATER``."""
+    if name not in _LATER:
         raise AttributeError(f"module 'fedsplit' has no attribute {name!r}")
     from importlib import import_module
 
     try:
-        return getattr(import_module(_EXTRA_CVX[name]), name)
+        return getattr(import_module(_LATER[name]), name)
     except ModuleNotFoundError as error:
+        if not name.startswith("Cvxpy"):
+            raise
         raise ImportError(f"fedsplit.{name} needs CVXPY: pip install 'fedsplit[cvx]'") from error

@@ -3,47 +3,23 @@
 from __future__ import annotations
 
 import io
-import json
-import math
 import sys
-from pathlib import Path
-from typing import Annotated
 
-import numpy as np
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-from rich.table import Table
 
-from fedsplit import plots
-from fedsplit.compare import CONDITIONED, ENSEMBLES, TARGETS, Run, compare, generate
-from fedsplit.errors import InputError, NoMinimiser
-from fedsplit.experiments import EXPERIMENTS
-from fedsplit.methods import METHODS, parse
-from fedsplit.reproduce import reproduce, select, write_report
+from fedsplit.commands.compare import compare_command
+from fedsplit.commands.fit import fit_command
+from fedsplit.commands.reproduce import report_command, reproduce_command
+from fedsplit.errors import Diverged, InputError, NoMinimiser
 
 # Newer versions of Typer bring a click of their own, older ones need the package: this is the usage error of either.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-
-STYLED = {
-    "fedgd": "fedgd-e1",
-    "fedgd:local_steps=10": "fedgd-e10",
-    "fedgd:local_steps=100": "fedgd-e100",
-    "fedsplit:steps=5": "fedsplit-steps5",
-}
-"""Methods of the command line that have a style of their own in the paper's figures."""
-
-DEFAULT_METHODS = [
-    "fedgd",
-    "fedgd:local_steps=10",
-    "fedgd:local_steps=100",
-    "fedprox",
-    "fedsplit-plain",
-    "fedsplit:steps=5",
-    "fedsplit",
-]
+app.command("fit")(fit_command)
+app.command("compare")(compare_command)
+app.command("reproduce")(reproduce_command)
+app.command("report")(report_command)
 
 
 @app.callback(invoke_without_command=True)
@@ -51,162 +27,6 @@ def _describe(context: typer.Context) -> None:
     """Federated convex optimisation: the pooled answer from clients that never pool their data."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-
-
-@app.command("compare")
-def compare_command(
-    ensemble: Annotated[str, typer.Option(help=f"The kind of random problem: {', '.join(ENSEMBLES)}.")] = "isotropic",
-    clients: Annotated[int, typer.Option("--clients", "-m", min=1, help="Number of clients.")] = 25,
-    features: Annotated[int, typer.Option("--features", "-d", min=1, help="Number of coordinates of x.")] = 100,
-    observations: Annotated[int, typer.Option("--observations", "-n", min=1, help="Observations a client.")] = 500,
-    kappa: Annotated[float, typer.Option(help=f"Condition number, of {', '.join(CONDITIONED)}.")] = 10.0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random problem.")] = 0,
-    rounds: Annotated[int, typer.Option(min=2, help="Most rounds for each method.")] = 50,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A method with its settings; repeat for more: fedsplit, fedsplit-plain:steps=5,start=iterate, "
-            f"fedprox:step=0.1, fedgd:local_steps=10. All: {', '.join(METHODS)}."
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw gap against rounds to this .png, .svg or .pdf.")] = None,
-) -> None:
-    """Run several methods on one random problem and print how many rounds each needs, or where it stops wrongly.
-
-    Columns: rounds until the gap F(x) - F* is at most 1e-3, 1e-6 and 1e-9; where the run ended, the optimum or a floor
-    of the gap; floats sent both ways.
-    """
-    names = method or DEFAULT_METHODS
-    methods = [(name, parse(name)) for name in names]
-    if plot is not None:
-        plots.check_target(plot)
-    problem = generate(ensemble, clients, features, observations, kappa, seed)
-    with _progress() as bar:
-        tasks = {name: bar.add_task(name, total=rounds, gap="") for name in names}
-        runs = compare(
-            problem,
-            methods,
-            rounds,
-            lambda name, done, gap: bar.update(tasks[name], completed=done, gap=f"gap {gap:.1e}"),
-        )
-    name = f"{ensemble}, κ = {kappa:g}" if ensemble in CONDITIONED else ensemble
-    title = f"{name}: m = {clients} clients, d = {features}, n = {observations} a client, seed {seed}"
-    if as_json:
-        settings = {
-            "ensemble": ensemble,
-            "clients": clients,
-            "features": features,
-            "observations": observations,
-            "kappa": kappa if ensemble in CONDITIONED else None,
-            "seed": seed,
-            "rounds": rounds,
-        }
-        typer.echo(json.dumps(settings | {"methods": [_json(run) for run in runs]}, indent=2, allow_nan=False))
-    else:
-        Console().print(_table(runs, title))
-    if plot is not None:
-        tables = {
-            STYLED.get(run.label, run.label): {"round": np.arange(len(run.gaps)), "gap": run.gaps} for run in runs
-        }
-        plots.save(plots.curves(tables, list(tables), title), plot)
-
-
-@app.command("reproduce")
-def reproduce_command(
-    out: Annotated[Path, typer.Option(help="The folder for figures, data, claims.json and index.html.")],
-    figures: Annotated[
-        list[str] | None, typer.Argument(help=f"Which figures: {', '.join(EXPERIMENTS)}. All where none is named.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Compute again what is there already.")] = False,
-) -> None:
-    """Run the paper's experiments at full size; write every figure, the claims that it makes, checked, and one page.
-
-    What is in the folder already, from the same settings and version, is not computed again.
-    """
-    chosen = select(figures or [])
-    command = " ".join(["fedsplit", "reproduce", *(figures or []), "--out", str(out), *(["--force"] if force else [])])
-    with _progress() as bar:
-        overall = bar.add_task("all", total=sum(each.cost for each in chosen), gap="")
-        tasks = {each.name: bar.add_task(each.name, total=each.cost, gap="") for each in chosen}
-
-        def show(name: str, share: float, gap: float) -> None:
-            note = f"gap {gap:.1e}" if share < 1 else ""
-            bar.update(tasks[name], completed=share * EXPERIMENTS[name].cost, gap=note)
-            bar.update(overall, completed=sum(bar.tasks[task].completed for task in tasks.values()))
-
-        seconds = reproduce(chosen, out, command, force, show)
-    for each in chosen:
-        took = f"{seconds[each.name]:6.1f} s" if each.name in seconds else "unchanged"
-        typer.echo(f"{each.name:6} {took:>10}  {each.title}")
-    _summarise(out)
-
-
-@app.command("report")
-def report_command(folder: Annotated[Path, typer.Argument(help="A folder that `fedsplit reproduce` wrote.")]) -> None:
-    """Draw the figures, check the claims and write the page again from saved data, without computing."""
-    write_report(folder)
-    _summarise(folder)
-
-
-def _summarise(out: Path) -> None:
-    claims = json.loads((out / "claims.json").read_text(encoding="utf-8"))
-    typer.echo(f"{sum(claim['holds'] for claim in claims)} of {len(claims)} claims hold")
-    for claim in claims:
-        if not claim["holds"]:
-            typer.echo(f"  not {claim['id']}: {claim['claim']} ({claim['reason']})")
-    typer.echo(f"page: {out / 'index.html'}")
-
-
-def _progress() -> Progress:
-    """Live on a terminal, silent elsewhere."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[gap]}"),
-        console=Console(stderr=True),
-        transient=True,
-        disable=sys.stderr is None or not sys.stderr.isatty(),
-    )
-
-
-def _table(runs: list[Run], title: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    table.add_column("method", overflow="fold")
-    for target in TARGETS:
-        table.add_column(f"{target:.0e}", justify="right")
-    table.add_column("end")
-    table.add_column("floats sent", justify="right")
-    for run in runs:
-        reached = [run.rounds_to(target) for target in TARGETS]
-        cells = [str(found) if found is not None else "never" if run.outcome == "floor" else "–" for found in reached]
-        table.add_row(run.label, *cells, _end(run), f"{run.floats_up + run.floats_down:,}")
-    return table
-
-
-def _end(run: Run) -> str:
-    gap, rounds = run.gaps[-1], len(run.gaps) - 1
-    return {
-        "reached": "optimum",
-        "floor": f"floor {gap:.2g}",
-        "falling": f"falling, {gap:.1e}",
-        "diverged": f"diverged, round {rounds + 1}",
-    }[run.outcome]
-
-
-def _json(run: Run) -> dict[str, object]:
-    return {
-        "method": run.label,
-        "step": np.asarray(run.step).tolist() if np.isfinite(run.step).all() else None,
-        "rounds": len(run.gaps) - 1,
-        "rounds_to": {f"{target:.0e}": run.rounds_to(target) for target in TARGETS},
-        "outcome": run.outcome,
-        "floor": run.gaps[-1] if run.outcome == "floor" else None,
-        "floats_up": run.floats_up,
-        "floats_down": run.floats_down,
-        "gaps": [gap if math.isfinite(gap) else None for gap in run.gaps.tolist()],
-    }
 
 
 def run(arguments: list[str]) -> int:
@@ -217,6 +37,8 @@ def run(arguments: list[str]) -> int:
         return _fail(f"{error.format_message()} (see fedsplit --help)")  # type: ignore[attr-defined]  # click's name
     except (InputError, NoMinimiser) as error:
         return _fail(str(error))
+    except Diverged as error:
+        return _fail(str(error), status=1)
     except MemoryError:
         return _fail("not enough memory: choose a smaller problem")
     except OSError as error:
@@ -225,9 +47,9 @@ def run(arguments: list[str]) -> int:
         return 130
 
 
-def _fail(message: str) -> int:
-    typer.echo(f"fedsplit: error: {message}", err=True)
-    return 2
+def _fail(message: str, status: int = 2) -> int:
+    typer.echo(f"fedsplit: error: {' '.join(message.split())}", err=True)
+    return status
 
 
 def main() -> None:

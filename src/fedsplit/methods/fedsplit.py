@@ -19,7 +19,7 @@ from fedsplit.methods.anderson import Anderson, extrapolate
 from fedsplit.methods.composite import minimise
 from fedsplit.methods.learnt import TRIALS, Learnt
 from fedsplit.methods.method import check_prox, check_step, choose_step
-from fedsplit.methods.secants import Secants, learn
+from fedsplit.methods.secants import Models, Secants, learn
 from fedsplit.penalties import Penalty, check_penalty, coordinatewise
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.newton import NewtonProx
@@ -172,6 +172,31 @@ class FedSplit:
             return FedSplitState(self._average(z, s), z, s)  # global average
         return self._accelerated(state, learnt, answer, v, z)
 
+    def resume(
+        self, state: FedSplitState, gradients: Array | None = None, hessians: Array | None = None
+    ) -> FedSplitState:
+        """The state to go on from under another penalty; no client is asked.
+
+        Where the clients' gradients and Hessians at x are known, (m, d) and (m, d, d), the models have them.
+
+        What is learnt of the clients' costs stays, and x is at once the minimiser of their models with this penalty.
+        The smallest residual is forgotten: beside that of a run's end every move would look like a mistake.
+        """
+        if state.learnt is None:
+            return state._replace(x=self._average(state.z, state.s))
+        xp = array_namespace(state.z)
+        learnt = state.learnt._replace(first=state.learnt.s, best=float("inf"), taken=0, falls=0, pause=0)
+        if not isinstance(self._accelerator(state.z.shape[1]), Secants):
+            return state._replace(x=self._average(state.z, state.s), learnt=learnt.forget())
+        if gradients is not None and hessians is not None:
+            learnt = learnt.told(state.x, gradients, hessians)
+        models = learn(learnt.dp, learnt.dy, learnt.low, learnt.high)
+        total = models.pooled()
+        x, slope = self._minimiser(learnt, models, total, float(xp.linalg.eigvalsh(total)[-1]), state.x)
+        learnt = learnt._replace(reach=float(xp.linalg.vector_norm((x - state.x) / learnt.scale)))
+        y = _gradients(learnt, models, x, slope)
+        return FedSplitState(x, x - learnt.s * learnt.scale * y, learnt.steps, learnt)
+
     def _accelerator(self, d: int) -> Secants | Anderson | None:
         return Anderson() if isinstance(self.accelerate, Secants) and d > LARGEST else self.accelerate
 
@@ -179,6 +204,11 @@ class FedSplit:
         """prox_{(s/m)g}(mean z): the mean itself without a penalty."""
         mean: Array = array_namespace(z).mean(z, axis=0)
         return mean if self.penalty is None else self.penalty.prox(mean, s / z.shape[0])
+
+    def _minimiser(self, learnt: Learnt, models: Models, total: Array, largest: float, x: Array) -> tuple[Array, Array]:
+        """x that minimises the models with the penalty, found from the given one, and a subgradient of the penalty."""
+        b = array_namespace(x).sum(models.times(learnt.p) - learnt.y, axis=0)
+        return minimise(total, b, largest, self.penalty, learnt.scale, x)
 
     def _accelerated(self, state: FedSplitState, known: Learnt, answer: Answer, v: Array, z: Array) -> FedSplitState:
         """The next state from all that is known now; ``z`` is the plain method's."""
@@ -201,14 +231,12 @@ class FedSplit:
             spectrum = xp.linalg.eigvalsh(total)
             low, high = max(float(spectrum[0]), SINGULAR * float(spectrum[-1])) / m, float(spectrum[-1]) / m
         if isinstance(accelerate, Secants) and trusted:
-            b = xp.sum(models.times(learnt.p) - learnt.y, axis=0)
-            x, slope = minimise(total, b, float(spectrum[-1]), self.penalty, scale, state.x)
+            x, slope = self._minimiser(learnt, models, total, float(spectrum[-1]), state.x)
             excess = max(1.0, learnt.leaps(x, state.x))
             x = state.x + (x - state.x) / excess if self.penalty is None and excess > 1.0 else x
             trusted = self.penalty is None or excess == 1.0  # part of the way would be no output of its prox
         if isinstance(accelerate, Secants) and trusted:
-            y = learnt.y + models.times(x / scale - learnt.p)  # what each client's gradient is taken to be at x
-            y = y - (xp.sum(y, axis=0) + slope) / m
+            y = _gradients(learnt, models, x, slope)
         else:
             trusted = trusted and everyone
             if isinstance(accelerate, Anderson) and trusted:
@@ -227,3 +255,10 @@ class FedSplit:
         move = float(xp.linalg.vector_norm((x - state.x) / scale))
         learnt = learnt._replace(taken=learnt.taken + trusted, reach=max(move, 0.5 * learnt.reach))
         return FedSplitState(x, x - learnt.s * scale * y, learnt.steps, learnt)
+
+
+def _gradients(learnt: Learnt, models: Models, x: Array, slope: Array) -> Array:
+    """What each client's gradient is taken to be at x, (m, d), all less the same, so that their sum is -slope."""
+    y = learnt.y + models.times(x / learnt.scale - learnt.p)
+    shifted: Array = y - (array_namespace(x).sum(y, axis=0) + slope) / y.shape[0]
+    return shifted

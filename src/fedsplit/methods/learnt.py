@@ -188,6 +188,19 @@ class Learnt(NamedTuple):
         """With another step, and without the residuals of the old one."""
         return self._replace(s=s, first=s, best=float("inf"), early=0.0, taken=0, falls=self.falls + 1)
 
+    def told(self, x: Array, gradients: Array, hessians: Array) -> Learnt:
+        """With each client's gradient and Hessian at x, (m, d) and (m, d, d): a secant along every axis.
+
+        Where fewer than d changes are kept, everything stays as it is.
+        """
+        xp = array_namespace(x)
+        k, m, d = self.dp.shape
+        if k < d:
+            return self
+        axes = xp.broadcast_to(xp.eye(d)[:, None], self.dp.shape)
+        dy = xp.permute_dims(hessians * self.scale * self.scale[:, None], (1, 0, 2))
+        return self._replace(p=xp.tile(x / self.scale, (m, 1)), y=gradients * self.scale, dp=axes, dy=dy)
+
     def forget(self) -> Learnt:
         """Without the changes, and with nothing to compare the next answers with."""
         xp = array_namespace(self.dp)

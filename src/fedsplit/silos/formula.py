@@ -166,7 +166,7 @@ class Formula:
 
         matrix = self._evaluate(self._model.rhs, frame, {"C": C})
         names = [str(name) for name in matrix.columns]
-        return names, np.ascontiguousarray(matrix.to_numpy(dtype=np.float64))
+        return names, np.array(matrix.to_numpy(dtype=np.float64), order="C")  # a copy: pandas' own cannot be written
 
     def response(self, frame: pd.DataFrame) -> Array:
         """The target's values, (n,), where they are numbers."""

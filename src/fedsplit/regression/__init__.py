@@ -1,0 +1,1 @@
+"""Regression across silos: from agreed columns to a proved table."""

@@ -1,0 +1,209 @@
+"""The rounds of a fit, and the proof at their end: how far each coefficient can be from the pooled one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedsplit.arrays import Array, add_diagonal
+from fedsplit.certificate import Certificate, certify_by_information
+from fedsplit.clients.metered import MeteredClients
+from fedsplit.clients.protocol import Clients, Decrement
+from fedsplit.clients.stacked import QUIET
+from fedsplit.errors import Diverged, InputError
+from fedsplit.methods.method import Method, State
+from fedsplit.penalties import Penalty
+from fedsplit.problem import Problem
+from fedsplit.rounds import solve
+from fedsplit.silos.formula import listed
+from fedsplit.threads import one_blas_thread
+from fedsplit.trace import Row, Trace
+
+CAUTION = 100.0
+"""The gap is taken to be so many times what the last move says, before a proof is asked for."""
+
+PROOFS = 4
+"""How often a proof may be asked for, each time with a hundredth of the move."""
+
+STILL = 1e-15
+"""A move below this share of the iterate is rounding."""
+
+SPAN, PATIENCE = 5, 60
+"""Every SPAN rounds the last moves are looked at; a suspicion that the classes are separable holds at PATIENCE."""
+
+MOVING, NEARLY = 0.01, 0.01
+"""x still moves by this share of its length; a move separates the classes but for this share of its largest margin."""
+
+
+class Progress(NamedTuple):
+    """One round as a user sees it: its number, the gap as estimated from the last move, who answered, floats so far."""
+
+    round: int
+    gap: float
+    answered: int
+    clients: int
+    floats: int
+
+
+class Proof(NamedTuple):
+    """Every client's gradient and information at x, the scalars it told, and what they prove together."""
+
+    gradients: Array
+    information: Array
+    told: Decrement
+    certificate: Certificate
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Where the rounds ended, in their own coordinates.
+
+    x : (d,).
+    proof : what the clients told at x, and what it proves.
+    trace : every round, those of proofs included.
+    proofs : the round of each proof, and its certificate.
+    floats : sent both ways.
+    converged : whether the proved distance is within the tolerance.
+    state : the server's, to go on from.
+    """
+
+    x: Array
+    proof: Proof
+    trace: Trace
+    proofs: Sequence[tuple[int, Certificate]]
+    floats: int
+    converged: bool
+    state: State
+
+
+class Watch:
+    """Looks at every round: reports it, and stops the run when the moves are small or no minimiser is in sight.
+
+    Classes are separable where the margin at x is positive, which is a proof. Along the move δ of the last rounds they
+    are all but separable where min_i b_i a_iᵀδ is not much below zero; that alone is a suspicion, since x may have far
+    to go, and a finding when the run has not settled long after.
+    """
+
+    def __init__(self, clients: Clients, bounded: bool, report: Callable[[Progress], object] | None) -> None:
+        self.clients, self.bounded, self.report = clients, bounded, report
+        self.states: list[State] = []
+        self.target, self.rounds, self.floats, self.idle = 0.0, 0, 0, 0
+        self.separated = False
+        self.direction: Array = np.zeros(clients.d)
+
+    def __call__(self, row: Row, state: State) -> bool:
+        self.states = [*self.states[-SPAN:], state]
+        self.rounds += 1
+        self.floats += row.floats_up + row.floats_down
+        if self.rounds == 1:
+            return False
+        move = state.iterate - self.states[-2].iterate
+        gap = float(np.sum(np.square(move) / state.s))
+        if self.report is not None:
+            self.report(Progress(self.rounds, gap, row.answered, self.clients.m, self.floats))
+        still = np.linalg.norm(move) <= STILL * np.linalg.norm(state.iterate)
+        self.idle = self.idle + 1 if still else 0
+        if not self.bounded and not np.isnan(row.margin):
+            self._suspect(row.margin)
+        return self.separated or self.idle >= 3 or CAUTION * gap <= self.target
+
+    def _suspect(self, margin: float) -> None:
+        x, before = self.states[-1].x, self.states[0].x
+        if margin > 0:
+            self.separated, self.direction = True, x
+        elif self.rounds >= PATIENCE and self.direction.any():
+            self.separated = True
+        elif self.rounds % SPAN == 0 and self.rounds > 2 * SPAN and self._nearly_separates(x, x - before):
+            self.direction = x - before
+
+    def _nearly_separates(self, x: Array, move: Array) -> bool:
+        length = float(np.linalg.norm(move))
+        if length <= MOVING * np.linalg.norm(x):
+            return False
+        far = 1e6 / length * move  # so far that x itself and offsets do not count
+        lowest, highest = (float(np.min(sign * self.clients.margin(x + sign * far).rows)) for sign in (1.0, -1.0))
+        return lowest >= -NEARLY * highest
+
+    def separable(self, columns: Sequence[str]) -> InputError:
+        """The error that says which coefficients would grow."""
+        size = np.abs(self.direction)
+        growing = [columns[i] for i in np.argsort(-size) if size[i] > 0.25 * size.max()]
+        how = "separable" if self.separated and self.states[-1].x is self.direction else "quasi-separable"
+        return InputError(
+            f"the classes are {how}: the coefficient{'s' * (len(growing) > 1)} of {listed(growing, 4)} "
+            "would grow without end; add a ridge (--ridge 1), or leave a column out"
+        )
+
+
+def prove(problem: Problem, x: Array, penalty: Penalty | None, subgradient: Array | None, objective: float) -> Proof:
+    """Ask for gradients, information matrices and scalars: three questions."""
+    meter = MeteredClients(problem.clients)
+    with one_blas_thread(), np.errstate(**QUIET):
+        gradients = meter.gradient(x).rows
+        ridge = np.asarray(getattr(penalty, "l2", 0.0))  # the penalty's counts as the clients', each with its part
+        information = add_diagonal(meter.information(x).rows, ridge / problem.m)
+        slope = gradients.sum(axis=0) + (0.0 if subgradient is None else subgradient)
+        told = Decrement(*meter.decrement(x, slope).rows.T)
+        certificate = certify_by_information(information.sum(axis=0), slope, told, x, penalty)
+    rows = [
+        Row(objective, np.nan, 0.0, each.floats_up, each.floats_down, each.answered, each.seconds, "certificate")
+        for each in meter.take()
+    ]
+    return Proof(gradients, information, told, certificate, rows)
+
+
+def estimate(
+    problem: Problem,
+    method: Method[Any],
+    columns: Sequence[str],
+    *,
+    tol: float,
+    rounds: int,
+    seed: int,
+    x0: Array | None = None,
+    state: State | None = None,
+    penalty: Penalty | None = None,
+    bounded: bool = True,
+    per_radius: Callable[[Array, Proof], float] = lambda x, proof: 1.0,
+    report: Callable[[Progress], object] | None = None,
+) -> Estimate:
+    """Run rounds until the proved distance, times ``per_radius``, is at most ``tol``.
+
+    ``bounded`` says that there is a minimiser whatever the data: with a ridge, for instance.
+    """
+    watch = Watch(problem.clients, bounded, report)
+    rows: list[Row] = []
+    proofs: list[tuple[int, Certificate]] = []
+    began, unit, hope = np.nan, 1.0, 1.0
+    while True:
+        watch.target = 0.5 * hope * (tol / unit) ** 2
+        left = max(1, rounds - len(rows))
+        start = x0 if state is None else None
+        try:
+            result = solve(
+                problem, method, rounds=left, tol=0, x0=start, state=state, penalty=penalty, seed=seed,
+                callbacks=[watch],
+            )  # fmt: skip
+        except Diverged:
+            if not watch.direction.any():
+                raise
+            raise watch.separable(columns) from None
+        if watch.separated:
+            raise watch.separable(columns)
+        began = result.trace.start if np.isnan(began) else began
+        state, hope = result.state, 0.01 * hope
+        subgradient = getattr(state, "subgradient", None) if penalty is not None else None
+        proof = prove(problem, state.x, penalty, subgradient, float(result.trace.objective[-1]))
+        rows += [*result.trace.rows, *proof.rows]
+        proofs.append((len(rows), proof.certificate))
+        unit, radius = per_radius(state.x, proof), proof.certificate.radius
+        converged = radius is not None and unit * radius <= tol
+        if converged or watch.idle or np.isinf(unit) or len(rows) >= rounds or len(proofs) == PROOFS:
+            if not converged and watch.direction.any():
+                raise watch.separable(columns)
+            floats = sum(row.floats_up + row.floats_down for row in rows)
+            return Estimate(state.x, proof, Trace(began, rows), proofs, floats, converged, state)

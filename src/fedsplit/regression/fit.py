@@ -1,0 +1,178 @@
+"""``fit``: from what a user names to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from fedsplit import __version__
+from fedsplit.errors import InputError
+from fedsplit.regression.estimate import Estimate, Progress
+from fedsplit.regression.handshake import Agreement, agree, complete
+from fedsplit.regression.model import CLIENT_COLUMNS, FitCertificate, Model
+from fedsplit.regression.regress import Task
+from fedsplit.regression.settings import Settings
+from fedsplit.regression.silo import Silo
+from fedsplit.silos.formula import Formula, as_text, listed
+from fedsplit.silos.sources import sources
+from fedsplit.trace import Trace
+
+
+def fit(
+    data: object,
+    formula: str | None = None,
+    *,
+    family: str = "gaussian",
+    target: str | None = None,
+    group: str | None = None,
+    ridge: float = 0.0,
+    l1: float = 0.0,
+    elastic_net: tuple[float, float] | None = None,
+    nonnegative: Sequence[str] = (),
+    weights: str | None = None,
+    offset: str | None = None,
+    exposure: str | None = None,
+    intercept: bool = True,
+    standardize: bool = False,
+    missing: str = "drop",
+    strict: bool = False,
+    tol: float = 1e-9,
+    rounds: int = 500,
+    seed: int = 0,
+    method: str = "fedsplit",
+    delta: float = 1.345,
+    progress: Callable[[Progress], object] | None = None,
+) -> Model:
+    """Fit one regression over clients that keep their rows: the table that pooling them would have given, with a proof.
+
+    Parameters
+    ----------
+    data : path, frame, or several
+        One file a client (CSV, Parquet, JSON lines, each also .gz), a glob, a folder, a list of files or frames, a dict
+        of them by name, a TOML file that names clients, or one file or frame and ``group``.
+    formula : str
+        ``"y ~ x + C(g)"``. Text columns are categories, C() makes numbers categories. A condition can be the target of
+        a logistic model: ``"{delay > 15} ~ hour"``.
+    family : str
+        ``gaussian``, ``logistic``, ``poisson`` and ``gamma`` (log link), ``multinomial`` (the first class is the
+        reference, names are ``class:term``), ``huber`` (quadratic up to ``delta``, in units of the target).
+    target : str
+        In the place of a formula: this column on all others.
+    group : str
+        The column of the one file or frame that says whose row it is.
+    ridge, l1 : float
+        λ of (λ/2)‖coef‖² and of λ‖coef‖₁, beside the sum of the losses of all rows; the intercept is free. A ridge
+        alone on a multinomial is on the coefficients of all classes, centred, whichever is the reference.
+    elastic_net : (float, float)
+        Both at once: l1, ridge.
+    nonnegative : sequence of str
+        Coefficients that must not be negative.
+    weights, offset, exposure : str
+        Columns: of precision weights, of what is added to the linear predictor, and of what multiplies the mean.
+    intercept : bool
+        Whether there is a constant term.
+    standardize : bool
+        Whether a penalty acts on coefficients of columns of unit deviation over all clients. Coefficients are reported
+        in the units of the files always.
+    missing : str
+        ``drop`` rows with a missing value, ``fail``, or fill numbers with the ``mean`` over all clients.
+    strict : bool
+        Refuse what could disclose single rows, where it is only a warning otherwise.
+    tol : float
+        The proved largest |coefficient - pooled coefficient| in standard errors.
+    rounds, seed, method
+        The most rounds, the seed of methods that draw, and a method of ``fedsplit compare``.
+    delta : float
+        Of huber.
+    progress : callable
+        Called with a ``Progress`` after every round.
+    """
+    settings = Settings(
+        family, ridge, l1, elastic_net, tuple(nonnegative), weights, offset, exposure, intercept, standardize,
+        missing, strict, tol, rounds, seed, method, delta,
+    )  # fmt: skip
+    agreement, formula_ = prepare(data, formula, target, group, settings)
+    task = make_task(agreement, formula_, settings)
+    return finish(task, agreement, progress)
+
+
+def prepare(
+    data: object, formula: str | None, target: str | None, group: str | None, settings: Settings
+) -> tuple[Agreement, Formula]:
+    """The clients' coded rows, and the formula that they agreed on."""
+    if (formula is None) == (target is None):
+        raise InputError("give a formula such as 'y ~ x', or a target column for a model on all the others")
+    silos = [Silo(source) for source in sources(data, group)]
+    excluded = [group, settings.weights, settings.offset, settings.exposure]
+    parsed = Formula(formula) if formula is not None else complete(str(target), silos, excluded)
+    if not settings.intercept:
+        parsed = parsed.without_intercept()
+    agreement = agree(silos, parsed, settings)
+    if settings.strict and agreement.warnings:
+        more = f" (and {len(agreement.warnings) - 1} more)" if len(agreement.warnings) > 1 else ""
+        raise InputError(f"{agreement.warnings[0]}{more}: leave the client out, or run without --strict")
+    return agreement, parsed
+
+
+def make_task(agreement: Agreement, formula: Formula, settings: Settings) -> Task:
+    """The regression, ready for its rounds."""
+    names = agreement.moments[0].names
+    for rows, told in zip(agreement.clients, agreement.moments, strict=True):
+        if list(told.names) != list(names):
+            raise InputError(f"client {rows.name}: its terms are {listed(told.names)}, not {listed(names)}")
+    if not names:
+        raise InputError(f"formula {formula.text!r}: there is no term on the right")
+    labels = [as_text(level) for level in agreement.plan.classes]
+    return Task(agreement.clients, agreement.moments, settings, 0 if formula.intercept else None, labels)
+
+
+def finish(task: Task, agreement: Agreement, progress: Callable[[Progress], object] | None = None) -> Model:
+    """Run the rounds, and put all that is known into a model."""
+    found = task.infer(task.run(task.penalty(task.settings.lasso), report=progress))
+    by_client = {each.client: each for each in found.contributions}
+    unit = task.scaling.unit**2  # of the objective, in the units of the files
+    trace = found.estimate.trace
+    clients = pd.DataFrame(
+        [
+            (by_client[name].n if name in by_client else 0, agreement.missing[name], *_rest(by_client.get(name)))
+            for name in agreement.rows
+        ],
+        columns=list(CLIENT_COLUMNS),
+        index=pd.Index(agreement.rows, name="client"),
+    )
+    return Model(
+        plan=agreement.plan,
+        settings=task.settings,
+        names=found.names,
+        coef=found.coef,
+        covariance_=found.covariance,
+        robust_=found.robust,
+        dispersion=found.dispersion,
+        log_likelihood=found.log_likelihood,
+        deviance=found.deviance,
+        certificate=certified(task, found.estimate),
+        clients=clients,
+        calibration=found.calibration,
+        trace=Trace(unit * trace.start, [row._replace(objective=unit * row.objective) for row in trace.rows]),
+        proofs=[(at, None if told.gap is None else unit * told.gap) for at, told in found.estimate.proofs],
+        errors=found.errors,
+        floats=found.estimate.floats,
+        converged=found.estimate.converged,
+        warnings=agreement.warnings,
+        version=__version__,
+        task=task,
+        x=found.estimate.x,
+    )
+
+
+def certified(task: Task, found: Estimate) -> FitCertificate:
+    """What is proved at the end of the rounds, in the units of the files."""
+    told = found.proof.certificate
+    gap = None if told.gap is None else told.gap * task.scaling.unit**2
+    return FitCertificate(gap, task.distance(found), told.reason)
+
+
+def _rest(told: Any) -> tuple[float, float, float, str]:
+    return (0.0, 0.0, float("nan"), "") if told is None else (told.leverage, told.score, told.shift, told.coefficient)

@@ -1,0 +1,216 @@
+"""The server's side before the first round: clients agree on columns, levels, missing values and scale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from fedsplit.errors import InputError
+from fedsplit.regression.coded import SMALLEST_CELL, CodedRows, Moments
+from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.settings import Settings
+from fedsplit.regression.silo import Description, Plan, Request, Silo
+from fedsplit.silos.formula import Formula, Level, as_text, listed, quoted
+
+FEWEST_ROWS, ROWS_A_PARAMETER = 10, 3
+"""Below so many rows at a client, or so many for each parameter, its answers could tell of single rows."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What the handshake came to.
+
+    plan : how every client codes its rows.
+    clients : their coded rows; a client without a complete row is left out.
+    moments : what each told of them.
+    rows, missing : each client's rows in all, and how many were left out for missing values; by name.
+    warnings : what could disclose single rows, or was left out.
+    """
+
+    plan: Plan
+    clients: Sequence[CodedRows]
+    moments: Sequence[Moments]
+    rows: Mapping[str, int]
+    missing: Mapping[str, int]
+    warnings: Sequence[str]
+
+
+def agree(silos: Sequence[Silo], formula: Formula, settings: Settings) -> Agreement:
+    """Ask every client what it has, settle how to code it, and check what can be known before the rounds."""
+    extra = [name for name in (settings.weights, settings.offset, settings.exposure) if name is not None]
+    for name in extra:
+        if name in formula.columns:
+            raise InputError(f"column {name} is in the formula and is a weight, offset or exposure: it cannot be both")
+    columns = tuple(dict.fromkeys([*formula.columns, *extra]))
+    _check_present(silos, columns)
+    request = _request(formula, settings, columns)
+    told = {silo.name: silo.describe(request) for silo in silos}
+    if settings.missing == "fail":
+        _check_complete(told)
+    heard = [silo for silo in silos if told[silo.name].kept]
+    if not heard:
+        rows = listed(f"{name} has {each.rows} rows" for name, each in told.items())
+        raise InputError(f"no client has a row without missing values in {listed(columns)}: client {rows}")
+    kinds = {column: _kind(column, told, column in request.categories) for column in columns}
+    for column in extra:
+        if kinds[column] != "number":
+            raise InputError(f"column {column} must hold numbers, it holds {_plural(kinds[column])}")
+    plan = _plan(formula, settings, kinds, told)
+    coded = [silo.code(plan) for silo in heard]
+    moments = [rows.moments() for rows in coded]
+    warnings = [f"client {silo.name} has no complete row and is left out" for silo in silos if silo not in heard]
+    warnings += disclosures(coded, moments, {name: told[name].levels for name in told})
+    return Agreement(
+        plan,
+        coded,
+        moments,
+        {name: each.rows for name, each in told.items()},
+        {name: each.rows - each.kept for name, each in told.items()},
+        warnings,
+    )
+
+
+def complete(target: str, silos: Sequence[Silo], excluded: Sequence[str | None]) -> Formula:
+    """The formula of a target on all the other columns, which must be the same at every client."""
+    first = silos[0].columns()
+    for silo in silos[1:]:
+        differing = set(first) ^ set(silo.columns())
+        if differing:
+            raise InputError(
+                f"clients {silos[0].name} and {silo.name} differ in column {listed(sorted(differing))}: "
+                "give a formula, or make the columns the same"
+            )
+    if target not in first:
+        raise InputError(f"client {silos[0].name}: there is no column {target}{_nearest(target, first)}")
+    others = [column for column in first if column != target and column not in excluded]
+    return Formula(f"{quoted([target])} ~ {quoted(others) or 1}")
+
+
+def _check_present(silos: Sequence[Silo], columns: Sequence[str]) -> None:
+    for silo in silos:
+        present = silo.columns()
+        for column in columns:
+            if column not in present:
+                others = [other.name for other in silos if column in other.columns()]
+                elsewhere = f" (client {others[0]} has it)" if others else ""
+                raise InputError(
+                    f"client {silo.name}: there is no column {column}{elsewhere}{_nearest(column, present)}; "
+                    f"its columns are {listed(present, 12)}"
+                )
+
+
+def _nearest(column: str, present: Mapping[str, str]) -> str:
+    near = get_close_matches(column, present, n=1)
+    return f", did you mean {near[0]}?" if near else ""
+
+
+def _request(formula: Formula, settings: Settings, columns: tuple[str, ...]) -> Request:
+    classes = {formula.target_column} if FAMILIES[settings.family].classifies and formula.target_column else set()
+    filled = set(formula.columns) - formula.categories - set(formula.target_columns)
+    return Request(
+        columns,
+        frozenset(formula.categories | classes),
+        frozenset(filled if settings.missing == "mean" else ()),
+    )
+
+
+def _check_complete(told: Mapping[str, Description]) -> None:
+    for name, each in told.items():
+        for column, absent in each.missing.items():
+            if absent:
+                raise InputError(
+                    f"client {name}: column {column} has {absent} missing value{'s' * (absent > 1)}: "
+                    "fill them, or use --missing drop or mean"
+                )
+
+
+def _kind(column: str, told: Mapping[str, Description], category: bool) -> str:
+    """The column's kind at all clients: one that is empty somewhere is what it is elsewhere."""
+    kinds = {name: each.kinds[column] for name, each in told.items() if each.kinds[column] != "empty"}
+    if not kinds:
+        raise InputError(f"column {column} is empty at every client: leave it out")
+    if set(kinds.values()) <= {"number", "boolean"}:
+        return "number" if "number" in kinds.values() else "boolean"
+    if "text" in kinds.values() and not category:
+        one = next((name for name, kind in kinds.items() if kind != "text"), None)
+        if one is not None:
+            other = next(name for name, kind in kinds.items() if kind == "text")
+            raise InputError(
+                f"column {column} holds {_plural(kinds[one])} at client {one} and text at client {other}: "
+                f"correct the file, or write C({column}) if it is a category"
+            )
+    return "text"
+
+
+def _plural(kind: str) -> str:
+    return {"number": "numbers", "boolean": "yes or no"}.get(kind, kind)
+
+
+def _plan(formula: Formula, settings: Settings, kinds: Mapping[str, str], told: Mapping[str, Description]) -> Plan:
+    target, family = formula.target_column, FAMILIES[settings.family]
+    levels = {
+        column: _union(kind, [each.levels.get(column, {}) for each in told.values()])
+        for column, kind in kinds.items()
+        if column in formula.categories or kind == "text"
+    }
+    classes: Sequence[Level] = ()
+    if family.classifies and target is not None:
+        classes = _classes(target, family.name, _union(kinds[target], [each.levels[target] for each in told.values()]))
+    elif family.name == "multinomial":
+        raise InputError(f"multinomial needs a column as its target, not {formula.target}")
+    elif target is not None and kinds[target] == "text":
+        raise InputError(f"column {target} holds text: for {family.name} the target must be {family.target}")
+    levels.pop(target or "", None)
+    sums = {column: [each.sums[column] for each in told.values() if column in each.sums] for column in kinds}
+    fills = {
+        column: sum(total for _, total in parts) / max(1, sum(number for number, _ in parts))
+        for column, parts in sums.items()
+        if parts
+    }
+    return Plan(formula.text, family.name, levels, classes, fills, settings.weights, settings.offset, settings.exposure)
+
+
+def _union(kind: str, levels: Sequence[Mapping[Level, int]]) -> list[Level]:
+    """All the levels, sorted; as text where one client has text."""
+    found = {level for each in levels for level in each}
+    return sorted({as_text(level) for level in found}) if kind == "text" else sorted(found)
+
+
+def _classes(target: str, family: str, classes: Sequence[Level]) -> Sequence[Level]:
+    if len(classes) < 2:
+        raise InputError(f"column {target} is {listed(classes)} in every row of every client: there is nothing to fit")
+    if family == "multinomial":
+        return classes
+    if len(classes) > 2:
+        raise InputError(
+            f"column {target} has {len(classes)} values ({listed(classes)}) and logistic needs two: "
+            "use --family multinomial, or a condition such as {y > 1} as the target"
+        )
+    if not isinstance(classes[0], str) and [float(level) for level in classes] != [0.0, 1.0]:
+        raise InputError(
+            f"column {target} is {listed(classes)} and logistic needs 0 and 1: use {{{target} == {classes[1]}}}"
+        )
+    return classes
+
+
+def disclosures(
+    coded: Sequence[CodedRows], moments: Sequence[Moments], levels: Mapping[str, Mapping[str, Mapping[Level, int]]]
+) -> list[str]:
+    """What a client's answers could tell of single rows."""
+    found = []
+    for rows, told in zip(coded, moments, strict=True):
+        parameters = len(told.names) * max(1, rows.classes - 1)
+        if told.n < FEWEST_ROWS:
+            found.append(f"client {rows.name} has {told.n} rows, fewer than {FEWEST_ROWS}")
+        elif parameters > told.n / ROWS_A_PARAMETER:
+            found.append(f"client {rows.name} has {told.n} rows for {parameters} parameters, more than a third")
+        cells = [
+            (f"{column} = {level}", number)
+            for column, counts in levels.get(rows.name, {}).items()
+            for level, number in counts.items()
+        ]
+        small = [f"{cell} in {number}" for cell, number in cells if 0 < number < SMALLEST_CELL]
+        if small:
+            found.append(f"client {rows.name} has categories in fewer than {SMALLEST_CELL} rows: {listed(small, 3)}")
+    return found

@@ -1,0 +1,254 @@
+"""From coded rows to numbers: scale, run the rounds, prove, infer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedsplit.arrays import Array, Mask
+from fedsplit.errors import InputError
+from fedsplit.losses.multinomial import Multinomial
+from fedsplit.methods import parse
+from fedsplit.methods.method import State
+from fedsplit.problem import Problem
+from fedsplit.regression.coded import Calibration, CodedRows, Moments, Scaling
+from fedsplit.regression.estimate import Estimate, Progress, Proof, estimate
+from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.inference import Contribution, contributions, inverse, sandwich
+from fedsplit.regression.pool import Pool
+from fedsplit.regression.settings import Settings
+from fedsplit.regression.signed import SignedElasticNet
+from fedsplit.silos.formula import listed
+
+ROUNDING = 1e-12
+"""Coefficients that are so near the pooled ones, in standard errors of a fit that explains nothing, need no more."""
+
+
+@dataclass(frozen=True)
+class Regressed:
+    """A fit in numbers, in the units of the files and in the order of ``names``.
+
+    coef, covariance, robust : (d,), (d, d) and (d, d); the last two None where there are none.
+    log_likelihood : None where the family has none.
+    errors : (d,), the standard errors that the information gives, also where a penalty takes their meaning.
+    distance : the proved bound on |coef_i - pooled_i| / SE_i for every i; None where nothing is proved.
+    contributions : what each client brings.
+    calibration : of a binary classifier.
+    """
+
+    names: Sequence[str]
+    coef: Array
+    covariance: Array | None
+    robust: Array | None
+    errors: Array
+    dispersion: float
+    log_likelihood: float | None
+    deviance: float
+    distance: float | None
+    contributions: Sequence[Contribution]
+    calibration: Calibration | None
+    estimate: Estimate
+
+
+class Task:
+    """One regression, ready for its rounds: the problem in scaled columns, and the way back to the files' units.
+
+    Columns are centred and scaled for the rounds always; ``standardize`` only says on which scale a penalty acts.
+    """
+
+    def __init__(
+        self,
+        clients: Sequence[CodedRows],
+        moments: Sequence[Moments],
+        settings: Settings,
+        intercept: int | None,
+        labels: Sequence[str] = (),
+    ) -> None:
+        self.clients, self.settings, self.intercept = clients, settings, intercept
+        self.family = FAMILIES[settings.family]
+        self.pool = Pool(moments)
+        self.copies = len(labels) - 1 if self.family.name == "multinomial" else 1
+        self.names = [f"{label}:{name}" for label in labels[1:] for name in self.pool.names]
+        if self.copies == 1 and self.family.name != "multinomial":
+            self.names = list(self.pool.names)
+        self._check_target()
+        if not settings.quadratic and not settings.lasso:
+            self.pool.check_independent(intercept)
+        self.scaling = self.pool.scaling(intercept, self.pool.deviation(intercept) if self.family.has_units else 1.0)
+        loss = self.family.loss(settings.delta / self.scaling.unit, len(labels))
+        self.mix: Array = np.eye(1)
+        if isinstance(loss, Multinomial):
+            loss = replace(loss, symmetric=settings.symmetric)
+            self.mix = loss.mix
+        self.back = np.kron(self.mix, _way_back(self.scaling, intercept))
+        data = [rows.scaled(self.scaling) for rows in clients]
+        self.problem = Problem(loss, data, settings.quadratic * self.penalised(2))
+
+    @property
+    def d(self) -> int:
+        return len(self.names)
+
+    def penalised(self, power: int) -> Array:
+        """What multiplies a penalty on |coefficient|^power in the coordinates of the rounds; 0 for the intercept."""
+        scale = self.scaling.scale if not self.settings.standardize else np.ones_like(self.scaling.scale)
+        factor = (self.scaling.unit / scale) ** power / self.scaling.unit**2
+        if self.intercept is not None:
+            factor[self.intercept] = 0.0
+        return np.tile(factor, self.copies)
+
+    def penalty(self, l1: float, l2: float = 0.0) -> SignedElasticNet | None:
+        """The nonsmooth part of the objective, where there is one."""
+        nonnegative = self._nonnegative()
+        if not (l1 or l2 or nonnegative.any()):
+            return None
+        return SignedElasticNet(l1 * self.penalised(1), l2 * self.penalised(2), nonnegative)
+
+    def at(self, l1: float, ridge: float, tol: float) -> Task:
+        """The same regression with other penalties and another tolerance; no data are copied."""
+        other = copy(self)
+        other.settings = replace(self.settings, l1=l1, ridge=ridge, elastic_net=None, tol=tol)
+        other.problem = self.problem.with_ridge(ridge * self.penalised(2))
+        return other
+
+    def run(
+        self,
+        penalty: SignedElasticNet | None,
+        state: State | None = None,
+        report: Callable[[Progress], object] | None = None,
+    ) -> Estimate:
+        """The rounds, from the model without covariates, or from a state."""
+        chosen = self.settings
+        return estimate(
+            self.problem,
+            parse(chosen.method),
+            self.names,
+            tol=chosen.tol,
+            rounds=chosen.rounds,
+            seed=chosen.seed,
+            x0=self._start(),
+            state=state,
+            penalty=penalty,
+            bounded=chosen.quadratic > 0 or (penalty is not None and penalty.bounded),
+            per_radius=lambda x, proof: self._per_radius(x, proof, (ROUNDING / chosen.tol) ** 2),
+            report=report,
+        )
+
+    def infer(self, found: Estimate) -> Regressed:
+        """The numbers of a regression table."""
+        x, proof, n = found.x, found.proof, self.pool.n
+        phi = self.dispersion(x, proof)
+        biased = self.settings.biased is not None or self.family.name == "huber"
+        expected, observed = (
+            self.back @ inverse(H) @ self.back.T for H in (self._expected(proof), proof.information.sum(axis=0))
+        )
+        scores = np.linalg.solve(self.back.T, proof.gradients.T).T
+        several = len(self.clients) > 1
+        names = [(rows.name, len(rows.b)) for rows in self.clients]
+        return Regressed(
+            self.names,
+            self.back @ x,
+            None if biased else phi * expected,
+            None if self.settings.biased or not several else sandwich(observed, scores, n),
+            np.sqrt(phi * np.diag(expected)),
+            phi * self.scaling.unit**2,
+            self._log_likelihood(x, phi),
+            self.deviance(x, proof) * self.scaling.unit**2,
+            self.distance(found),
+            contributions(names, proof.gradients, proof.information, self.back, self.names, phi),
+            self._calibration(x),
+            found,
+        )
+
+    def dispersion(self, x: Array, proof: Proof) -> float:
+        """φ in the coordinates of the rounds: 1, or Pearson's X²/(n - d)."""
+        if self.family.dispersion == "one" and self.family.name != "huber":
+            return 1.0
+        freedom = max(1, self.pool.n - self.d)
+        if self.family.name == "gamma":
+            return sum(rows.pearson(x) for rows in self.clients) / freedom
+        return self.deviance(x, proof) / freedom
+
+    def deviance(self, x: Array, proof: Proof) -> float:
+        """Twice what the loss has above that of the saturated model."""
+        ridge = 0.5 * float(np.sum(self.problem.ridge * x * x))
+        return 2.0 * max(0.0, float(np.sum(proof.told.value - proof.told.floor)) - ridge)
+
+    def distance(self, found: Estimate) -> float | None:
+        """The proved bound on |coefficient - pooled|/SE, for all of them; None where nothing is proved."""
+        radius = found.proof.certificate.radius
+        return None if radius is None else radius * self._per_radius(found.x, found.proof)
+
+    def _per_radius(self, x: Array, proof: Proof, least: float = 0.0) -> float:
+        """The most that |coefficient - pooled|/SE can be where the proved distance, in the Hessian's norm, is one.
+
+        The dispersion counts as at least ``least``: a model without residuals has standard errors of zero.
+        """
+        phi = max(self.dispersion(x, proof), least)
+        bound = np.diag(self.back @ inverse(proof.information.sum(axis=0)) @ self.back.T)
+        errors = phi * np.diag(self.back @ inverse(self._expected(proof)) @ self.back.T)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            worst = float(np.sqrt(np.max(bound / errors)))
+        return worst if np.isfinite(worst) else np.inf
+
+    def _expected(self, proof: Proof) -> Array:
+        """The expected information: the Hessian, but for gamma's log link, where it is AᵀWA."""
+        if self.family.canonical:
+            total: Array = proof.information.sum(axis=0)
+            return total
+        centre, scale, _ = self.scaling
+        mean = (self.pool.mean - centre) / scale
+        return self.pool.scatter / np.outer(scale, scale) + self.pool.weight * np.outer(mean, mean)
+
+    def _log_likelihood(self, x: Array, phi: float) -> float | None:
+        if self.family.log_likelihood is None:
+            return None
+        if self.family.name == "gaussian":  # at its maximum over the dispersion
+            phi *= self.scaling.unit**2 * max(1, self.pool.n - self.d) / self.pool.n
+        mixed = (self.mix @ x.reshape(self.copies, -1)).ravel()
+        return sum(rows.log_likelihood(mixed, phi) for rows in self.clients)
+
+    def _calibration(self, x: Array) -> Calibration | None:
+        if self.family.name != "logistic":
+            return None
+        told = [rows.calibration(x) for rows in self.clients]
+        return Calibration(*(np.sum(parts, axis=0) for parts in zip(*told, strict=True)))
+
+    def _start(self) -> Array:
+        """The model with an intercept alone."""
+        x = np.zeros((self.copies, len(self.pool.names)))
+        if self.intercept is not None:
+            if self.family.name == "multinomial":
+                logs = np.log(self.pool.classes[1:] / self.pool.classes[0])
+                x[:, self.intercept] = np.linalg.solve(self.mix, logs)
+            else:
+                mean = self.pool.rate if self.family.link == "log" else self.pool.target
+                x[:, self.intercept] = self.family.linked(mean) / self.scaling.unit
+        return x.ravel()
+
+    def _check_target(self) -> None:
+        family, pool = self.family, self.pool
+        if family.has_units and not pool.varies(self.intercept):
+            raise InputError(f"the target is {pool.target:g} in every row of every client: there is nothing to fit")
+        if family.name == "poisson" and pool.target == 0:
+            raise InputError("every count of every client is zero: there is nothing to fit")
+        if family.classifies and (pool.classes == 0).any():
+            raise InputError("every row of every client is of the same class: there is nothing to fit")
+
+    def _nonnegative(self) -> Mask:
+        terms = {name: name.rpartition(":")[2] if self.copies > 1 else name for name in self.names}
+        for wanted in self.settings.nonnegative:
+            if wanted not in terms and wanted not in terms.values():
+                raise InputError(f"nonnegative: there is no coefficient {wanted}; there are {listed(self.names, 12)}")
+        chosen = set(self.settings.nonnegative)
+        return np.array([name in chosen or term in chosen for name, term in terms.items()])
+
+
+def _way_back(scaling: Scaling, intercept: int | None) -> Array:
+    """The matrix that takes x of the rounds to coefficients in the files' units, (p, p)."""
+    back = np.diag(scaling.unit / scaling.scale)
+    if intercept is not None:
+        back[intercept] -= scaling.unit * scaling.centre / scaling.scale
+    return back

@@ -1,0 +1,182 @@
+"""A client's side of the handshake: what it tells of its columns, and the coding of its rows as agreed.
+
+Only what ``Description`` and ``Moments`` hold leaves a client before the rounds: counts, level names and moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from fedsplit.arrays import Array, Mask
+from fedsplit.errors import InputError
+from fedsplit.regression.coded import CodedRows
+from fedsplit.regression.families import FAMILIES
+from fedsplit.silos.formula import Formula, Level, categorical
+from fedsplit.silos.sources import Source
+
+MOST_LEVELS, FEWEST_ROWS_A_LEVEL = 50, 3
+"""A column with more levels than the first, each in fewer rows than the second on average, is no category but names."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The server's first question.
+
+    columns : those that the formula, weights and offsets need.
+    categories : those whose levels are wanted even where they are numbers.
+    filled : those whose missing values will be filled, where they are numbers; rows with another one are dropped.
+    """
+
+    columns: tuple[str, ...]
+    categories: frozenset[str]
+    filled: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a client tells first.
+
+    kinds : of the columns: "number", "boolean", "text", or "empty" where every value is missing.
+    rows, kept : how many rows there are, and how many of them are used.
+    missing : how many values are missing in each column.
+    levels : for each category its levels, and how many of the kept rows have each.
+    sums : for each column to be filled, how many values it has, and their sum.
+    """
+
+    kinds: Mapping[str, str]
+    rows: int
+    kept: int
+    missing: Mapping[str, int]
+    levels: Mapping[str, Mapping[Level, int]]
+    sums: Mapping[str, tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all clients agree on: plain values, to be sent and stored."""
+
+    formula: str
+    family: str
+    levels: Mapping[str, Sequence[Level]]
+    classes: Sequence[Level] = ()
+    fills: Mapping[str, float] = field(default_factory=dict)
+    weights: str | None = None
+    offset: str | None = None
+    exposure: str | None = None
+
+    def design(self, frame: pd.DataFrame, where: str) -> tuple[list[str], Array, Array]:
+        """Names of columns, their values (n, p), and the offset (n,), of complete rows; ``where`` is for errors."""
+        frame = frame.fillna(dict(self.fills))
+        try:
+            names, A = Formula(self.formula).design(frame, self.levels)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+        o = np.zeros(len(frame))
+        if self.offset is not None:
+            o += frame[self.offset].to_numpy(dtype=np.float64)
+        if self.exposure is not None:
+            exposure = frame[self.exposure].to_numpy(dtype=np.float64)
+            _refuse(exposure <= 0, frame, exposure, where, self.exposure, "an exposure is above zero")
+            o += np.log(exposure)
+        _refuse(~np.isfinite(o), frame, o, where, "the offset", "it must be finite")
+        for column, bad in zip(names, ~np.isfinite(A).T, strict=True) if not np.isfinite(A).all() else ():
+            _refuse(bad, frame, A[:, names.index(column)], where, column, "it must be finite")
+        return names, A, o
+
+
+class Silo:
+    """One client's data, read from its source when it is first asked for."""
+
+    def __init__(self, source: Source) -> None:
+        self.name = source.name
+        self._source = source
+        self._frame = pd.DataFrame()
+
+    def columns(self) -> dict[str, str]:
+        """All the columns, with their kinds."""
+        return self._source.columns()
+
+    def describe(self, request: Request) -> Description:
+        """Read the columns, keep the complete rows, and tell what is in them."""
+        columns = self._source.columns()
+        frame = self._source.read(request.columns).reset_index(drop=True)
+        absent = frame.isna()
+        kinds = {
+            column: "empty" if absent[column].all() else "text" if columns[column] == "date" else columns[column]
+            for column in request.columns
+        }
+        for column, kind in kinds.items():
+            if kind == "other":
+                raise InputError(f"client {self.name}: column {column} holds neither numbers nor text")
+        filled = [column for column in request.columns if column in request.filled and kinds[column] != "text"]
+        named = [column for column in request.columns if column in request.categories or kinds[column] == "text"]
+        self._frame = frame = frame[~absent.drop(columns=filled).any(axis=1)]
+        return Description(
+            kinds,
+            len(absent),
+            len(frame),
+            {column: int(number) for column, number in absent.sum().items()},
+            {column: self._levels(column, kinds[column]) for column in named},
+            {column: (int(frame[column].count()), float(frame[column].sum())) for column in filled},
+        )
+
+    def code(self, plan: Plan) -> CodedRows:
+        """The rows as numbers, as agreed."""
+        where, frame = f"client {self.name}", self._frame
+        self._frame = pd.DataFrame()
+        names, A, o = plan.design(frame, where)
+        b = self._target(plan, frame)
+        w = np.ones(len(b)) if plan.weights is None else frame[plan.weights].to_numpy(dtype=np.float64)
+        if plan.weights is not None:
+            _refuse(
+                ~((w >= 0) & np.isfinite(w)), frame, w, where, plan.weights, "a weight is finite and not below zero"
+            )
+            used = w > 0
+            A, b, w, o = A[used], b[used], w[used], o[used]
+        if len(b) == 0:
+            raise InputError(f"{where}: no row has a weight above zero: leave it out")
+        family = FAMILIES[plan.family]
+        classes = 2 if family.name == "logistic" else len(plan.classes)
+        return CodedRows(self.name, family, names, A, b, w, o, classes)
+
+    def _target(self, plan: Plan, frame: pd.DataFrame) -> Array:
+        formula, family, where = Formula(plan.formula), FAMILIES[plan.family], f"client {self.name}"
+        if plan.classes:
+            column = str(formula.target_column)
+            classes = categorical(column, frame[column], plan.classes)
+            codes: Array = classes.cat.codes.to_numpy(dtype=np.float64)
+            return codes
+        b = formula.response(frame)
+        wrong = ~np.isfinite(b) | family.wrong(b)
+        _refuse(wrong, frame, b, where, formula.target, f"for {family.name} it must be {family.target}")
+        return b
+
+    def _levels(self, column: str, kind: str) -> dict[Level, int]:
+        counts = self._frame[column].value_counts()
+        if len(counts) > MOST_LEVELS and counts.mean() < FEWEST_ROWS_A_LEVEL:
+            raise InputError(
+                f"client {self.name}: column {column} has {len(counts)} different values in {counts.sum()} rows: "
+                "that is no category; leave it out, or group its values"
+            )
+        return {_level(value, kind): int(number) for value, number in sorted(counts.items())}
+
+
+def _level(value: object, kind: str) -> Level:
+    """A value as a level: numbers that are whole as int, booleans as bool."""
+    if isinstance(value, str):
+        return value
+    number = float(value)  # type: ignore[arg-type]  # a source gives text or numbers
+    if kind == "boolean":
+        return bool(number)
+    return int(number) if number.is_integer() else number
+
+
+def _refuse(wrong: Mask, frame: pd.DataFrame, values: Array, where: str, column: str, why: str) -> None:
+    """Say which row is the first wrong one, and why."""
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise InputError(f"{where}, row {frame.index[first] + 1}: {column} is {values[first]:g}; {why}")
