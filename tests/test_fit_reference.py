@@ -1,0 +1,229 @@
+"""``fs.fit`` on real data against statsmodels on the pool: every number of the table, to 1e-8 of itself."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+from formulaic import Formula
+
+import fedsplit as fs
+from fedsplit.cli import run
+from real import EXAMPLES, FLIGHTS, diabetes, flights, randhie, split
+
+Frames = dict[str, pd.DataFrame]
+
+FAMILIES = {
+    "gaussian": sm.families.Gaussian(),
+    "logistic": sm.families.Binomial(),
+    "poisson": sm.families.Poisson(),
+    "gamma": sm.families.Gamma(link=sm.families.links.Log()),
+}
+RAND = "np.log(coins + 1) + idp + lpi + fmde + physlm + disea + C(health) + xage + female + educdec"
+DIABETES = "age + sex + bmi + bp + s1 + s2 + s3 + s4 + s5 + s6"
+
+
+def users() -> Frames:
+    """Person-years with a visit: the gamma family wants positive numbers."""
+    return {name: site[site["mdvis"] > 0].reset_index(drop=True) for name, site in randhie().items()}
+
+
+def nobody_poor_at_the_last_site() -> Frames:
+    sites = randhie()
+    return {**sites, "site6": sites["site6"].query("health != 'poor'")}
+
+
+def one_class_at_the_last_client() -> Frames:
+    """Its 32 patients are all high."""
+    table = pd.concat(diabetes().values(), ignore_index=True)
+    last = table.index[table["high"] == 1][:32]
+    return split(pd.concat([table.drop(last), table.loc[last]], ignore_index=True), (220, 150, 40, 32))
+
+
+def fewer_rows_than_columns_at_two_clients() -> Frames:
+    return diabetes((300, 135, 5, 2))
+
+
+def columns_in_another_order() -> Frames:
+    return {name: table[table.columns[:: (-1) ** j]] for j, (name, table) in enumerate(diabetes().items())}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of real data: what ``fs.fit`` gets, and by the same words statsmodels."""
+
+    frames: Callable[[], Frames]
+    formula: str
+    family: str
+    columns: dict[str, Any] = field(default_factory=dict)  # weights, offset and exposure by name
+
+
+CASES = {
+    "RAND, Poisson": Case(randhie, f"mdvis ~ {RAND}", "poisson"),
+    "RAND, logistic": Case(randhie, f"visited ~ {RAND}", "logistic"),
+    "RAND, Gaussian": Case(randhie, f"mdvis ~ {RAND}", "gaussian"),
+    "RAND, gamma": Case(users, f"mdvis ~ {RAND}", "gamma"),
+    "RAND, Poisson, weights": Case(randhie, f"mdvis ~ {RAND}", "poisson", {"weights": "weight"}),
+    "RAND, Gaussian, weights": Case(randhie, f"mdvis ~ {RAND}", "gaussian", {"weights": "weight"}),
+    "RAND, gamma, weights": Case(users, f"mdvis ~ {RAND}", "gamma", {"weights": "weight"}),
+    "RAND, Poisson, offset": Case(randhie, f"mdvis ~ {RAND}", "poisson", {"offset": "shift"}),
+    "RAND, Poisson, exposure": Case(randhie, f"mdvis ~ {RAND}", "poisson", {"exposure": "time"}),
+    "RAND, logistic, offset": Case(randhie, f"visited ~ {RAND}", "logistic", {"offset": "shift"}),
+    "diabetes, Gaussian": Case(diabetes, f"target ~ {DIABETES}", "gaussian"),
+    "diabetes, logistic": Case(diabetes, f"high ~ {DIABETES}", "logistic"),
+    "a level missing at the last client": Case(nobody_poor_at_the_last_site, f"mdvis ~ {RAND}", "poisson"),
+    "a client with one class": Case(one_class_at_the_last_client, f"high ~ {DIABETES}", "logistic"),
+    "clients with few rows, Gaussian": Case(fewer_rows_than_columns_at_two_clients, f"target ~ {DIABETES}", "gaussian"),
+    "clients with few rows, logistic": Case(fewer_rows_than_columns_at_two_clients, f"high ~ {DIABETES}", "logistic"),
+    "columns in another order": Case(columns_in_another_order, f"high ~ {DIABETES}", "logistic"),
+    "no intercept": Case(diabetes, f"high ~ {DIABETES} - 1", "logistic"),
+    "an interaction": Case(diabetes, "target ~ age * C(sex) + bmi", "gaussian"),
+}
+
+
+@cache
+def ours(name: str) -> "fs.Model":
+    case = CASES[name]
+    return fs.fit(case.frames(), case.formula, family=case.family, **case.columns)
+
+
+@cache
+def theirs(name: str, robust: bool = False) -> "sm.GLMResults":
+    """statsmodels' fit of the rows together, iterated until the coefficients stand still."""
+    case = CASES[name]
+    table = pd.concat([frame.assign(client=j) for j, frame in enumerate(case.frames().values())], ignore_index=True)
+    matrices = Formula(case.formula).get_model_matrix(table, na_action="drop")
+    X = pd.DataFrame(matrices.rhs)
+    kept = table.loc[X.index]
+    words = {"weights": "var_weights", "offset": "offset", "exposure": "exposure"}
+    columns = {words[word]: kept[column].to_numpy() for word, column in case.columns.items()}
+    model = sm.GLM(np.asarray(matrices.lhs).ravel(), X, family=FAMILIES[case.family], **columns)
+    settings = {"cov_type": "cluster", "cov_kwds": {"groups": kept["client"].to_numpy()}} if robust else {}
+    return model.fit(tol=1e-12, tol_criterion="params", maxiter=300, **settings)
+
+
+def assert_same(one: object, other: object, rtol: float = 1e-8) -> None:
+    """The same names in any order, and the same numbers, each to ``rtol`` of itself."""
+    if isinstance(other, pd.Series):
+        assert isinstance(one, pd.Series)
+        assert set(one.index) == set(other.index)
+        one = one[other.index]
+    np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=rtol, atol=0)
+
+
+each_case = pytest.mark.parametrize("name", CASES)
+
+
+@each_case
+def test_coefficients_standard_errors_and_log_likelihood_are_those_of_the_pool(name: str) -> None:
+    model, pool = ours(name), theirs(name)
+    assert model.converged
+    assert_same(model.coef_, pool.params)
+    assert_same(model.se, pool.bse)
+    assert_same(model.log_likelihood, pool.llf)
+
+
+@each_case
+def test_the_certificate_holds_against_the_pool(name: str) -> None:
+    model, pool = ours(name), theirs(name)
+    assert model.certificate.standard_errors is not None, model.certificate.reason
+    assert model.certificate.standard_errors < 1e-3
+    error = np.max(np.abs(model.coef_[pool.params.index] - pool.params) / pool.bse)
+    assert error <= model.certificate.standard_errors + 1e-10  # the reference's own rounding
+
+
+@each_case
+def test_tests_and_intervals_are_those_of_the_pool(name: str) -> None:
+    model, pool = ours(name), theirs(name)
+    assert_same(model.zvalues, pool.tvalues, rtol=1e-7)
+    assert_same(model.pvalues, pool.pvalues, rtol=1e-5)  # a tail far out makes an error in z larger
+    for level in (0.95, 0.5):
+        interval = model.conf_int(level).loc[pool.params.index]
+        expected = pool.conf_int(alpha=1 - level)
+        width = 1e-8 * np.max(np.abs(expected), axis=1).to_numpy()  # an end may lie near 0
+        assert np.all(np.abs(interval["lower"].to_numpy() - expected[0].to_numpy()) <= width)
+        assert np.all(np.abs(interval["upper"].to_numpy() - expected[1].to_numpy()) <= width)
+
+
+@each_case
+def test_deviance_aic_and_dispersion_are_those_of_the_pool(name: str) -> None:
+    model, pool = ours(name), theirs(name)
+    assert_same(model.deviance, pool.deviance)
+    assert_same(model.aic, pool.aic)
+    assert_same(model.dispersion, pool.scale)
+    assert model.n == pool.nobs == model.n_by_client.sum()
+    assert list(model.n_by_client.index) == list(CASES[name].frames())
+
+
+@each_case
+def test_covariances_plain_and_clustered_by_client_are_those_of_the_pool(name: str) -> None:
+    model = ours(name)
+    weighted = "weights" in CASES[name].columns  # statsmodels does not cluster with weights
+    for robust in (False,) if weighted else (False, True):
+        expected = theirs(name, robust).cov_params()
+        covariance = model.covariance(robust=robust).loc[expected.index, expected.columns]
+        scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))  # of two names that hardly vary together
+        np.testing.assert_allclose(covariance / scale, expected / scale, rtol=0, atol=1e-7 if robust else 1e-8)
+
+
+@each_case
+def test_predictions_are_those_of_the_pool(name: str) -> None:
+    model, pool = ours(name), theirs(name)
+    case = CASES[name]
+    rows = pd.concat(case.frames().values(), ignore_index=True).dropna()
+    assert_same(model.predict(rows), pool.fittedvalues.to_numpy())
+
+
+def test_files_a_folder_a_group_and_a_list_give_the_same_model() -> None:
+    expected = ours("RAND, Poisson")
+    sites = randhie()
+    folder = EXAMPLES / "randhie"
+    formula = CASES["RAND, Poisson"].formula
+    sources: dict[str, tuple[object, str | None]] = {
+        "glob": (str(folder / "*.csv"), None),
+        "folder": (folder, None),
+        "paths": (sorted(folder.glob("*.csv")), None),
+        "frames": (list(sites.values()), None),
+        "group": (pd.concat([site.assign(site=name) for name, site in sites.items()], ignore_index=True), "site"),
+    }
+    for name, (source, group) in sources.items():
+        model = fs.fit(source, formula, family="poisson", group=group)
+        assert list(model.n_by_client) == list(expected.n_by_client), name
+        assert_same(model.coef_, expected.coef_)
+        assert_same(model.se, expected.se)
+
+
+def test_intercept_false_is_minus_one_in_the_formula() -> None:
+    model = fs.fit(diabetes(), f"high ~ {DIABETES}", family="logistic", intercept=False)
+    assert_same(model.coef_, theirs("no intercept").params)
+
+
+def test_the_command_prints_the_same_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    model = ours("RAND, Poisson")
+    files = [str(path) for path in sorted((EXAMPLES / "randhie").glob("*.csv"))]
+    formula = CASES["RAND, Poisson"].formula
+    assert run(["fit", *files, "--formula", formula, "--family", "poisson", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["converged"] is True
+    assert_same(pd.Series(printed["coef"]), model.coef_)
+    assert_same(pd.Series(printed["se"]), model.se)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FLIGHTS.exists(), reason="no examples/data/flights: make data downloads them")
+def test_a_third_of_a_million_flights_of_sixteen_carriers_give_the_table_of_the_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    formula = "late ~ hour + distance + C(origin) + C(month)"
+    monkeypatch.setitem(CASES, "flights", Case(flights, formula, "logistic"))
+    model, pool = ours("flights"), theirs("flights")
+    assert (model.n, len(model.n_by_client)) == (327_346, 16)
+    assert model.n_by_client["OO"] == 29
+    assert_same(model.coef_, pool.params)
+    assert_same(model.se, pool.bse)
+    assert_same(model.log_likelihood, pool.llf)
