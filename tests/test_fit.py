@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import pty
 import subprocess
 import sys
 from collections.abc import Callable
@@ -266,6 +268,14 @@ def test_classes_that_overlap_a_little_are_fitted() -> None:
         np.testing.assert_allclose(model.coef_, pooled.params, rtol=1e-7)
 
 
+def test_a_coefficient_without_end_of_another_family_is_named_in_a_run_that_has_not_converged() -> None:
+    frames = {name: frame.assign(visits=frame.visits * (frame.ward != "west")) for name, frame in people().items()}
+    model = fs.fit(frames, "visits ~ age + ward", family="poisson", rounds=60)
+    assert not model.converged
+    assert "the data hardly determine the coefficient of ward[T.west]: add a ridge, or leave it out" in model.warnings
+    assert fs.fit(frames, "visits ~ age + ward", family="poisson", ridge=0.1).converged
+
+
 def test_separable_classes_of_a_multinomial_are_refused() -> None:
     frame = separable("separable")
     frame["k"] = np.where(frame.x > 0, "a", np.where(frame.x > -1, "b", "c"))
@@ -431,12 +441,13 @@ def test_the_bias_of_fedavg_is_where_fedgd_goes_in_the_end() -> None:
     np.testing.assert_allclose(model.task.back @ ran.x, biased.coef, rtol=1e-6)
 
 
-def test_every_round_is_reported() -> None:
+def test_every_round_is_reported_and_the_last_gap_is_proved() -> None:
     seen: list[Progress] = []
     model = fs.fit(people(), "ill ~ age", family="logistic", progress=seen.append)
-    assert [each.round for each in seen] == list(range(seen[0].round, seen[-1].round + 1))
-    assert seen[-1].gap < 1e-18
-    assert seen[-1].floats <= model.floats
+    *moves, last = seen
+    assert [each.round for each in moves] == list(range(1, len(moves) + 1))
+    assert moves[-1].gap < 1e-18
+    assert last == Progress(model.rounds, model.certificate.gap or 0.0, 3, 3, model.floats, proved=True)
 
 
 # the command
@@ -528,6 +539,15 @@ def test_the_live_lines_go_to_a_terminal_only(files: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert done.stderr == ""
     assert "certificate" in done.stdout
+    leader, follower = pty.openpty()
+    watched = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, text=True, check=True, timeout=120)
+    os.close(follower)
+    lines = os.read(leader, 100_000).decode().splitlines()
+    os.close(leader)
+    assert watched.stdout == done.stdout
+    assert lines[0].startswith("round    1   gap not known")
+    assert "clients 3/3" in lines[1]
+    assert "gap at most" in lines[-1]
 
 
 # what the table means

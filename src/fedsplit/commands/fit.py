@@ -110,8 +110,7 @@ def _pair(text: str) -> tuple[float, float]:
 
 
 def _show(now: Progress) -> None:
+    gap = f"{'at most' if now.proved else 'about'} {now.gap:.1e}" if now.gap >= 0 else "not known"
     typer.echo(
-        f"round {now.round:4}   gap about {now.gap:8.1e}   clients {now.answered}/{now.clients}   "
-        f"floats {now.floats:,}",
-        err=True,
+        f"round {now.round:4}   gap {gap:<16}   clients {now.answered}/{now.clients}   floats {now.floats:,}", err=True
     )

@@ -34,18 +34,25 @@ STILL = 1e-15
 SPAN, PATIENCE = 5, 60
 """Every SPAN rounds the last moves are looked at; a suspicion that the classes are separable holds at PATIENCE."""
 
+WEAK = 1e-6
+"""Information below this share of the largest leaves a coefficient all but undetermined."""
+
 MOVING, NEARLY = 0.01, 0.01
 """x still moves by this share of its length; a move separates the classes but for this share of its largest margin."""
 
 
 class Progress(NamedTuple):
-    """One round as a user sees it: its number, the gap as estimated from the last move, who answered, floats so far."""
+    """A round as a user sees it: its number, the gap, who answered, floats so far, and whether the gap is proved.
+
+    Until the proof the gap is an estimate from the last move, and not a number where there is none yet.
+    """
 
     round: int
     gap: float
     answered: int
     clients: int
     floats: int
+    proved: bool = False
 
 
 class Proof(NamedTuple):
@@ -68,6 +75,7 @@ class Estimate:
     proofs : the round of each proof, and its certificate.
     floats : sent both ways.
     converged : whether the proved distance is within the tolerance.
+    undetermined : where it is not, the columns of which there is hardly any information.
     state : the server's, to go on from.
     """
 
@@ -77,6 +85,7 @@ class Estimate:
     proofs: Sequence[tuple[int, Certificate]]
     floats: int
     converged: bool
+    undetermined: Sequence[str]
     state: State
 
 
@@ -89,7 +98,7 @@ class Watch:
     """
 
     def __init__(self, clients: Clients, bounded: bool, report: Callable[[Progress], object] | None) -> None:
-        self.clients, self.bounded, self.report = clients, bounded, report
+        self.meter, self.bounded, self.report = MeteredClients(clients), bounded, report
         self.states: list[State] = []
         self.target, self.rounds, self.floats, self.idle = 0.0, 0, 0, 0
         self.separated = False
@@ -99,12 +108,10 @@ class Watch:
         self.states = [*self.states[-SPAN:], state]
         self.rounds += 1
         self.floats += row.floats_up + row.floats_down
-        if self.rounds == 1:
-            return False
-        move = state.iterate - self.states[-2].iterate
+        move = state.iterate - self.states[-2].iterate if len(self.states) > 1 else np.full(1, np.nan)
         gap = float(np.sum(np.square(move) / state.s))
         if self.report is not None:
-            self.report(Progress(self.rounds, gap, row.answered, self.clients.m, self.floats))
+            self.report(Progress(self.rounds, gap, row.answered, self.meter.m, self.floats))
         still = np.linalg.norm(move) <= STILL * np.linalg.norm(state.iterate)
         self.idle = self.idle + 1 if still else 0
         if not self.bounded and not np.isnan(row.margin):
@@ -125,18 +132,31 @@ class Watch:
         if length <= MOVING * np.linalg.norm(x):
             return False
         far = 1e6 / length * move  # so far that x itself and offsets do not count
-        lowest, highest = (float(np.min(sign * self.clients.margin(x + sign * far).rows)) for sign in (1.0, -1.0))
-        return lowest >= -NEARLY * highest
+        lowest, highest = self.meter.margin(x + far).rows.min(), -self.meter.margin(x - far).rows.min()
+        return bool(lowest >= -NEARLY * highest)
 
     def separable(self, columns: Sequence[str]) -> InputError:
         """The error that says which coefficients would grow."""
-        size = np.abs(self.direction)
-        growing = [columns[i] for i in np.argsort(-size) if size[i] > 0.25 * size.max()]
+        growing = _largest(self.direction, columns)
         how = "separable" if self.separated and self.states[-1].x is self.direction else "quasi-separable"
         return InputError(
             f"the classes are {how}: the coefficient{'s' * (len(growing) > 1)} of {listed(growing, 4)} "
             "would grow without end; add a ridge (--ridge 1), or leave a column out"
         )
+
+
+def _largest(direction: Array, columns: Sequence[str]) -> list[str]:
+    """The columns along which a direction mostly goes."""
+    size = np.abs(direction)
+    return [columns[i] for i in np.argsort(-size) if size[i] > 0.25 * size.max()]
+
+
+def _undetermined(H: Array, columns: Sequence[str]) -> list[str]:
+    """The columns along which there is hardly any information."""
+    if not np.isfinite(H).all():
+        return []
+    spectrum, Q = np.linalg.eigh(H)
+    return _largest(Q[:, 0], columns) if spectrum[0] <= WEAK * spectrum[-1] else []
 
 
 def prove(problem: Problem, x: Array, penalty: Penalty | None, subgradient: Array | None, objective: float) -> Proof:
@@ -149,11 +169,15 @@ def prove(problem: Problem, x: Array, penalty: Penalty | None, subgradient: Arra
         slope = gradients.sum(axis=0) + (0.0 if subgradient is None else subgradient)
         told = Decrement(*meter.decrement(x, slope).rows.T)
         certificate = certify_by_information(information.sum(axis=0), slope, told, x, penalty)
-    rows = [
+    return Proof(gradients, information, told, certificate, _asked(meter, objective))
+
+
+def _asked(meter: MeteredClients, objective: float) -> list[Row]:
+    """One row for each question beside the method's own."""
+    return [
         Row(objective, np.nan, 0.0, each.floats_up, each.floats_down, each.answered, each.seconds, "certificate")
         for each in meter.take()
     ]
-    return Proof(gradients, information, told, certificate, rows)
 
 
 def estimate(
@@ -197,13 +221,17 @@ def estimate(
         began = result.trace.start if np.isnan(began) else began
         state, hope = result.state, 0.01 * hope
         subgradient = getattr(state, "subgradient", None) if penalty is not None else None
-        proof = prove(problem, state.x, penalty, subgradient, float(result.trace.objective[-1]))
-        rows += [*result.trace.rows, *proof.rows]
+        objective = float(result.trace.objective[-1])
+        proof = prove(problem, state.x, penalty, subgradient, objective)
+        rows += [*result.trace.rows, *_asked(watch.meter, objective), *proof.rows]
         proofs.append((len(rows), proof.certificate))
+        floats = sum(row.floats_up + row.floats_down for row in rows)
+        if report is not None and (gap := proof.certificate.gap) is not None:
+            report(Progress(len(rows), gap, problem.m, problem.m, floats, proved=True))
         unit, radius = per_radius(state.x, proof), proof.certificate.radius
         converged = radius is not None and unit * radius <= tol
         if converged or watch.idle or np.isinf(unit) or len(rows) >= rounds or len(proofs) == PROOFS:
             if not converged and watch.direction.any():
                 raise watch.separable(columns)
-            floats = sum(row.floats_up + row.floats_down for row in rows)
-            return Estimate(state.x, proof, Trace(began, rows), proofs, floats, converged, state)
+            weak = [] if converged else _undetermined(proof.information.sum(axis=0), columns)
+            return Estimate(state.x, proof, Trace(began, rows), proofs, floats, converged, weak, state)

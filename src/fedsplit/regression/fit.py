@@ -133,7 +133,8 @@ def finish(task: Task, agreement: Agreement, progress: Callable[[Progress], obje
     found = task.infer(task.run(task.penalty(task.settings.lasso), report=progress))
     by_client = {each.client: each for each in found.contributions}
     unit = task.scaling.unit**2  # of the objective, in the units of the files
-    trace = found.estimate.trace
+    trace, weak = found.estimate.trace, listed(found.estimate.undetermined, 4)
+    unsettled = [f"the data hardly determine the coefficient of {weak}: add a ridge, or leave it out"] if weak else []
     clients = pd.DataFrame(
         [
             (by_client[name].n if name in by_client else 0, agreement.missing[name], *_rest(by_client.get(name)))
@@ -160,7 +161,7 @@ def finish(task: Task, agreement: Agreement, progress: Callable[[Progress], obje
         errors=found.errors,
         floats=found.estimate.floats,
         converged=found.estimate.converged,
-        warnings=agreement.warnings,
+        warnings=[*agreement.warnings, *unsettled],
         version=__version__,
         task=task,
         x=found.estimate.x,
