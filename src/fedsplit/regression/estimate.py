@@ -148,7 +148,10 @@ class Watch:
 def _largest(direction: Array, columns: Sequence[str]) -> list[str]:
     """The columns along which a direction mostly goes."""
     size = np.abs(direction)
-    return [columns[i] for i in np.argsort(-size) if size[i] > 0.25 * size.max()]
+    names = [columns[i] for i in np.argsort(-size) if size[i] > 0.25 * size.max()]
+    return [
+        name for name in names if not name.endswith("Intercept")
+    ] or names  # which goes along, columns being centred
 
 
 def _undetermined(H: Array, columns: Sequence[str]) -> list[str]:
