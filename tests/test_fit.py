@@ -217,6 +217,9 @@ def test_small_clients_and_rare_categories_are_warned_of_and_refused_when_strict
     assert any("narrow has 11 rows for 5 parameters, more than a third" in text for text in model.warnings)
     with pytest.raises(fs.InputError, match="--strict"):
         fs.fit(frames, "score ~ age + ward", strict=True)
+    frames["hospital0"].loc[:57, "hours"] = 5.0
+    rare = fs.fit(frames, "{hours > 5} ~ age", family="logistic").warnings
+    assert any("hours > 5 = 1 in" in text for text in rare)
     assert fs.fit(people(), "score ~ age", strict=True).warnings == []
 
 

@@ -86,7 +86,8 @@ def solve(
         The start; zeros where None.
     state : State, optional
         A result's state, to go on from there with its step: no set-up is repeated, and the run is the one that would
-        have been, but for the draw of clients with ``participation`` below 1, which starts anew.
+        have been, but for the draw of clients with ``participation`` below 1, which starts anew. Under another penalty
+        pass ``FedSplit(penalty=...).resume(state)``: what a run has come to trust at its end is too little elsewhere.
     penalty : Penalty, optional
         A convex g(x) added to F at the server: ``L1``, ``Box``, …, or your own object with ``value`` and ``prox``.
     participation : float

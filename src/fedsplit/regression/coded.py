@@ -123,7 +123,7 @@ class CodedRows:
 
     def predictor(self, x: Array) -> Array:
         """η, (n,), or (n, K - 1) for K classes, at a point of the rounds."""
-        if self.family.name == "multinomial":
+        if self.family.many:
             return self.A @ x.reshape(self.classes - 1, -1).T
         unit = 1.0 if self.scaling is None else self.scaling.unit
         eta: Array = unit * (self.A @ x) + self.o

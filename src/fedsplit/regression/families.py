@@ -38,10 +38,10 @@ class Family:
         μ from η, and η from μ. For multinomial η is (n, K - 1) and μ, the classes' probabilities, (n, K).
     variance : callable
         V(μ), so that Var(b) = φV(μ)/w.
-    dispersion : "one" or "estimated"
-        Whether φ is 1, or Pearson's X²/(n - p).
+    dispersion : "one", "deviance" or "pearson"
+        Whether φ is 1, or estimated by the deviance or Pearson's X² over n - p.
     log_likelihood : callable, optional
-        None where there is no likelihood.
+        None where there is no likelihood, and so no model-based standard error.
     """
 
     name: str
@@ -52,12 +52,17 @@ class Family:
     mean: Callable[[Array], Array]
     linked: Callable[[float], float]
     variance: Callable[[Array], Array]
-    dispersion: Literal["one", "estimated"]
+    dispersion: Literal["one", "deviance", "pearson"]
     log_likelihood: LogLikelihood | None
 
     @property
     def classifies(self) -> bool:
-        return self.name in ("logistic", "multinomial")
+        return self.link == "logit"
+
+    @property
+    def many(self) -> bool:
+        """Whether every class but the first has coefficients of its own."""
+        return self.name == "multinomial"
 
     @property
     def has_units(self) -> bool:
@@ -118,7 +123,7 @@ FAMILIES = {
     for family in (
         Family(
             "gaussian", "identity", lambda delta, classes: LeastSquares(), "a number", _never,
-            _same, float, np.ones_like, "estimated", _gaussian,
+            _same, float, np.ones_like, "deviance", _gaussian,
         ),
         Family(
             "logistic", "logit", lambda delta, classes: Logistic(), "0 or 1", lambda b: (b != 0) & (b != 1),
@@ -130,7 +135,7 @@ FAMILIES = {
         ),
         Family(
             "gamma", "log", lambda delta, classes: Gamma(), "above zero", lambda b: b <= 0,
-            np.exp, lambda mu: float(np.log(mu)), np.square, "estimated", _gamma,
+            np.exp, lambda mu: float(np.log(mu)), np.square, "pearson", _gamma,
         ),
         Family(
             "multinomial", "logit", lambda delta, classes: Multinomial(classes), "a class", _never,
@@ -138,7 +143,7 @@ FAMILIES = {
         ),
         Family(
             "huber", "identity", lambda delta, classes: Huber(delta), "a number", _never,
-            _same, float, np.ones_like, "one", None,
+            _same, float, np.ones_like, "deviance", None,
         ),
     )
 }  # fmt: skip

@@ -60,7 +60,9 @@ def agree(silos: Sequence[Silo], formula: Formula, settings: Settings) -> Agreem
     coded = [silo.code(plan) for silo in heard]
     moments = [rows.moments() for rows in coded]
     warnings = [f"client {silo.name} has no complete row and is left out" for silo in silos if silo not in heard]
-    warnings += disclosures(coded, moments, {name: told[name].levels for name in told})
+    warnings += [
+        text for rows, each in zip(coded, moments, strict=True) for text in _disclosures(plan, rows, each, told)
+    ]
     return Agreement(
         plan,
         coded,
@@ -157,7 +159,7 @@ def _plan(formula: Formula, settings: Settings, kinds: Mapping[str, str], told: 
     classes: Sequence[Level] = ()
     if family.classifies and target is not None:
         classes = _classes(target, family.name, _union(kinds[target], [each.levels[target] for each in told.values()]))
-    elif family.name == "multinomial":
+    elif family.many:
         raise InputError(f"multinomial needs a column as its target, not {formula.target}")
     elif target is not None and kinds[target] == "text":
         raise InputError(f"column {target} holds text: for {family.name} the target must be {family.target}")
@@ -194,23 +196,20 @@ def _classes(target: str, family: str, classes: Sequence[Level]) -> Sequence[Lev
     return classes
 
 
-def disclosures(
-    coded: Sequence[CodedRows], moments: Sequence[Moments], levels: Mapping[str, Mapping[str, Mapping[Level, int]]]
-) -> list[str]:
+def _disclosures(plan: Plan, rows: CodedRows, moments: Moments, told: Mapping[str, Description]) -> list[str]:
     """What a client's answers could tell of single rows."""
-    found = []
-    for rows, told in zip(coded, moments, strict=True):
-        parameters = len(told.names) * max(1, rows.classes - 1)
-        if told.n < FEWEST_ROWS:
-            found.append(f"client {rows.name} has {told.n} rows, fewer than {FEWEST_ROWS}")
-        elif parameters > told.n / ROWS_A_PARAMETER:
-            found.append(f"client {rows.name} has {told.n} rows for {parameters} parameters, more than a third")
-        cells = [
-            (f"{column} = {level}", number)
-            for column, counts in levels.get(rows.name, {}).items()
-            for level, number in counts.items()
-        ]
-        small = [f"{cell} in {number}" for cell, number in cells if 0 < number < SMALLEST_CELL]
-        if small:
-            found.append(f"client {rows.name} has categories in fewer than {SMALLEST_CELL} rows: {listed(small, 3)}")
+    found, client = [], f"client {rows.name} has"
+    parameters = len(moments.names) * max(1, rows.classes - 1)
+    if moments.n < FEWEST_ROWS:
+        found.append(f"{client} {moments.n} rows, fewer than {FEWEST_ROWS}")
+    elif parameters > moments.n / ROWS_A_PARAMETER:
+        found.append(f"{client} {moments.n} rows for {parameters} parameters, more than a third")
+    target = Formula(plan.formula).target
+    cells = [(f"{target} = {level}", n) for level, n in zip(plan.classes or (0, 1), moments.classes, strict=False)]
+    cells += [
+        (f"{column} = {level}", n) for column in plan.levels for level, n in told[rows.name].levels[column].items()
+    ]
+    small = [f"{cell} in {n}" for cell, n in cells if 0 < n < SMALLEST_CELL]
+    if small:
+        found.append(f"{client} categories in fewer than {SMALLEST_CELL} rows: {listed(small, 3)}")
     return found

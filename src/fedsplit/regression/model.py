@@ -193,8 +193,7 @@ class Model:
         needed = rows[columns].drop(columns=list(self.plan.fills))
         complete = ~needed.isna().any(axis=1).to_numpy()
         _, A, o = self.plan.design(rows[complete], source.name)
-        many = self.family.name == "multinomial"
-        eta = A @ self.coef.reshape(-1, A.shape[1]).T if many else A @ self.coef + o
+        eta = A @ self.coef.reshape(-1, A.shape[1]).T if self.family.many else A @ self.coef + o
         values = self._predicted(eta, kind)
         everywhere = np.full((len(rows), *values.shape[1:]), np.nan, dtype=values.dtype)
         everywhere[complete] = values

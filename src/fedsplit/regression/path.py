@@ -60,7 +60,7 @@ class RegularisationPath:
     active : (k,) array
         How many coefficients are not zero, the intercept not counted.
     rounds : (k,) array
-        Questions to every client, those of the proof included.
+        Questions to every client, those of the proof included; at λ_max also those that found it.
     certificates, converged : list of FitCertificate, (k,) array
         What is proved at each λ, and whether that is the tolerance.
     cv : DataFrame or None
@@ -209,6 +209,8 @@ def path(
         found = list(_follow(task, penalties, null))
     x = np.stack([each.x for each in found])
     coef = pd.DataFrame(x @ task.back.T, index=pd.Index(grid, name="lambda"), columns=list(task.names))
+    asked = np.array([len(each.trace) for each in found])
+    asked[0] += 0 if null is None else len(null.trace)
     unproved = [
         f"lambda {lam:.5g}: the tolerance is not proved ({each.proof.certificate.reason})"
         for lam, each in zip(grid, found, strict=True)
@@ -218,7 +220,7 @@ def path(
         grid,
         coef,
         np.count_nonzero(x[:, task.penalised(2) > 0], axis=1),
-        np.array([len(each.trace) for each in found]),
+        asked,
         [certified(task, each) for each in found],
         np.array([each.converged for each in found]),
         _cross_validate(task, agreement, formula_, parts, penalties).set_index(coef.index) if parts else None,

@@ -70,10 +70,9 @@ class Task:
         self.clients, self.settings, self.intercept = clients, settings, intercept
         self.family = FAMILIES[settings.family]
         self.pool = Pool(moments)
-        self.copies = len(labels) - 1 if self.family.name == "multinomial" else 1
-        self.names = [f"{label}:{name}" for label in labels[1:] for name in self.pool.names]
-        if self.copies == 1 and self.family.name != "multinomial":
-            self.names = list(self.pool.names)
+        self.copies = len(labels) - 1 if self.family.many else 1
+        prefixes = [f"{label}:" for label in labels[1:]] if self.family.many else [""]
+        self.names = [prefix + name for prefix in prefixes for name in self.pool.names]
         self._check_target()
         if not settings.quadratic and not settings.lasso:
             self.pool.check_independent(intercept)
@@ -140,7 +139,7 @@ class Task:
         """The numbers of a regression table."""
         x, proof, n = found.x, found.proof, self.pool.n
         phi = self.dispersion(x, proof)
-        biased = self.settings.biased is not None or self.family.name == "huber"
+        biased = self.settings.biased is not None or self.family.log_likelihood is None
         expected, observed = (
             self.back @ inverse(H) @ self.back.T for H in (self._expected(proof), proof.information.sum(axis=0))
         )
@@ -163,13 +162,11 @@ class Task:
         )
 
     def dispersion(self, x: Array, proof: Proof) -> float:
-        """φ in the coordinates of the rounds: 1, or Pearson's X²/(n - d)."""
-        if self.family.dispersion == "one" and self.family.name != "huber":
-            return 1.0
+        """φ in the coordinates of the rounds: 1, or the deviance or Pearson's X² over n - d."""
         freedom = max(1, self.pool.n - self.d)
-        if self.family.name == "gamma":
+        if self.family.dispersion == "pearson":
             return sum(rows.pearson(x) for rows in self.clients) / freedom
-        return self.deviance(x, proof) / freedom
+        return self.deviance(x, proof) / freedom if self.family.dispersion == "deviance" else 1.0
 
     def deviance(self, x: Array, proof: Proof) -> float:
         """Twice what the loss has above that of the saturated model."""
@@ -205,13 +202,13 @@ class Task:
     def _log_likelihood(self, x: Array, phi: float) -> float | None:
         if self.family.log_likelihood is None:
             return None
-        if self.family.name == "gaussian":  # at its maximum over the dispersion
+        if self.family.dispersion == "deviance":  # at its maximum over the dispersion
             phi *= self.scaling.unit**2 * max(1, self.pool.n - self.d) / self.pool.n
         mixed = (self.mix @ x.reshape(self.copies, -1)).ravel()
         return sum(rows.log_likelihood(mixed, phi) for rows in self.clients)
 
     def _calibration(self, x: Array) -> Calibration | None:
-        if self.family.name != "logistic":
+        if not self.family.classifies or self.family.many:
             return None
         told = [rows.calibration(x) for rows in self.clients]
         return Calibration(*(np.sum(parts, axis=0) for parts in zip(*told, strict=True)))
@@ -220,7 +217,7 @@ class Task:
         """The model with an intercept alone."""
         x = np.zeros((self.copies, len(self.pool.names)))
         if self.intercept is not None:
-            if self.family.name == "multinomial":
+            if self.family.many:
                 logs = np.log(self.pool.classes[1:] / self.pool.classes[0])
                 x[:, self.intercept] = np.linalg.solve(self.mix, logs)
             else:
@@ -232,13 +229,13 @@ class Task:
         family, pool = self.family, self.pool
         if family.has_units and not pool.varies(self.intercept):
             raise InputError(f"the target is {pool.target:g} in every row of every client: there is nothing to fit")
-        if family.name == "poisson" and pool.target == 0:
+        if family.link == "log" and pool.target == 0:
             raise InputError("every count of every client is zero: there is nothing to fit")
         if family.classifies and (pool.classes == 0).any():
             raise InputError("every row of every client is of the same class: there is nothing to fit")
 
     def _nonnegative(self) -> Mask:
-        terms = {name: name.rpartition(":")[2] if self.copies > 1 else name for name in self.names}
+        terms = dict(zip(self.names, self.pool.names * self.copies, strict=True))
         for wanted in self.settings.nonnegative:
             if wanted not in terms and wanted not in terms.values():
                 raise InputError(f"nonnegative: there is no coefficient {wanted}; there are {listed(self.names, 12)}")

@@ -53,7 +53,7 @@ def _head(model: Model) -> list[str]:
     ]
     fit = {"log-likelihood": model.log_likelihood, "deviance": model.deviance, "AIC": model.aic}
     lines.append("   ".join(f"{name} {value:,.6g}" for name, value in fit.items() if value is not None))
-    if model.family.dispersion == "estimated":
+    if model.family.dispersion != "one" and model.log_likelihood is not None:
         lines[-1] += f"   dispersion {model.dispersion:.6g}"
     return lines
 
