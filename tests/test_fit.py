@@ -116,6 +116,7 @@ def test_a_column_that_is_empty_at_one_client_is_what_it_is_elsewhere(tmp_path: 
     frames["hospital1"]["age"] = np.nan
     model = fs.fit(write(frames, tmp_path), "score ~ age + ward")
     assert model.n_by_client.to_dict() == {"hospital0": 60, "hospital1": 0, "hospital2": 30}
+    assert run(["fit", str(tmp_path), "--formula", "score ~ age + ward"]) == 1  # a client is missing
     assert any("hospital1 has no complete row" in text for text in model.warnings)
     rest = fs.fit({name: frames[name] for name in ("hospital0", "hospital2")}, "score ~ age + ward")
     np.testing.assert_allclose(model.coef_, rest.coef_, rtol=1e-9)
@@ -139,6 +140,8 @@ def test_missing_numbers_are_filled_with_the_mean_over_all_clients() -> None:
     model = fs.fit(frames, "score ~ age + ward", missing="mean")
     assert model.n == 135
     np.testing.assert_allclose(model.coef_, fs.fit(filled, "score ~ age + ward").coef_, rtol=1e-9)
+    frames["hospital2"]["ward"] = None
+    assert fs.fit(frames, "score ~ age + ward", missing="mean").n_by_client["hospital2"] == 0
     with pytest.raises(fs.InputError, match="client hospital0: column age has 2 missing values"):
         fs.fit(frames, "score ~ age + ward", missing="fail")
 
@@ -193,6 +196,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"target": "scor"}, "did you mean score?"),
     ({"formula": "score ~ 0"}, "there is no term"),
     ({"formula": "score ~ age", "elastic_net": (1.0, 2.0), "ridge": 1.0}, "brings its own"),
+    ({"formula": "score ~ age", "elastic_net": 3}, "elastic_net is two numbers"),
+    ({"formula": "score ~ age", "elastic_net": (1.0, -1.0)}, "ridge must be"),
+    ({"formula": "score ~ age", "nonnegative": "age"}, "nonnegative must be a list"),
+    ({"formula": "score ~ age", "weights": 3}, "weights must be the name of a column"),
+    ({"formula": "ward ~ age", "family": "multinomial", "offset": "hours"}, "takes no offset"),
     ({"formula": "score ~ age", "rounds": 3}, "rounds must be"),
     ({"formula": "score ~ age", "group": "ward"}, "group"),
 ]
@@ -215,7 +223,7 @@ def test_small_clients_and_rare_categories_are_warned_of_and_refused_when_strict
     assert any("tiny has 4 rows, fewer than 10" in text for text in model.warnings)
     assert any("hospital1 has categories in fewer than 3 rows: ward = attic in 1" in text for text in model.warnings)
     assert any("narrow has 11 rows for 5 parameters, more than a third" in text for text in model.warnings)
-    with pytest.raises(fs.InputError, match="--strict"):
+    with pytest.raises(fs.InputError, match="do not be strict"):
         fs.fit(frames, "score ~ age + ward", strict=True)
     frames["hospital0"].loc[:57, "hours"] = 5.0
     rare = fs.fit(frames, "{hours > 5} ~ age", family="logistic").warnings
@@ -252,9 +260,19 @@ def separable(kind: str) -> pd.DataFrame:
 )
 def test_classes_that_are_separable_or_nearly_are_refused_and_a_ridge_helps(kind: str, column: str) -> None:
     frame = separable(kind)
-    with pytest.raises(fs.InputError, match=rf"separable: the coefficients? of {column}.*--ridge"):
+    with pytest.raises(fs.InputError, match=rf"separable: the coefficients? of {column}.*add a ridge"):
         fs.fit(frame, "y ~ x + z + C(g)", family="logistic", group="c")
     assert fs.fit(frame, "y ~ x + z + C(g)", family="logistic", group="c", ridge=1.0).converged
+
+
+def test_an_offset_that_tells_the_classes_apart_separates_nothing() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 120).astype(float)
+    frame = pd.DataFrame({"y": y, "o": y - 0.5, "x": rng.standard_normal(120), "c": np.arange(120) % 3})
+    model = fs.fit(frame, "y ~ x", family="logistic", offset="o", group="c")
+    A = np.column_stack([np.ones(120), frame.x])
+    pooled = sm.GLM(y, A, family=sm.families.Binomial(), offset=frame.o).fit(tol=1e-14)
+    np.testing.assert_allclose(model.coef_, pooled.params, rtol=1e-7)
 
 
 def test_classes_that_overlap_a_little_are_fitted() -> None:
@@ -375,7 +393,7 @@ def test_predictions_are_the_means_and_a_missing_value_has_none() -> None:
     predicted = model.predict(frame)
     assert np.flatnonzero(predicted.isna()).tolist() == [2]
     frame.loc[3, "ward"] = "attic"
-    with pytest.raises(fs.InputError, match="'attic' is none of its levels"):
+    with pytest.raises(fs.InputError, match="attic is none of its levels"):
         model.predict(frame)
 
 
@@ -444,13 +462,29 @@ def test_the_bias_of_fedavg_is_where_fedgd_goes_in_the_end() -> None:
     np.testing.assert_allclose(model.task.back @ ran.x, biased.coef, rtol=1e-6)
 
 
-def test_every_round_is_reported_and_the_last_gap_is_proved() -> None:
+def test_every_round_is_reported_and_the_last_gap_is_proved_in_the_files_units(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[Progress] = []
-    model = fs.fit(people(), "ill ~ age", family="logistic", progress=seen.append)
+    frames = {name: frame.assign(score=1e3 * frame.score) for name, frame in people().items()}
+    model = fs.fit(frames, "score ~ age", progress=seen.append)
     *moves, last = seen
     assert [each.round for each in moves] == list(range(1, len(moves) + 1))
-    assert moves[-1].gap < 1e-18
     assert last == Progress(model.rounds, model.certificate.gap or 0.0, 3, 3, model.floats, proved=True)
+    seen.clear()
+    monkeypatch.setattr("fedsplit.regression.estimate.CAUTION", 1e-12)  # so that the first proofs are asked too early
+    fs.fit(RANDHIE, FORMULA, family="poisson", progress=seen.append)
+    assert sum(each.proved for each in seen) > 1
+    assert [each.round for each in seen] == sorted(each.round for each in seen)
+    assert [each.floats for each in seen] == sorted(each.floats for each in seen)
+
+
+def test_rounds_are_not_exceeded_and_rounding_ends_a_run_that_asks_for_too_much() -> None:
+    assert fs.fit(RANDHIE, FORMULA, family="poisson", rounds=12).rounds <= 12
+    for tol in (1e-11, 1e-15):
+        model = fs.fit(RANDHIE, FORMULA, family="poisson", tol=tol)
+        assert model.rounds < 60
+        assert proved(model) < 1e-10
 
 
 # the command
@@ -489,6 +523,10 @@ def test_out_has_the_model_the_trace_and_the_page(
     model = fs.load(out)
     assert len(pd.read_csv(out / "trace.csv")) == model.rounds
     assert str(out / "report.html") in capsys.readouterr().out
+    page = (out / "report.html").read_bytes()
+    (out / "report.html").unlink()
+    assert run(["report", str(out)]) == 0
+    assert (out / "report.html").read_bytes() == page
 
 
 def test_one_file_and_a_group_or_a_folder_or_toml_are_the_same_clients(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_columns_are_listed_in_the_order_of_the_formula() -> None:
         ("y ~ .", "name the columns"),
         ("y ~ x + y", "both sides"),
         ("y ~ poly(x, 2)", "depends on the other rows"),
-        ("y ~ scale(x)", "--standardize"),
+        ("y ~ scale(x)", "the option standardize"),
         ("y ~ bs(x, 3)", "depends on the other rows"),
         ("y ~ C(x + 1)", "C(column)"),
         ("y ~ log(x, out=x)", "one column"),

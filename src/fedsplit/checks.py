@@ -1,8 +1,9 @@
-"""Numbers that users pass, checked: what, which value, what is allowed."""
+"""What users pass, checked: what, which value, what is allowed."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from numbers import Integral, Real
 from typing import Any
 
@@ -22,6 +23,12 @@ def count(name: str, value: Any, least: int = 1) -> int:
     if not _is(Integral, value) or value < least:
         raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")
     return int(value)
+
+
+def one_of(name: str, value: object, known: Collection[str]) -> None:
+    """Refuse a value that is not among those known."""
+    if value not in known:
+        raise InputError(f"{name} {value!r} is not known: use one of {', '.join(known)}")
 
 
 def instance(name: str, value: object, attribute: str) -> None:

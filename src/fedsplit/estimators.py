@@ -58,7 +58,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         return (found[:, 0], found[:, 1:]) if self.fit_intercept else (np.zeros(len(found)), found)
 
     def _rounds(self, task: Task) -> Array:
-        found = task.run(task.penalty(task.settings.lasso))
+        found = task.run(task.penalty(task.settings.l1))
         self.certificate_, self.n_iter_ = certified(task, found), len(found.trace)
         moves = found.trace.residual[np.isfinite(found.trace.residual)]
         still = moves[-1] <= STANDSTILL * np.linalg.norm(found.state.iterate)

@@ -70,8 +70,8 @@ def each(do: Callable[[Work], None], pieces: Sequence[Work]) -> None:
         for piece in waiting:
             do(piece)
 
-    helpers = min(WORKERS, len(pieces) // 2) - 1
-    futures = [_pool().submit(copy_context().run, work) for _ in range(helpers)]
+    others = min(WORKERS, len(pieces) // 2) - 1
+    futures = [_pool().submit(copy_context().run, work) for _ in range(others)]
     work()
     for future in futures:
         future.result()

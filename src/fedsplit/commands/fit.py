@@ -97,7 +97,7 @@ def fit_command(
     typer.echo(json.dumps(model.to_dict(), indent=2, allow_nan=False) if as_json else model.summary())
     if out is not None and not as_json:
         typer.echo(f"\npage: {out / 'report.html'}")
-    if not model.converged:
+    if not model.converged or (model.n_by_client == 0).any():
         raise typer.Exit(1)
 
 

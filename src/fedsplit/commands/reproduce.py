@@ -42,8 +42,16 @@ def reproduce_command(
     _summarise(out)
 
 
-def report_command(folder: Annotated[Path, typer.Argument(help="A folder that `fedsplit reproduce` wrote.")]) -> None:
-    """Draw the figures, check the claims and write the page again from saved data, without computing."""
+def report_command(
+    folder: Annotated[Path, typer.Argument(help="A folder that `fedsplit reproduce` or `fedsplit fit --out` wrote.")],
+) -> None:
+    """Write the page again from saved data, without computing: a fit's, or the paper's with its figures and claims."""
+    if (folder / "model.json").exists():
+        from fedsplit.regression.model import load  # pandas and formulas take a second to import
+
+        load(folder).report(folder / "report.html")
+        typer.echo(f"page: {folder / 'report.html'}")
+        return
     write_report(folder)
     _summarise(folder)
 

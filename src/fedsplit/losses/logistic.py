@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, matvec
 from fedsplit.errors import InputError
 from fedsplit.losses.linear import LinearTerms, least, stack_linear
 from fedsplit.losses.terms import Block
@@ -56,10 +56,10 @@ class Logistic:
 
 @dataclass(frozen=True, eq=False)
 class LogisticTerms(LinearTerms):
-    """The terms of two classes, whose margin is min_i b_i η_i."""
+    """The terms of two classes, whose margin is min_i b_i a_iᵀx: without offsets, which separate nothing for ever."""
 
     def margin(self, X: Array) -> Array:
-        return least(self.b * self.eta(X), self.w)
+        return least(self.b * matvec(self.A, X), self.w)
 
 
 def signed(data: Sequence[Observations]) -> list[Observations]:

@@ -118,12 +118,12 @@ class CodedRows:
         p = self.family.mean(self.predictor(x))
         at = np.clip(np.searchsorted(BINS, p, side="right") - 1, 0, len(BINS) - 2)
         rows, predicted, observed = (np.bincount(at, values, len(BINS) - 1) for values in (np.ones_like(p), p, self.b))
-        told = rows >= SMALLEST_CELL
+        told = np.all([(n == 0) | (n >= SMALLEST_CELL) for n in (observed, rows - observed)], axis=0)
         return Calibration(*(np.where(told, values, 0.0) for values in (rows, predicted, observed)))
 
     def predictor(self, x: Array) -> Array:
         """η, (n,), or (n, K - 1) for K classes, at a point of the rounds."""
-        if self.family.many:
+        if self.family.per_class:
             return self.A @ x.reshape(self.classes - 1, -1).T
         unit = 1.0 if self.scaling is None else self.scaling.unit
         eta: Array = unit * (self.A @ x) + self.o

@@ -15,9 +15,9 @@ from fedsplit.clients.protocol import Clients, Decrement
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import Diverged, InputError
 from fedsplit.methods.method import Method, State
-from fedsplit.penalties import Penalty
 from fedsplit.problem import Problem
-from fedsplit.rounds import solve
+from fedsplit.regression.signed import SignedElasticNet
+from fedsplit.rounds import STANDSTILL, solve
 from fedsplit.silos.formula import listed
 from fedsplit.threads import one_blas_thread
 from fedsplit.trace import Row, Trace
@@ -25,11 +25,11 @@ from fedsplit.trace import Row, Trace
 CAUTION = 100.0
 """The gap is taken to be so many times what the last move says, before a proof is asked for."""
 
-PROOFS = 4
-"""How often a proof may be asked for, each time with a hundredth of the move."""
+PROOF, PROOFS = 3, 4
+"""The questions of a proof, and how often one may be asked for, each time with a hundredth of the move."""
 
-STILL = 1e-15
-"""A move below this share of the iterate is rounding."""
+IDLE = 5
+"""After so many rounds on end that moved less than STANDSTILL, and no less than before, nothing moves but rounding."""
 
 SPAN, PATIENCE = 5, 60
 """Every SPAN rounds the last moves are looked at; a suspicion that the classes are separable holds at PATIENCE."""
@@ -100,8 +100,9 @@ class Watch:
     def __init__(self, clients: Clients, bounded: bool, report: Callable[[Progress], object] | None) -> None:
         self.meter, self.bounded, self.report = MeteredClients(clients), bounded, report
         self.states: list[State] = []
-        self.target, self.rounds, self.floats, self.idle = 0.0, 0, 0, 0
-        self.separated = False
+        self.target, self.rounds, self.floats = 0.0, 0, 0
+        self.smallest, self.idle = np.inf, 0
+        self.separated = self.proved = False
         self.direction: Array = np.zeros(clients.d)
 
     def __call__(self, row: Row, state: State) -> bool:
@@ -112,36 +113,40 @@ class Watch:
         gap = float(np.sum(np.square(move) / state.s))
         if self.report is not None:
             self.report(Progress(self.rounds, gap, row.answered, self.meter.m, self.floats))
-        still = np.linalg.norm(move) <= STILL * np.linalg.norm(state.iterate)
+        still = np.linalg.norm(move) <= STANDSTILL * np.linalg.norm(state.iterate) and gap > 0.5 * self.smallest
         self.idle = self.idle + 1 if still else 0
+        self.smallest = np.fmin(self.smallest, gap)
         if not self.bounded and not np.isnan(row.margin):
             self._suspect(row.margin)
-        return self.separated or self.idle >= 3 or CAUTION * gap <= self.target
+        return self.separated or self.stands or CAUTION * gap <= self.target
+
+    @property
+    def stands(self) -> bool:
+        """Whether nothing moves but rounding."""
+        return self.idle >= IDLE
 
     def _suspect(self, margin: float) -> None:
         x, before = self.states[-1].x, self.states[0].x
         if margin > 0:
-            self.separated, self.direction = True, x
+            self.separated, self.proved, self.direction = True, True, x
         elif self.rounds >= PATIENCE and self.direction.any():
             self.separated = True
         elif self.rounds % SPAN == 0 and self.rounds > 2 * SPAN and self._nearly_separates(x, x - before):
             self.direction = x - before
 
     def _nearly_separates(self, x: Array, move: Array) -> bool:
-        length = float(np.linalg.norm(move))
-        if length <= MOVING * np.linalg.norm(x):
+        if np.linalg.norm(move) <= MOVING * np.linalg.norm(x):
             return False
-        far = 1e6 / length * move  # so far that x itself and offsets do not count
-        lowest, highest = self.meter.margin(x + far).rows.min(), -self.meter.margin(x - far).rows.min()
+        lowest, highest = self.meter.margin(move).rows.min(), -self.meter.margin(-move).rows.min()
         return bool(lowest >= -NEARLY * highest)
 
     def separable(self, columns: Sequence[str]) -> InputError:
         """The error that says which coefficients would grow."""
         growing = _largest(self.direction, columns)
-        how = "separable" if self.separated and self.states[-1].x is self.direction else "quasi-separable"
+        how = "separable" if self.proved else "quasi-separable"
         return InputError(
             f"the classes are {how}: the coefficient{'s' * (len(growing) > 1)} of {listed(growing, 4)} "
-            "would grow without end; add a ridge (--ridge 1), or leave a column out"
+            "would grow without end; add a ridge, or leave a column out"
         )
 
 
@@ -149,9 +154,8 @@ def _largest(direction: Array, columns: Sequence[str]) -> list[str]:
     """The columns along which a direction mostly goes."""
     size = np.abs(direction)
     names = [columns[i] for i in np.argsort(-size) if size[i] > 0.25 * size.max()]
-    return [
-        name for name in names if not name.endswith("Intercept")
-    ] or names  # which goes along, columns being centred
+    others = [name for name in names if not name.endswith("Intercept")]  # which goes along: columns are centred
+    return others or names
 
 
 def _undetermined(H: Array, columns: Sequence[str]) -> list[str]:
@@ -162,12 +166,14 @@ def _undetermined(H: Array, columns: Sequence[str]) -> list[str]:
     return _largest(Q[:, 0], columns) if spectrum[0] <= WEAK * spectrum[-1] else []
 
 
-def prove(problem: Problem, x: Array, penalty: Penalty | None, subgradient: Array | None, objective: float) -> Proof:
-    """Ask for gradients, information matrices and scalars: three questions."""
+def prove(
+    problem: Problem, x: Array, penalty: SignedElasticNet | None, subgradient: Array | None, objective: float
+) -> Proof:
+    """Ask for gradients, information matrices and scalars: ``PROOF`` questions."""
     meter = MeteredClients(problem.clients)
     with one_blas_thread(), np.errstate(**QUIET):
         gradients = meter.gradient(x).rows
-        ridge = np.asarray(getattr(penalty, "l2", 0.0))  # the penalty's counts as the clients', each with its part
+        ridge = np.zeros(problem.d) if penalty is None else penalty.l2  # as if each client had its part of it
         information = add_diagonal(meter.information(x).rows, ridge / problem.m)
         slope = gradients.sum(axis=0) + (0.0 if subgradient is None else subgradient)
         told = Decrement(*meter.decrement(x, slope).rows.T)
@@ -191,16 +197,17 @@ def estimate(
     tol: float,
     rounds: int,
     seed: int,
-    x0: Array | None = None,
-    state: State | None = None,
-    penalty: Penalty | None = None,
-    bounded: bool = True,
-    per_radius: Callable[[Array, Proof], float] = lambda x, proof: 1.0,
-    report: Callable[[Progress], object] | None = None,
+    x0: Array,
+    state: State | None,
+    penalty: SignedElasticNet | None,
+    bounded: bool,
+    per_radius: Callable[[Array, Proof], float],
+    report: Callable[[Progress], object] | None,
 ) -> Estimate:
     """Run rounds until the proved distance, times ``per_radius``, is at most ``tol``.
 
-    ``bounded`` says that there is a minimiser whatever the data: with a ridge, for instance.
+    ``bounded`` says that there is a minimiser whatever the data: with a ridge, for instance. The run starts at ``x0``,
+    or goes on from ``state``.
     """
     watch = Watch(problem.clients, bounded, report)
     rows: list[Row] = []
@@ -208,7 +215,7 @@ def estimate(
     began, unit, hope = np.nan, 1.0, 1.0
     while True:
         watch.target = 0.5 * hope * (tol / unit) ** 2
-        left = max(1, rounds - len(rows))
+        left = max(1, rounds - len(rows) - PROOF)
         start = x0 if state is None else None
         try:
             result = solve(
@@ -229,11 +236,13 @@ def estimate(
         rows += [*result.trace.rows, *_asked(watch.meter, objective), *proof.rows]
         proofs.append((len(rows), proof.certificate))
         floats = sum(row.floats_up + row.floats_down for row in rows)
+        watch.rounds, watch.floats = len(rows), floats
         if report is not None and (gap := proof.certificate.gap) is not None:
             report(Progress(len(rows), gap, problem.m, problem.m, floats, proved=True))
         unit, radius = per_radius(state.x, proof), proof.certificate.radius
         converged = radius is not None and unit * radius <= tol
-        if converged or watch.idle or np.isinf(unit) or len(rows) >= rounds or len(proofs) == PROOFS:
+        spent = len(rows) + PROOF >= rounds or len(proofs) == PROOFS
+        if converged or watch.stands or np.isinf(unit) or spent:
             if not converged and watch.direction.any():
                 raise watch.separable(columns)
             weak = [] if converged else _undetermined(proof.information.sum(axis=0), columns)

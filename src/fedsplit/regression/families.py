@@ -60,7 +60,7 @@ class Family:
         return self.link == "logit"
 
     @property
-    def many(self) -> bool:
+    def per_class(self) -> bool:
         """Whether every class but the first has coefficients of its own."""
         return self.name == "multinomial"
 

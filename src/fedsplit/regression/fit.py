@@ -89,13 +89,23 @@ def fit(
     progress : callable
         Called with a ``Progress`` after every round.
     """
+    if elastic_net is not None:
+        l1, ridge = _both(elastic_net, l1, ridge)
     settings = Settings(
-        family, ridge, l1, elastic_net, tuple(nonnegative), weights, offset, exposure, intercept, standardize,
+        family, ridge, l1, nonnegative, weights, offset, exposure, intercept, standardize,
         missing, strict, tol, rounds, seed, method, delta,
     )  # fmt: skip
     agreement, formula_ = prepare(data, formula, target, group, settings)
     task = make_task(agreement, formula_, settings)
     return finish(task, agreement, progress)
+
+
+def _both(elastic_net: object, l1: float, ridge: float) -> tuple[float, float]:
+    if l1 or ridge:
+        raise InputError("elastic_net brings its own l1 and ridge: leave those out")
+    if not isinstance(elastic_net, Sequence) or isinstance(elastic_net, str) or len(elastic_net) != 2:
+        raise InputError(f"elastic_net is two numbers, l1 and ridge, not {elastic_net!r}")
+    return elastic_net[0], elastic_net[1]
 
 
 def prepare(
@@ -112,7 +122,7 @@ def prepare(
     agreement = agree(silos, parsed, settings)
     if settings.strict and agreement.warnings:
         more = f" (and {len(agreement.warnings) - 1} more)" if len(agreement.warnings) > 1 else ""
-        raise InputError(f"{agreement.warnings[0]}{more}: leave the client out, or run without --strict")
+        raise InputError(f"{agreement.warnings[0]}{more}: leave the client out, or do not be strict")
     return agreement, parsed
 
 
@@ -130,7 +140,7 @@ def make_task(agreement: Agreement, formula: Formula, settings: Settings) -> Tas
 
 def finish(task: Task, agreement: Agreement, progress: Callable[[Progress], object] | None = None) -> Model:
     """Run the rounds, and put all that is known into a model."""
-    found = task.infer(task.run(task.penalty(task.settings.lasso), report=progress))
+    found = task.infer(task.run(task.penalty(task.settings.l1), report=progress))
     by_client = {each.client: each for each in found.contributions}
     unit = task.scaling.unit**2  # of the objective, in the units of the files
     trace, weak = found.estimate.trace, listed(found.estimate.undetermined, 4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from fedsplit.errors import InputError
@@ -48,11 +48,12 @@ def agree(silos: Sequence[Silo], formula: Formula, settings: Settings) -> Agreem
     told = {silo.name: silo.describe(request) for silo in silos}
     if settings.missing == "fail":
         _check_complete(told)
-    heard = [silo for silo in silos if told[silo.name].kept]
-    if not heard:
+    if not any(each.kept for each in told.values()):
         rows = listed(f"{name} has {each.rows} rows" for name, each in told.items())
         raise InputError(f"no client has a row without missing values in {listed(columns)}: client {rows}")
     kinds = {column: _kind(column, told, column in request.categories) for column in columns}
+    told = {name: _without_empty_text(each, kinds) for name, each in told.items()}
+    heard = [silo for silo in silos if told[silo.name].kept]
     for column in extra:
         if kinds[column] != "number":
             raise InputError(f"column {column} must hold numbers, it holds {_plural(kinds[column])}")
@@ -123,7 +124,7 @@ def _check_complete(told: Mapping[str, Description]) -> None:
             if absent:
                 raise InputError(
                     f"client {name}: column {column} has {absent} missing value{'s' * (absent > 1)}: "
-                    "fill them, or use --missing drop or mean"
+                    "fill them, or choose drop or mean for missing values"
                 )
 
 
@@ -145,6 +146,12 @@ def _kind(column: str, told: Mapping[str, Description], category: bool) -> str:
     return "text"
 
 
+def _without_empty_text(told: Description, kinds: Mapping[str, str]) -> Description:
+    """With no row kept where a column that is text elsewhere is empty: only numbers can be filled."""
+    empty = any(kinds[column] == "text" and kind == "empty" for column, kind in told.kinds.items())
+    return replace(told, kept=0) if empty else told
+
+
 def _plural(kind: str) -> str:
     return {"number": "numbers", "boolean": "yes or no"}.get(kind, kind)
 
@@ -159,7 +166,7 @@ def _plan(formula: Formula, settings: Settings, kinds: Mapping[str, str], told: 
     classes: Sequence[Level] = ()
     if family.classifies and target is not None:
         classes = _classes(target, family.name, _union(kinds[target], [each.levels[target] for each in told.values()]))
-    elif family.many:
+    elif family.per_class:
         raise InputError(f"multinomial needs a column as its target, not {formula.target}")
     elif target is not None and kinds[target] == "text":
         raise InputError(f"column {target} holds text: for {family.name} the target must be {family.target}")
@@ -168,7 +175,7 @@ def _plan(formula: Formula, settings: Settings, kinds: Mapping[str, str], told: 
     fills = {
         column: sum(total for _, total in parts) / max(1, sum(number for number, _ in parts))
         for column, parts in sums.items()
-        if parts
+        if parts and kinds[column] != "text"
     }
     return Plan(formula.text, family.name, levels, classes, fills, settings.weights, settings.offset, settings.exposure)
 
@@ -187,7 +194,7 @@ def _classes(target: str, family: str, classes: Sequence[Level]) -> Sequence[Lev
     if len(classes) > 2:
         raise InputError(
             f"column {target} has {len(classes)} values ({listed(classes)}) and logistic needs two: "
-            "use --family multinomial, or a condition such as {y > 1} as the target"
+            "use the family multinomial, or a condition such as {y > 1} as the target"
         )
     if not isinstance(classes[0], str) and [float(level) for level in classes] != [0.0, 1.0]:
         raise InputError(

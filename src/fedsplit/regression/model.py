@@ -14,14 +14,14 @@ from scipy.stats import norm
 
 from fedsplit import files
 from fedsplit.arrays import Array
-from fedsplit.checks import number
+from fedsplit.checks import number, one_of
 from fedsplit.errors import InputError
 from fedsplit.regression import page, storage
 from fedsplit.regression.bias import Bias, bias
 from fedsplit.regression.coded import Calibration
 from fedsplit.regression.families import FAMILIES, Family
 from fedsplit.regression.regress import Task
-from fedsplit.regression.settings import Settings, one_of
+from fedsplit.regression.settings import Settings
 from fedsplit.regression.silo import Plan
 from fedsplit.regression.summary import Summary, summary
 from fedsplit.silos.formula import Formula, as_text
@@ -193,7 +193,7 @@ class Model:
         needed = rows[columns].drop(columns=list(self.plan.fills))
         complete = ~needed.isna().any(axis=1).to_numpy()
         _, A, o = self.plan.design(rows[complete], source.name)
-        eta = A @ self.coef.reshape(-1, A.shape[1]).T if self.family.many else A @ self.coef + o
+        eta = A @ self.coef.reshape(-1, A.shape[1]).T if self.family.per_class else A @ self.coef + o
         values = self._predicted(eta, kind)
         everywhere = np.full((len(rows), *values.shape[1:]), np.nan, dtype=values.dtype)
         everywhere[complete] = values
@@ -210,7 +210,7 @@ class Model:
         """
         if self.task is None or self.x is None:
             raise InputError("a loaded model has no clients to run on: fit it again")
-        if self.settings.lasso or self.settings.nonnegative:
+        if self.settings.l1 or self.settings.nonnegative:
             raise InputError("averaging methods take no l1 and no constraints: there is nothing to compare")
         return bias(self.task.problem.clients, self.x, self.task.back, self.errors, self.names, method, **settings)
 
@@ -256,10 +256,10 @@ class Model:
                 }
                 for name, row in zip(self.clients.index, self.clients.to_dict("records"), strict=True)
             ],
-            "log_likelihood": self.log_likelihood,
-            "deviance": self.deviance,
-            "aic": self.aic,
-            "dispersion": self.dispersion,
+            "log_likelihood": storage.finite(self.log_likelihood),
+            "deviance": storage.finite(self.deviance),
+            "aic": storage.finite(self.aic),
+            "dispersion": storage.finite(self.dispersion),
             "rounds": self.rounds,
             "floats": self.floats,
             "converged": self.converged,
@@ -324,14 +324,11 @@ def load(path: str | Path) -> Model:
     folder = Path(path)
     record, arrays = storage.load(folder)
     try:
-        settings = dict(record["settings"])
-        for name in ("elastic_net", "nonnegative"):
-            settings[name] = None if settings[name] is None else tuple(settings[name])
         clients = pd.DataFrame(record["clients"]).set_index("client")[list(CLIENT_COLUMNS)]
         columns = [arrays[f"trace_{column}"].tolist() for column in Row._fields]
         return Model(
             plan=Plan(**record["plan"]),
-            settings=Settings(**settings),
+            settings=Settings(**record["settings"]),
             names=record["names"],
             coef=arrays["coef"],
             covariance_=arrays.get("covariance_"),
@@ -342,7 +339,10 @@ def load(path: str | Path) -> Model:
             certificate=FitCertificate(**record["certificate"]),
             clients=clients,
             calibration=Calibration(*arrays["calibration"]) if "calibration" in arrays else None,
-            trace=Trace(record["start"], [Row(*values) for values in zip(*columns, strict=True)]),
+            trace=Trace(
+                np.nan if record["start"] is None else record["start"],
+                [Row(*values) for values in zip(*columns, strict=True)],
+            ),
             proofs=[(round_, gap) for round_, gap in record["proofs"]],
             errors=arrays["errors"],
             floats=record["floats"],

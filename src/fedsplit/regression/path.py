@@ -192,7 +192,7 @@ def path(
     grid = _check_grid(l1_ratio, lambdas, n_lambdas, ratio, folds)
     l1, ridge = _penalties(1.0, l1_ratio)
     settings = Settings(
-        family, ridge, l1, None, tuple(nonnegative), weights, offset, exposure, intercept, standardize,
+        family, ridge, l1, nonnegative, weights, offset, exposure, intercept, standardize,
         missing, strict, tol, rounds, seed, "fedsplit", delta,
     )  # fmt: skip
     agreement, formula_ = prepare(data, formula, target, group, settings)

@@ -70,11 +70,11 @@ class Task:
         self.clients, self.settings, self.intercept = clients, settings, intercept
         self.family = FAMILIES[settings.family]
         self.pool = Pool(moments)
-        self.copies = len(labels) - 1 if self.family.many else 1
-        prefixes = [f"{label}:" for label in labels[1:]] if self.family.many else [""]
+        self.copies = len(labels) - 1 if self.family.per_class else 1
+        prefixes = [f"{label}:" for label in labels[1:]] if self.family.per_class else [""]
         self.names = [prefix + name for prefix in prefixes for name in self.pool.names]
         self._check_target()
-        if not settings.quadratic and not settings.lasso:
+        if not settings.ridge and not settings.l1:
             self.pool.check_independent(intercept)
         self.scaling = self.pool.scaling(intercept, self.pool.deviation(intercept) if self.family.has_units else 1.0)
         loss = self.family.loss(settings.delta / self.scaling.unit, len(labels))
@@ -84,7 +84,7 @@ class Task:
             self.mix = loss.mix
         self.back = np.kron(self.mix, _way_back(self.scaling, intercept))
         data = [rows.scaled(self.scaling) for rows in clients]
-        self.problem = Problem(loss, data, settings.quadratic * self.penalised(2))
+        self.problem = Problem(loss, data, settings.ridge * self.penalised(2))
 
     @property
     def d(self) -> int:
@@ -108,7 +108,7 @@ class Task:
     def at(self, l1: float, ridge: float, tol: float) -> Task:
         """The same regression with other penalties and another tolerance; no data are copied."""
         other = copy(self)
-        other.settings = replace(self.settings, l1=l1, ridge=ridge, elastic_net=None, tol=tol)
+        other.settings = replace(self.settings, l1=l1, ridge=ridge, tol=tol)
         other.problem = self.problem.with_ridge(ridge * self.penalised(2))
         return other
 
@@ -118,8 +118,12 @@ class Task:
         state: State | None = None,
         report: Callable[[Progress], object] | None = None,
     ) -> Estimate:
-        """The rounds, from the model without covariates, or from a state."""
-        chosen = self.settings
+        """The rounds, from the model without covariates, or from a state; gaps are reported in the files' units."""
+        chosen, unit = self.settings, self.scaling.unit**2
+
+        def in_units(now: Progress) -> object:
+            return report(now._replace(gap=unit * now.gap)) if report is not None else None
+
         return estimate(
             self.problem,
             parse(chosen.method),
@@ -130,9 +134,9 @@ class Task:
             x0=self._start(),
             state=state,
             penalty=penalty,
-            bounded=chosen.quadratic > 0 or (penalty is not None and penalty.bounded),
+            bounded=chosen.ridge > 0 or (penalty is not None and penalty.bounded),
             per_radius=lambda x, proof: self._per_radius(x, proof, (ROUNDING / chosen.tol) ** 2),
-            report=report,
+            report=in_units,
         )
 
     def infer(self, found: Estimate) -> Regressed:
@@ -208,7 +212,7 @@ class Task:
         return sum(rows.log_likelihood(mixed, phi) for rows in self.clients)
 
     def _calibration(self, x: Array) -> Calibration | None:
-        if not self.family.classifies or self.family.many:
+        if not self.family.classifies or self.family.per_class:
             return None
         told = [rows.calibration(x) for rows in self.clients]
         return Calibration(*(np.sum(parts, axis=0) for parts in zip(*told, strict=True)))
@@ -217,7 +221,7 @@ class Task:
         """The model with an intercept alone."""
         x = np.zeros((self.copies, len(self.pool.names)))
         if self.intercept is not None:
-            if self.family.many:
+            if self.family.per_class:
                 logs = np.log(self.pool.classes[1:] / self.pool.classes[0])
                 x[:, self.intercept] = np.linalg.solve(self.mix, logs)
             else:

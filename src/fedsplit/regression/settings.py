@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedsplit.checks import count, number
+from fedsplit.checks import count, number, one_of
 from fedsplit.errors import InputError
 from fedsplit.regression.families import FAMILIES
 
@@ -19,8 +19,7 @@ class Settings:
     family: str = "gaussian"
     ridge: float = 0.0
     l1: float = 0.0
-    elastic_net: tuple[float, float] | None = None
-    nonnegative: tuple[str, ...] = ()
+    nonnegative: Sequence[str] = ()
     weights: str | None = None
     offset: str | None = None
     exposure: str | None = None
@@ -43,43 +42,28 @@ class Settings:
         number("delta", self.delta)
         count("rounds", self.rounds, least=10)
         count("seed", self.seed, least=0)
-        if self.elastic_net is not None:
-            if len(self.elastic_net) != 2:
-                raise InputError(f"elastic_net is two numbers, of |x| and of x²/2, not {self.elastic_net!r}")
-            for part in self.elastic_net:
-                number("elastic_net", part, strict=False)
-            if self.l1 or self.ridge:
-                raise InputError("elastic_net brings its own l1 and ridge: leave those out")
-        if FAMILIES[self.family].link == "identity" and self.exposure is not None:
+        for name in ("weights", "offset", "exposure"):
+            _column(name, getattr(self, name))
+        if isinstance(self.nonnegative, str) or not all(isinstance(name, str) for name in self.nonnegative):
+            raise InputError(f"nonnegative must be a list of coefficients' names, not {self.nonnegative!r}")
+        family = FAMILIES[self.family]
+        if self.exposure is not None and family.link != "log":
             raise InputError(f"exposure needs a log link (poisson, gamma), {self.family} has none: use offset")
-        if self.family == "logistic" and self.exposure is not None:
-            raise InputError("exposure needs a log link (poisson, gamma), logistic has none: use offset")
-        if self.family == "multinomial" and (self.offset or self.exposure):
-            raise InputError("multinomial takes no offset and no exposure")
-
-    @property
-    def lasso(self) -> float:
-        """λ of λ‖x‖₁."""
-        return self.l1 if self.elastic_net is None else self.elastic_net[0]
-
-    @property
-    def quadratic(self) -> float:
-        """λ of (λ/2)‖x‖²."""
-        return self.ridge if self.elastic_net is None else self.elastic_net[1]
+        if self.offset is not None and family.per_class:
+            raise InputError(f"{self.family} takes no offset")
 
     @property
     def symmetric(self) -> bool:
         """Whether a ridge of a multinomial has all classes alike; l1 and constraints are on the coefficients shown."""
-        return self.quadratic > 0 and not self.lasso and not self.nonnegative
+        return self.ridge > 0 and not self.l1 and not self.nonnegative
 
     @property
     def biased(self) -> str | None:
         """What keeps the answer from being the maximum of the likelihood."""
-        names = {"a ridge": self.quadratic, "an l1 penalty": self.lasso, "a constraint": self.nonnegative}
+        names = {"a ridge": self.ridge, "an l1 penalty": self.l1, "a constraint": self.nonnegative}
         return next((name for name, value in names.items() if value), None)
 
 
-def one_of(name: str, value: object, known: Collection[str]) -> None:
-    """Refuse a value that is not among those known."""
-    if value not in known:
-        raise InputError(f"{name} {value!r} is not known: use one of {', '.join(known)}")
+def _column(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, str):
+        raise InputError(f"{name} must be the name of a column, not {value!r}")

@@ -140,7 +140,7 @@ class Silo:
         if len(b) == 0:
             raise InputError(f"{where}: no row has a weight above zero: leave it out")
         family = FAMILIES[plan.family]
-        classes = len(plan.classes) if family.many else 2 * family.classifies
+        classes = len(plan.classes) if family.per_class else 2 * family.classifies
         return CodedRows(self.name, family, names, A, b, w, o, classes)
 
     def _target(self, plan: Plan, frame: pd.DataFrame) -> Array:

@@ -37,9 +37,9 @@ CONTRASTS = ("treatment", "sas", "SAS", "sum", "helmert", "diff", "poly")
 """Codings of categories, written ``C(g, contr.treatment("b"))``."""
 
 LEARNING = {
-    "center": "--standardize centres by the mean over all clients",
-    "scale": "--standardize scales by the deviation over all clients",
-    "standardize": "--standardize does so over all clients",
+    "center": "the option standardize centres by the mean over all clients",
+    "scale": "the option standardize scales by the deviation over all clients",
+    "standardize": "the option of this name does so over all clients",
     "poly": "write x + I(x**2)",
     "bs": "use powers or C() of ranges",
     "cr": "use powers or C() of ranges",
@@ -217,7 +217,7 @@ def categorical(column: str, values: pd.Series, levels: Sequence[Level]) -> pd.S
         codes = pd.Index([as_text(level) for level in levels], dtype=object).get_indexer(names.astype(object))
     unknown = (codes < 0) & values.notna().to_numpy()
     if unknown.any():
-        raise InputError(f"column {column}: {values[unknown].iloc[0]!r} is none of its levels {listed(levels)}")
+        raise InputError(f"column {column}: {as_text(values[unknown].iloc[0])} is none of its levels {listed(levels)}")
     return pd.Series(pd.Categorical.from_codes(codes, categories=pd.Index(levels)), index=values.index, name=column)
 
 
