@@ -1,6 +1,8 @@
-"""A thousand files that something happened to: never a stack trace, never a silent wrong answer."""
+"""Files that something happened to, a thousand in the slow run: no stack trace, and no silent wrong answer."""
 
+import csv
 import gzip
+import io
 import json
 import random
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.cli import run
+from fedsplit.silos.delimited import MISSING
 from fedsplit.silos.sources import sources
 from tampering import mutated
 
@@ -36,26 +39,50 @@ def packed(frame: pd.DataFrame, path: Path) -> bytes:
     return gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode()
 
 
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """The rows of a file as text, by Python's own readers; of Parquet, by the reader under test."""
+    if path.suffix == ".parquet":
+        [source] = sources(path)
+        return [
+            {str(key): text(value) for key, value in row.items()} for row in source.read(COLUMNS).to_dict("records")
+        ]
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    lines = content.decode("utf-8-sig")
+    if ".jsonl" in path.name:
+        told = [json.loads(line) for line in lines.split("\n") if line.strip()]
+        return [{key: text(row.get(key)) for key in COLUMNS} for row in told]
+    names, *values = csv.reader(io.StringIO(lines, newline=""), strict=True)
+    return [dict(zip(map(str.strip, names), row, strict=True)) for row in values]
+
+
+def text(value: object) -> str:
+    return "" if value is None or value != value else str(value)
+
+
 def pooled(paths: list[Path]) -> dict[str, float]:
-    """The least squares fit of the rows that the files hold now, by NumPy."""
-    frame = pd.concat([source.read(COLUMNS) for source in sources(paths)]).dropna()
-    levels = sorted(frame.g.map(str).unique())
-    A = np.column_stack([np.ones(len(frame)), frame.x, *(frame.g.map(str) == level for level in levels[1:])])
+    """The least squares fit of the complete rows that the files hold now, by NumPy."""
+    rows = [[row[column].strip() for column in COLUMNS] for path in paths for row in rows_of(path)]
+    kept = [row for row in rows if not any(value in MISSING for value in row)]
+    y, x = (np.array([float(row[k]) for row in kept]) for k in (0, 1))
+    levels = sorted({row[2] for row in kept})
+    A = np.column_stack([np.ones(len(kept)), x, *(np.array([row[2] == level for row in kept]) for level in levels[1:])])
     names = ["Intercept", "x", *(f"C(g)[T.{level}]" for level in levels[1:])]
-    return dict(zip(names, np.linalg.lstsq(A, frame.y.to_numpy(float), rcond=None)[0], strict=True))
+    sizes = np.linalg.norm(A, axis=0)
+    return dict(zip(names, np.linalg.lstsq(A / sizes, y, rcond=None)[0] / sizes, strict=True))
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "jsonl", "parquet"])
+@pytest.mark.parametrize("trials", [40, pytest.param(250, marks=pytest.mark.slow)])
 def test_a_file_that_was_tampered_with_is_refused_in_one_line_or_fitted_as_it_is(
-    ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ending: str, trials: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rng = random.Random(ending)
+    rng = random.Random(f"{ending} {trials}")
     paths = [tmp_path / f"site{j}.{ending if j == 1 else 'csv'}" for j in range(3)]
     whole = [packed(client(j), path) for j, path in enumerate(paths)]
     for path, content in zip(paths, whole, strict=True):
         path.write_bytes(content)
     outcomes = {0: 0, 1: 0, 2: 0}
-    for _ in range(250):
+    for _ in range(trials):
         paths[1].write_bytes(mutated(whole[1], rng))
         status = run(["fit", *map(str, paths), "--formula", FORMULA, "--json"])
         out, err = capsys.readouterr()
@@ -71,8 +98,8 @@ def test_a_file_that_was_tampered_with_is_refused_in_one_line_or_fitted_as_it_is
         size = max(abs(value) for value in expected.values())
         for name, value in expected.items():
             assert coef[name] == pytest.approx(value, rel=1e-6, abs=1e-6 * size)
-    assert outcomes[2] > 20
-    assert outcomes[0] > 0
+    assert outcomes[2] > trials // 12
+    assert outcomes[0] > 0 or ending == "csv.gz"  # which has a checksum
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\0\0", b"y,x,g", b"y,x,g\n", b"PAR1", b"{}", b"\xff\xfe\x00", b"\n" * 5])

@@ -20,6 +20,7 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 from fedsplit.arrays import Array
 from fedsplit.checks import number
 from fedsplit.errors import InputError
+from fedsplit.losses.multinomial import all_classes
 from fedsplit.regression.coded import CodedRows, Moments
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.fit import certified
@@ -84,7 +85,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         return eta
 
 
-class _Regressor(RegressorMixin, _Federated):  # type: ignore[misc]
+class _Regressor(RegressorMixin, _Federated):  # type: ignore[misc]  # scikit-learn has no types
     """A target with one predictor."""
 
     _family: ClassVar = "gaussian"
@@ -247,7 +248,7 @@ class FedHuberRegressor(_Regressor):
         return {"delta": self.delta, "ridge": self.ridge}
 
 
-class FedLogisticRegression(ClassifierMixin, _Federated):  # type: ignore[misc]
+class FedLogisticRegression(ClassifierMixin, _Federated):  # type: ignore[misc]  # scikit-learn has no types
     """Logistic regression over clients, of two classes or more, as LogisticRegression on the pool.
 
     min C Σ w_i (log Σ_c e^{η_ic} - η_{i,y_i}) + ½ ‖β‖², η_ic = x_iᵀβ_c + β₀_c; C = inf is no penalty, and then classes
@@ -289,19 +290,24 @@ class FedLogisticRegression(ClassifierMixin, _Federated):  # type: ignore[misc]
 
     def predict(self, X: object) -> Array:
         """The most probable class of every row."""
-        winners = np.argmax(_of_all_classes(self._predictor(X)), axis=1)
+        winners = np.argmax(self._of_all_classes(X), axis=1)
         labels: Array = self.classes_[winners]
         return labels
 
     def predict_proba(self, X: object) -> Array:
         """The probabilities of the classes, (n, K)."""
-        probabilities: Array = softmax(_of_all_classes(self._predictor(X)), axis=1)
+        probabilities: Array = softmax(self._of_all_classes(X), axis=1)
         return probabilities
 
     def predict_log_proba(self, X: object) -> Array:
         """Their logarithms."""
-        logs: Array = log_softmax(_of_all_classes(self._predictor(X)), axis=1)
+        logs: Array = log_softmax(self._of_all_classes(X), axis=1)
         return logs
+
+    def _of_all_classes(self, X: object) -> Array:
+        """η of all the classes, (n, K): of two, the first one's is zero."""
+        eta = self._predictor(X)
+        return all_classes(eta) if eta.shape[1] == 1 else eta
 
 
 def _by_client(
@@ -355,8 +361,3 @@ def _centred(values: Array) -> Array:
     every = np.concatenate([np.zeros_like(values[:1]), values])
     centred: Array = every - every.mean(axis=0)
     return centred
-
-
-def _of_all_classes(eta: Array) -> Array:
-    """η of all the classes, (n, K): of two, the first one's is zero."""
-    return np.column_stack([np.zeros(len(eta)), eta]) if eta.shape[1] == 1 else eta

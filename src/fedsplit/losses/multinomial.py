@@ -53,7 +53,7 @@ class Multinomial:
 
     def value(self, eta: Array, b: Array | Labels) -> Array:
         """φ of every observation: eta is (..., K - 1), b is (...)."""
-        eta = _all_classes(eta)
+        eta = all_classes(eta)
         eta = eta - np.take_along_axis(eta, _labels(b), axis=-1)
         top = np.argmax(eta, axis=-1, keepdims=True)
         largest = np.take_along_axis(eta, top, axis=-1)
@@ -174,7 +174,7 @@ class MultinomialTerms:
         return np.zeros(self.k)
 
     def margin(self, X: Array) -> Array:
-        eta, own = _all_classes(self._eta(X)), _labels(self.b)
+        eta, own = all_classes(self._eta(X)), _labels(self.b)
         right = np.take_along_axis(eta, own, axis=-1)[..., 0]
         np.put_along_axis(eta, own, -np.inf, axis=-1)
         return least(right - np.max(eta, axis=-1), self.w)
@@ -209,14 +209,14 @@ def _labels(b: Array | Labels) -> Labels:
     return labels
 
 
-def _all_classes(eta: Array) -> Array:
+def all_classes(eta: Array) -> Array:
     """The predictors with the reference's, zero, before them."""
     return np.concatenate([np.zeros((*eta.shape[:-1], 1)), eta], axis=-1)
 
 
 def _probabilities(eta: Array) -> tuple[Array, Array]:
     """p_c and 1 - p_c of all K classes, both with all their digits."""
-    eta = _all_classes(eta)
+    eta = all_classes(eta)
     top = np.argmax(eta, axis=-1, keepdims=True)
     p = np.exp(eta - np.take_along_axis(eta, top, axis=-1))
     np.put_along_axis(p, top, 0.0, axis=-1)

@@ -109,9 +109,8 @@ class CodedRows:
         return float(np.sum(self.family.log_likelihood(self.b, self.predictor(x), self.w, dispersion)))
 
     def pearson(self, x: Array) -> float:
-        """Pearson's Σ w (b - μ)²/V(μ)."""
-        mu = self.family.mean(self.predictor(x))
-        return float(np.sum(self.w * np.square(self.b - mu) / self.family.variance(mu)))
+        """Pearson's X² of a gamma target, Σ w (b - μ)²/μ²."""
+        return float(np.sum(self.w * np.square(self.b / self.family.mean(self.predictor(x)) - 1.0)))
 
     def calibration(self, x: Array) -> Calibration:
         """Of a binary classifier."""

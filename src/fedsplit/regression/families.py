@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import expit, gammaln, log_softmax, logit, softmax, xlogy
+from scipy.special import expit, gammaln, logit, softmax, xlogy
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.losses.gamma import Gamma
 from fedsplit.losses.huber import Huber
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
-from fedsplit.losses.multinomial import Multinomial
+from fedsplit.losses.multinomial import Multinomial, all_classes
 from fedsplit.losses.poisson import Poisson
 from fedsplit.losses.terms import Loss
 
@@ -35,9 +35,8 @@ class Family:
     target : str
         What the target must be, and ``wrong``, which of its values are not.
     mean, linked : callable
-        μ from η, and η from μ. For multinomial η is (n, K - 1) and μ, the classes' probabilities, (n, K).
-    variance : callable
-        V(μ), so that Var(b) = φV(μ)/w.
+        μ from η, and η from μ. For multinomial η is (n, K - 1) and μ, the classes' probabilities, (n, K); ``linked``
+        takes those of one row.
     dispersion : "one", "deviance" or "pearson"
         Whether φ is 1, or estimated by the deviance or Pearson's X² over n - p.
     log_likelihood : callable, optional
@@ -50,8 +49,7 @@ class Family:
     target: str
     wrong: Callable[[Array], Mask]
     mean: Callable[[Array], Array]
-    linked: Callable[[float], float]
-    variance: Callable[[Array], Array]
+    linked: Callable[[Array], Array]
     dispersion: Literal["one", "deviance", "pearson"]
     log_likelihood: LogLikelihood | None
 
@@ -90,18 +88,13 @@ def _poisson(b: Array, eta: Array, w: Array, phi: float) -> Array:
 
 
 def _multinomial(b: Array, eta: Array, w: Array, phi: float) -> Array:
-    logs: Array = w * log_softmax(_with_reference(eta), axis=1)[np.arange(len(b)), b.astype(np.intp)]
+    logs: Array = -w * Multinomial(eta.shape[1] + 1).value(eta, b)
     return logs
 
 
 def _probabilities(eta: Array) -> Array:
-    probabilities: Array = softmax(_with_reference(eta), axis=1)
+    probabilities: Array = softmax(all_classes(eta), axis=1)
     return probabilities
-
-
-def _with_reference(eta: Array) -> Array:
-    """η of all the classes, (n, K): the first one's is zero."""
-    return np.column_stack([np.zeros(len(eta)), eta])
 
 
 def _gamma(b: Array, eta: Array, w: Array, phi: float) -> Array:
@@ -123,27 +116,27 @@ FAMILIES = {
     for family in (
         Family(
             "gaussian", "identity", lambda delta, classes: LeastSquares(), "a number", _never,
-            _same, float, np.ones_like, "deviance", _gaussian,
+            _same, _same, "deviance", _gaussian,
         ),
         Family(
             "logistic", "logit", lambda delta, classes: Logistic(), "0 or 1", lambda b: (b != 0) & (b != 1),
-            expit, lambda mu: float(logit(mu)), lambda mu: mu * (1 - mu), "one", _logistic,
+            expit, logit, "one", _logistic,
         ),
         Family(
             "poisson", "log", lambda delta, classes: Poisson(), "a count of at least zero", lambda b: b < 0,
-            np.exp, lambda mu: float(np.log(mu)), _same, "one", _poisson,
+            np.exp, np.log, "one", _poisson,
         ),
         Family(
             "gamma", "log", lambda delta, classes: Gamma(), "above zero", lambda b: b <= 0,
-            np.exp, lambda mu: float(np.log(mu)), np.square, "pearson", _gamma,
+            np.exp, np.log, "pearson", _gamma,
         ),
         Family(
             "multinomial", "logit", lambda delta, classes: Multinomial(classes), "a class", _never,
-            _probabilities, lambda mu: 0.0, np.ones_like, "one", _multinomial,
+            _probabilities, lambda mu: np.log(mu[1:] / mu[0]), "one", _multinomial,
         ),
         Family(
             "huber", "identity", lambda delta, classes: Huber(delta), "a number", _never,
-            _same, float, np.ones_like, "deviance", None,
+            _same, _same, "deviance", None,
         ),
     )
 }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -11,6 +10,7 @@ from fedsplit import __version__
 from fedsplit.errors import InputError
 from fedsplit.regression.estimate import Estimate, Progress
 from fedsplit.regression.handshake import Agreement, agree, complete
+from fedsplit.regression.inference import Contribution
 from fedsplit.regression.model import CLIENT_COLUMNS, FitCertificate, Model
 from fedsplit.regression.regress import Task
 from fedsplit.regression.settings import Settings
@@ -142,17 +142,14 @@ def finish(task: Task, agreement: Agreement, progress: Callable[[Progress], obje
     """Run the rounds, and put all that is known into a model."""
     found = task.infer(task.run(task.penalty(task.settings.l1), report=progress))
     by_client = {each.client: each for each in found.contributions}
+    absent = Contribution("", 0, 0.0, 0.0, float("nan"), "")
+    clients = pd.DataFrame(
+        [by_client.get(name, absent)._asdict() for name in agreement.missing], index=agreement.missing
+    )
+    clients = clients.assign(missing=agreement.missing).rename_axis("client")[list(CLIENT_COLUMNS)]
     unit = task.scaling.unit**2  # of the objective, in the units of the files
     trace, weak = found.estimate.trace, listed(found.estimate.undetermined, 4)
     unsettled = [f"the data hardly determine the coefficient of {weak}: add a ridge, or leave it out"] if weak else []
-    clients = pd.DataFrame(
-        [
-            (by_client[name].n if name in by_client else 0, agreement.missing[name], *_rest(by_client.get(name)))
-            for name in agreement.rows
-        ],
-        columns=list(CLIENT_COLUMNS),
-        index=pd.Index(agreement.rows, name="client"),
-    )
     return Model(
         plan=agreement.plan,
         settings=task.settings,
@@ -183,7 +180,3 @@ def certified(task: Task, found: Estimate) -> FitCertificate:
     told = found.proof.certificate
     gap = None if told.gap is None else told.gap * task.scaling.unit**2
     return FitCertificate(gap, task.distance(found), told.reason)
-
-
-def _rest(told: Any) -> tuple[float, float, float, str]:
-    return (0.0, 0.0, float("nan"), "") if told is None else (told.leverage, told.score, told.shift, told.coefficient)

@@ -24,14 +24,13 @@ class Agreement:
     plan : how every client codes its rows.
     clients : their coded rows; a client without a complete row is left out.
     moments : what each told of them.
-    rows, missing : each client's rows in all, and how many were left out for missing values; by name.
+    missing : how many rows of each client were left out for missing values, by name.
     warnings : what could disclose single rows, or was left out.
     """
 
     plan: Plan
     clients: Sequence[CodedRows]
     moments: Sequence[Moments]
-    rows: Mapping[str, int]
     missing: Mapping[str, int]
     warnings: Sequence[str]
 
@@ -68,7 +67,6 @@ def agree(silos: Sequence[Silo], formula: Formula, settings: Settings) -> Agreem
         plan,
         coded,
         moments,
-        {name: each.rows for name, each in told.items()},
         {name: each.rows - each.kept for name, each in told.items()},
         warnings,
     )

@@ -16,7 +16,7 @@ from fedsplit import files
 from fedsplit.arrays import Array
 from fedsplit.checks import number, one_of
 from fedsplit.errors import InputError
-from fedsplit.regression import page, storage
+from fedsplit.regression import storage
 from fedsplit.regression.bias import Bias, bias
 from fedsplit.regression.coded import Calibration
 from fedsplit.regression.families import FAMILIES, Family
@@ -221,6 +221,8 @@ class Model:
 
     def report(self, path: str | Path) -> None:
         """Write one page that needs nothing else: table, intervals, convergence, clients, calibration, settings."""
+        from fedsplit.regression import page  # figures take as long to import as all the rest
+
         page.write(self, Path(path))
 
     def write(self, path: str | Path) -> None:

@@ -34,7 +34,6 @@ class Regressed:
     coef, covariance, robust : (d,), (d, d) and (d, d); the last two None where there are none.
     log_likelihood : None where the family has none.
     errors : (d,), the standard errors that the information gives, also where a penalty takes their meaning.
-    distance : the proved bound on |coef_i - pooled_i| / SE_i for every i; None where nothing is proved.
     contributions : what each client brings.
     calibration : of a binary classifier.
     """
@@ -47,7 +46,6 @@ class Regressed:
     dispersion: float
     log_likelihood: float | None
     deviance: float
-    distance: float | None
     contributions: Sequence[Contribution]
     calibration: Calibration | None
     estimate: Estimate
@@ -159,7 +157,6 @@ class Task:
             phi * self.scaling.unit**2,
             self._log_likelihood(x, phi),
             self.deviance(x, proof) * self.scaling.unit**2,
-            self.distance(found),
             contributions(names, proof.gradients, proof.information, self.back, self.names, phi),
             self._calibration(x),
             found,
@@ -221,12 +218,9 @@ class Task:
         """The model with an intercept alone."""
         x = np.zeros((self.copies, len(self.pool.names)))
         if self.intercept is not None:
-            if self.family.per_class:
-                logs = np.log(self.pool.classes[1:] / self.pool.classes[0])
-                x[:, self.intercept] = np.linalg.solve(self.mix, logs)
-            else:
-                mean = self.pool.rate if self.family.link == "log" else self.pool.target
-                x[:, self.intercept] = self.family.linked(mean) / self.scaling.unit
+            mean = self.pool.rate if self.family.link == "log" else self.pool.target
+            linked = self.family.linked(self.pool.classes if self.family.per_class else np.array([mean]))
+            x[:, self.intercept] = np.linalg.solve(self.mix, linked) / self.scaling.unit
         return x.ravel()
 
     def _check_target(self) -> None:

@@ -109,9 +109,6 @@ class Silo:
             column: "empty" if absent[column].all() else "text" if columns[column] == "date" else columns[column]
             for column in request.columns
         }
-        for column, kind in kinds.items():
-            if kind == "other":
-                raise InputError(f"client {self.name}: column {column} holds neither numbers nor text")
         filled = [column for column in request.columns if column in request.filled and kinds[column] != "text"]
         named = [column for column in request.columns if column in request.categories or kinds[column] == "text"]
         self._frame = frame = frame[~absent.drop(columns=filled).any(axis=1)]

@@ -31,7 +31,7 @@ def number(value: float | None) -> str:
     return f"{value:.4f}" if 1e-3 <= abs(value) < 1e5 or value == 0 else f"{value:.3e}"
 
 
-def coefficient_rows(model: Model) -> list[list[str]]:
+def _cells(model: Model) -> list[list[str]]:
     """The table's cells: name, coef, and where there are any, se, z, p and the interval."""
     if model.se is None or model.zvalues is None or model.pvalues is None:
         return [[name, number(value)] for name, value in model.coef_.items()]
@@ -60,7 +60,7 @@ def _head(model: Model) -> list[str]:
 
 def _coefficients(model: Model) -> list[str]:
     header = ["", "coef", "std err", "z", "P>|z|", "[0.025", "0.975]"]
-    rows = coefficient_rows(model)
+    rows = _cells(model)
     lines = aligned([header[: len(rows[0])], *rows])
     if model.se_reason is not None:
         lines.append(f"no standard errors: {model.se_reason}")

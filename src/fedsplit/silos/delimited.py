@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from fedsplit.silos.reading import cast, fetch
-from fedsplit.silos.table import check_names, fail, framed, opened
+from fedsplit.silos.table import check_names, fail, framed, opened, raw, zipped
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")
 """What stands for a missing value, in quotes or not, with or without spaces around it."""
@@ -35,7 +34,7 @@ class DelimitedTable:
     delimiters: str
 
     def kinds(self) -> dict[str, str]:
-        names, delimiter, inside = self._header()
+        names, delimiter, inside = self._header
         columns = [f"c{i}" for i in range(len(names))]
         *codes, rows = self._select([*map(_code, columns), "count(*)"], len(names), delimiter)
         bits = {name: int(code[0]) for name, code in zip(names, codes, strict=True)}
@@ -46,14 +45,14 @@ class DelimitedTable:
         return {name: KINDS.get(code, "text") for name, code in bits.items()}
 
     def take(self, wanted: Mapping[str, str]) -> pd.DataFrame:
-        names, delimiter, _ = self._header()
+        names, delimiter, _ = self._header
         chosen = [_value(f"c{names.index(name)}", kind) for name, kind in wanted.items()]
         return framed(wanted, self._select(chosen, len(names), delimiter))
 
     def _select(self, expressions: Sequence[str], width: int, delimiter: str) -> list[Any]:
         """Expressions of the columns c0, c1, …, whatever their names."""
         columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(width))
-        compression = "gzip" if self.path.suffix.lower() == ".gz" else "none"
+        compression = "gzip" if zipped(self.path) else "none"
         query = (
             f"select {', '.join(expressions)} from read_csv(?, auto_detect=false, header=true, skip=0, "
             f"columns={{{columns}}}, delim='{delimiter}', quote='\"', escape='\"', comment='', encoding='utf-8', "
@@ -67,7 +66,7 @@ class DelimitedTable:
 
         DuckDB drops surplus values of a row where all are missing, and a row that has shifted may have such a one.
         """
-        with gzip.open(self.path) if self.path.suffix.lower() == ".gz" else self.path.open("rb") as file:
+        with raw(self.path) as file:
             count = sum(chunk.count(delimiter.encode()) for chunk in iter(partial(file.read, 1 << 20), b""))
         if count != expected:
             parts = (f"coalesce(sum(length({x}) - length(replace({x}, '{delimiter}', ''))), 0)" for x in columns)
@@ -79,6 +78,7 @@ class DelimitedTable:
                     f"{delimiter!r} in them quoted?",
                 )
 
+    @cached_property
     def _header(self) -> tuple[list[str], str, int]:
         """The names in the first line, the delimiter, and how many there are inside names.
 

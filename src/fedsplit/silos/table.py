@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any, NoReturn, Protocol
+from typing import IO, Any, NoReturn, Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -54,11 +54,8 @@ def check_file(where: str, path: Path) -> None:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
             fail(where, "is a folder, not a file" if stat.S_ISDIR(mode) else "is not a file")
-        if path.suffix.lower() != ".gz":
-            path.open("rb").close()
-            return
-        with gzip.open(path) as file:  # DuckDB does not look at the checksum
-            while file.read(1 << 20):
+        with raw(path) as file:
+            while zipped(path) and file.read(1 << 20):  # DuckDB does not look at the checksum
                 pass
     except OSError as error:
         fail(where, error.strerror or error)
@@ -66,11 +63,21 @@ def check_file(where: str, path: Path) -> None:
         fail(where, f"{error}: the file is damaged, or was cut short")
 
 
+def zipped(path: Path) -> bool:
+    """Whether the name says gzip."""
+    return path.suffix.lower() == ".gz"
+
+
+def raw(path: Path) -> IO[bytes]:
+    """The file's bytes, unpacked."""
+    return cast(IO[bytes], gzip.open(path)) if zipped(path) else path.open("rb")
+
+
 @contextmanager
 def opened(where: str, path: Path) -> Iterator[IO[str]]:
     """The file as UTF-8 text, with its line ends as they are."""
     check_file(where, path)
-    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+    with raw(path) as file:
         try:
             yield TextIOWrapper(file, encoding="utf-8-sig", newline="")
         except UnicodeDecodeError as error:
