@@ -75,7 +75,7 @@ def routing() -> Iterator[None]:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # Huber through as many rows as columns
-@parametrize_with_checks(EVERY)  # type: ignore[untyped-decorator]
+@parametrize_with_checks(EVERY)  # type: ignore[untyped-decorator]  # scikit-learn has no types
 def test_every_estimator_is_one_to_scikit_learn(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
 

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 import fedsplit as fs
 from fedsplit.cli import run
 from fedsplit.regression.estimate import Progress
+from fedsplit.regression.families import FAMILIES
 from fedsplit.silos.formula import Formula
 
 RANDHIE = str(Path(__file__).parent.parent / "examples" / "randhie" / "*.csv")
@@ -307,7 +309,7 @@ def test_separable_classes_of_a_multinomial_are_refused() -> None:
 # the proof
 
 
-@pytest.mark.parametrize("family", ["gaussian", "logistic", "poisson", "gamma", "multinomial", "huber"])
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("tol", [1e-2, 1e-5, 1e-9])
 def test_no_coefficient_is_farther_from_the_pooled_one_than_proved(family: str, tol: float) -> None:
     target = {"logistic": "ill", "poisson": "visits", "gamma": "stay", "multinomial": "ward"}.get(family, "score")
@@ -589,6 +591,15 @@ def test_the_live_lines_go_to_a_terminal_only(files: list[str]) -> None:
     assert lines[0].startswith("round    1   gap not known")
     assert "clients 3/3" in lines[1]
     assert "gap at most" in lines[-1]
+
+
+def test_the_families_of_the_help_and_the_guide_are_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    guide = (Path(__file__).parent.parent / "docs" / "fit.md").read_text()
+    for name in FAMILIES:
+        assert re.search(rf"--family .*?\b{name}\b", shown)
+        assert f"\n| `{name}` |" in guide
 
 
 # what the table means

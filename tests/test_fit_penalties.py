@@ -1,6 +1,7 @@
 """``fs.fit`` with a penalty, several classes or Huber's loss, on real data against scikit-learn, statsmodels, scipy."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,13 +25,13 @@ def pool(frames: dict[str, pd.DataFrame], columns: list[str], target: str) -> tu
     return table[columns].to_numpy(dtype=float), table[target].to_numpy()
 
 
-def assert_same(model: "fs.Model", columns: list[str], reference: object, rtol: float = 1e-7) -> None:
+def assert_same(model: "fs.Model", columns: list[str], reference: Any, rtol: float = 1e-7) -> None:
     """The reference is scikit-learn's; a coefficient that it has at 0 must be 0."""
-    expected = np.ravel(reference.coef_)  # type: ignore[attr-defined]
+    expected = np.ravel(reference.coef_)
     coefficients = model.coef_[columns].to_numpy()
     np.testing.assert_array_equal(coefficients[expected == 0], 0)
     np.testing.assert_allclose(coefficients, expected, rtol=rtol, atol=0)
-    np.testing.assert_allclose(model.coef_["Intercept"], reference.intercept_, rtol=rtol)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(model.coef_["Intercept"], reference.intercept_, rtol=rtol)
 
 
 def sklearn_logistic(A: Array, b: Array, ridge: float) -> LogisticRegression:

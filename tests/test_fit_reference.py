@@ -1,6 +1,5 @@
 """``fs.fit`` on real data against statsmodels on the pool: every number of the table, to 1e-8 of itself."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,8 +12,7 @@ import statsmodels.api as sm
 from formulaic import Formula
 
 import fedsplit as fs
-from fedsplit.cli import run
-from real import EXAMPLES, FLIGHTS, diabetes, flights, randhie, split
+from real import FLIGHTS, diabetes, flights, randhie, split
 
 Frames = dict[str, pd.DataFrame]
 
@@ -179,39 +177,9 @@ def test_predictions_are_those_of_the_pool(name: str) -> None:
     assert_same(model.predict(rows), pool.fittedvalues.to_numpy())
 
 
-def test_files_a_folder_a_group_and_a_list_give_the_same_model() -> None:
-    expected = ours("RAND, Poisson")
-    sites = randhie()
-    folder = EXAMPLES / "randhie"
-    formula = CASES["RAND, Poisson"].formula
-    sources: dict[str, tuple[object, str | None]] = {
-        "glob": (str(folder / "*.csv"), None),
-        "folder": (folder, None),
-        "paths": (sorted(folder.glob("*.csv")), None),
-        "frames": (list(sites.values()), None),
-        "group": (pd.concat([site.assign(site=name) for name, site in sites.items()], ignore_index=True), "site"),
-    }
-    for name, (source, group) in sources.items():
-        model = fs.fit(source, formula, family="poisson", group=group)
-        assert list(model.n_by_client) == list(expected.n_by_client), name
-        assert_same(model.coef_, expected.coef_)
-        assert_same(model.se, expected.se)
-
-
 def test_intercept_false_is_minus_one_in_the_formula() -> None:
     model = fs.fit(diabetes(), f"high ~ {DIABETES}", family="logistic", intercept=False)
     assert_same(model.coef_, theirs("no intercept").params)
-
-
-def test_the_command_prints_the_same_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    model = ours("RAND, Poisson")
-    files = [str(path) for path in sorted((EXAMPLES / "randhie").glob("*.csv"))]
-    formula = CASES["RAND, Poisson"].formula
-    assert run(["fit", *files, "--formula", formula, "--family", "poisson", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["converged"] is True
-    assert_same(pd.Series(printed["coef"]), model.coef_)
-    assert_same(pd.Series(printed["se"]), model.se)
 
 
 @pytest.mark.slow

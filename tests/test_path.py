@@ -207,7 +207,7 @@ def test_what_is_not_proved_within_the_rounds_is_said() -> None:
 )
 def test_bad_input_is_refused_in_one_line(options: dict[str, object], line: str) -> None:
     with pytest.raises(fs.InputError) as error:
-        fs.path(small(), RAND, **options)  # type: ignore[arg-type]
+        fs.path(small(), RAND, **options)  # type: ignore[arg-type]  # one bad option at a time
     assert str(error.value).startswith(line)
     assert "\n" not in str(error.value)
 

@@ -523,7 +523,7 @@ def test_csv_that_was_tampered_with_is_refused_or_read_as_pythons_csv_module_rea
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv.gz"])
-def test_files_that_were_tampered_with_are_refused_or_read(tmp_path: Path, suffix: str) -> None:
+def test_packed_files_that_were_tampered_with_are_refused_in_one_line_or_read(tmp_path: Path, suffix: str) -> None:
     rng, read = random.Random(1), 0
     whole = "".join(
         json.dumps({"id": i, "x": i / 7, "t": "é" * (i % 3), "ok": i % 2 == 0}) + "\n" for i in range(20)

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from fedsplit.losses.cvx import CvxpyLoss
     from fedsplit.prox.cvx import CvxpyProx
     from fedsplit.regression.fit import fit
-    from fedsplit.regression.model import Model, load
-    from fedsplit.regression.path import path
+    from fedsplit.regression.model import FitCertificate, Model, load
+    from fedsplit.regression.path import RegularisationPath, path
 
 __version__ = "0.1.0"
 
@@ -86,6 +86,7 @@ __all__ = [
     "FedPoissonRegressor",
     "FedProx",
     "FedSplit",
+    "FitCertificate",
     "Gamma",
     "GradientProx",
     "GroupL1",
@@ -103,6 +104,7 @@ __all__ = [
     "Penalty",
     "Poisson",
     "Problem",
+    "RegularisationPath",
     "RegularisedFedSplit",
     "Result",
     "Scaffnew",
@@ -130,7 +132,9 @@ _ESTIMATORS = (
 _LATER = {
     "CvxpyLoss": "fedsplit.losses.cvx",
     "CvxpyProx": "fedsplit.prox.cvx",
+    "FitCertificate": "fedsplit.regression.model",
     "Model": "fedsplit.regression.model",
+    "RegularisationPath": "fedsplit.regression.path",
     "fit": "fedsplit.regression.fit",
     "load": "fedsplit.regression.model",
     "path": "fedsplit.regression.path",

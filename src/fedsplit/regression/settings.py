@@ -46,6 +46,7 @@ class Settings:
             _column(name, getattr(self, name))
         if isinstance(self.nonnegative, str) or not all(isinstance(name, str) for name in self.nonnegative):
             raise InputError(f"nonnegative must be a list of coefficients' names, not {self.nonnegative!r}")
+        object.__setattr__(self, "nonnegative", tuple(self.nonnegative))
         family = FAMILIES[self.family]
         if self.exposure is not None and family.link != "log":
             raise InputError(f"exposure needs a log link (poisson, gamma), {self.family} has none: use offset")
