@@ -18,9 +18,11 @@ import pytest
 import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 
 import fedsplit as fs
 from fedsplit.cli import run
+from fedsplit.regression.coded import CodedRows, Moments
 from fedsplit.regression.estimate import Progress
 from fedsplit.regression.families import FAMILIES
 from fedsplit.silos.formula import Formula
@@ -223,19 +225,67 @@ def test_small_clients_and_rare_categories_are_warned_of_and_refused_when_strict
     frames["narrow"] = people(2)["hospital0"].head(11)
     model = fs.fit(frames, "score ~ age + ward")
     assert any("tiny has 4 rows, fewer than 10" in text for text in model.warnings)
-    assert any("hospital1 has categories in fewer than 3 rows: ward = attic in 1" in text for text in model.warnings)
+    assert any("hospital1 has fewer than 3 rows of a kind: ward = attic in 1" in text for text in model.warnings)
     assert any("narrow has 11 rows for 5 parameters, more than a third" in text for text in model.warnings)
     with pytest.raises(fs.InputError, match="do not be strict"):
         fs.fit(frames, "score ~ age + ward", strict=True)
-    frames["hospital0"].loc[:57, "hours"] = 5.0
-    rare = fs.fit(frames, "{hours > 5} ~ age", family="logistic").warnings
-    assert any("hours > 5 = 1 in" in text for text in rare)
     assert fs.fit(people(), "score ~ age", strict=True).warnings == []
+
+
+@pytest.mark.parametrize(
+    ("formula", "options", "what"),
+    [
+        ("score ~ age + {hours == 7}", {}, "hours == 7 in 1"),
+        ("score ~ age + {exp(-1000000 * (hours - 7) ** 2)}", {}, "exp"),
+        ("score ~ age + rare", {}, "rare in 1"),
+        ("score ~ age + C(rare)", {}, "rare = 1 in 1"),
+        ("score ~ ward * rare2", {}, "ward[T.south]:rare2"),
+        ("{hours == 7} ~ age", {"family": "logistic"}, "hours == 7 = 1 in 1"),
+        ("score ~ age + some", {"missing": "mean"}, "a value of some in 2"),
+        ("score ~ age", {"weights": "heavy"}, "leave the say to 1.0 rows"),
+    ],
+)
+def test_what_would_tell_of_single_rows_is_refused_at_the_client_before_it_is_told(
+    formula: str, options: dict[str, Any], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = people()
+    for name, frame in frames.items():
+        own = name == "hospital1"
+        row = np.arange(len(frame))
+        frame.loc[7, "hours"] = 7.0 if own else 7.5
+        frame["rare"] = ((row == 7) & own).astype(float) if own else (row % 2).astype(float)
+        south = np.flatnonzero(frame.ward == "south")
+        frame["rare2"] = (row % 2).astype(float)
+        frame.loc[south[1:], "rare2"] = 0.0 if own else frame.loc[south[1:], "rare2"]
+        frame.loc[south[:1], "rare2"] = 1.0
+        frame["some"] = np.where((row < 2) | ~np.array([own] * len(row)), row.astype(float), np.nan)
+        frame["heavy"] = np.where((row == 7) | (not own), 1.0, 1e-12)
+    told: list[str] = []
+    original = CodedRows.moments
+
+    def moments(rows: CodedRows) -> Moments:
+        told.append(rows.name)
+        return original(rows)
+
+    monkeypatch.setattr(CodedRows, "moments", moments)
+    if options.get("family") == "logistic":
+        frames["hospital0"].loc[::2, "hours"] = frames["hospital2"].loc[::2, "hours"] = 7.0
+    with pytest.raises(fs.InputError, match=re.escape(what)):
+        fs.fit(frames, formula, strict=True, **options)
+    assert told == []
+    assert any(what in text for text in fs.fit(frames, formula, **options).warnings)
+
+
+def test_numbers_with_a_mistake_are_no_category() -> None:
+    frames = people()
+    frames["hospital1"]["hours"] = [*frames["hospital1"].hours.astype(str)[:-1], "5%"]
+    with pytest.raises(fs.InputError, match="client hospital1: column hours holds numbers, but '5%' is none"):
+        fs.fit(frames, "score ~ hours")
 
 
 def test_a_column_of_names_is_no_category() -> None:
     frames = {name: frame.assign(id=[f"p{i}" for i in range(len(frame))]) for name, frame in people().items()}
-    with pytest.raises(fs.InputError, match="column id has 60 different values in 60 rows: that is no category"):
+    with pytest.raises(fs.InputError, match="column id has 60 values in fewer than 3 rows each: that is no category"):
         fs.fit(frames, "score ~ age + id")
 
 
@@ -343,6 +393,58 @@ def test_units_do_not_change_the_answer_but_their_own() -> None:
     assert other.converged
     shifted = {name: frame.assign(age=1e6 + frame.age) for name, frame in frames.items()}
     np.testing.assert_allclose(fs.fit(shifted, "stay ~ age + ward").coef_["age"], model.coef_["age"], rtol=1e-7)
+
+
+def test_columns_that_nearly_depend_on_each_other_cost_no_rounds() -> None:
+    rng = np.random.default_rng(0)
+    year = rng.integers(1990, 2021, 2000).astype(float)
+    y = 0.1 * (year - 2000) + 0.01 * (year - 2000) ** 2 + rng.standard_normal(2000)
+    frame = pd.DataFrame(
+        {"year": year, "y": y, "n": rng.poisson(np.exp(0.02 * (year - 2000))), "c": np.arange(2000) % 5}
+    )
+    model = fs.fit(frame, "y ~ year + I(year**2)", group="c")
+    assert model.converged
+    assert model.rounds < 20
+    centred = sm.OLS(y, np.column_stack([np.ones(2000), year - 2005, (year - 2005) ** 2])).fit()
+    assert model.coef_["I(year ** 2)"] == pytest.approx(centred.params[2], rel=1e-7)
+    counts = fs.fit(frame, "n ~ year + I(year**2)", family="poisson", group="c")
+    assert counts.converged
+    assert counts.rounds < 40
+
+
+def test_a_heavy_tail_is_no_separation() -> None:
+    for seed in (5, 33, 41):
+        rng = np.random.default_rng(seed)
+        x = rng.standard_t(1.5, 200)
+        y = (rng.random(200) < expit(2 * x)).astype(float)
+        model = fs.fit(pd.DataFrame({"x": x, "y": y, "c": np.arange(200) % 2}), "y ~ x", family="logistic", group="c")
+        with np.errstate(over="ignore"):
+            pooled = sm.GLM(y, sm.add_constant(x), family=sm.families.Binomial()).fit(tol=1e-14, maxiter=200)
+        assert model.converged
+        np.testing.assert_allclose(model.coef_, pooled.params, rtol=1e-6)
+
+
+def test_robust_standard_errors_keep_their_digits_where_a_mean_is_large() -> None:
+    rng = np.random.default_rng(0)
+    c = np.arange(400) % 8
+    t = rng.standard_normal(400) + 0.5 * c
+    y = t + c * rng.standard_normal(8)[c] + rng.standard_normal(400)
+    near, far = (
+        fs.fit(pd.DataFrame({"t": mean + t, "y": y, "c": c}), "y ~ t", group="c").covariance(robust=True).loc["t", "t"]
+        for mean in (0.0, 1e8)
+    )
+    assert far == pytest.approx(near, rel=1e-6)
+
+
+def test_a_fit_without_residuals_converges_and_large_offsets_are_no_trouble() -> None:
+    frames = people()
+    for frame in frames.values():
+        frame["exact"] = 1.0 + 2.0 * frame.age
+        frame["far"] = 800.0
+    assert fs.fit(frames, "exact ~ age + hours").converged
+    plain = fs.fit(frames, "visits ~ age", family="poisson")
+    shifted = fs.fit(frames, "visits ~ age", family="poisson", offset="far")
+    assert shifted.coef_["Intercept"] == pytest.approx(plain.coef_["Intercept"] - 800.0, rel=1e-9)
 
 
 # the model
@@ -460,8 +562,10 @@ def test_the_bias_of_fedavg_is_where_fedgd_goes_in_the_end() -> None:
     model = fs.fit(people(), "score ~ age + ward")
     assert model.task is not None
     biased = model.bias_of("fedavg", local_steps=5)
-    ran = fs.solve(model.task.problem, fs.FedGD(local_steps=5), rounds=3000, tol=0)
-    np.testing.assert_allclose(model.task.back @ ran.x, biased.coef, rtol=1e-6)
+    assert model.x is not None
+    problem, _, back = model.task.in_scaled_columns(model.x)
+    ran = fs.solve(problem, fs.FedGD(local_steps=5), rounds=3000, tol=0)
+    np.testing.assert_allclose(back @ ran.x, biased.coef, rtol=1e-6)
 
 
 def test_every_round_is_reported_and_the_last_gap_is_proved_in_the_files_units(

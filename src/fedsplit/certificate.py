@@ -50,16 +50,31 @@ def certify_by_information(
 ) -> Certificate:
     """What the clients' scalars prove at x together with the Hessian H of the sum: γᵀH⁻¹γ needs no bound then.
 
-    So there is a proof also where every client's own Hessian is singular, for want of rows or of some category.
+    So there is a proof also where every client's own Hessian is singular, for want of rows or of some category. What
+    rounding adds to γ is allowed for.
     """
     objective = float(told.value.sum()) + (0.0 if penalty is None else penalty.value(x))
     nu2, mu, _ = inverse_norm(H[None], slope[None])
-    bound = _near(float(nu2[0]), float(mu[0]), told) if np.isfinite(nu2[0]) else None
+    nu = math.sqrt(nu2[0]) + (_rounding(H, told, x) if np.isfinite(nu2[0]) else 0.0)
+    bound = _near(nu * nu, float(mu[0]), told) if math.isfinite(nu) else None
     if bound is None:
         reason = "the Hessian of the sum is singular" if np.isinf(nu2[0]) else _why_not(told, x)[0]
         return Certificate(None, None, objective, reason)
     rounding = 4 * np.finfo(np.float64).eps * abs(objective)
     return Certificate(bound.gap + rounding, bound.distance, objective, bound.reason, radius=bound.radius)
+
+
+def _rounding(H: Array, told: Decrement, x: Array) -> float:
+    """About how much rounding adds to ‖γ‖ in the norm of H⁻¹.
+
+    γ_k is a sum of slopes times a_ik, and slopes are off by curvature times the rounding of η. By Cauchy's inequality
+    its rounding is at most ε√H_kk(‖x‖_H + √D), D being the deviance.
+    """
+    size = np.sqrt(np.diag(H))
+    correlated = np.abs(np.linalg.inv(H / np.outer(size, size))).sum()
+    deviance = max(0.0, 2.0 * float(np.sum(told.value - told.floor)))
+    spread = math.sqrt(max(0.0, float(x @ H @ x))) + (math.sqrt(deviance) if math.isfinite(deviance) else 0.0)
+    return float(np.finfo(np.float64).eps * spread * math.sqrt(correlated))
 
 
 class Interrupted(Exception):

@@ -27,7 +27,7 @@ def count(name: str, value: Any, least: int = 1) -> int:
 
 def one_of(name: str, value: object, known: Collection[str]) -> None:
     """Refuse a value that is not among those known."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise InputError(f"{name} {value!r} is not known: use one of {', '.join(known)}")
 
 

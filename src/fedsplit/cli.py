@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+from typing import Annotated
 
 import typer
 
+from fedsplit import __version__
 from fedsplit.commands.compare import compare_command
 from fedsplit.commands.fit import fit_command
 from fedsplit.commands.reproduce import report_command, reproduce_command
@@ -23,9 +26,13 @@ app.command("report")(report_command)
 
 
 @app.callback(invoke_without_command=True)
-def _describe(context: typer.Context) -> None:
+def _describe(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
     """Federated convex optimisation: the pooled answer from clients that never pool their data."""
-    if context.invoked_subcommand is None:
+    if version:
+        typer.echo(f"fedsplit {__version__}")
+    elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
@@ -41,6 +48,8 @@ def run(arguments: list[str]) -> int:
         return _fail(str(error), status=1)
     except MemoryError:
         return _fail("not enough memory: choose a smaller problem")
+    except BrokenPipeError:
+        return 0
     except OSError as error:
         return _fail(f"{error.filename or 'output'}: {error.strerror or error}")
     except (typer.Abort, KeyboardInterrupt):
@@ -57,4 +66,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without κ still gets its table
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)

@@ -20,15 +20,18 @@ def fit_command(
     data: Annotated[
         list[str],
         typer.Argument(
-            help="One file a client (CSV, Parquet, JSON lines, also .gz), a glob in quotes, a folder, a TOML file that "
-            "names clients by path or query, or one file with --group."
+            help="One file a client (.csv, .tsv, .txt, .jsonl, .json, each also .gz, or .parquet), a glob in quotes, a "
+            "folder, a TOML file that names clients by path or query, or one file with --group."
         ),
     ],
     formula: Annotated[
         str | None,
         typer.Option(help='The model, as in "visits ~ age + C(plan) + income"; text columns are categories.'),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="In the place of a formula: this column on all others.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="In the place of a formula: this column on all others."),
+    ] = None,
     group: Annotated[str | None, typer.Option(help="The column of the one file that says whose row it is.")] = None,
     family: Annotated[
         str, typer.Option(help="gaussian, logistic, poisson, gamma (log link), multinomial or huber.")
@@ -36,7 +39,7 @@ def fit_command(
     ridge: Annotated[float, typer.Option(help="λ of (λ/2)‖coef‖² beside the sum of the losses.")] = 0.0,
     l1: Annotated[float, typer.Option("--l1", help="λ of λ‖coef‖₁ beside the sum of the losses.")] = 0.0,
     elastic_net: Annotated[str | None, typer.Option(metavar="L1,RIDGE", help="Both of these at once.")] = None,
-    nonnegative: Annotated[str, typer.Option(metavar="COL,...", help="Coefficients that must not be negative.")] = "",
+    nonnegative: Annotated[str, typer.Option(metavar="NAME,...", help="Coefficients that must not be negative.")] = "",
     weights: Annotated[str | None, typer.Option(help="Column of precision weights.")] = None,
     offset: Annotated[str | None, typer.Option(help="Column that is added to the linear predictor.")] = None,
     exposure: Annotated[str | None, typer.Option(help="Column that multiplies the mean (poisson, gamma).")] = None,
@@ -45,13 +48,14 @@ def fit_command(
         bool, typer.Option("--standardize", help="A penalty acts on columns of unit deviation over all clients.")
     ] = False,
     missing: Annotated[
-        str, typer.Option(help="Rows with missing values: drop them, fail, or fill numbers by the mean of all clients.")
+        str,
+        typer.Option(help="Missing values: drop their rows, fail, or fill numbers by the mean of all clients."),
     ] = "drop",
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse what could disclose single rows, in the place of a warning.")
     ] = False,
     tol: Annotated[float, typer.Option(help="Proved distance from the pooled fit, in standard errors.")] = 1e-9,
-    rounds: Annotated[int, typer.Option(help="The most rounds.")] = 500,
+    rounds: Annotated[int, typer.Option(help="The most rounds, 10 or more.")] = 500,
     seed: Annotated[int, typer.Option(help="Seed of methods that draw.")] = 0,
     method: Annotated[str, typer.Option(help="One of fedsplit compare's methods.")] = "fedsplit",
     delta: Annotated[float, typer.Option(help="Huber's δ, in units of the target.")] = 1.345,
@@ -63,10 +67,14 @@ def fit_command(
     Before the first round clients tell counts, level names and moments, and agree on columns and categories; in the
     rounds they answer with vectors as long as the table; at the end with their information matrix. The certificate says
     how far every coefficient is, at most, from the pooled fit.
+
+    Exit status: 0 done, 1 tolerance not proved or a client without rows, 2 bad input, 130 interrupted.
     """
     from fedsplit.regression.fit import fit  # readers and formulas take a second to import
 
     if out is not None:
+        if not out.name:
+            raise InputError("--out must be the name of a folder")
         files.check_writable(out)
     model = fit(
         data if len(data) > 1 else data[0],

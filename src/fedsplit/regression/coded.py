@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
 from fedsplit.arrays import Array
 from fedsplit.observations import Observations
@@ -26,7 +27,7 @@ class Moments(NamedTuple):
     n, weight : rows, and the sum of their weights.
     mean, scatter : (p,), and Σ w (a - mean)(a - mean)ᵀ, (p, p).
     target_mean, target_scatter : the same of the target, two numbers.
-    exposed : Σ w e^offset, what a target with a log link is compared with.
+    log_exposed : log Σ w e^offset, what a target with a log link is compared with.
     classes : rows of each class of a classifier.
     """
 
@@ -37,7 +38,7 @@ class Moments(NamedTuple):
     scatter: Array
     target_mean: float
     target_scatter: float
-    exposed: float
+    log_exposed: float
     classes: tuple[int, ...] = ()
 
 
@@ -75,6 +76,10 @@ class CodedRows:
     scaling: Scaling | None = None
 
     def moments(self) -> Moments:
+        with np.errstate(over="ignore", invalid="ignore"):  # squares beyond float64 are found in the pool
+            return self._moments()
+
+    def _moments(self) -> Moments:
         total = float(self.w.sum())
         mean, target = self.w @ self.A / total, float(self.w @ self.b / total)
         centred = self.A - mean
@@ -87,7 +92,7 @@ class CodedRows:
             centred.T @ (self.w[:, None] * centred),
             target,
             float(self.w @ np.square(self.b - target)),
-            float(self.w @ np.exp(self.o)),
+            float(logsumexp(self.o, b=self.w)),
             tuple(int(count) for count in counts),
         )
 
@@ -96,7 +101,13 @@ class CodedRows:
         self.A -= scaling.centre
         self.A /= scaling.scale
         self.scaling = scaling
-        return Observations(self.A, self.b / scaling.unit, self.w, self.o / scaling.unit)
+        return self.observations
+
+    @property
+    def observations(self) -> Observations:
+        """The rows as they are, scaled or not."""
+        unit = 1.0 if self.scaling is None else self.scaling.unit
+        return Observations(self.A, self.b / unit, self.w, self.o / unit)
 
     def restored(self) -> CodedRows:
         """A copy in the units of the file."""

@@ -14,8 +14,11 @@ from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.protocol import Clients, Decrement
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import Diverged, InputError
+from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method, State
+from fedsplit.methods.newton import Newton
 from fedsplit.problem import Problem
+from fedsplit.regression.inference import inverse
 from fedsplit.regression.signed import SignedElasticNet
 from fedsplit.rounds import STANDSTILL, solve
 from fedsplit.silos.formula import listed
@@ -32,7 +35,7 @@ IDLE = 5
 """After so many rounds on end that moved less than STANDSTILL, and no less than before, nothing moves but rounding."""
 
 SPAN, PATIENCE = 5, 60
-"""Every SPAN rounds the last moves are looked at; a suspicion that the classes are separable holds at PATIENCE."""
+"""Every SPAN rounds the last moves are looked at; a suspected run without end is given up after PATIENCE of them."""
 
 WEAK = 1e-6
 """Information below this share of the largest leaves a coefficient all but undetermined."""
@@ -58,6 +61,7 @@ class Progress(NamedTuple):
 class Proof(NamedTuple):
     """Every client's gradient and information at x, the scalars it told, and what they prove together."""
 
+    x: Array
     gradients: Array
     information: Array
     told: Decrement
@@ -94,15 +98,15 @@ class Watch:
 
     Classes are separable where the margin at x is positive, which is a proof. Along the move δ of the last rounds they
     are all but separable where min_i b_i a_iᵀδ is not much below zero; that alone is a suspicion, since x may have far
-    to go, and a finding when the run has not settled long after.
+    to go, and a finding when there is no proof of a minimiser near x long after.
     """
 
     def __init__(self, clients: Clients, bounded: bool, report: Callable[[Progress], object] | None) -> None:
         self.meter, self.bounded, self.report = MeteredClients(clients), bounded, report
         self.states: list[State] = []
-        self.target, self.rounds, self.floats = 0.0, 0, 0
+        self.target, self.limit, self.rounds, self.floats = 0.0, 0, 0, 0
         self.smallest, self.idle = np.inf, 0
-        self.separated = self.proved = False
+        self.separated = False
         self.direction: Array = np.zeros(clients.d)
 
     def __call__(self, row: Row, state: State) -> bool:
@@ -118,7 +122,13 @@ class Watch:
         self.smallest = np.fmin(self.smallest, gap)
         if not self.bounded and not np.isnan(row.margin):
             self._suspect(row.margin)
-        return self.separated or self.stands or CAUTION * gap <= self.target
+        spent = self.rounds + self.meter.waiting >= self.limit
+        return self.separated or self.stands or self.tired or spent or CAUTION * gap <= self.target
+
+    @property
+    def tired(self) -> bool:
+        """Whether a run that is suspected to have no end has gone on for long."""
+        return not self.bounded and self.rounds >= PATIENCE and bool(self.direction.any())
 
     @property
     def stands(self) -> bool:
@@ -128,9 +138,7 @@ class Watch:
     def _suspect(self, margin: float) -> None:
         x, before = self.states[-1].x, self.states[0].x
         if margin > 0:
-            self.separated, self.proved, self.direction = True, True, x
-        elif self.rounds >= PATIENCE and self.direction.any():
-            self.separated = True
+            self.separated, self.direction = True, x
         elif self.rounds % SPAN == 0 and self.rounds > 2 * SPAN and self._nearly_separates(x, x - before):
             self.direction = x - before
 
@@ -140,10 +148,10 @@ class Watch:
         lowest, highest = self.meter.margin(move).rows.min(), -self.meter.margin(-move).rows.min()
         return bool(lowest >= -NEARLY * highest)
 
-    def separable(self, columns: Sequence[str]) -> InputError:
+    def separable(self, columns: Sequence[str], basis: Array) -> InputError:
         """The error that says which coefficients would grow."""
-        growing = _largest(self.direction, columns)
-        how = "separable" if self.proved else "quasi-separable"
+        growing = _largest(basis @ self.direction, columns)
+        how = "separable" if self.separated else "quasi-separable"
         return InputError(
             f"the classes are {how}: the coefficient{'s' * (len(growing) > 1)} of {listed(growing, 4)} "
             "would grow without end; add a ridge, or leave a column out"
@@ -158,12 +166,12 @@ def _largest(direction: Array, columns: Sequence[str]) -> list[str]:
     return others or names
 
 
-def _undetermined(H: Array, columns: Sequence[str]) -> list[str]:
+def _undetermined(H: Array, columns: Sequence[str], basis: Array) -> list[str]:
     """The columns along which there is hardly any information."""
     if not np.isfinite(H).all():
         return []
     spectrum, Q = np.linalg.eigh(H)
-    return _largest(Q[:, 0], columns) if spectrum[0] <= WEAK * spectrum[-1] else []
+    return _largest(basis @ Q[:, 0], columns) if spectrum[0] <= WEAK * spectrum[-1] else []
 
 
 def prove(
@@ -178,7 +186,7 @@ def prove(
         slope = gradients.sum(axis=0) + (0.0 if subgradient is None else subgradient)
         told = Decrement(*meter.decrement(x, slope).rows.T)
         certificate = certify_by_information(information.sum(axis=0), slope, told, x, penalty)
-    return Proof(gradients, information, told, certificate, _asked(meter, objective))
+    return Proof(x, gradients, information, told, certificate, _asked(meter, objective))
 
 
 def _asked(meter: MeteredClients, objective: float) -> list[Row]:
@@ -193,6 +201,7 @@ def estimate(
     problem: Problem,
     method: Method[Any],
     columns: Sequence[str],
+    basis: Array,
     *,
     tol: float,
     rounds: int,
@@ -201,22 +210,37 @@ def estimate(
     state: State | None,
     penalty: SignedElasticNet | None,
     bounded: bool,
-    per_radius: Callable[[Array, Proof], float],
+    per_radius: Callable[[Proof], float],
     report: Callable[[Progress], object] | None,
 ) -> Estimate:
     """Run rounds until the proved distance, times ``per_radius``, is at most ``tol``.
 
     ``bounded`` says that there is a minimiser whatever the data: with a ridge, for instance. The run starts at ``x0``,
-    or goes on from ``state``.
+    or goes on from ``state``. ``basis`` takes x to coefficients of the ``columns``, whose names messages have.
+
+    Where a proof falls short but is good, g and H at x are a Newton step at hand, and one step of it reaches the
+    rounding of g; rounds go on where it does not help. Only after FedSplit's own rounds: other methods are to show
+    where they stop.
     """
     watch = Watch(problem.clients, bounded, report)
     rows: list[Row] = []
     proofs: list[tuple[int, Certificate]] = []
     began, unit, hope = np.nan, 1.0, 1.0
+
+    def proved(x: Array, subgradient: Array | None, objective: float) -> tuple[Proof, float]:
+        """A proof at x, and the distance that it proves in units of the tolerance's."""
+        proof = prove(problem, x, penalty, subgradient, objective)
+        rows.extend(proof.rows)
+        proofs.append((len(rows), proof.certificate))
+        watch.rounds, watch.floats = len(rows), sum(row.floats_up + row.floats_down for row in rows)
+        if report is not None and (gap := proof.certificate.gap) is not None:
+            report(Progress(len(rows), gap, problem.m, problem.m, watch.floats, proved=True))
+        radius = proof.certificate.radius
+        return proof, np.inf if radius is None else radius * per_radius(proof)
+
     while True:
-        watch.target = 0.5 * hope * (tol / unit) ** 2
-        left = max(1, rounds - len(rows) - PROOF)
-        start = x0 if state is None else None
+        watch.target, watch.limit = 0.5 * hope * (tol / unit) ** 2, rounds - PROOF
+        left, start = max(1, rounds - len(rows) - PROOF), x0 if state is None else None
         try:
             result = solve(
                 problem, method, rounds=left, tol=0, x0=start, state=state, penalty=penalty, seed=seed,
@@ -225,25 +249,30 @@ def estimate(
         except Diverged:
             if not watch.direction.any():
                 raise
-            raise watch.separable(columns) from None
+            raise watch.separable(columns, basis) from None
         if watch.separated:
-            raise watch.separable(columns)
+            raise watch.separable(columns, basis)
         began = result.trace.start if np.isnan(began) else began
         state, hope = result.state, 0.01 * hope
         subgradient = getattr(state, "subgradient", None) if penalty is not None else None
         objective = float(result.trace.objective[-1])
-        proof = prove(problem, state.x, penalty, subgradient, objective)
-        rows += [*result.trace.rows, *_asked(watch.meter, objective), *proof.rows]
-        proofs.append((len(rows), proof.certificate))
-        floats = sum(row.floats_up + row.floats_down for row in rows)
-        watch.rounds, watch.floats = len(rows), floats
-        if report is not None and (gap := proof.certificate.gap) is not None:
-            report(Progress(len(rows), gap, problem.m, problem.m, floats, proved=True))
-        unit, radius = per_radius(state.x, proof), proof.certificate.radius
-        converged = radius is not None and unit * radius <= tol
-        spent = len(rows) + PROOF >= rounds or len(proofs) == PROOFS
+        rows += [*result.trace.rows, *_asked(watch.meter, objective)]
+        proof, distance = proved(state.x, subgradient, objective)
+        while distance > tol and penalty is None and isinstance(method, FedSplit) and len(rows) + PROOF <= rounds:
+            step = inverse(proof.information.sum(axis=0)) @ proof.gradients.sum(axis=0)
+            if np.isnan(step).any() or not np.isfinite(distance):
+                break
+            better, closer = proved(proof.x - step, None, objective)
+            if not closer < 0.5 * distance:
+                break
+            proof, distance = better, closer
+        unit, converged = per_radius(proof), distance <= tol
+        if not converged and watch.tired:  # Newton's method decides whether there is a minimiser
+            method, state, x0, watch.bounded = Newton(), None, proof.x, True
+            continue
+        spent = len(rows) + PROOF >= rounds or len(proofs) >= PROOFS
         if converged or watch.stands or np.isinf(unit) or spent:
             if not converged and watch.direction.any():
-                raise watch.separable(columns)
-            weak = [] if converged else _undetermined(proof.information.sum(axis=0), columns)
-            return Estimate(state.x, proof, Trace(began, rows), proofs, floats, converged, weak, state)
+                raise watch.separable(columns, basis)
+            weak = [] if converged else _undetermined(proof.information.sum(axis=0), columns, basis)
+            return Estimate(proof.x, proof, Trace(began, rows), proofs, watch.floats, converged, weak, state)

@@ -114,16 +114,15 @@ def prepare(
     """The clients' coded rows, and the formula that they agreed on."""
     if (formula is None) == (target is None):
         raise InputError("give a formula such as 'y ~ x', or a target column for a model on all the others")
+    for name, value in (("formula", formula), ("target", target), ("group", group)):
+        if value is not None and not isinstance(value, str):
+            raise InputError(f"{name} must be text, not {value!r}")
     silos = [Silo(source) for source in sources(data, group)]
     excluded = [group, settings.weights, settings.offset, settings.exposure]
     parsed = Formula(formula) if formula is not None else complete(str(target), silos, excluded)
     if not settings.intercept:
         parsed = parsed.without_intercept()
-    agreement = agree(silos, parsed, settings)
-    if settings.strict and agreement.warnings:
-        more = f" (and {len(agreement.warnings) - 1} more)" if len(agreement.warnings) > 1 else ""
-        raise InputError(f"{agreement.warnings[0]}{more}: leave the client out, or do not be strict")
-    return agreement, parsed
+    return agree(silos, parsed, settings), parsed
 
 
 def make_task(agreement: Agreement, formula: Formula, settings: Settings) -> Task:

@@ -7,14 +7,11 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from fedsplit.errors import InputError
-from fedsplit.regression.coded import SMALLEST_CELL, CodedRows, Moments
+from fedsplit.regression.coded import CodedRows, Moments
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.settings import Settings
 from fedsplit.regression.silo import Description, Plan, Request, Silo
 from fedsplit.silos.formula import Formula, Level, as_text, listed, quoted
-
-FEWEST_ROWS, ROWS_A_PARAMETER = 10, 3
-"""Below so many rows at a client, or so many for each parameter, its answers could tell of single rows."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +54,11 @@ def agree(silos: Sequence[Silo], formula: Formula, settings: Settings) -> Agreem
         if kinds[column] != "number":
             raise InputError(f"column {column} must hold numbers, it holds {_plural(kinds[column])}")
     plan = _plan(formula, settings, kinds, told)
-    coded = [silo.code(plan) for silo in heard]
+    coded, found = zip(*(silo.code(plan, settings.strict) for silo in heard), strict=True)
     moments = [rows.moments() for rows in coded]
     warnings = [f"client {silo.name} has no complete row and is left out" for silo in silos if silo not in heard]
-    warnings += [
-        text for rows, each in zip(coded, moments, strict=True) for text in _disclosures(plan, rows, each, told)
-    ]
+    warnings += [text for each in told.values() for text in each.warnings]
+    warnings += [text for each in found for text in each]
     return Agreement(
         plan,
         coded,
@@ -113,6 +109,7 @@ def _request(formula: Formula, settings: Settings, columns: tuple[str, ...]) -> 
         columns,
         frozenset(formula.categories | classes),
         frozenset(filled if settings.missing == "mean" else ()),
+        settings.strict,
     )
 
 
@@ -199,22 +196,3 @@ def _classes(target: str, family: str, classes: Sequence[Level]) -> Sequence[Lev
             f"column {target} is {listed(classes)} and logistic needs 0 and 1: use {{{target} == {classes[1]}}}"
         )
     return classes
-
-
-def _disclosures(plan: Plan, rows: CodedRows, moments: Moments, told: Mapping[str, Description]) -> list[str]:
-    """What a client's answers could tell of single rows."""
-    found, client = [], f"client {rows.name} has"
-    parameters = len(moments.names) * max(1, rows.classes - 1)
-    if moments.n < FEWEST_ROWS:
-        found.append(f"{client} {moments.n} rows, fewer than {FEWEST_ROWS}")
-    elif parameters > moments.n / ROWS_A_PARAMETER:
-        found.append(f"{client} {moments.n} rows for {parameters} parameters, more than a third")
-    target = Formula(plan.formula).target
-    cells = [(f"{target} = {level}", n) for level, n in zip(plan.classes or (0, 1), moments.classes, strict=False)]
-    cells += [
-        (f"{column} = {level}", n) for column in plan.levels for level, n in told[rows.name].levels[column].items()
-    ]
-    small = [f"{cell} in {n}" for cell, n in cells if 0 < n < SMALLEST_CELL]
-    if small:
-        found.append(f"{client} categories in fewer than {SMALLEST_CELL} rows: {listed(small, 3)}")
-    return found

@@ -9,6 +9,9 @@ import numpy as np
 
 from fedsplit.arrays import Array
 
+SINGULAR = 1e-13
+"""An eigenvalue below this share of the largest may be nothing but rounding."""
+
 
 class Contribution(NamedTuple):
     """One client's part in a fit.
@@ -29,14 +32,16 @@ class Contribution(NamedTuple):
 
 
 def inverse(H: Array) -> Array:
-    """H⁻¹ of a positive definite H, scaled to a unit diagonal first; all nan where it is singular."""
-    scale = 1.0 / np.sqrt(np.diag(H))
-    try:
-        R: Array = np.linalg.inv(np.linalg.cholesky(scale[:, None] * H * scale))
-    except np.linalg.LinAlgError:
+    """H⁻¹ of a positive definite H; all nan where it is singular to rounding, or nearly."""
+    diagonal = np.diag(H)
+    if not (np.isfinite(H).all() and (diagonal > 0).all()):
         return np.full(H.shape, np.nan)
-    R = R * scale
-    return R.T @ R
+    scale = 1.0 / np.sqrt(diagonal)  # so that units do not pass for singularity
+    spectrum, Q = np.linalg.eigh(scale[:, None] * H * scale)
+    if spectrum[0] <= SINGULAR * spectrum[-1]:
+        return np.full(H.shape, np.nan)
+    R: Array = scale[:, None] * Q / np.sqrt(spectrum)
+    return R @ R.T
 
 
 def sandwich(bread: Array, gradients: Array, n: int) -> Array | None:
@@ -45,7 +50,7 @@ def sandwich(bread: Array, gradients: Array, n: int) -> Array | None:
     Corrected for m clusters as usual, by m/(m - 1) · (n - 1)/(n - d); None with a single client.
     """
     m, d = gradients.shape
-    if m < 2 or n <= d:
+    if m < 2 or n <= d or np.isnan(bread).any():
         return None
     meat = gradients.T @ gradients
     covariance: Array = m / (m - 1) * (n - 1) / (n - d) * (bread @ meat @ bread)
@@ -56,17 +61,18 @@ def contributions(
     clients: Sequence[tuple[str, int]],
     gradients: Array,
     information: Array,
+    H: Array,
     back: Array,
     names: Sequence[str],
     dispersion: float,
 ) -> list[Contribution]:
-    """What each client brings, by its name and rows, from what it told at the solution.
+    """What each client brings, by its name and rows, from what it told at the solution, where H is that of all.
 
     ``back`` takes the coordinates of the rounds to the coefficients. Without client j the others' gradient is -g_j, so
     that the coefficients move by (H - H_j)⁻¹ g_j to first order.
     """
-    H = information.sum(axis=0)
     V = inverse(H)
+    dispersion = max(dispersion, np.finfo(np.float64).tiny)  # of a perfect fit it is zero
     errors = np.sqrt(dispersion * np.diag(back @ V @ back.T))
     found = []
     for (name, n), g, H_j in zip(clients, gradients, information, strict=True):

@@ -37,7 +37,8 @@ class FitCertificate:
 
     gap : the objective is at most this above its minimum; None where nothing can be proved.
     standard_errors : |coefficient - pooled coefficient| is at most this many of its standard errors, for all of them.
-        With a penalty, whose estimates have none, of those that the information matrix alone would give.
+        With a penalty, whose estimates have none, of those that the information matrix alone would give. Where the
+        model explains all but 1e-8 of the target's variance, of those that it would have at that share.
     reason : by what argument, or why there is none.
     """
 
@@ -190,6 +191,9 @@ class Model:
         extra = [name for name in (self.plan.offset, self.plan.exposure) if name is not None]
         columns = [column for column in self._formula.columns if column not in self._formula.target_columns] + extra
         rows = source.read(columns or list(source.columns())[:1]).reset_index(drop=True)
+        for column in columns:
+            if column not in self.plan.levels and rows[column].dtype == object and rows[column].notna().any():
+                raise InputError(f"{source.name}: column {column} holds text, and numbers in the fit")
         needed = rows[columns].drop(columns=list(self.plan.fills))
         complete = ~needed.isna().any(axis=1).to_numpy()
         _, A, o = self.plan.design(rows[complete], source.name)
@@ -212,7 +216,8 @@ class Model:
             raise InputError("a loaded model has no clients to run on: fit it again")
         if self.settings.l1 or self.settings.nonnegative:
             raise InputError("averaging methods take no l1 and no constraints: there is nothing to compare")
-        return bias(self.task.problem.clients, self.x, self.task.back, self.errors, self.names, method, **settings)
+        problem, x, back = self.task.in_scaled_columns(self.x)
+        return bias(problem.clients, x, back, self.errors, self.names, method, **settings)
 
     def save(self, path: str | Path) -> None:
         """Write ``model.json`` and ``model.npz`` into a folder, for ``fedsplit.load``."""
@@ -227,10 +232,11 @@ class Model:
 
     def write(self, path: str | Path) -> None:
         """The model, its trace as CSV, and its page, ``report.html``, into a folder."""
-        self.save(path)
+        folder = Path(path)
+        self.report(folder / "report.html")  # what takes longest, and is most likely to be interrupted, first
         rows = pd.DataFrame(self.trace.rows).assign(round=range(1, len(self.trace) + 1)).set_index("round")
-        files.write(Path(path) / "trace.csv", rows.to_csv())
-        self.report(Path(path) / "report.html")
+        files.write(folder / "trace.csv", rows.to_csv())
+        self.save(folder)
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers of the summary, as JSON can hold them."""
@@ -287,6 +293,16 @@ class Model:
         classes: Array = np.array(list(self.plan.classes) or [0, 1], dtype=object)[winner]
         return classes
 
+    def _check_shapes(self) -> None:
+        """Refuse parts that do not belong together, as those of a damaged file."""
+        d = len(self.names)
+        square = [matrix for matrix in (self.covariance_, self.robust_) if matrix is not None]
+        if self.coef.shape != (d,) or self.errors.shape != (d,) or any(matrix.shape != (d, d) for matrix in square):
+            raise ValueError(f"its arrays are not of {d} coefficients")
+        if any(values.dtype.kind != "f" for values in (self.coef, self.errors, *square)):
+            raise ValueError("its arrays are not numbers")
+        _ = self._formula, self.summary()  # a formula that would be refused, numbers that are none
+
     def _errors(self, robust: bool) -> pd.Series:
         matrix = self.covariance(robust).to_numpy()
         return pd.Series(np.sqrt(np.diag(matrix)), index=list(self.names), name="se")
@@ -328,7 +344,7 @@ def load(path: str | Path) -> Model:
     try:
         clients = pd.DataFrame(record["clients"]).set_index("client")[list(CLIENT_COLUMNS)]
         columns = [arrays[f"trace_{column}"].tolist() for column in Row._fields]
-        return Model(
+        model = Model(
             plan=Plan(**record["plan"]),
             settings=Settings(**record["settings"]),
             names=record["names"],
@@ -352,7 +368,9 @@ def load(path: str | Path) -> Model:
             warnings=record["warnings"],
             version=record["version"],
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        model._check_shapes()
+        return model
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise InputError(
             f"{folder}: this is no saved model, or a damaged one ({type(error).__name__}: {error})"
         ) from None

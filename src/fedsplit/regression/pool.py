@@ -6,13 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.special import logsumexp
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.errors import InputError
 from fedsplit.regression.coded import Moments, Scaling
 from fedsplit.silos.formula import listed
 
-DEPENDENT = 1e-10
+ALIKE = 1e-13
+"""A column whose deviation is below this share of its mean is the same in every row, as far as float64 can tell."""
+
+DEPENDENT = 1e-11
 """A column of which the others leave no more than this share of its variance is a combination of them."""
 
 
@@ -23,11 +27,19 @@ class Pool:
     ----------
     n, weight : rows, and the sum of their weights.
     mean, scatter : of the columns, as in ``Moments``.
-    target : the target's mean; for a log link, its ratio to the exposure.
+    target : the target's mean.
+    mean_offset : log of the mean of e^offset.
     spread : the target's standard deviation.
     """
 
     def __init__(self, moments: Sequence[Moments]) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._add(moments)
+        for name, value in [("the target", self.spread), *zip(self.names, np.diag(self.scatter), strict=True)]:
+            if not np.isfinite(value):
+                raise InputError(f"{name}: the squares of its values are beyond float64, use another unit")
+
+    def _add(self, moments: Sequence[Moments]) -> None:
         self.names = list(moments[0].names)
         self.n = sum(each.n for each in moments)
         self.weight = sum(each.weight for each in moments)
@@ -38,7 +50,7 @@ class Pool:
         self.scatter: Array = np.sum([each.scatter for each in moments], axis=0) + away.T @ away
         targets = np.array([each.target_mean for each in moments])
         self.target = float(shares @ targets)
-        self.rate = self.target * self.weight / sum(each.exposed for each in moments)
+        self.mean_offset = float(logsumexp([each.log_exposed for each in moments]) - np.log(self.weight))
         within = sum(each.target_scatter for each in moments)
         self.spread = float(
             np.sqrt((within + self.weight * float(shares @ np.square(targets - self.target))) / self.weight)
@@ -49,7 +61,7 @@ class Pool:
     def constant(self) -> Mask:
         """Which columns are the same in every row."""
         variance, size = np.diag(self.scatter) / self.weight, np.square(self.mean)
-        same: Mask = variance <= 1e-20 * np.maximum(size, np.finfo(np.float64).tiny)
+        same: Mask = variance <= ALIKE**2 * np.maximum(size, np.finfo(np.float64).tiny)
         return same
 
     def deviation(self, intercept: int | None) -> float:
@@ -67,6 +79,17 @@ class Pool:
         scale = np.where(constant | (second == 0), 1.0, np.sqrt(second))
         centre = np.where(constant, 0.0, self.mean) if intercept is not None else np.zeros_like(self.mean)
         return Scaling(centre, scale, unit)
+
+    def products(self, scaling: Scaling) -> Array:
+        """Σ w a aᵀ of the scaled columns."""
+        mean = (self.mean - scaling.centre) / scaling.scale
+        return self.scatter / np.outer(scaling.scale, scaling.scale) + self.weight * np.outer(mean, mean)
+
+    def whitening(self, scaling: Scaling) -> Array:
+        """W such that the scaled columns times W are orthonormal: Σ w (Wᵀa)(Wᵀa)ᵀ is the identity times the weight."""
+        L = np.linalg.cholesky(self.products(scaling) / self.weight)
+        W: Array = solve_triangular(L, np.eye(len(L)), lower=True).T
+        return W
 
     def dependent(self, intercept: int | None) -> dict[int, Array]:
         """The columns that others before them determine but for a constant, with the weights of those in each, (p,).
@@ -99,8 +122,8 @@ class Pool:
                 sizes = np.sqrt(np.diag(self._products(intercept)))
                 parts = [self.names[j] for j in np.flatnonzero(np.abs(weights) * sizes > 1e-6 * sizes[i])]
                 raise InputError(
-                    f"column {self.names[i]} is a combination of {listed(parts)} over all clients: "
-                    "leave one of them out, or add a ridge"
+                    f"column {self.names[i]} is a combination of {listed(parts)} over all clients, "
+                    "to five digits at least: leave one of them out, or add a ridge"
                 )
             raise InputError(
                 f"column {self.names[i]} is {self.mean[i]:g} in every row of every client: leave it out, or add a ridge"

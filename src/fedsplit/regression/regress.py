@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Array, Mask, add_diagonal
 from fedsplit.errors import InputError
 from fedsplit.losses.multinomial import Multinomial
 from fedsplit.methods import parse
@@ -23,8 +23,9 @@ from fedsplit.regression.settings import Settings
 from fedsplit.regression.signed import SignedElasticNet
 from fedsplit.silos.formula import listed
 
-ROUNDING = 1e-12
-"""Coefficients that are so near the pooled ones, in standard errors of a fit that explains nothing, need no more."""
+LEAST_DISPERSION = 1e-8
+"""Of a target in units of its deviation. A better fit has standard errors so small that rounding shows in them: they
+count as those of this dispersion, in what is proved."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,12 @@ class Regressed:
 
 
 class Task:
-    """One regression, ready for its rounds: the problem in scaled columns, and the way back to the files' units.
+    """One regression, ready for its rounds: the problem in its own coordinates, and the way back to the files' units.
 
     Columns are centred and scaled for the rounds always; ``standardize`` only says on which scale a penalty acts.
+    Without a penalty they are made orthonormal over all clients too: columns that nearly depend on each other, such as
+    a year and its square, then cost no rounds. ``basis`` takes x of the rounds to coefficients of the scaled columns,
+    ``back`` to those of the files' columns.
     """
 
     def __init__(
@@ -76,17 +80,28 @@ class Task:
             self.pool.check_independent(intercept)
         self.scaling = self.pool.scaling(intercept, self.pool.deviation(intercept) if self.family.has_units else 1.0)
         loss = self.family.loss(settings.delta / self.scaling.unit, len(labels))
-        self.mix: Array = np.eye(1)
+        mix: Array = np.eye(1)
         if isinstance(loss, Multinomial):
             loss = replace(loss, symmetric=settings.symmetric)
-            self.mix = loss.mix
-        self.back = np.kron(self.mix, _way_back(self.scaling, intercept))
+            mix = loss.mix
+        whiten = self.pool.whitening(self.scaling) if settings.biased is None else np.eye(len(self.pool.names))
+        self.basis = np.kron(mix, whiten)
+        self.back = np.kron(np.eye(self.copies), _way_back(self.scaling, intercept)) @ self.basis
         data = [rows.scaled(self.scaling) for rows in clients]
+        if settings.biased is None:
+            data = [each._replace(A=each.A @ whiten) for each in data]
         self.problem = Problem(loss, data, settings.ridge * self.penalised(2))
 
     @property
     def d(self) -> int:
         return len(self.names)
+
+    def in_scaled_columns(self, x: Array) -> tuple[Problem, Array, Array]:
+        """The problem, x, and the way back, in scaled columns as others would use them: not made orthonormal."""
+        if self.settings.biased is not None:
+            return self.problem, x, self.back
+        problem = Problem(self.problem.loss, [rows.observations for rows in self.clients])
+        return problem, self.basis @ x, np.kron(np.eye(self.copies), _way_back(self.scaling, self.intercept))
 
     def penalised(self, power: int) -> Array:
         """What multiplies a penalty on |coefficient|^power in the coordinates of the rounds; 0 for the intercept."""
@@ -126,6 +141,7 @@ class Task:
             self.problem,
             parse(chosen.method),
             self.names,
+            self.basis,
             tol=chosen.tol,
             rounds=chosen.rounds,
             seed=chosen.seed,
@@ -133,7 +149,7 @@ class Task:
             state=state,
             penalty=penalty,
             bounded=chosen.ridge > 0 or (penalty is not None and penalty.bounded),
-            per_radius=lambda x, proof: self._per_radius(x, proof, (ROUNDING / chosen.tol) ** 2),
+            per_radius=self._per_radius,
             report=in_units,
         )
 
@@ -142,22 +158,23 @@ class Task:
         x, proof, n = found.x, found.proof, self.pool.n
         phi = self.dispersion(x, proof)
         biased = self.settings.biased is not None or self.family.log_likelihood is None
-        expected, observed = (
-            self.back @ inverse(H) @ self.back.T for H in (self._expected(proof), proof.information.sum(axis=0))
-        )
-        scores = np.linalg.solve(self.back.T, proof.gradients.T).T
-        several = len(self.clients) > 1
+        expected = self.back @ inverse(self._expected(proof)) @ self.back.T
+        robust = sandwich(inverse(proof.information.sum(axis=0)), proof.gradients, n)
+        share = self.problem.ridge * np.ones(self.d) / len(self.clients)  # of each client, who has none of its own
+        own = add_diagonal(proof.information.copy(), -share)
         names = [(rows.name, len(rows.b)) for rows in self.clients]
         return Regressed(
             self.names,
             self.back @ x,
             None if biased else phi * expected,
-            None if self.settings.biased or not several else sandwich(observed, scores, n),
+            None if self.settings.biased or robust is None else self.back @ robust @ self.back.T,
             np.sqrt(phi * np.diag(expected)),
             phi * self.scaling.unit**2,
             self._log_likelihood(x, phi),
             self.deviance(x, proof) * self.scaling.unit**2,
-            contributions(names, proof.gradients, proof.information, self.back, self.names, phi),
+            contributions(
+                names, proof.gradients - share * x, own, proof.information.sum(axis=0), self.back, self.names, phi
+            ),
             self._calibration(x),
             found,
         )
@@ -166,7 +183,7 @@ class Task:
         """φ in the coordinates of the rounds: 1, or the deviance or Pearson's X² over n - d."""
         freedom = max(1, self.pool.n - self.d)
         if self.family.dispersion == "pearson":
-            return sum(rows.pearson(x) for rows in self.clients) / freedom
+            return sum(rows.pearson(self.basis @ x) for rows in self.clients) / freedom
         return self.deviance(x, proof) / freedom if self.family.dispersion == "deviance" else 1.0
 
     def deviance(self, x: Array, proof: Proof) -> float:
@@ -177,14 +194,11 @@ class Task:
     def distance(self, found: Estimate) -> float | None:
         """The proved bound on |coefficient - pooled|/SE, for all of them; None where nothing is proved."""
         radius = found.proof.certificate.radius
-        return None if radius is None else radius * self._per_radius(found.x, found.proof)
+        return None if radius is None else radius * self._per_radius(found.proof)
 
-    def _per_radius(self, x: Array, proof: Proof, least: float = 0.0) -> float:
-        """The most that |coefficient - pooled|/SE can be where the proved distance, in the Hessian's norm, is one.
-
-        The dispersion counts as at least ``least``: a model without residuals has standard errors of zero.
-        """
-        phi = max(self.dispersion(x, proof), least)
+    def _per_radius(self, proof: Proof) -> float:
+        """The most that |coefficient - pooled|/SE can be where the proved distance, in the Hessian's norm, is one."""
+        phi = max(self.dispersion(proof.x, proof), LEAST_DISPERSION)
         bound = np.diag(self.back @ inverse(proof.information.sum(axis=0)) @ self.back.T)
         errors = phi * np.diag(self.back @ inverse(self._expected(proof)) @ self.back.T)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -196,32 +210,29 @@ class Task:
         if self.family.canonical:
             total: Array = proof.information.sum(axis=0)
             return total
-        centre, scale, _ = self.scaling
-        mean = (self.pool.mean - centre) / scale
-        return self.pool.scatter / np.outer(scale, scale) + self.pool.weight * np.outer(mean, mean)
+        return self.basis.T @ self.pool.products(self.scaling) @ self.basis
 
     def _log_likelihood(self, x: Array, phi: float) -> float | None:
         if self.family.log_likelihood is None:
             return None
         if self.family.dispersion == "deviance":  # at its maximum over the dispersion
             phi *= self.scaling.unit**2 * max(1, self.pool.n - self.d) / self.pool.n
-        mixed = (self.mix @ x.reshape(self.copies, -1)).ravel()
-        return sum(rows.log_likelihood(mixed, phi) for rows in self.clients)
+        return sum(rows.log_likelihood(self.basis @ x, phi) for rows in self.clients)
 
     def _calibration(self, x: Array) -> Calibration | None:
         if not self.family.classifies or self.family.per_class:
             return None
-        told = [rows.calibration(x) for rows in self.clients]
+        told = [rows.calibration(self.basis @ x) for rows in self.clients]
         return Calibration(*(np.sum(parts, axis=0) for parts in zip(*told, strict=True)))
 
     def _start(self) -> Array:
         """The model with an intercept alone."""
         x = np.zeros((self.copies, len(self.pool.names)))
         if self.intercept is not None:
-            mean = self.pool.rate if self.family.link == "log" else self.pool.target
-            linked = self.family.linked(self.pool.classes if self.family.per_class else np.array([mean]))
-            x[:, self.intercept] = np.linalg.solve(self.mix, linked) / self.scaling.unit
-        return x.ravel()
+            mean = self.pool.classes if self.family.per_class else np.array([self.pool.target])
+            shift = self.pool.mean_offset if self.family.link == "log" else 0.0
+            x[:, self.intercept] = (self.family.linked(mean) - shift) / self.scaling.unit
+        return np.linalg.solve(self.basis, x.ravel())
 
     def _check_target(self) -> None:
         family, pool = self.family, self.pool

@@ -38,7 +38,10 @@ class Settings:
         one_of("missing", self.missing, MISSING)
         number("ridge", self.ridge, strict=False)
         number("l1", self.l1, strict=False)
-        number("tol", self.tol)
+        if number("tol", self.tol) > 1:
+            raise InputError(f"tol is in standard errors, above 0 and at most 1, not {self.tol!r}")
+        if not isinstance(self.method, str):
+            raise InputError(f"method must be a name, as in 'fedsplit', not {self.method!r}")
         number("delta", self.delta)
         count("rounds", self.rounds, least=10)
         count("seed", self.seed, least=0)

@@ -13,13 +13,14 @@ import pandas as pd
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.errors import InputError
+from fedsplit.regression import guards
 from fedsplit.regression.coded import CodedRows
 from fedsplit.regression.families import FAMILIES
 from fedsplit.silos.formula import Formula, Level, categorical
 from fedsplit.silos.sources import Source
 
-MOST_LEVELS, FEWEST_ROWS_A_LEVEL = 50, 3
-"""A column with more levels than the first, each in fewer rows than the second on average, is no category but names."""
+MOSTLY = 0.8
+"""Text of which more than this share are numbers is a column of numbers with mistakes."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,13 @@ class Request:
     columns : those that the formula, weights and offsets need.
     categories : those whose levels are wanted even where they are numbers.
     filled : those whose missing values will be filled, where they are numbers; rows with another one are dropped.
+    strict : whether to refuse an answer that could tell of single rows.
     """
 
     columns: tuple[str, ...]
     categories: frozenset[str]
     filled: frozenset[str]
+    strict: bool
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Description:
     missing : how many values are missing in each column.
     levels : for each category its levels, and how many of the kept rows have each.
     sums : for each column to be filled, how many values it has, and their sum.
+    warnings : what this could tell of single rows.
     """
 
     kinds: Mapping[str, str]
@@ -53,6 +57,7 @@ class Description:
     missing: Mapping[str, int]
     levels: Mapping[str, Mapping[Level, int]]
     sums: Mapping[str, tuple[int, float]]
+    warnings: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -112,17 +117,15 @@ class Silo:
         filled = [column for column in request.columns if column in request.filled and kinds[column] != "text"]
         named = [column for column in request.columns if column in request.categories or kinds[column] == "text"]
         self._frame = frame = frame[~absent.drop(columns=filled).any(axis=1)]
-        return Description(
-            kinds,
-            len(absent),
-            len(frame),
-            {column: int(number) for column, number in absent.sum().items()},
-            {column: self._levels(column, kinds[column]) for column in named},
-            {column: (int(frame[column].count()), float(frame[column].sum())) for column in filled},
-        )
+        levels = {column: self._levels(column, kinds[column], column in request.categories) for column in named}
+        sums = {column: (int(frame[column].count()), float(frame[column].sum())) for column in filled}
+        warnings = guards.of_columns(self.name, len(frame), levels, sums)
+        guards.refuse(warnings, request.strict)
+        missing = {column: int(number) for column, number in absent.sum().items()}
+        return Description(kinds, len(absent), len(frame), missing, levels, sums, warnings)
 
-    def code(self, plan: Plan) -> CodedRows:
-        """The rows as numbers, as agreed."""
+    def code(self, plan: Plan, strict: bool) -> tuple[CodedRows, Sequence[str]]:
+        """The rows as numbers, as agreed, and what their moments could tell of single rows."""
         where, frame = f"client {self.name}", self._frame
         self._frame = pd.DataFrame()
         names, A, o = plan.design(frame, where)
@@ -138,7 +141,10 @@ class Silo:
             raise InputError(f"{where}: no row has a weight above zero: leave it out")
         family = FAMILIES[plan.family]
         classes = len(plan.classes) if family.per_class else 2 * family.classifies
-        return CodedRows(self.name, family, names, A, b, w, o, classes)
+        rows = CodedRows(self.name, family, names, A, b, w, o, classes)
+        warnings = guards.of_rows(rows, None if plan.classes else Formula(plan.formula).target)
+        guards.refuse(warnings, strict)
+        return rows, warnings
 
     def _target(self, plan: Plan, frame: pd.DataFrame) -> Array:
         formula, family, where = Formula(plan.formula), FAMILIES[plan.family], f"client {self.name}"
@@ -152,14 +158,22 @@ class Silo:
         _refuse(wrong, frame, b, where, formula.target, f"for {family.name} it must be {family.target}")
         return b
 
-    def _levels(self, column: str, kind: str) -> dict[Level, int]:
+    def _levels(self, column: str, kind: str, meant: bool) -> dict[Level, int]:
         counts = self._frame[column].value_counts()
-        if len(counts) > MOST_LEVELS and counts.mean() < FEWEST_ROWS_A_LEVEL:
+        levels = {_level(value, kind): int(number) for value, number in sorted(counts.items())}
+        if kind == "text" and not meant:
+            self._check_text(column, counts)
+        guards.check_names(self.name, column, levels)
+        return levels
+
+    def _check_text(self, column: str, counts: pd.Series) -> None:
+        """Refuse a column of numbers that a few other cells have made text."""
+        numbers = pd.to_numeric(pd.Series(counts.index), errors="coerce").notna().to_numpy()
+        if not numbers.all() and counts[numbers].sum() > MOSTLY * counts.sum():
             raise InputError(
-                f"client {self.name}: column {column} has {len(counts)} different values in {counts.sum()} rows: "
-                "that is no category; leave it out, or group its values"
+                f"client {self.name}: column {column} holds numbers, but {counts.index[~numbers][0]!r} is none: "
+                f"correct the file, or write C({column}) if it is a category"
             )
-        return {_level(value, kind): int(number) for value, number in sorted(counts.items())}
 
 
 def _level(value: object, kind: str) -> Level:

@@ -41,7 +41,7 @@ def load(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
             arrays = {name: packed[name] for name in packed.files}
     except FileNotFoundError as error:
         raise InputError(f"{folder}: there is no {Path(str(error.filename)).name}: is it a saved model?") from None
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, MemoryError, zipfile.BadZipFile, EOFError, RecursionError) as error:
         raise InputError(f"{folder}: this is no saved model, or a damaged one ({str(error)[:80]})") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         found = record.get("format") if isinstance(record, dict) else None

@@ -47,7 +47,8 @@ def _cells(model: Model) -> list[list[str]]:
 
 def _head(model: Model) -> list[str]:
     lines = [
-        f"{model.family.name} regression over {len(model.clients)} clients, {model.family.link} link",
+        f"{model.family.name} regression over {len(model.clients)} client{'s' * (len(model.clients) > 1)}, "
+        f"{model.family.link} link",
         model.formula,
         f"n {model.n:,}   parameters {len(model.names)}",
     ]

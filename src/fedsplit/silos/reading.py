@@ -84,6 +84,8 @@ def fetch(where: str, query: str, path: Path | None = None) -> list[np.ndarray[A
         with _connection(os.getpid()).cursor() as cursor:
             cursor.execute(query, [] if path is None else [glob.escape(str(path.absolute()))])
             columns = cursor.fetchnumpy().values()
+    except duckdb.InterruptException:
+        raise KeyboardInterrupt from None
     except (duckdb.Error, OSError, RuntimeError, ValueError) as error:
         if isinstance(error, duckdb.FatalException | duckdb.InternalException):
             _connection.cache_clear()  # after these, it answers nothing any more

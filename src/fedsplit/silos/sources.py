@@ -18,7 +18,7 @@ from fedsplit.errors import InputError
 from fedsplit.silos.frames import FrameTable
 from fedsplit.silos.places import READERS, paths, suffix
 from fedsplit.silos.reading import QueryTable
-from fedsplit.silos.table import Table, fail
+from fedsplit.silos.table import Table, check_file, fail
 
 
 class Source(Protocol):
@@ -140,7 +140,7 @@ def sources(data: object, group: str | None = None) -> list[Source]:
         if source.name in seen:
             raise InputError(
                 f"two clients are named {source.name!r}, {seen[source.name]} and {source.where}: "
-                "rename one, or pass a dict with a name for each"
+                "rename one, or give each a name in a TOML file or a dict"
             )
         seen[source.name] = source.where
     return list(found)
@@ -190,6 +190,7 @@ def _file(path: Path, name: str | None = None) -> TableSource:
 def _toml(path: Path) -> Iterator[TableSource]:
     """The clients of a TOML file, one for each table ``[clients.NAME]``."""
     where = str(path)
+    check_file(where, path)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
