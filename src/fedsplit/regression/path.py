@@ -261,8 +261,8 @@ def _follow(task: Task, penalties: Sequence[Pair], last: Estimate | None = None)
     for l1, ridge in penalties:
         penalty, state = task.penalty(l1, ridge), None
         if last is not None:
-            before, (gradients, hessians, *_) = cast(FedSplitState, last.state), last.proof
-            state = FedSplit(penalty=penalty).resume(before, gradients, hessians)
+            before, told = cast(FedSplitState, last.state), last.proof
+            state = FedSplit(penalty=penalty).resume(before, told.gradients, told.information)
         last = task.run(penalty, state=state)
         yield last
 
