@@ -1,6 +1,8 @@
 """The formula's language: what it takes, what it refuses, and that nothing else is evaluated."""
 
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,7 +10,8 @@ import pytest
 from formulaic import model_matrix
 
 import fedsplit as fs
-from fedsplit.silos.formula import Formula, Level
+from fedsplit.silos.categories import Level
+from fedsplit.silos.formula import MOST_COLUMNS, Formula, quoted
 
 FRAME = pd.DataFrame(
     {
@@ -91,6 +94,21 @@ def test_columns_are_listed_in_the_order_of_the_formula() -> None:
         ("y ~ C(x + 1)", "C(column)"),
         ("y ~ log(x, out=x)", "one column"),
         ("y ~ np.load('f')", "load is not known"),
+        ("y ~ {x < h < 3}", "a condition has one"),
+        ("y ~ {'a' == 'a'}", "needs a column"),
+        ("y ~ I(C(g))", "a factor of its own"),
+        ("y ~ C(g, contr.custom(1))", "a coding is one of"),
+        ("y ~ C(g, contr.treatment(x))", "constants only"),
+        ("C(g) ~ x", "{g == 'a'}"),
+        ("{'a'} ~ x", "text can only be compared"),
+        ("1 ~ x", "one target"),
+        ("y ~ 0 + 2:3", "a product of numbers"),
+        ("y ~ `1`", "rename it"),
+        ("y ~ `0` + x", "rename it"),
+        ("y ~ x + ``", "needs a name"),
+        ("y ~ Intercept", "rename it"),
+        ("y ~ 'a'", "neither a column"),
+        ("y ~ x %or% h", "neither a column"),
     ],
 )
 def test_a_formula_that_cannot_be_is_refused_with_the_reason(text: str, why: str) -> None:
@@ -124,6 +142,23 @@ def test_a_formula_that_cannot_be_is_refused_with_the_reason(text: str, why: str
         "eval('1')",
         "...",
         "b'x'",
+        "x.real",
+        "np.log",
+        "np.log(*x)",
+        "log(**x)",
+        "log()(x)",
+        "ｅｖａｌ('1')",
+        "f'{{x}}'",
+        "x and x",
+        "x in x",
+        "1j * x",
+        "x == 'a'",
+        "g == 1",
+        "g + 1",
+        "g < 'b'",
+        "x * 0x" + "f" * 400,
+        "x;x",
+        "x\0",
     ],
 )
 def test_no_code_but_arithmetic_gets_through(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,3 +167,187 @@ def test_no_code_but_arithmetic_gets_through(code: str, tmp_path: Path, monkeypa
         with pytest.raises(fs.InputError):
             fs.fit(FRAME, text)
     assert not list(tmp_path.iterdir())
+
+
+TOUCH = '__import__("pathlib").Path("owned").touch()'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'y ~ x + {{x > ("`" != {TOUCH} != "`")}}',
+        f'{{x > ("`" != {TOUCH} != "`")}} ~ h',
+        f"poly({TOUCH}) ~ x",  # formulaic evaluates this while it parses
+        f"y ~ poly({TOUCH})",
+        f"y ~ x %{{{TOUCH}}}% h",
+        f"%{{{TOUCH}}}% y ~ x",
+        f"'a'b({TOUCH}) ~ x",
+        f"y ~ {{}}({TOUCH})",
+        f"y ~ C(g, contr.treatment({TOUCH}))",
+        f"y ~ `x`({TOUCH})",
+    ],
+)
+def test_code_between_backticks_or_in_the_parser_never_runs(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(fs.InputError):
+        fs.fit(FRAME, text)
+    assert not list(tmp_path.iterdir())
+
+
+def test_formulaic_evaluates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def evaluated(*args: object, **kwargs: object) -> None:
+        pytest.fail(f"formulaic evaluates {args[0]}")
+
+    for where in ("utils.variables", "utils.stateful_transforms"):
+        monkeypatch.setattr(f"formulaic.{where}.eval", evaluated, raising=False)
+    formula = Formula("np.log(y) ~ C(g, contr.sum) * {x > 2} + I(`my col`**2) + h")
+    names, _ = formula.design(FRAME, {"g": LEVELS["g"]})
+    np.testing.assert_array_equal(formula.response(FRAME), np.log(FRAME.y))
+    assert "C(g, contr.sum)[S.a]:x > 2" in names
+
+
+@pytest.mark.parametrize(
+    ("expression", "values"),
+    [
+        ("-x + 2*h/4 - +1", -FRAME.x + FRAME.h / 2 - 1),
+        ("x**h", FRAME.x**FRAME.h),
+        ("2**-1", np.full(5, 0.5)),
+        ("(x > 1) + (x >= 3)", [0, 1, 2, 2, 2]),
+        ("g == 'a'", [1, 0, 1, 0, 0]),
+        ("'a' != g", [0, 1, 0, 1, 1]),
+        ("g == g", np.ones(5)),
+        ("x == True", [1, 0, 0, 0, 0]),
+        ("I(np.abs(-x)) * floor(1.5)", FRAME.x),
+        ("9**9**9**9", np.full(5, np.inf)),
+        ("`my col` * 2  # twice", 2 * FRAME["my col"]),
+    ],
+)
+def test_an_expression_is_what_numpy_makes_of_it(expression: str, values: Any) -> None:
+    names, A = Formula(f"y ~ 0 + {{{expression}}}").design(FRAME, {})
+    assert len(names) == 1
+    np.testing.assert_array_equal(A[:, 0], values)
+    np.testing.assert_array_equal(Formula(f"{{{expression}}} ~ 1").response(FRAME), values)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("np", "C", "I", "log", "contr", "self", "lambda", "__class__", "q_0_", "Intercept", "2", ".", "größe", "ｘ"),
+        *("it's", 'a "b"', "x > 2", "a:b", "{x}", "e\u0301", "a\\b", "a\nb"),
+    ],
+)
+def test_a_column_of_any_name_is_itself(name: str) -> None:
+    frame = FRAME.rename(columns={"my col": name})
+    column = frame[name].to_numpy()
+    names, A = Formula(f"y ~ 0 + {quoted([name])}").design(frame, {})
+    assert names == [name]
+    np.testing.assert_array_equal(A[:, 0], column)
+    formula = Formula(f"y ~ 0 + {{`{name}` + x}} + log(`{name}`) + I(`{name}`):x")
+    assert formula.columns == ["y", name, "x"]
+    _, A = formula.design(frame, {})
+    np.testing.assert_array_equal(A.T, [column + FRAME.x, np.log(column), column * FRAME.x])
+
+
+def test_a_word_that_python_would_normalise_is_the_column_written() -> None:
+    frame = FRAME.assign(**{"ｘ": 0.0})  # as a keyword, Python would normalise it
+    _, A = Formula("y ~ 0 + {ｘ + 1} + {x + 1}").design(frame, {})
+    np.testing.assert_array_equal(A.T, [np.ones(5), FRAME.x + 1])
+
+
+def test_a_name_that_cannot_be_quoted_is_refused() -> None:
+    for name in ("a`b", "a\\", ""):
+        with pytest.raises(fs.InputError, match="rename it"):
+            quoted(["x", name])
+
+
+@pytest.mark.parametrize("terms", ["g + `g[T.b]`", "x*h + `x:h`", "{x > 2} + `x > 2`", "g:h + `g[a]:h`"])
+def test_two_columns_of_one_name_are_refused(terms: str) -> None:
+    frame = FRAME.assign(**dict.fromkeys(("g[T.b]", "x:h", "x > 2", "g[a]:h"), FRAME.x))
+    with pytest.raises(fs.InputError, match="two columns would be named"):
+        Formula(f"y ~ {terms}").design(frame, {"g": LEVELS["g"]})
+
+
+def test_levels_that_formulaic_would_drop_are_refused() -> None:
+    with pytest.raises(fs.InputError, match="rename __b"):
+        Formula("y ~ g").design(FRAME.replace({"g": {"b": "__b"}}), {"g": ["__b", "a", "c"]})
+
+
+def test_numbers_at_one_client_are_text_where_another_has_text() -> None:
+    names, A = Formula("y ~ 0 + h").design(FRAME, {"h": ["1", "2", "3", "none"]})
+    assert names == ["h[1]", "h[2]", "h[3]", "h[none]"]
+    np.testing.assert_array_equal(A.sum(axis=0), [2, 2, 1, 0])
+    _, A = Formula("y ~ 0 + {h == '1'}").design(FRAME, {"h": ["1", "2", "3", "none"]})
+    np.testing.assert_array_equal(A[:, 0], FRAME.h == 1)
+
+
+@pytest.mark.parametrize("target", ["g", "{g}", "I(g)", "{g == 1}", "{x == 'a'}", "nosuch"])
+def test_a_response_that_is_no_number_is_refused(target: str) -> None:
+    with pytest.raises(fs.InputError, match="formula"):
+        Formula(f"{target} ~ 1").response(FRAME)
+
+
+def test_a_design_can_be_written_without_changing_the_frame() -> None:
+    frame = pd.DataFrame({"y": [1.0, 2.0], "x": [3.0, 4.0]}, index=[7, 7])
+    for terms in ("0 + x", "0 + {x > 3}", "0", "x"):
+        _, A = Formula(f"y ~ {terms}").design(frame, {})
+        assert A.flags.c_contiguous
+        assert A.dtype == np.float64
+        A[:] = 0
+    Formula("y ~ x").response(frame)[:] = 0
+    assert frame.to_numpy().tolist() == [[1, 3], [2, 4]]
+    assert Formula("y ~ x").design(frame.iloc[:0], {})[1].shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        "(x + h + y2)**30",
+        "*".join(f"c{i}" for i in range(21)),
+        ":".join(f"c{i}" for i in range(2_000)),
+        "(" + "+".join(f"a{i}" for i in range(1_000)) + ")/(" + "+".join(f"b{i}" for i in range(1_000)) + ")",
+        "(" + "+".join(f"a{i}" for i in range(90)) + ")**2" + "+z" * 2_000,
+        "x" + "^2" * 2_000,
+        "+".join(f"I(x*{i})" for i in range(3_000)),
+        "{" + "-" * 5_000 + "x}",
+        "{" + "+".join(["x"] * 5_000) + "}",
+        "(" * 5_000 + "x" + ")" * 5_000,
+        "{" + "(" * 5_000 + "x" + ")" * 5_000 + "}",
+        "{" + "x**" * 5_000 + "2}",
+        "{x + '" + '\\"' * 9_000 + "}",
+        "{x + " + "9" * 10_000 + "}",
+        "9" * 4_000 + ":x",
+        ":".join(f"C(c{i})" for i in range(9)),
+    ],
+)
+def test_a_formula_that_would_take_long_is_refused_soon(terms: str) -> None:
+    frame = FRAME.assign(**{f"c{i}": FRAME.h for i in range(9)})
+    started = time.perf_counter()
+    with pytest.raises(fs.InputError) as caught:
+        Formula(f"y ~ {terms}").design(frame, {f"c{i}": [1, 2, 3] for i in range(9)})
+    assert len(str(caught.value)) < 1_000
+    assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        "+".join(f"I(x*{i})" for i in range(1_500)),
+        "-" * 5_000 + "x",
+        "(" * 1_000 + "x" + ")" * 1_000,
+        "(x+" * 1_200 + "x" + ")" * 1_200,
+    ],
+)
+def test_a_long_formula_takes_little_time(terms: str) -> None:
+    started = time.perf_counter()
+    Formula(f"y ~ {terms}").design(FRAME, {})
+    assert time.perf_counter() - started < 10
+
+
+def test_a_design_of_too_many_columns_is_refused_before_it_is_made() -> None:
+    levels: list[Level] = [*range(1, MOST_COLUMNS + 1)]
+    assert Formula("y ~ 0 + C(h)").design(FRAME, {"h": levels})[1].shape == (5, MOST_COLUMNS)
+    for terms in ("C(h)", "g*C(h)"):
+        with pytest.raises(fs.InputError, match=f"more than {MOST_COLUMNS}"):
+            Formula(f"y ~ {terms}").design(FRAME, {"h": levels, "g": LEVELS["g"]})

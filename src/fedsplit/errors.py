@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,3 +39,9 @@ class Diverged(ArithmeticError):
 
     def __reduce__(self) -> tuple[type[Diverged], tuple[str, str, Result]]:
         return Diverged, (self.what, self.cause, self.result)
+
+
+def listed(items: Iterable[object], most: int = 6) -> str:
+    """The first few of them, for a message."""
+    texts = [str(item) for item in items]
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")

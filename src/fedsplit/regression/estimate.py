@@ -13,7 +13,7 @@ from fedsplit.certificate import Certificate, certify_by_information
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.protocol import Clients, Decrement
 from fedsplit.clients.stacked import QUIET
-from fedsplit.errors import Diverged, InputError
+from fedsplit.errors import Diverged, InputError, listed
 from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method, State
 from fedsplit.methods.newton import Newton
@@ -21,7 +21,6 @@ from fedsplit.problem import Problem
 from fedsplit.regression.inference import inverse
 from fedsplit.regression.signed import SignedElasticNet
 from fedsplit.rounds import STANDSTILL, solve
-from fedsplit.silos.formula import listed
 from fedsplit.threads import one_blas_thread
 from fedsplit.trace import Row, Trace
 

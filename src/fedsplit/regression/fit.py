@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from fedsplit import __version__
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, listed
 from fedsplit.regression.estimate import Estimate, Progress
 from fedsplit.regression.handshake import Agreement, agree, complete
 from fedsplit.regression.inference import Contribution
@@ -15,7 +15,8 @@ from fedsplit.regression.model import CLIENT_COLUMNS, FitCertificate, Model
 from fedsplit.regression.regress import Task
 from fedsplit.regression.settings import Settings
 from fedsplit.regression.silo import Silo
-from fedsplit.silos.formula import Formula, as_text, listed
+from fedsplit.silos.categories import as_text
+from fedsplit.silos.formula import Formula
 from fedsplit.silos.sources import sources
 from fedsplit.trace import Trace
 
@@ -50,8 +51,8 @@ def fit(
     Parameters
     ----------
     data : path, frame, or several
-        One file a client (CSV, TSV, JSON lines, each also .gz, or Parquet), a glob, a folder, a list of files or frames, a dict
-        of them by name, a TOML file that names clients, or one file or frame and ``group``.
+        One file a client (CSV, TSV, JSON lines, each also .gz, or Parquet), a glob, a folder, a list of files or frames,
+        a dict of them by name, a TOML file that names clients, or one file or frame and ``group``.
     formula : str
         ``"y ~ x + C(g)"``. Text columns are categories, C() makes numbers categories. A condition can be the target of
         a logistic model: ``"{delay > 15} ~ hour"``.

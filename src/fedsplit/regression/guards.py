@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, listed
 from fedsplit.regression.coded import SMALLEST_CELL, CodedRows
-from fedsplit.silos.formula import Level, listed
+from fedsplit.silos.categories import Level
 
 FEWEST_ROWS, ROWS_A_PARAMETER = 10, 3
 """Below so many rows at a client, or so many for each parameter, its answers could tell of single rows."""

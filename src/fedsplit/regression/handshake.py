@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, listed
 from fedsplit.regression.coded import CodedRows, Moments
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.settings import Settings
 from fedsplit.regression.silo import Description, Plan, Request, Silo
-from fedsplit.silos.formula import Formula, Level, as_text, listed, quoted
+from fedsplit.silos.categories import Level, as_text
+from fedsplit.silos.formula import Formula, quoted
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from fedsplit.regression.regress import Task
 from fedsplit.regression.settings import Settings
 from fedsplit.regression.silo import Plan
 from fedsplit.regression.summary import Summary, summary
-from fedsplit.silos.formula import Formula, as_text
+from fedsplit.silos.categories import as_text
+from fedsplit.silos.formula import Formula
 from fedsplit.silos.sources import sources
 from fedsplit.trace import Row, Trace
 

@@ -13,7 +13,8 @@ from fedsplit import files, pages
 from fedsplit.regression import figures
 from fedsplit.regression.coded import SMALLEST_CELL
 from fedsplit.regression.summary import number
-from fedsplit.silos.formula import Formula, as_text
+from fedsplit.silos.categories import as_text
+from fedsplit.silos.formula import Formula
 
 if TYPE_CHECKING:
     from fedsplit.regression.model import Model

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import count, number
 from fedsplit.clients.protocol import Decrement
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, listed
 from fedsplit.methods.fedsplit import FedSplit, FedSplitState
 from fedsplit.problem import Problem
 from fedsplit.regression.estimate import Estimate
@@ -24,7 +24,8 @@ from fedsplit.regression.pool import Pool
 from fedsplit.regression.regress import Task
 from fedsplit.regression.settings import Settings
 from fedsplit.regression.summary import Summary, aligned
-from fedsplit.silos.formula import Formula, as_text, listed
+from fedsplit.silos.categories import as_text
+from fedsplit.silos.formula import Formula
 
 EVERYTHING = 1e100
 """An l1 above every gradient: no penalised coefficient leaves zero."""

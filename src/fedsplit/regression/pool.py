@@ -9,9 +9,8 @@ from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, listed
 from fedsplit.regression.coded import Moments, Scaling
-from fedsplit.silos.formula import listed
 
 ALIKE = 1e-13
 """A column whose deviation is below this share of its mean is the same in every row, as far as float64 can tell."""

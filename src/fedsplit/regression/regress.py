@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, add_diagonal
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, listed
 from fedsplit.losses.multinomial import Multinomial
 from fedsplit.methods import parse
 from fedsplit.methods.method import State
@@ -21,7 +21,6 @@ from fedsplit.regression.inference import Contribution, contributions, inverse, 
 from fedsplit.regression.pool import Pool
 from fedsplit.regression.settings import Settings
 from fedsplit.regression.signed import SignedElasticNet
-from fedsplit.silos.formula import listed
 
 LEAST_DISPERSION = 1e-8
 """Of a target in units of its deviation. A better fit has standard errors so small that rounding shows in them: they

@@ -16,7 +16,8 @@ from fedsplit.errors import InputError
 from fedsplit.regression import guards
 from fedsplit.regression.coded import CodedRows
 from fedsplit.regression.families import FAMILIES
-from fedsplit.silos.formula import Formula, Level, categorical
+from fedsplit.silos.categories import Level, categorical
+from fedsplit.silos.formula import Formula
 from fedsplit.silos.sources import Source
 
 MOSTLY = 0.8

@@ -1,103 +1,45 @@
-"""A formula's own language, checked: columns, numbers, arithmetic and a short list of functions, and nothing else.
+"""A formula's own language: columns, numbers, arithmetic and a short list of functions, and nothing else.
 
-Formulaic evaluates what is in a formula as Python. A formula can come from another organisation, so every expression is
-read as a syntax tree first. Functions that learn from the rows they see are refused: each client would learn another.
+A formula can come from another organisation, and formulaic evaluates its expressions as Python, some of them while it
+parses. So it never sees one: each becomes a name before formulaic parses the terms, and its values are computed here,
+from a syntax tree, by a table of what is known. Functions that learn from the rows they see are refused: each client
+would learn another.
 """
 
 from __future__ import annotations
 
-import ast
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import formulaic
-import formulaic.parser.types
-import formulaic.transforms
 import numpy as np
 import pandas as pd
-from formulaic.errors import FormulaicError
-from pandas.api.types import is_numeric_dtype
+from formulaic.parser import DefaultFormulaParser
+from formulaic.parser.algos.tokenize import tokenize
+from formulaic.parser.types import ASTNode, Token
 
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
+from fedsplit.silos.categories import Level
+from fedsplit.silos.expressions import Factor, Rows
 
-Level: TypeAlias = str | bool | int | float
-"""A value of a category."""
+MOST_CHARACTERS, MOST_TOKENS = 20_000, 5_000
+"""Of a formula."""
+MOST_COLUMNS, MOST_CATEGORIES = 2_000, 6
+"""Of a design, and of categories in one term: formulaic's work grows eightfold with each."""
+ROWS_AT_ONCE = 8_192
+"""Columns become rows part by part, in the processor's cache and without another copy of them all."""
+MOST_FACTORS, MOST_TERMS, MOST_WORK = 20, 10_000, 3_000_000
+"""Of a term, of a product or power before equal ones are merged, and of terms over all steps of formulaic's parser."""
 
-ELEMENTWISE = {
-    name: getattr(np, name)
-    for name in ("log", "log2", "log10", "log1p", "exp", "expm1", "sqrt", "abs", "sin", "cos", "tan", "floor", "sign")
-}
-"""Functions of single values, written ``log(x)`` or ``np.log(x)``."""
-
-CONTRASTS = ("treatment", "sas", "SAS", "sum", "helmert", "diff", "poly")
-"""Codings of categories, written ``C(g, contr.treatment("b"))``."""
-
-LEARNING = {
-    "center": "the option standardize centres by the mean over all clients",
-    "scale": "the option standardize scales by the deviation over all clients",
-    "standardize": "the option of this name does so over all clients",
-    "poly": "write x + I(x**2)",
-    "bs": "use powers or C() of ranges",
-    "cr": "use powers or C() of ranges",
-    "cs": "use powers or C() of ranges",
-    "cc": "use powers or C() of ranges",
-    "te": "use products of columns",
-    "lag": "put it into the file",
-    "hashed": "use C()",
-}
-"""Formulaic's functions that depend on other rows, and what to do instead."""
-
-OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.USub, ast.UAdd)
-COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
-
-QUOTED = re.compile(r"`([^`]*)`")
-
-
-class Factor(NamedTuple):
-    """A factor of a term: a column, a number, or an expression of columns.
-
-    ``quoted`` has the columns that are quoted because their names are no words, by what stands for them in the tree.
-    """
-
-    text: str
-    column: str | None
-    tree: ast.Expression
-    quoted: Mapping[str, str]
-
-    @classmethod
-    def of(cls, factor: formulaic.parser.types.Factor) -> Factor:
-        text: str = factor.expr
-        if factor.eval_method is formulaic.parser.types.Factor.EvalMethod.LOOKUP:
-            return cls(text, text, ast.Expression(ast.Name("column", ast.Load(), col_offset=0)), {"column": text})
-        quoted: dict[str, str] = {}
-
-        def stand_in(match: re.Match[str]) -> str:
-            quoted[place := f"_quoted{len(quoted)}"] = match.group(1)
-            return place
-
-        return cls(text, None, ast.parse(QUOTED.sub(stand_in, text), mode="eval"), quoted)
-
-    @property
-    def names(self) -> list[str]:
-        """The columns in it, from left to right."""
-        functions = {id(node.func) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
-        found = [
-            (node.col_offset, self.quoted.get(node.id, node.id))
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.Name) and id(node) not in functions and node.id not in ("np", "contr")
-        ]
-        return [name for _, name in sorted(found)]
-
-    @property
-    def categories(self) -> set[str]:
-        """The columns inside C()."""
-        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
-        names = [call.args[0].id for call in calls if _is_call(call, "C") and isinstance(call.args[0], ast.Name)]
-        return {self.quoted.get(name, name) for name in names}
+COLUMN, EXPRESSION, TICK = "\ufdd0", "\ufdd1", "\ufdd2"
+"""What formulaic parses has a mark before each name, and one for a backtick in it: no text has these characters."""
+PLAIN = str.maketrans({COLUMN: None, EXPRESSION: None, TICK: "`"})
 
 
 @dataclass(frozen=True)
@@ -115,14 +57,14 @@ class Formula:
     def __post_init__(self) -> None:
         if len(self._left) != 1:
             raise self._error("it needs one target on the left, as in y ~ x")
-        for factor in self._factors:
-            for node in ast.walk(factor.tree):
-                if why := _forbidden(node):
-                    raise self._error(f"{factor.text}: {why}")
-        if self.target_column in [name for factor in self._right for name in factor.names]:
+        if self._left[0].category is not None:
+            raise self._error(f"the target cannot be {self.target}: use {{{self._left[0].category} == 'a'}}")
+        if self.target_column in [name for factor in self._right for name in factor.columns]:
             raise self._error(f"{self.target_column} is on both sides")
+        if self.intercept and "Intercept" in [factor.column for factor in self._right]:
+            raise self._error("column Intercept: rename it, this is the constant's name")
 
-    @cached_property
+    @property
     def target(self) -> str:
         """The expression on the left."""
         return self._left[0].text
@@ -135,21 +77,21 @@ class Formula:
     @property
     def target_columns(self) -> list[str]:
         """The columns in the target."""
-        return self._left[0].names
+        return self._left[0].columns
 
     @cached_property
     def columns(self) -> list[str]:
         """Every column that is needed, the target's first, in the order of the formula."""
-        return list(dict.fromkeys(name for factor in self._factors for name in factor.names))
+        return list(dict.fromkeys(name for factor in (*self._left, *self._right) for name in factor.columns))
 
     @cached_property
     def categories(self) -> set[str]:
         """The columns that C() makes categories, whatever is in them."""
-        return {name for factor in self._factors for name in factor.categories}
+        return {factor.category for factor in self._right if factor.category is not None}
 
     @property
     def intercept(self) -> bool:
-        return any(factor.text == "1" for factor in self._right)
+        return any(not factors for factors in self._parsed.right)
 
     def without_intercept(self) -> Formula:
         """The same without a constant term."""
@@ -157,135 +99,166 @@ class Formula:
 
     def design(self, frame: pd.DataFrame, levels: Mapping[str, Sequence[Level]]) -> tuple[list[str], Array]:
         """The names of the terms' columns and their values, (n, p), with these levels of each category."""
-        coded = {column: categorical(column, frame[column], values) for column, values in levels.items()}
-        text = {column: values for column, values in coded.items() if not is_numeric_dtype(frame[column])}
-        frame = frame.assign(**text)
-
-        def C(data: pd.Series, contrasts: object = None) -> object:  # noqa: N802  # its name in a formula
-            return formulaic.transforms.C(coded[data.name], contrasts)
-
-        matrix = self._evaluate(self._model.rhs, frame, {"C": C})
-        names = [str(name) for name in matrix.columns]
-        return names, np.array(matrix.to_numpy(dtype=np.float64), order="C")  # a copy: pandas' own cannot be written
+        try:
+            return self._design(Rows(frame, levels))
+        except InputError:
+            raise
+        except Exception as error:  # formulaic and numpy raise whatever they like
+            raise self._error(_first_line(error)) from None
 
     def response(self, frame: pd.DataFrame) -> Array:
         """The target's values, (n,), where they are numbers."""
-        matrix = self._evaluate(self._model.lhs, frame, {})
-        values: Array = matrix.to_numpy(dtype=np.float64)
-        return values[:, 0]
-
-    def _evaluate(self, side: formulaic.SimpleFormula, frame: pd.DataFrame, more: Mapping[str, object]) -> pd.DataFrame:
+        target, rows = self._left[0], Rows(frame, {})
         try:
-            with np.errstate(all="ignore"):  # what is not finite is found, and named, afterwards
-                return side.get_model_matrix(frame, context={**ELEMENTWISE, "np": np, **more}, na_action="ignore")
-        except Exception as error:  # formulaic passes on whatever the expressions raise
+            with np.errstate(all="ignore"):
+                values = rows.numbers(target.column) if target.column is not None else target.values(rows)
+            return np.array(values, dtype=np.float64)
+        except Exception as error:
             raise self._error(_first_line(error)) from None
 
-    @cached_property
-    def _model(self) -> formulaic.Formula:
-        try:
-            model = formulaic.Formula(self.text)
-            model.required_variables  # noqa: B018  # this parses the expressions
-        except (FormulaicError, SyntaxError, ValueError, TypeError) as error:
-            raise self._error(_first_line(error)) from None
-        if not hasattr(model, "rhs") or not isinstance(model.rhs, formulaic.SimpleFormula):
-            raise self._error("it needs a target on the left of ~ and one set of terms on the right, as in y ~ x")
-        return model
+    def _design(self, rows: Rows) -> tuple[list[str], Array]:
+        right = self._parsed.right
+        if any(sum(map(rows.is_category, factors.values())) > MOST_CATEGORIES for factors in right):
+            raise ValueError(f"a term has more than {MOST_CATEGORIES} categories")
+        columns = sum(math.prod(rows.width(factor) for factor in factors.values()) for factors in right)
+        if columns > MOST_COLUMNS:
+            raise ValueError(f"its terms have about {columns} columns, more than {MOST_COLUMNS}: leave out some")
+        with np.errstate(all="ignore"):  # what is not finite is found, and named, afterwards
+            used = {key: factor for factors in right for key, factor in factors.items()}
+            values = {key: factor.values(rows) for key, factor in used.items()}
+            matrix = self._parsed.terms.get_model_matrix(
+                pd.DataFrame(index=range(len(rows.frame))), context=values, na_action="ignore"
+            )
+        names = [name.translate(PLAIN) for name in matrix.model_spec.column_names]  # the matrix merges equal ones
+        twice = [name for name, number in Counter(names).items() if number > 1]
+        if twice:
+            raise ValueError(f"two columns would be named {twice[0]}: rename a column or a level")
+        A = np.empty((len(rows.frame), len(names)))
+        for start in range(0, len(A), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            A[part] = matrix.iloc[part].to_numpy(dtype=np.float64)
+        return names, A
 
     @cached_property
+    def _parsed(self) -> Parsed:
+        try:
+            return _parse(self.text)
+        except Exception as error:  # a text can fail in as many ways
+            raise self._error(_first_line(error)) from None
+
+    @property
     def _left(self) -> list[Factor]:
-        return [Factor.of(factor) for term in self._model.lhs for factor in term.factors]
+        return self._parsed.left
 
     @cached_property
     def _right(self) -> list[Factor]:
-        return [Factor.of(factor) for term in self._model.rhs for factor in term.factors]
-
-    @property
-    def _factors(self) -> list[Factor]:
-        return self._left + self._right
+        return [factor for factors in self._parsed.right for factor in factors.values()]
 
     def _error(self, why: str) -> InputError:
-        return InputError(f"formula {self.text!r}: {why}")
+        text, why = (part if len(part) <= 400 else part[:400] + "..." for part in (repr(self.text), why))
+        return InputError(f"formula {text}: {why}")
 
 
-def categorical(column: str, values: pd.Series, levels: Sequence[Level]) -> pd.Series:
-    """The values as categories with these levels; missing stays missing."""
-    if is_numeric_dtype(values) and not any(isinstance(level, str) for level in levels):
-        codes = pd.Index([float(level) for level in levels], dtype=np.float64).get_indexer(values)
-    else:  # text at some client is text at all of them
-        names = values.map(as_text, na_action="ignore") if is_numeric_dtype(values) else values
-        codes = pd.Index([as_text(level) for level in levels], dtype=object).get_indexer(names.astype(object))
-    unknown = (codes < 0) & values.notna().to_numpy()
-    if unknown.any():
-        raise InputError(f"column {column}: {as_text(values[unknown].iloc[0])} is none of its levels {listed(levels)}")
-    return pd.Series(pd.Categorical.from_codes(codes, categories=pd.Index(levels)), index=values.index, name=column)
+class Parsed(NamedTuple):
+    """What formulaic made of a formula in which every column and expression is a marked name.
 
+    left : the target.
+    right : the factors of each term by their marked names; the constant has none.
+    terms : the right side, for formulaic.
+    """
 
-def as_text(level: Level) -> str:
-    """A level as text: a whole number without decimals."""
-    return str(int(level)) if isinstance(level, float) and level.is_integer() else str(level)
-
-
-def listed(items: Iterable[object], most: int = 6) -> str:
-    """The first few of them, for a message."""
-    texts = [str(item) for item in items]
-    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+    left: list[Factor]
+    right: list[dict[str, Factor]]
+    terms: formulaic.SimpleFormula
 
 
 def quoted(columns: Iterable[str]) -> str:
     """Columns as terms of a formula."""
-    return " + ".join(column if column.isidentifier() else f"`{column}`" for column in columns)
+    names = list(columns)
+    for name in names:
+        if "`" in name or name.endswith("\\") or not name:
+            raise InputError(f"column {name}: rename it, a formula cannot quote this name")
+    return " + ".join(name if re.fullmatch(r"[^\W\d]\w*", name) else f"`{name}`" for name in names)
 
 
-def _is_call(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+def _parse(text: str) -> Parsed:
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"it has {len(text)} characters, more than {MOST_CHARACTERS}")
+    if any(mark in text for mark in (COLUMN, EXPRESSION, TICK)):
+        raise ValueError("it has characters that are no text")
+    if "``" in text:
+        raise ValueError("a column needs a name between the backticks")
+    tokens = list(tokenize(text))
+    if len(tokens) > MOST_TOKENS:
+        raise ValueError(f"it has {len(tokens)} names, numbers and operators, more than {MOST_TOKENS}")
+    factors: dict[str, Factor] = {}
+    marked = " ".join(_marked(token, factors) for token in tokens)
+    _check_size(DefaultFormulaParser().get_ast(marked))
+    model = formulaic.Formula(marked)
+    left, right = getattr(model, "lhs", None), getattr(model, "rhs", None)
+    if not isinstance(left, formulaic.SimpleFormula) or not isinstance(right, formulaic.SimpleFormula):
+        raise ValueError("it needs a target on the left of ~ and one set of terms on the right, as in y ~ x")
+    for term in right:
+        if len(term.factors) > 1 and not any(factor.expr in factors for factor in term.factors):
+            raise ValueError("a product of numbers is no term")
+    targets = [factor for term in left for factor in term.factors]
+    return Parsed(
+        [factors[factor.expr] for factor in targets] if all(factor.expr in factors for factor in targets) else [],
+        [{each.expr: factors[each.expr] for each in term.factors if each.expr in factors} for term in right],
+        right,
+    )
 
 
-def _forbidden(node: ast.AST) -> str | None:
-    """Why this part of an expression is not allowed."""
-    if isinstance(node, ast.Call):
-        return _forbidden_call(node)
-    if isinstance(node, ast.Attribute):
-        known = {"np": tuple(ELEMENTWISE), "contr": CONTRASTS}
-        owner = node.value.id if isinstance(node.value, ast.Name) else ""
-        return None if node.attr in known.get(owner, ()) else f"{node.attr} is not known"
-    if isinstance(node, ast.Constant):
-        return None if isinstance(node.value, int | float | str) else f"{node.value!r} is not allowed"
-    if isinstance(node, ast.BinOp):
-        return _forbidden_arithmetic(node)
-    fine = (ast.Expression, ast.Name, ast.Load, ast.UnaryOp, ast.Compare, ast.keyword)
-    return None if isinstance(node, (*fine, *OPERATORS, *COMPARISONS)) else f"{type(node).__name__} is not allowed"
+def _marked(token: Token, factors: dict[str, Factor]) -> str:
+    """A token as formulaic may see it: a name, a number, a bracket or an operator, and no expression."""
+    text: str = token.token
+    if token.kind in (Token.Kind.NAME, Token.Kind.PYTHON):
+        factor = Factor.of_column(text) if token.kind is Token.Kind.NAME else Factor.of_expression(text)
+        key = (EXPRESSION if factor.column is None else COLUMN) + factor.text.replace("`", TICK)
+        factors[key] = factor
+        return f"`{key}`"
+    if token.kind is Token.Kind.OPERATOR and text == "in":
+        return "%in%"
+    known = {Token.Kind.OPERATOR: "+-*/:^~|", Token.Kind.VALUE: "0123456789.", Token.Kind.CONTEXT: "()[]"}
+    if set(text) - set(known[token.kind]):
+        raise ValueError(f"{text} is neither a column nor a number nor an operator of terms")
+    return text
 
 
-def _forbidden_arithmetic(node: ast.BinOp) -> str | None:
-    """Text is no number, and a power of numbers alone can be too large to compute."""
-    if any(isinstance(side, ast.Constant) and isinstance(side.value, str) for side in (node.left, node.right)):
-        return "text has no arithmetic"
-    if isinstance(node.op, ast.Pow):
-        power = node.right.operand if isinstance(node.right, ast.UnaryOp) else node.right
-        small = isinstance(power, ast.Constant) and isinstance(power.value, int | float) and power.value <= 100
-        columns = any(isinstance(part, ast.Name) for part in ast.walk(node.left))
-        return None if small and columns else "a power is of a column, to a number of at most 100"
-    return None
-
-
-def _forbidden_call(call: ast.Call) -> str | None:
-    if isinstance(call.func, ast.Attribute):
-        return None  # checked as an attribute
-    name = call.func.id if isinstance(call.func, ast.Name) else "this"
-    if name in LEARNING:
-        return f"{name}() depends on the other rows of a client: {LEARNING[name]}"
-    if name == "C":
-        plain = len(call.args) in (1, 2) and isinstance(call.args[0], ast.Name) and not call.keywords
-        return None if plain else "write C(column) or C(column, contr.treatment('level'))"
-    if name == "I":
-        return None if len(call.args) == 1 and not call.keywords else "write I(expression)"
-    if name in ELEMENTWISE:
-        return None if len(call.args) == 1 and not call.keywords else f"{name} takes one column"
-    return f"{name}() is not known: use {', '.join(ELEMENTWISE)}, I and C"
+def _check_size(tree: ASTNode | Token | None) -> None:
+    """Refuse what formulaic would take long to multiply out, by bounds of terms and factors from the bottom up."""
+    nodes, work = [tree] if isinstance(tree, ASTNode) else [], 0
+    for node in nodes:
+        nodes.extend(arg for arg in node.args if isinstance(arg, ASTNode))
+    sizes: dict[int, tuple[int, int]] = {}
+    for node in reversed(nodes):
+        (terms, factors), (more, others) = [*(sizes.get(id(arg), (1, 1)) for arg in node.args), (0, 0), (0, 0)][:2]
+        match node.operator.symbol:
+            case "**" | "^":
+                power = node.args[1]
+                if not isinstance(power, Token) or power.token not in ("1", "2", "3"):
+                    raise ValueError("a power of terms is 1, 2 or 3; write I(x**4) for that of a column")
+                terms, factors = terms ** int(power.token), factors * int(power.token)
+            case "*":
+                terms, factors = terms + more + terms * more, factors + others
+            case ":":
+                terms, factors = terms * more, factors + others
+            case "/":
+                terms, factors = terms + more, terms * factors + others
+            case "in":
+                terms, factors = terms + more, factors + more * others
+            case _:
+                terms, factors = terms + more, max(factors, others)
+        work += terms
+        if terms > MOST_TERMS or factors > MOST_FACTORS or work > MOST_WORK:
+            raise ValueError("its products have too many terms: leave out some")
+        sizes[id(node)] = terms, factors
 
 
 def _first_line(error: Exception) -> str:
+    if isinstance(error, RecursionError | MemoryError):
+        return "it is nested too deeply" if isinstance(error, RecursionError) else "it is too large"
     if "`.` operator" in str(error):
         return "name the columns, or give the target alone for all of them"
-    return re.sub(r"\x1b\[[0-9;]*m|[⧛⧚]", "", str(error)).strip().split("\n")[0] or type(error).__name__
+    line = re.sub(r"\x1b\[[0-9;]*m|[⧛⧚]", "", str(error)).strip().split("\n")[0].translate(PLAIN)
+    return line or type(error).__name__
