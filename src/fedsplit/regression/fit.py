@@ -51,8 +51,8 @@ def fit(
     Parameters
     ----------
     data : path, frame, or several
-        One file a client (CSV, TSV, JSON lines, each also .gz, or Parquet), a glob, a folder, a list of files or frames,
-        a dict of them by name, a TOML file that names clients, or one file or frame and ``group``.
+        One file a client (CSV, TSV, JSON lines, each also .gz, or Parquet), a glob, a folder, a list of files or
+        frames, a dict of them by name, a TOML file that names clients, or one file or frame and ``group``.
     formula : str
         ``"y ~ x + C(g)"``. Text columns are categories, C() makes numbers categories. A condition can be the target of
         a logistic model: ``"{delay > 15} ~ hour"``.
