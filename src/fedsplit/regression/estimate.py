@@ -196,82 +196,103 @@ def _asked(meter: MeteredClients, objective: float) -> list[Row]:
     ]
 
 
-def estimate(
-    problem: Problem,
-    method: Method[Any],
-    columns: Sequence[str],
-    basis: Array,
-    *,
-    tol: float,
-    rounds: int,
-    seed: int,
-    x0: Array,
-    state: State | None,
-    penalty: SignedElasticNet | None,
-    bounded: bool,
-    per_radius: Callable[[Proof], float],
-    report: Callable[[Progress], object] | None,
-) -> Estimate:
-    """Run rounds until the proved distance, times ``per_radius``, is at most ``tol``.
+@dataclass
+class Search:
+    """Rounds until the proved distance, times ``per_radius``, is at most ``tol``.
 
-    ``bounded`` says that there is a minimiser whatever the data: with a ridge, for instance. The run starts at ``x0``,
-    or goes on from ``state``. ``basis`` takes x to coefficients of the ``columns``, whose names messages have.
+    ``bounded`` says that there is a minimiser whatever the data: with a ridge, for instance. ``basis`` takes x to
+    coefficients of the ``columns``, whose names messages have.
 
     Where a proof falls short but is good, g and H at x are a Newton step at hand, and one step of it reaches the
     rounding of g; rounds go on where it does not help. Only after FedSplit's own rounds: other methods are to show
     where they stop.
     """
-    watch = Watch(problem.clients, bounded, report)
-    rows: list[Row] = []
-    proofs: list[tuple[int, Certificate]] = []
-    began, unit, hope = np.nan, 1.0, 1.0
 
-    def proved(x: Array, subgradient: Array | None, objective: float) -> tuple[Proof, float]:
-        """A proof at x, and the distance that it proves in units of the tolerance's."""
-        proof = prove(problem, x, penalty, subgradient, objective)
-        rows.extend(proof.rows)
-        proofs.append((len(rows), proof.certificate))
-        watch.rounds, watch.floats = len(rows), sum(row.floats_up + row.floats_down for row in rows)
-        if report is not None and (gap := proof.certificate.gap) is not None:
-            report(Progress(len(rows), gap, problem.m, problem.m, watch.floats, proved=True))
-        radius = proof.certificate.radius
-        return proof, np.inf if radius is None else radius * per_radius(proof)
+    problem: Problem
+    columns: Sequence[str]
+    basis: Array
+    tol: float
+    rounds: int
+    seed: int
+    penalty: SignedElasticNet | None
+    bounded: bool
+    per_radius: Callable[[Proof], float]
+    report: Callable[[Progress], object] | None
 
-    while True:
-        watch.target, watch.limit = 0.5 * hope * (tol / unit) ** 2, rounds - PROOF
-        left, start = max(1, rounds - len(rows) - PROOF), x0 if state is None else None
+    def __post_init__(self) -> None:
+        self.watch = Watch(self.problem.clients, self.bounded, self.report)
+        self.rows: list[Row] = []
+        self.proofs: list[tuple[int, Certificate]] = []
+        self.began = np.nan
+
+    def run(self, method: Method[Any], x0: Array, state: State | None = None) -> Estimate:
+        """From ``x0``, or on from ``state``."""
+        unit, hope = 1.0, 1.0
+        while True:
+            self.watch.target = 0.5 * hope * (self.tol / unit) ** 2
+            state = self._go(method, x0, state)
+            proof = self._prove(state.x, getattr(state, "subgradient", None) if self.penalty is not None else None)
+            if self.penalty is None and isinstance(method, FedSplit):
+                proof = self._polished(proof)
+            unit, hope = self.per_radius(proof), 0.01 * hope
+            converged = self._distance(proof) <= self.tol
+            if not converged and self.watch.tired:  # Newton's method decides whether there is a minimiser
+                method, state, x0, self.watch.bounded = Newton(), None, proof.x, True
+                continue
+            spent = len(self.rows) + PROOF >= self.rounds or len(self.proofs) >= PROOFS
+            if converged or self.watch.stands or np.isinf(unit) or spent:
+                return self._conclude(proof, converged, state)
+
+    def _go(self, method: Method[Any], x0: Array, state: State | None) -> State:
+        """Rounds, until the watch stops them."""
+        self.watch.limit = self.rounds - PROOF
+        left, start = max(1, self.watch.limit - len(self.rows)), x0 if state is None else None
         try:
             result = solve(
-                problem, method, rounds=left, tol=0, x0=start, state=state, penalty=penalty, seed=seed,
-                callbacks=[watch],
+                self.problem, method, rounds=left, tol=0, x0=start, state=state, penalty=self.penalty, seed=self.seed,
+                callbacks=[self.watch],
             )  # fmt: skip
         except Diverged:
-            if not watch.direction.any():
+            if not self.watch.direction.any():
                 raise
-            raise watch.separable(columns, basis) from None
-        if watch.separated:
-            raise watch.separable(columns, basis)
-        began = result.trace.start if np.isnan(began) else began
-        state, hope = result.state, 0.01 * hope
-        subgradient = getattr(state, "subgradient", None) if penalty is not None else None
-        objective = float(result.trace.objective[-1])
-        rows += [*result.trace.rows, *_asked(watch.meter, objective)]
-        proof, distance = proved(state.x, subgradient, objective)
-        while distance > tol and penalty is None and isinstance(method, FedSplit) and len(rows) + PROOF <= rounds:
+            raise self.watch.separable(self.columns, self.basis) from None
+        if self.watch.separated:
+            raise self.watch.separable(self.columns, self.basis)
+        self.began = result.trace.start if np.isnan(self.began) else self.began
+        self.rows += [*result.trace.rows, *_asked(self.watch.meter, float(result.trace.objective[-1]))]
+        return result.state
+
+    def _prove(self, x: Array, subgradient: Array | None = None) -> Proof:
+        proof = prove(self.problem, x, self.penalty, subgradient, self.rows[-1].objective)
+        self.rows += proof.rows
+        self.proofs.append((len(self.rows), proof.certificate))
+        floats = sum(row.floats_up + row.floats_down for row in self.rows)
+        self.watch.rounds, self.watch.floats = len(self.rows), floats
+        if self.report is not None and (gap := proof.certificate.gap) is not None:
+            m = self.problem.m
+            self.report(Progress(len(self.rows), gap, m, m, floats, proved=True))
+        return proof
+
+    def _distance(self, proof: Proof) -> float:
+        """The distance that is proved, in units of the tolerance's."""
+        radius = proof.certificate.radius
+        return np.inf if radius is None else radius * self.per_radius(proof)
+
+    def _polished(self, proof: Proof) -> Proof:
+        """The proof after Newton steps, while each halves the distance and it is above the tolerance."""
+        while self.tol < self._distance(proof) < np.inf and len(self.rows) + PROOF <= self.rounds:
             step = inverse(proof.information.sum(axis=0)) @ proof.gradients.sum(axis=0)
-            if np.isnan(step).any() or not np.isfinite(distance):
+            if np.isnan(step).any():
                 break
-            better, closer = proved(proof.x - step, None, objective)
-            if not closer < 0.5 * distance:
+            closer = self._prove(proof.x - step)
+            if not self._distance(closer) < 0.5 * self._distance(proof):
                 break
-            proof, distance = better, closer
-        unit, converged = per_radius(proof), distance <= tol
-        if not converged and watch.tired:  # Newton's method decides whether there is a minimiser
-            method, state, x0, watch.bounded = Newton(), None, proof.x, True
-            continue
-        spent = len(rows) + PROOF >= rounds or len(proofs) >= PROOFS
-        if converged or watch.stands or np.isinf(unit) or spent:
-            if not converged and watch.direction.any():
-                raise watch.separable(columns, basis)
-            weak = [] if converged else _undetermined(proof.information.sum(axis=0), columns, basis)
-            return Estimate(proof.x, proof, Trace(began, rows), proofs, watch.floats, converged, weak, state)
+            proof = closer
+        return proof
+
+    def _conclude(self, proof: Proof, converged: bool, state: State) -> Estimate:
+        if not converged and self.watch.direction.any():
+            raise self.watch.separable(self.columns, self.basis)
+        weak = [] if converged else _undetermined(proof.information.sum(axis=0), self.columns, self.basis)
+        trace = Trace(self.began, self.rows)
+        return Estimate(proof.x, proof, trace, self.proofs, self.watch.floats, converged, weak, state)

@@ -15,7 +15,7 @@ from fedsplit.methods import parse
 from fedsplit.methods.method import State
 from fedsplit.problem import Problem
 from fedsplit.regression.coded import Calibration, CodedRows, Moments, Scaling
-from fedsplit.regression.estimate import Estimate, Progress, Proof, estimate
+from fedsplit.regression.estimate import Estimate, Progress, Proof, Search
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.inference import Contribution, contributions, inverse, sandwich
 from fedsplit.regression.pool import Pool
@@ -136,21 +136,19 @@ class Task:
         def in_units(now: Progress) -> object:
             return report(now._replace(gap=unit * now.gap)) if report is not None else None
 
-        return estimate(
+        search = Search(
             self.problem,
-            parse(chosen.method),
             self.names,
             self.basis,
-            tol=chosen.tol,
-            rounds=chosen.rounds,
-            seed=chosen.seed,
-            x0=self._start(),
-            state=state,
-            penalty=penalty,
-            bounded=chosen.ridge > 0 or (penalty is not None and penalty.bounded),
-            per_radius=self._per_radius,
-            report=in_units,
+            chosen.tol,
+            chosen.rounds,
+            chosen.seed,
+            penalty,
+            chosen.ridge > 0 or (penalty is not None and penalty.bounded),
+            self._per_radius,
+            in_units,
         )
+        return search.run(parse(chosen.method), self._start(), state)
 
     def infer(self, found: Estimate) -> Regressed:
         """The numbers of a regression table."""
