@@ -73,8 +73,6 @@ def fit_command(
     from fedsplit.regression.fit import fit  # readers and formulas take a second to import
 
     if out is not None:
-        if not out.name:
-            raise InputError("--out must be the name of a folder")
         files.check_writable(out)
     model = fit(
         data if len(data) > 1 else data[0],

@@ -101,8 +101,6 @@ class DelimitedTable:
             names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter, strict=True))]
         except csv.Error as error:
             fail(self.where, f"its first line cannot be read: {error}")
-        if "" in names:
-            fail(self.where, f"column {names.index('') + 1} of {len(names)} has no name in the first line: name it")
         if broken := [name for name in names if "\n" in name or "\r" in name]:
             fail(self.where, f"the name {broken[0]!r} in the first line has a line break: write it in one line")
         check_names(self.where, names)

@@ -43,6 +43,8 @@ def check_names(where: str, names: Sequence[str]) -> None:
     """Refuse two columns of one name, and no column at all."""
     if not names:
         fail(where, "it has no columns")
+    if "" in names:
+        fail(where, f"column {names.index('') + 1} of {len(names)} has no name: name it")
     name, count = Counter(names).most_common(1)[0]
     if count > 1:
         fail(where, f"{count} columns are named {name!r}: rename all but one")
