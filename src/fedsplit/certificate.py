@@ -68,13 +68,13 @@ def _rounding(H: Array, told: Decrement, x: Array) -> float:
     """About how much rounding adds to ‖γ‖ in the norm of H⁻¹.
 
     γ_k is a sum of slopes times a_ik, and slopes are off by curvature times the rounding of η. By Cauchy's inequality
-    its rounding is at most ε√H_kk(‖x‖_H + √D), D being the deviance.
+    its rounding is about ε√H_kk(‖x‖_H + √D), D being the deviance; four times that is allowed for.
     """
     size = np.sqrt(np.diag(H))
     correlated = np.abs(np.linalg.inv(H / np.outer(size, size))).sum()
     deviance = max(0.0, 2.0 * float(np.sum(told.value - told.floor)))
     spread = math.sqrt(max(0.0, float(x @ H @ x))) + (math.sqrt(deviance) if math.isfinite(deviance) else 0.0)
-    return float(np.finfo(np.float64).eps * spread * math.sqrt(correlated))
+    return float(4.0 * np.finfo(np.float64).eps * spread * math.sqrt(correlated))
 
 
 class Interrupted(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -34,7 +35,7 @@ IDLE = 5
 """After so many rounds on end that moved less than STANDSTILL, and no less than before, nothing moves but rounding."""
 
 SPAN, PATIENCE = 5, 60
-"""Every SPAN rounds the last moves are looked at; a suspected run without end is given up after PATIENCE of them."""
+"""Every SPAN rounds the last moves are looked at; after PATIENCE of them Newton's method takes over."""
 
 WEAK = 1e-6
 """Information below this share of the largest leaves a coefficient all but undetermined."""
@@ -103,7 +104,7 @@ class Watch:
     def __init__(self, clients: Clients, bounded: bool, report: Callable[[Progress], object] | None) -> None:
         self.meter, self.bounded, self.report = MeteredClients(clients), bounded, report
         self.states: list[State] = []
-        self.target, self.limit, self.rounds, self.floats = 0.0, 0, 0, 0
+        self.target, self.limit, self.patience, self.rounds, self.floats = 0.0, 0, math.inf, 0, 0
         self.smallest, self.idle = np.inf, 0
         self.separated = False
         self.direction: Array = np.zeros(clients.d)
@@ -126,8 +127,8 @@ class Watch:
 
     @property
     def tired(self) -> bool:
-        """Whether a run that is suspected to have no end has gone on for long."""
-        return not self.bounded and self.rounds >= PATIENCE and bool(self.direction.any())
+        """Whether the run has gone on for long."""
+        return self.rounds >= self.patience
 
     @property
     def stands(self) -> bool:
@@ -204,8 +205,9 @@ class Search:
     coefficients of the ``columns``, whose names messages have.
 
     Where a proof falls short but is good, g and H at x are a Newton step at hand, and one step of it reaches the
-    rounding of g; rounds go on where it does not help. Only after FedSplit's own rounds: other methods are to show
-    where they stop.
+    rounding of g. A run that has gone on for long is a hard one, or has no minimiser, and Newton's method takes over,
+    whose rounds are dearer but few. Both without a penalty and after FedSplit's own rounds only: other methods are to
+    show where they stop.
     """
 
     problem: Problem
@@ -228,16 +230,19 @@ class Search:
     def run(self, method: Method[Any], x0: Array, state: State | None = None) -> Estimate:
         """From ``x0``, or on from ``state``."""
         unit, hope = 1.0, 1.0
+        helped = self.penalty is None and isinstance(method, FedSplit)
+        self.watch.patience = PATIENCE if helped else math.inf
         while True:
             self.watch.target = 0.5 * hope * (self.tol / unit) ** 2
             state = self._go(method, x0, state)
             proof = self._prove(state.x, getattr(state, "subgradient", None) if self.penalty is not None else None)
-            if self.penalty is None and isinstance(method, FedSplit):
+            if helped:
                 proof = self._polished(proof)
             unit, hope = self.per_radius(proof), 0.01 * hope
             converged = self._distance(proof) <= self.tol
-            if not converged and self.watch.tired:  # Newton's method decides whether there is a minimiser
-                method, state, x0, self.watch.bounded = Newton(), None, proof.x, True
+            if not converged and self.watch.tired:  # Newton's method shows whether there is a minimiser
+                method, state, x0 = Newton(), None, proof.x
+                self.watch.bounded, self.watch.patience = True, math.inf
                 continue
             spent = len(self.rows) + PROOF >= self.rounds or len(self.proofs) >= PROOFS
             if converged or self.watch.stands or np.isinf(unit) or spent:

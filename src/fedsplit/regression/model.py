@@ -39,7 +39,7 @@ class FitCertificate:
     gap : the objective is at most this above its minimum; None where nothing can be proved.
     standard_errors : |coefficient - pooled coefficient| is at most this many of its standard errors, for all of them.
         With a penalty, whose estimates have none, of those that the information matrix alone would give. Where the
-        model explains all but 1e-8 of the target's variance, of those that it would have at that share.
+        model explains all but 1e-6 of the target's variance, of those that it would have at that share.
     reason : by what argument, or why there is none.
     """
 

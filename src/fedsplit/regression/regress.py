@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, add_diagonal
+from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError, listed
 from fedsplit.losses.multinomial import Multinomial
 from fedsplit.methods import parse
@@ -22,7 +23,7 @@ from fedsplit.regression.pool import Pool
 from fedsplit.regression.settings import Settings
 from fedsplit.regression.signed import SignedElasticNet
 
-LEAST_DISPERSION = 1e-8
+LEAST_DISPERSION = 1e-6
 """Of a target in units of its deviation. A better fit has standard errors so small that rounding shows in them: they
 count as those of this dispersion, in what is proved."""
 
@@ -148,8 +149,10 @@ class Task:
             self._per_radius,
             in_units,
         )
-        return search.run(parse(chosen.method), self._start(), state)
+        with np.errstate(**QUIET):
+            return search.run(parse(chosen.method), self._start(), state)
 
+    @np.errstate(**QUIET)
     def infer(self, found: Estimate) -> Regressed:
         """The numbers of a regression table."""
         x, proof, n = found.x, found.proof, self.pool.n
