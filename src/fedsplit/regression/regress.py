@@ -199,9 +199,9 @@ class Task:
     def _per_radius(self, proof: Proof) -> float:
         """The most that |coefficient - pooled|/SE can be where the proved distance, in the Hessian's norm, is one."""
         phi = max(self.dispersion(proof.x, proof), LEAST_DISPERSION)
-        bound = np.diag(self.back @ inverse(proof.information.sum(axis=0)) @ self.back.T)
-        errors = phi * np.diag(self.back @ inverse(self._expected(proof)) @ self.back.T)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", **QUIET):
+            bound = np.diag(self.back @ inverse(proof.information.sum(axis=0)) @ self.back.T)
+            errors = phi * np.diag(self.back @ inverse(self._expected(proof)) @ self.back.T)
             worst = float(np.sqrt(np.max(bound / errors)))
         return worst if np.isfinite(worst) else np.inf
 
