@@ -37,6 +37,9 @@ IDLE = 5
 SPAN, PATIENCE = 5, 60
 """Every SPAN rounds the last moves are looked at; after PATIENCE of them Newton's method takes over."""
 
+MEASURED = 200
+"""With more coefficients than this a proof takes longer than a round, and is no measurement by the way."""
+
 WEAK = 1e-6
 """Information below this share of the largest leaves a coefficient all but undetermined."""
 
@@ -47,7 +50,8 @@ MOVING, NEARLY = 0.01, 0.01
 class Progress(NamedTuple):
     """A round as a user sees it: its number, the gap, who answered, floats so far, and whether the gap is proved.
 
-    Until the proof the gap is an estimate from the last move, and not a number where there is none yet.
+    Each round's proof is a measurement, free where the clients are in this process, and not counted. Where there is
+    none yet, far from the optimum, the gap is an estimate from the last move, not a number before there is a move.
     """
 
     round: int
@@ -101,7 +105,7 @@ class Watch:
     to go, and a finding when there is no proof of a minimiser near x long after.
     """
 
-    def __init__(self, clients: Clients, bounded: bool, report: Callable[[Progress], object] | None) -> None:
+    def __init__(self, clients: Clients, bounded: bool, report: Callable[[Row, State, float], object]) -> None:
         self.meter, self.bounded, self.report = MeteredClients(clients), bounded, report
         self.states: list[State] = []
         self.target, self.limit, self.patience, self.rounds, self.floats = 0.0, 0, math.inf, 0, 0
@@ -115,8 +119,7 @@ class Watch:
         self.floats += row.floats_up + row.floats_down
         move = state.iterate - self.states[-2].iterate if len(self.states) > 1 else np.full(1, np.nan)
         gap = float(np.sum(np.square(move) / state.s))
-        if self.report is not None:
-            self.report(Progress(self.rounds, gap, row.answered, self.meter.m, self.floats))
+        self.report(row, state, gap)
         still = np.linalg.norm(move) <= STANDSTILL * np.linalg.norm(state.iterate) and gap > 0.5 * self.smallest
         self.idle = self.idle + 1 if still else 0
         self.smallest = np.fmin(self.smallest, gap)
@@ -222,7 +225,7 @@ class Search:
     report: Callable[[Progress], object] | None
 
     def __post_init__(self) -> None:
-        self.watch = Watch(self.problem.clients, self.bounded, self.report)
+        self.watch = Watch(self.problem.clients, self.bounded, self._show)
         self.rows: list[Row] = []
         self.proofs: list[tuple[int, Certificate]] = []
         self.began = np.nan
@@ -235,7 +238,7 @@ class Search:
         while True:
             self.watch.target = 0.5 * hope * (self.tol / unit) ** 2
             state = self._go(method, x0, state)
-            proof = self._prove(state.x, getattr(state, "subgradient", None) if self.penalty is not None else None)
+            proof = self._prove(state.x, self._subgradient(state))
             if helped:
                 proof = self._polished(proof)
             unit, hope = self.per_radius(proof), 0.01 * hope
@@ -266,6 +269,20 @@ class Search:
         self.began = result.trace.start if np.isnan(self.began) else self.began
         self.rows += [*result.trace.rows, *_asked(self.watch.meter, float(result.trace.objective[-1]))]
         return result.state
+
+    def _show(self, row: Row, state: State, estimate: float) -> None:
+        """Report a round, with a proof of its gap where that is quick."""
+        if self.report is None:
+            return
+        gap = None
+        if self.problem.d <= MEASURED:
+            measured = prove(self.problem, state.x, self.penalty, self._subgradient(state), row.objective)
+            gap = measured.certificate.gap
+        now = Progress(self.watch.rounds, estimate, row.answered, self.problem.m, self.watch.floats)
+        self.report(now if gap is None else now._replace(gap=gap, proved=True))
+
+    def _subgradient(self, state: State) -> Array | None:
+        return getattr(state, "subgradient", None) if self.penalty is not None else None
 
     def _prove(self, x: Array, subgradient: Array | None = None) -> Proof:
         proof = prove(self.problem, x, self.penalty, subgradient, self.rows[-1].objective)
