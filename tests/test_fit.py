@@ -243,6 +243,7 @@ def test_small_clients_and_rare_categories_are_warned_of_and_refused_when_strict
         ("{hours == 7} ~ age", {"family": "logistic"}, "hours == 7 = 1 in 1"),
         ("score ~ age + some", {"missing": "mean"}, "a value of some in 2"),
         ("score ~ age", {"weights": "heavy"}, "leave the say to 1.0 rows"),
+        ("score ~ age + ward", {"weights": "one_west"}, "ward[T.west] in 1"),
     ],
 )
 def test_what_would_tell_of_single_rows_is_refused_at_the_client_before_it_is_told(
@@ -259,6 +260,8 @@ def test_what_would_tell_of_single_rows_is_refused_at_the_client_before_it_is_to
         frame.loc[south[1:], "rare2"] = 0.0 if own else frame.loc[south[1:], "rare2"]
         frame.loc[south[:1], "rare2"] = 1.0
         frame["some"] = np.where((row < 2) | ~np.array([own] * len(row)), row.astype(float), np.nan)
+        west = np.flatnonzero(frame.ward == "west")
+        frame["one_west"] = np.where(np.isin(row, west[1:]) & own, 0.0, 1.5)
         frame["heavy"] = np.where((row == 7) | (not own), 1.0, 1e-12)
     told: list[str] = []
     original = CodedRows.moments

@@ -59,8 +59,9 @@ def of_rows(rows: CodedRows, target: str | None) -> list[str]:
     away = np.abs(rows.A - np.median(rows.A, axis=0))
     alone = (away.max(axis=0) > ALONE * away.sum(axis=0)) & away.any(axis=0)
     others = np.where(alone, 1, np.count_nonzero(away, axis=0))
-    coded = [name.endswith("]") and ":" not in name for name in rows.columns]  # its levels are counted already
-    cells = [(name, int(k)) for name, k, level in zip(rows.columns, others, coded, strict=True) if not level]
+    counted = bool((rows.w == 1).all())  # levels are, unless rows of weight zero have gone since
+    levels = [counted and name.endswith("]") and ":" not in name for name in rows.columns]
+    cells = [(name, int(k)) for name, k, level in zip(rows.columns, others, levels, strict=True) if not level]
     if target is not None and rows.family.classifies:
         cells += [(f"{target} = {value}", int(k)) for value, k in enumerate(np.bincount(rows.b.astype(np.intp)))]
     return found + _small(rows.name, cells)
