@@ -1,0 +1,139 @@
+"""``fedsplit fit`` as a user types it."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedsplit as fs
+from fedsplit.cli import run
+from fedsplit.regression.families import FAMILIES
+from hospitals import FORMULA, RANDHIE, people, write
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line with which the command refuses these arguments."""
+    assert run(["fit", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("fedsplit: error: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_the_command_prints_the_table_and_the_proof(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", *files, "--formula", "visits ~ age + ward", "--family", "poisson"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    for word in ("Intercept", "ward[T.south]", "std err", "P>|z|", "[0.025", "AIC", "hospital2", "within", "rounds"):
+        assert word in out
+
+
+def test_json_is_one_object_with_the_same_numbers(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", *files, "--formula", "visits ~ age + ward", "--family", "poisson", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    model = fs.fit(files, "visits ~ age + ward", family="poisson")
+    assert told["coef"] == model.coef_.to_dict()
+    assert told["se"] == model.se.to_dict()  # type: ignore[union-attr]  # there are standard errors
+    assert told["rounds"] == model.rounds
+    assert told["converged"] is True
+    assert told["certificate"]["standard_errors"] <= 1e-9
+
+
+def test_the_tolerance_not_reached_is_exit_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", RANDHIE, "--formula", FORMULA, "--family", "poisson", "--rounds", "10"]) == 1
+    assert "converged NO" in capsys.readouterr().out
+
+
+def test_out_has_the_model_the_trace_and_the_page(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "result"
+    assert run(["fit", *files, "--formula", "ill ~ age", "--family", "logistic", "--out", str(out)]) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["model.json", "model.npz", "report.html", "trace.csv"]
+    model = fs.load(out)
+    assert len(pd.read_csv(out / "trace.csv")) == model.rounds
+    assert str(out / "report.html") in capsys.readouterr().out
+    page = (out / "report.html").read_bytes()
+    (out / "report.html").unlink()
+    assert run(["report", str(out)]) == 0
+    assert (out / "report.html").read_bytes() == page
+
+
+def test_one_file_and_a_group_or_a_folder_or_toml_are_the_same_clients(tmp_path: Path) -> None:
+    frames = people()
+    write(frames, tmp_path)
+    pooled = pd.concat([frame.assign(site=name) for name, frame in frames.items()])
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    with duckdb.connect() as connection:
+        connection.register("pooled", pooled)
+        connection.execute(f"copy pooled to '{other / 'all.parquet'}' (format parquet)")
+    whole = next(iter(other.iterdir()))
+    toml = "".join(f'[clients.{name}]\npath = "{name}.csv"\n' for name in frames)
+    (other / "clients.toml").write_text(toml.replace('path = "', 'path = "../'))
+    models = [
+        fs.fit(tmp_path, "score ~ age + ward"),
+        fs.fit(str(tmp_path / "hosp*.csv"), "score ~ age + ward"),
+        fs.fit(whole, "score ~ age + ward", group="site"),
+        fs.fit(other / "clients.toml", "score ~ age + ward"),
+        fs.fit(list(frames.values()), "score ~ age + ward"),
+    ]
+    for model in models[1:]:
+        np.testing.assert_allclose(model.coef_, models[0].coef_, rtol=1e-10)
+        assert model.n_by_client.to_list() == models[0].n_by_client.to_list()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["nosuch.csv", "--formula", "y ~ x"], "nosuch.csv"),
+        (["*.nothing", "--formula", "y ~ x"], "nothing"),
+        (["{0}", "--formula", "score ~ age +"], "formula"),
+        (["{0}", "--formula", "score ~ age", "--family", "cox"], "family 'cox' is not known"),
+        (["{0}", "--formula", "score ~ age", "--ridge", "much"], "--ridge"),
+        (["{0}", "--formula", "score ~ age", "--elastic-net", "1"], "--elastic-net is two numbers"),
+        (["{0}", "--formula", "score ~ age", "--out", "{0}"], "is a file, not a folder"),
+        (["{0}"], "give a formula"),
+        (["--formula", "y ~ x"], "Missing argument"),
+        (["{0}", "--formula", "score ~ age", "--rounds", "-1"], "rounds must be"),
+        (["{0}", "--formula", "score ~ age", "--tol", "nan"], "tol must be"),
+    ],
+)
+def test_the_command_refuses_in_one_line(
+    files: list[str], arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why in refused(capsys, *(argument.format(files[0]) for argument in arguments))
+
+
+def test_the_live_lines_go_to_a_terminal_only(files: list[str]) -> None:
+    command = [sys.executable, "-m", "fedsplit", "fit", *files, "--formula", "score ~ age"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stderr == ""
+    assert "certificate" in done.stdout
+    leader, follower = pty.openpty()
+    watched = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, text=True, check=True, timeout=120)
+    os.close(follower)
+    lines = os.read(leader, 100_000).decode().splitlines()
+    os.close(leader)
+    assert watched.stdout == done.stdout
+    assert lines[0].startswith("round    1   gap at most")
+    assert "clients 3/3" in lines[1]
+    assert "gap at most" in lines[-1]
+
+
+def test_the_families_of_the_help_and_the_guide_are_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    guide = (Path(__file__).parent.parent / "docs" / "fit.md").read_text()
+    for name in FAMILIES:
+        assert re.search(rf"--family .*?\b{name}\b", shown)
+        assert f"\n| `{name}` |" in guide

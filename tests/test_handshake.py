@@ -1,0 +1,291 @@
+"""Before round one: what clients agree on, and what cannot be fitted or should not be told."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedsplit as fs
+from fedsplit.cli import run
+from fedsplit.regression.coded import CodedRows, Moments
+from hospitals import people, write
+
+
+def test_a_level_that_one_client_lacks_is_no_problem() -> None:
+    frames = people()
+    frames["hospital2"] = frames["hospital2"][frames["hospital2"].ward != "west"]
+    model = fs.fit(frames, "score ~ age + ward")
+    pooled = fs.fit(pd.concat(frames.values()), "score ~ age + ward")
+    np.testing.assert_allclose(model.coef_, pooled.coef_, rtol=1e-9)
+    assert list(model.coef_.index) == ["Intercept", "age", "ward[T.south]", "ward[T.west]"]
+
+
+def test_the_order_of_columns_rows_and_clients_does_not_matter() -> None:
+    frames = people()
+    model = fs.fit(frames, "visits ~ age + ward", family="poisson")
+    shuffled = {
+        name: frame.sample(frac=1, random_state=1)[list(frame.columns[::-1])]
+        for name, frame in reversed(frames.items())
+    }
+    other = fs.fit(shuffled, "visits ~ age + ward", family="poisson")
+    np.testing.assert_allclose(other.coef_, model.coef_, rtol=1e-9)
+    np.testing.assert_allclose(other.errors, model.errors, rtol=1e-9)
+
+
+def test_numbers_at_one_client_and_text_at_another_are_one_category_inside_c() -> None:
+    frames = people()
+    codes = {"north": 1, "south": 2, "west": 3}
+    coded = {name: frame.assign(ward=frame.ward.map(codes)) for name, frame in frames.items()}
+    coded["hospital1"] = coded["hospital1"].assign(ward=coded["hospital1"].ward.astype(str))
+    model = fs.fit(coded, "score ~ C(ward)")
+    assert list(model.coef_.index) == ["Intercept", "C(ward)[T.2]", "C(ward)[T.3]"]
+    np.testing.assert_allclose(model.coef_, fs.fit(frames, "score ~ ward").coef_, rtol=1e-9)
+    with pytest.raises(fs.InputError, match=r"column ward holds numbers at client hospital0 and text at .*hospital1"):
+        fs.fit(coded, "score ~ ward")
+
+
+def test_a_column_that_is_empty_at_one_client_is_what_it_is_elsewhere(tmp_path: Path) -> None:
+    frames = people()
+    frames["hospital1"]["age"] = np.nan
+    model = fs.fit(write(frames, tmp_path), "score ~ age + ward")
+    assert model.n_by_client.to_dict() == {"hospital0": 60, "hospital1": 0, "hospital2": 30}
+    assert run(["fit", str(tmp_path), "--formula", "score ~ age + ward"]) == 1  # a client is missing
+    assert any("hospital1 has no complete row" in text for text in model.warnings)
+    rest = fs.fit({name: frames[name] for name in ("hospital0", "hospital2")}, "score ~ age + ward")
+    np.testing.assert_allclose(model.coef_, rest.coef_, rtol=1e-9)
+
+
+def test_rows_with_missing_values_are_dropped_and_counted_by_client() -> None:
+    frames = people()
+    frames["hospital0"].loc[[3, 5], "age"] = np.nan
+    frames["hospital2"].loc[[1], "ward"] = None
+    model = fs.fit(frames, "score ~ age + ward")
+    assert model.clients.missing.to_dict() == {"hospital0": 2, "hospital1": 0, "hospital2": 1}
+    assert model.n == 132
+    np.testing.assert_allclose(model.coef_, fs.fit(pd.concat(frames.values()).dropna(), "score ~ age + ward").coef_)
+
+
+def test_missing_numbers_are_filled_with_the_mean_over_all_clients() -> None:
+    frames = people()
+    frames["hospital0"].loc[[3, 5], "age"] = np.nan
+    mean = pd.concat(frames.values()).age.mean()
+    filled = {name: frame.assign(age=frame.age.fillna(mean)) for name, frame in frames.items()}
+    model = fs.fit(frames, "score ~ age + ward", missing="mean")
+    assert model.n == 135
+    np.testing.assert_allclose(model.coef_, fs.fit(filled, "score ~ age + ward").coef_, rtol=1e-9)
+    frames["hospital2"]["ward"] = None
+    assert fs.fit(frames, "score ~ age + ward", missing="mean").n_by_client["hospital2"] == 0
+    with pytest.raises(fs.InputError, match="client hospital0: column age has 2 missing values"):
+        fs.fit(frames, "score ~ age + ward", missing="fail")
+
+
+@given(st.integers(0, 10**6), st.integers(2, 6))
+@settings(max_examples=25)
+def test_the_answer_does_not_depend_on_who_has_which_row(seed: int, m: int) -> None:
+    pool = pd.concat(people(seed).values(), ignore_index=True)
+    rng = np.random.default_rng(seed)
+    split = pool.assign(owner=rng.integers(0, m, len(pool)))
+    model = fs.fit(split, "ill ~ age + ward", family="logistic", group="owner")
+    whole = fs.fit(pool, "ill ~ age + ward", family="logistic")
+    np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(model.errors, whole.errors, rtol=1e-8)
+    assert model.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-10)
+
+
+def test_a_target_alone_is_a_model_on_all_other_columns(files: list[str]) -> None:
+    model = fs.fit(files, target="score")
+    terms = ["Intercept", "age", "ward[T.south]", "ward[T.west]", "stay", "visits", "ill", "hours"]
+    assert set(model.coef_.index) == set(terms)
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"formula": "score ~ aeg"}, "client hospital0: there is no column aeg, did you mean age?"),
+    ({"formula": "score ~ age", "family": "gauss"}, "family 'gauss' is not known"),
+    ({"formula": "score ~ age", "family": "poisson"}, "score is -"),
+    ({"formula": "score ~ age", "family": "gamma"}, "for gamma it must be above zero"),
+    ({"formula": "visits ~ age", "family": "logistic"}, "logistic needs two"),
+    ({"formula": "ward ~ age"}, "column ward holds text"),
+    ({"formula": "{score > 100} ~ age", "family": "logistic"}, "of the same class"),
+    ({"formula": "{age + 1} ~ score", "family": "multinomial"}, "multinomial needs a column"),
+    ({"formula": "score ~ age + I(2 * age)"}, "column I(2 * age) is a combination of age over all clients"),
+    ({"formula": "score ~ age + I(0 * age)"}, "column I(0 * age) is 0 in every row of every client"),
+    ({"formula": "score ~ age + hours + {age - hours}"}, "a combination of age, hours"),
+    ({"formula": "score ~ np.log(age - 50)"}, "row 2: np.log(age - 50) is nan"),
+    ({"formula": "score ~ age", "weights": "score"}, "the formula and is a weight"),
+    ({"formula": "score ~ age", "weights": "ward"}, "column ward must hold numbers"),
+    ({"formula": "visits ~ age", "family": "poisson", "exposure": "score"}, "an exposure is above zero"),
+    ({"formula": "score ~ age", "exposure": "hours"}, "exposure needs a log link"),
+    ({"formula": "score ~ age", "ridge": -1.0}, "ridge must be"),
+    ({"formula": "score ~ age", "tol": 0.0}, "tol must be"),
+    ({"formula": "score ~ age", "missing": "zero"}, "missing 'zero' is not known"),
+    ({"formula": "score ~ age", "nonnegative": ["sex"]}, "there is no coefficient sex"),
+    ({"formula": "score ~ age", "method": "magic"}, "method 'magic' is not known"),
+    ({"formula": "score ~ age", "l1": 1.0, "method": "gd"}, "takes none"),
+    ({"formula": "score ~ age", "target": "score"}, "give a formula such as"),
+    ({}, "give a formula such as"),
+    ({"target": "scor"}, "did you mean score?"),
+    ({"formula": "score ~ 0"}, "there is no term"),
+    ({"formula": "score ~ age", "elastic_net": (1.0, 2.0), "ridge": 1.0}, "brings its own"),
+    ({"formula": "score ~ age", "elastic_net": 3}, "elastic_net is two numbers"),
+    ({"formula": "score ~ age", "elastic_net": (1.0, -1.0)}, "ridge must be"),
+    ({"formula": "score ~ age", "nonnegative": "age"}, "nonnegative must be a list"),
+    ({"formula": "score ~ age", "weights": 3}, "weights must be the name of a column"),
+    ({"formula": "ward ~ age", "family": "multinomial", "offset": "hours"}, "takes no offset"),
+    ({"formula": "score ~ age", "rounds": 3}, "rounds must be"),
+    ({"formula": "score ~ age", "group": "ward"}, "group"),
+]
+
+
+@pytest.mark.parametrize(("options", "why"), BAD)
+def test_what_cannot_be_fitted_is_refused_with_the_reason(files: list[str], options: dict[str, Any], why: str) -> None:
+    with pytest.raises(fs.InputError) as caught:
+        fs.fit(files, **options)
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_small_clients_and_rare_categories_are_warned_of_and_refused_when_strict() -> None:
+    frames = people()
+    frames["tiny"] = people(1)["hospital0"].head(4)
+    frames["hospital1"].loc[0, "ward"] = "attic"
+    frames["narrow"] = people(2)["hospital0"].head(11)
+    model = fs.fit(frames, "score ~ age + ward")
+    assert any("tiny has 4 rows, fewer than 10" in text for text in model.warnings)
+    assert any("hospital1 has fewer than 3 rows of a kind: ward = attic in 1" in text for text in model.warnings)
+    assert any("narrow has 11 rows for 5 parameters, more than a third" in text for text in model.warnings)
+    with pytest.raises(fs.InputError, match="do not be strict"):
+        fs.fit(frames, "score ~ age + ward", strict=True)
+    assert fs.fit(people(), "score ~ age", strict=True).warnings == []
+
+
+@pytest.mark.parametrize(
+    ("formula", "options", "what"),
+    [
+        ("score ~ age + {hours == 7}", {}, "hours == 7 in 1"),
+        ("score ~ age + {exp(-1000000 * (hours - 7) ** 2)}", {}, "exp"),
+        ("score ~ age + rare", {}, "rare in 1"),
+        ("score ~ age + C(rare)", {}, "rare = 1 in 1"),
+        ("score ~ ward * rare2", {}, "ward[T.south]:rare2"),
+        ("{hours == 7} ~ age", {"family": "logistic"}, "hours == 7 = 1 in 1"),
+        ("score ~ age + some", {"missing": "mean"}, "a value of some in 2"),
+        ("score ~ age", {"weights": "heavy"}, "leave the say to 1.0 rows"),
+        ("score ~ age + ward", {"weights": "one_west"}, "ward[T.west] in 1"),
+    ],
+)
+def test_what_would_tell_of_single_rows_is_refused_at_the_client_before_it_is_told(
+    formula: str, options: dict[str, Any], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = people()
+    for name, frame in frames.items():
+        own = name == "hospital1"
+        row = np.arange(len(frame))
+        frame.loc[7, "hours"] = 7.0 if own else 7.5
+        frame["rare"] = ((row == 7) & own).astype(float) if own else (row % 2).astype(float)
+        south = np.flatnonzero(frame.ward == "south")
+        frame["rare2"] = (row % 2).astype(float)
+        frame.loc[south[1:], "rare2"] = 0.0 if own else frame.loc[south[1:], "rare2"]
+        frame.loc[south[:1], "rare2"] = 1.0
+        frame["some"] = np.where((row < 2) | ~np.array([own] * len(row)), row.astype(float), np.nan)
+        west = np.flatnonzero(frame.ward == "west")
+        frame["one_west"] = np.where(np.isin(row, west[1:]) & own, 0.0, 1.5)
+        frame["heavy"] = np.where((row == 7) | (not own), 1.0, 1e-12)
+    told: list[str] = []
+    original = CodedRows.moments
+
+    def moments(rows: CodedRows) -> Moments:
+        told.append(rows.name)
+        return original(rows)
+
+    monkeypatch.setattr(CodedRows, "moments", moments)
+    if options.get("family") == "logistic":
+        frames["hospital0"].loc[::2, "hours"] = frames["hospital2"].loc[::2, "hours"] = 7.0
+    with pytest.raises(fs.InputError, match=re.escape(what)):
+        fs.fit(frames, formula, strict=True, **options)
+    assert told == []
+    assert any(what in text for text in fs.fit(frames, formula, **options).warnings)
+
+
+def test_numbers_with_a_mistake_are_no_category() -> None:
+    frames = people()
+    frames["hospital1"]["hours"] = [*frames["hospital1"].hours.astype(str)[:-1], "5%"]
+    with pytest.raises(fs.InputError, match="client hospital1: column hours holds numbers, but '5%' is none"):
+        fs.fit(frames, "score ~ hours")
+
+
+def test_a_column_of_names_is_no_category() -> None:
+    frames = {name: frame.assign(id=[f"p{i}" for i in range(len(frame))]) for name, frame in people().items()}
+    with pytest.raises(fs.InputError, match="column id has 60 values in fewer than 3 rows each: that is no category"):
+        fs.fit(frames, "score ~ age + id")
+
+
+def separable(kind: str) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    n = 240
+    x, z, g = rng.standard_normal(n), rng.standard_normal(n), rng.choice(list("abc"), n)
+    y = (x + rng.logistic(size=n) > 0).astype(float)
+    if kind == "separable":
+        y = (x > 0.1).astype(float)
+    elif kind == "level":
+        y[g == "b"] = 1.0
+    elif kind == "reference level":
+        y[g == "a"] = 0.0
+    elif kind == "ties":
+        x = np.round(2 * x) / 2
+        y = np.where(x > 0, 1.0, np.where(x < 0, 0.0, y))
+    return pd.DataFrame({"x": x, "z": z, "g": g, "y": y, "c": np.repeat([0, 1, 2], n // 3)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [("separable", "x"), ("level", r"C\(g\)\[T.b\]"), ("reference level", r"C\(g\)"), ("ties", "x")],
+)
+def test_classes_that_are_separable_or_nearly_are_refused_and_a_ridge_helps(kind: str, column: str) -> None:
+    frame = separable(kind)
+    with pytest.raises(fs.InputError, match=rf"separable: the coefficients? of {column}.*add a ridge"):
+        fs.fit(frame, "y ~ x + z + C(g)", family="logistic", group="c")
+    assert fs.fit(frame, "y ~ x + z + C(g)", family="logistic", group="c", ridge=1.0).converged
+
+
+def test_an_offset_that_tells_the_classes_apart_separates_nothing() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 120).astype(float)
+    frame = pd.DataFrame({"y": y, "o": y - 0.5, "x": rng.standard_normal(120), "c": np.arange(120) % 3})
+    model = fs.fit(frame, "y ~ x", family="logistic", offset="o", group="c")
+    A = np.column_stack([np.ones(120), frame.x])
+    pooled = sm.GLM(y, A, family=sm.families.Binomial(), offset=frame.o).fit(tol=1e-14)
+    np.testing.assert_allclose(model.coef_, pooled.params, rtol=1e-7)
+
+
+def test_classes_that_overlap_a_little_are_fitted() -> None:
+    frame = separable("separable")
+    order = np.argsort(frame.x.to_numpy())
+    middle = int(np.searchsorted(frame.x.to_numpy()[order], 0.1))
+    for away in (2, 5, 10):
+        flipped = frame.copy()
+        rows = order[[middle - away, middle + away]]
+        flipped.loc[rows, "y"] = 1 - flipped.loc[rows, "y"]
+        model = fs.fit(flipped, "y ~ x + z", family="logistic", group="c")
+        A = np.column_stack([np.ones(len(frame)), frame.x, frame.z])
+        pooled = sm.Logit(flipped.y, A).fit(disp=False, tol=1e-12, maxiter=200)
+        np.testing.assert_allclose(model.coef_, pooled.params, rtol=1e-7)
+
+
+def test_a_coefficient_without_end_of_another_family_is_named_in_a_run_that_has_not_converged() -> None:
+    frames = {name: frame.assign(visits=frame.visits * (frame.ward != "west")) for name, frame in people().items()}
+    model = fs.fit(frames, "visits ~ age + ward", family="poisson", rounds=60)
+    assert not model.converged
+    assert "the data hardly determine the coefficient of ward[T.west]: add a ridge, or leave it out" in model.warnings
+    assert fs.fit(frames, "visits ~ age + ward", family="poisson", ridge=0.1).converged
+
+
+def test_separable_classes_of_a_multinomial_are_refused() -> None:
+    frame = separable("separable")
+    frame["k"] = np.where(frame.x > 0, "a", np.where(frame.x > -1, "b", "c"))
+    with pytest.raises(fs.InputError, match="separable"):
+        fs.fit(frame, "k ~ x + z", family="multinomial", group="c")

@@ -1,0 +1,128 @@
+"""What a fitted model can do."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedsplit as fs
+from hospitals import FORMULA, RANDHIE, people
+
+
+def test_a_model_comes_back_from_its_files_as_it_was(tmp_path: Path) -> None:
+    frames = people()
+    for family, target in (("logistic", "ill"), ("gaussian", "score"), ("multinomial", "ward"), ("huber", "score")):
+        model = fs.fit(frames, f"{target} ~ age + hours", family=family)
+        model.save(tmp_path / family)
+        loaded = fs.load(tmp_path / family)
+        assert loaded.summary() == model.summary()
+        assert loaded.to_dict() == model.to_dict()
+        frame = frames["hospital0"]
+        np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
+        assert np.array_equal(loaded.trace.objective, model.trace.objective)
+        with pytest.raises(fs.InputError, match="no clients to run on"):
+            loaded.bias_of("fedavg")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "model.npz").write_bytes(b"no"),
+        lambda folder: (folder / "model.npz").unlink(),
+        lambda folder: (folder / "model.json").write_text("{"),
+        lambda folder: (folder / "model.json").write_text('{"format": 1}'),
+        lambda folder: (folder / "model.json").write_text('{"format": 99}'),
+        lambda folder: (folder / "model.json").write_text("[]"),
+        lambda folder: (folder / "model.json").unlink(),
+        lambda folder: np.savez(folder / "model.npz", coef=np.array([{}], dtype=object)),
+    ],
+)
+def test_a_damaged_model_is_refused_in_one_line(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    fs.fit(people(), "score ~ age").save(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(fs.InputError) as caught:
+        fs.load(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_predictions_are_the_means_and_a_missing_value_has_none() -> None:
+    frames = people()
+    frame = frames["hospital1"].copy()
+    model = fs.fit(frames, "visits ~ age + ward", family="poisson", exposure="hours")
+    A = np.column_stack([np.ones(len(frame)), frame.age, frame.ward == "south", frame.ward == "west"])
+    np.testing.assert_allclose(model.predict(frame), np.exp(A @ model.coef) * frame.hours, rtol=1e-12)
+    frame.loc[2, "ward"] = None
+    predicted = model.predict(frame)
+    assert np.flatnonzero(predicted.isna()).tolist() == [2]
+    frame.loc[3, "ward"] = "attic"
+    with pytest.raises(fs.InputError, match="attic is none of its levels"):
+        model.predict(frame)
+
+
+def test_classes_are_predicted_by_name() -> None:
+    frames = {name: frame.assign(ill=np.where(frame.ill == 1, "yes", "no")) for name, frame in people().items()}
+    model = fs.fit(frames, "ill ~ age + ward", family="logistic")
+    frame = frames["hospital0"]
+    p = model.predict(frame)
+    assert set(model.predict(frame, kind="class")) <= {"yes", "no"}
+    assert ((model.predict(frame, kind="class") == "yes") == (p > 0.5)).all()
+    many = fs.fit(frames, "ward ~ age", family="multinomial")
+    np.testing.assert_allclose(many.predict(frame).sum(axis=1), 1.0)
+    assert list(many.predict(frame).columns) == ["north", "south", "west"]
+    assert list(many.coef_.index) == ["south:Intercept", "south:age", "west:Intercept", "west:age"]
+
+
+def test_a_penalty_leaves_no_standard_error_and_says_why() -> None:
+    for options in ({"ridge": 1.0}, {"l1": 1.0}, {"nonnegative": ["age"]}, {"elastic_net": (1.0, 1.0)}):
+        model = fs.fit(people(), "score ~ age + ward", **options)
+        assert model.se is None
+        assert "biased" in str(model.se_reason)
+        assert model.to_dict()["se"] is None
+        with pytest.raises(fs.InputError, match="biased"):
+            model.conf_int()
+
+
+def test_a_coefficient_that_must_not_be_negative_is_zero() -> None:
+    frames = people()
+    for frame in frames.values():
+        frame["against"] = -frame.age + np.sin(np.arange(len(frame)))
+    model = fs.fit(frames, "score ~ against + ward", nonnegative=["against"])
+    assert model.coef_["against"] == 0
+    assert model.converged
+    np.testing.assert_allclose(model.coef_.drop("against"), fs.fit(frames, "score ~ ward").coef_, rtol=1e-7)
+
+
+def test_what_one_client_brings_is_close_to_what_leaving_it_out_shows() -> None:
+    frames = people(3, (200, 150, 100, 80))
+    model = fs.fit(frames, "score ~ age + ward")
+    for name in frames:
+        rest = fs.fit({other: frame for other, frame in frames.items() if other != name}, "score ~ age + ward")
+        row = model.clients.loc[name]
+        moved = (rest.coef_ - model.coef_)[row.coefficient] / model.errors[list(model.names).index(row.coefficient)]
+        assert row["shift"] == pytest.approx(moved, rel=1e-6)  # exact for a quadratic
+    assert model.clients.leverage.sum() == pytest.approx(1.0)
+
+
+def test_averaging_methods_land_elsewhere_and_the_bias_says_how_far() -> None:
+    model = fs.fit(RANDHIE, FORMULA, family="poisson")
+    fedavg, fedprox = model.bias_of("fedavg", local_steps=10), model.bias_of("fedprox")
+    assert fedavg.worst > 0.1
+    assert fedprox.worst > 0.01
+    assert model.bias_of("fedavg", local_steps=1).worst < 1e-6
+    assert "standard errors away" in str(fedavg)
+    with pytest.raises(fs.InputError, match="the bias is known of"):
+        model.bias_of("scaffold")
+    with pytest.raises(fs.InputError, match="takes step"):
+        model.bias_of("fedprox", local_steps=3)
+
+
+def test_the_bias_of_fedavg_is_where_fedgd_goes_in_the_end() -> None:
+    model = fs.fit(people(), "score ~ age + ward")
+    assert model.task is not None
+    biased = model.bias_of("fedavg", local_steps=5)
+    assert model.x is not None
+    problem, _, back = model.task.in_scaled_columns(model.x)
+    ran = fs.solve(problem, fs.FedGD(local_steps=5), rounds=3000, tol=0)
+    np.testing.assert_allclose(back @ ran.x, biased.coef, rtol=1e-6)
