@@ -17,6 +17,10 @@ class NoMinimiser(ValueError):
     """The pooled problem has no minimiser that a direct method can find."""
 
 
+class TooFewClients(RuntimeError):
+    """So many clients are absent that the run cannot go on; the message says who, and what to do."""
+
+
 class Diverged(ArithmeticError):
     """The iterates grew without bound or stopped being numbers.
 

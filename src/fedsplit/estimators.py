@@ -23,11 +23,13 @@ from fedsplit.errors import InputError
 from fedsplit.losses.multinomial import all_classes
 from fedsplit.regression.coded import CodedRows, Moments
 from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.federation import Rows
 from fedsplit.regression.fit import certified
 from fedsplit.regression.model import FitCertificate
 from fedsplit.regression.pool import Pool
 from fedsplit.regression.regress import Task
 from fedsplit.regression.settings import Settings
+from fedsplit.regression.silo import Plan
 from fedsplit.rounds import STANDSTILL
 
 
@@ -52,7 +54,8 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         rows, moments, spread = _independent(rows, intercept, settings.biased is not None)
         pool = Pool(moments)
         if pool.names and (not FAMILIES[family].has_units or pool.varies(intercept)):
-            found = self._rounds(Task(rows, moments, settings, intercept, classes))
+            here = Rows.here(Plan("", family, {}, tuple(classes)), False, rows, moments)
+            found = self._rounds(Task(here, moments, settings, intercept, classes))
         else:
             found = self._no_rounds(pool, max(1, len(classes) - 1))
         found = found.reshape(max(1, len(classes) - 1), -1) @ spread.T

@@ -13,12 +13,12 @@ from fedsplit.arrays import Array, add_diagonal
 from fedsplit.certificate import Certificate, certify_by_information
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.protocol import Clients, Decrement
+from fedsplit.clients.remote import insisting, measurable
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import Diverged, InputError, listed
 from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method, State
 from fedsplit.methods.newton import Newton
-from fedsplit.problem import Problem
 from fedsplit.regression.inference import inverse
 from fedsplit.regression.signed import SignedElasticNet
 from fedsplit.rounds import STANDSTILL, solve
@@ -178,14 +178,14 @@ def _undetermined(H: Array, columns: Sequence[str], basis: Array) -> list[str]:
 
 
 def prove(
-    problem: Problem, x: Array, penalty: SignedElasticNet | None, subgradient: Array | None, objective: float
+    clients: Clients, x: Array, penalty: SignedElasticNet | None, subgradient: Array | None, objective: float
 ) -> Proof:
     """Ask for gradients, information matrices and scalars: ``PROOF`` questions."""
-    meter = MeteredClients(problem.clients)
+    meter = MeteredClients(insisting(clients))
     with one_blas_thread(), np.errstate(**QUIET):
         gradients = meter.gradient(x).rows
-        ridge = np.zeros(problem.d) if penalty is None else penalty.l2  # as if each client had its part of it
-        information = add_diagonal(meter.information(x).rows, ridge / problem.m)
+        ridge = np.zeros(clients.d) if penalty is None else penalty.l2  # as if each client had its part of it
+        information = add_diagonal(meter.information(x).rows, ridge / clients.m)
         slope = gradients.sum(axis=0) + (0.0 if subgradient is None else subgradient)
         told = Decrement(*meter.decrement(x, slope).rows.T)
         certificate = certify_by_information(information.sum(axis=0), slope, told, x, penalty)
@@ -213,7 +213,7 @@ class Search:
     show where they stop.
     """
 
-    problem: Problem
+    clients: Clients
     columns: Sequence[str]
     basis: Array
     tol: float
@@ -225,7 +225,7 @@ class Search:
     report: Callable[[Progress], object] | None
 
     def __post_init__(self) -> None:
-        self.watch = Watch(self.problem.clients, self.bounded, self._show)
+        self.watch = Watch(self.clients, self.bounded, self._show)
         self.rows: list[Row] = []
         self.proofs: list[tuple[int, Certificate]] = []
         self.began = np.nan
@@ -257,7 +257,7 @@ class Search:
         left, start = max(1, self.watch.limit - len(self.rows)), x0 if state is None else None
         try:
             result = solve(
-                self.problem, method, rounds=left, tol=0, x0=start, state=state, penalty=self.penalty, seed=self.seed,
+                self.clients, method, rounds=left, tol=0, x0=start, state=state, penalty=self.penalty, seed=self.seed,
                 callbacks=[self.watch],
             )  # fmt: skip
         except Diverged:
@@ -275,23 +275,23 @@ class Search:
         if self.report is None:
             return
         gap = None
-        if self.problem.d <= MEASURED:
-            measured = prove(self.problem, state.x, self.penalty, self._subgradient(state), row.objective)
+        if measurable(self.clients) and self.clients.d <= MEASURED:
+            measured = prove(self.clients, state.x, self.penalty, self._subgradient(state), row.objective)
             gap = measured.certificate.gap
-        now = Progress(self.watch.rounds, estimate, row.answered, self.problem.m, self.watch.floats)
+        now = Progress(self.watch.rounds, estimate, row.answered, self.clients.m, self.watch.floats)
         self.report(now if gap is None else now._replace(gap=gap, proved=True))
 
     def _subgradient(self, state: State) -> Array | None:
         return getattr(state, "subgradient", None) if self.penalty is not None else None
 
     def _prove(self, x: Array, subgradient: Array | None = None) -> Proof:
-        proof = prove(self.problem, x, self.penalty, subgradient, self.rows[-1].objective)
+        proof = prove(self.clients, x, self.penalty, subgradient, self.rows[-1].objective)
         self.rows += proof.rows
         self.proofs.append((len(self.rows), proof.certificate))
         floats = sum(row.floats_up + row.floats_down for row in self.rows)
         self.watch.rounds, self.watch.floats = len(self.rows), floats
         if self.report is not None and (gap := proof.certificate.gap) is not None:
-            m = self.problem.m
+            m = self.clients.m
             self.report(Progress(len(self.rows), gap, m, m, floats, proved=True))
         return proof
 

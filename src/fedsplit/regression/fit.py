@@ -7,8 +7,12 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from fedsplit import __version__
+from fedsplit.clients.channel import LocalChannel
+from fedsplit.clients.roll import Roll
 from fedsplit.errors import InputError, listed
+from fedsplit.regression.cohort import SiloCohort
 from fedsplit.regression.estimate import Estimate, Progress
+from fedsplit.regression.federation import Federation
 from fedsplit.regression.handshake import Agreement, agree, complete
 from fedsplit.regression.inference import Contribution
 from fedsplit.regression.model import CLIENT_COLUMNS, FitCertificate, Model
@@ -118,24 +122,25 @@ def prepare(
     for name, value in (("formula", formula), ("target", target), ("group", group)):
         if value is not None and not isinstance(value, str):
             raise InputError(f"{name} must be text, not {value!r}")
-    silos = [Silo(source) for source in sources(data, group)]
+    cohort = SiloCohort([Silo(source) for source in sources(data, group)])
+    federation = Federation(Roll(LocalChannel(cohort)))
     excluded = [group, settings.weights, settings.offset, settings.exposure]
-    parsed = Formula(formula) if formula is not None else complete(str(target), silos, excluded)
+    parsed = Formula(formula) if formula is not None else complete(str(target), federation, excluded)
     if not settings.intercept:
         parsed = parsed.without_intercept()
-    return agree(silos, parsed, settings), parsed
+    return agree(federation, parsed, settings), parsed
 
 
 def make_task(agreement: Agreement, formula: Formula, settings: Settings) -> Task:
     """The regression, ready for its rounds."""
     names = agreement.moments[0].names
-    for rows, told in zip(agreement.clients, agreement.moments, strict=True):
+    for name, told in zip(agreement.rows.names, agreement.moments, strict=True):
         if list(told.names) != list(names):
-            raise InputError(f"client {rows.name}: its terms are {listed(told.names)}, not {listed(names)}")
+            raise InputError(f"client {name}: its terms are {listed(told.names)}, not {listed(names)}")
     if not names:
         raise InputError(f"formula {formula.text!r}: there is no term on the right")
     labels = [as_text(level) for level in agreement.plan.classes]
-    return Task(agreement.clients, agreement.moments, settings, 0 if formula.intercept else None, labels)
+    return Task(agreement.rows, agreement.moments, settings, 0 if formula.intercept else None, labels)
 
 
 def finish(task: Task, agreement: Agreement, progress: Callable[[Progress], object] | None = None) -> Model:

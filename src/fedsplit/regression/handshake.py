@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.coded import CodedRows, Moments
+from fedsplit.regression.coded import Moments
 from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.federation import Federation, Rows
 from fedsplit.regression.settings import Settings
-from fedsplit.regression.silo import Description, Plan, Request, Silo
+from fedsplit.regression.silo import Description, Plan, Request
 from fedsplit.silos.categories import Level, as_text
 from fedsplit.silos.formula import Formula, quoted
 
@@ -20,80 +21,79 @@ class Agreement:
     """What the handshake came to.
 
     plan : how every client codes its rows.
-    clients : their coded rows; a client without a complete row is left out.
+    rows : the clients' coded rows; a client without a complete row is left out.
     moments : what each told of them.
     missing : how many rows of each client were left out for missing values, by name.
     warnings : what could disclose single rows, or was left out.
     """
 
     plan: Plan
-    clients: Sequence[CodedRows]
+    rows: Rows
     moments: Sequence[Moments]
     missing: Mapping[str, int]
     warnings: Sequence[str]
 
 
-def agree(silos: Sequence[Silo], formula: Formula, settings: Settings) -> Agreement:
+def agree(federation: Federation, formula: Formula, settings: Settings) -> Agreement:
     """Ask every client what it has, settle how to code it, and check what can be known before the rounds."""
     extra = [name for name in (settings.weights, settings.offset, settings.exposure) if name is not None]
     for name in extra:
         if name in formula.columns:
             raise InputError(f"column {name} is in the formula and is a weight, offset or exposure: it cannot be both")
     columns = tuple(dict.fromkeys([*formula.columns, *extra]))
-    _check_present(silos, columns)
+    _check_present(federation.columns(), columns)
     request = _request(formula, settings, columns)
-    told = {silo.name: silo.describe(request) for silo in silos}
+    told = federation.describe(request)
     if settings.missing == "fail":
         _check_complete(told)
     if not any(each.kept for each in told.values()):
-        rows = listed(f"{name} has {each.rows} rows" for name, each in told.items())
-        raise InputError(f"no client has a row without missing values in {listed(columns)}: client {rows}")
+        sizes = listed(f"{name} has {each.rows} rows" for name, each in told.items())
+        raise InputError(f"no client has a row without missing values in {listed(columns)}: client {sizes}")
     kinds = {column: _kind(column, told, column in request.categories) for column in columns}
     told = {name: _without_empty_text(each, kinds) for name, each in told.items()}
-    heard = [silo for silo in silos if told[silo.name].kept]
+    heard = [name for name, each in told.items() if each.kept]
     for column in extra:
         if kinds[column] != "number":
             raise InputError(f"column {column} must hold numbers, it holds {_plural(kinds[column])}")
     plan = _plan(formula, settings, kinds, told)
-    coded, found = zip(*(silo.code(plan, settings.strict) for silo in heard), strict=True)
-    moments = [rows.moments() for rows in coded]
-    warnings = [f"client {silo.name} has no complete row and is left out" for silo in silos if silo not in heard]
+    rows, coded = federation.code(plan, settings.strict, heard)
+    warnings = [f"client {name} has no complete row and is left out" for name in told if name not in heard]
     warnings += [text for each in told.values() for text in each.warnings]
-    warnings += [text for each in found for text in each]
+    warnings += [text for each in coded for text in each.warnings]
     return Agreement(
         plan,
-        coded,
-        moments,
+        rows,
+        [each.moments for each in coded],
         {name: each.rows - each.kept for name, each in told.items()},
         warnings,
     )
 
 
-def complete(target: str, silos: Sequence[Silo], excluded: Sequence[str | None]) -> Formula:
+def complete(target: str, federation: Federation, excluded: Sequence[str | None]) -> Formula:
     """The formula of a target on all the other columns, which must be the same at every client."""
-    first = silos[0].columns()
-    for silo in silos[1:]:
-        differing = set(first) ^ set(silo.columns())
+    columns = federation.columns()
+    name, first = next(iter(columns.items()))
+    for other, present in columns.items():
+        differing = set(first) ^ set(present)
         if differing:
             raise InputError(
-                f"clients {silos[0].name} and {silo.name} differ in column {listed(sorted(differing))}: "
+                f"clients {name} and {other} differ in column {listed(sorted(differing))}: "
                 "give a formula, or make the columns the same"
             )
     if target not in first:
-        raise InputError(f"client {silos[0].name}: there is no column {target}{_nearest(target, first)}")
+        raise InputError(f"client {name}: there is no column {target}{_nearest(target, first)}")
     others = [column for column in first if column != target and column not in excluded]
     return Formula(f"{quoted([target])} ~ {quoted(others) or 1}")
 
 
-def _check_present(silos: Sequence[Silo], columns: Sequence[str]) -> None:
-    for silo in silos:
-        present = silo.columns()
+def _check_present(told: Mapping[str, Mapping[str, str]], columns: Sequence[str]) -> None:
+    for name, present in told.items():
         for column in columns:
             if column not in present:
-                others = [other.name for other in silos if column in other.columns()]
+                others = [other for other, theirs in told.items() if column in theirs]
                 elsewhere = f" (client {others[0]} has it)" if others else ""
                 raise InputError(
-                    f"client {silo.name}: there is no column {column}{elsewhere}{_nearest(column, present)}; "
+                    f"client {name}: there is no column {column}{elsewhere}{_nearest(column, present)}; "
                     f"its columns are {listed(present, 12)}"
                 )
 

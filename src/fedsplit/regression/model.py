@@ -217,8 +217,8 @@ class Model:
             raise InputError("a loaded model has no clients to run on: fit it again")
         if self.settings.l1 or self.settings.nonnegative:
             raise InputError("averaging methods take no l1 and no constraints: there is nothing to compare")
-        problem, x, back = self.task.in_scaled_columns(self.x)
-        return bias(problem.clients, x, back, self.errors, self.names, method, **settings)
+        clients, x, back = self.task.in_scaled_columns(self.x)
+        return bias(clients, x, back, self.errors, self.names, method, **settings)
 
     def save(self, path: str | Path) -> None:
         """Write ``model.json`` and ``model.npz`` into a folder, for ``fedsplit.load``."""

@@ -15,8 +15,8 @@ from fedsplit.checks import count, number
 from fedsplit.clients.protocol import Decrement
 from fedsplit.errors import InputError, listed
 from fedsplit.methods.fedsplit import FedSplit, FedSplitState
-from fedsplit.problem import Problem
 from fedsplit.regression.estimate import Estimate
+from fedsplit.regression.federation import Rows, rows_here
 from fedsplit.regression.fit import certified, finish, make_task, prepare
 from fedsplit.regression.handshake import Agreement
 from fedsplit.regression.model import FitCertificate, Model
@@ -45,7 +45,7 @@ class Fold(NamedTuple):
 
     def without(self, agreement: Agreement) -> str:
         """How a line about this fold begins."""
-        return f"folds: without {listed([agreement.clients[j].name for j in self.out], 3)}, "
+        return f"folds: without {listed([agreement.rows.names[j] for j in self.out], 3)}, "
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ class RegularisationPath:
         """A line a λ, as text: ``print(path.summary())``."""
         head = ["lambda", "active", "rounds", "proved SE", *(() if self.cv is None else ("deviance", "std err", ""))]
         table = [head, *(self._line(i) for i in range(len(self.lambdas)))]
-        settings, rows, clients = self.task.settings, self.task.pool.n, len(self.task.clients)
+        settings, rows, clients = self.task.settings, self.task.pool.n, self.task.clients.m
         return Summary(
             "\n".join(
                 [
@@ -198,7 +198,7 @@ def path(
     )  # fmt: skip
     agreement, formula_ = prepare(data, formula, target, group, settings)
     parts = _folds(agreement, folds, seed, formula_)
-    task = _ridge_at_the_server(make_task(agreement, formula_, settings))
+    task = _free_of_ridge(make_task(agreement, formula_, settings))
     null: Estimate | None = None
     if grid is None:
         null = task.run(task.penalty(EVERYTHING))
@@ -251,10 +251,9 @@ def _penalties(lam: float, l1_ratio: float) -> Pair:
     return lam * l1_ratio, lam * (1.0 - l1_ratio)
 
 
-def _ridge_at_the_server(task: Task) -> Task:
+def _free_of_ridge(task: Task) -> Task:
     """The task with the ridge in the penalty alone, so that the clients' costs are the same for every λ."""
-    task.problem = task.problem.with_ridge(0.0)
-    return task
+    return task.with_ridge(np.zeros(task.d))
 
 
 def _follow(task: Task, penalties: Sequence[Pair], last: Estimate | None = None) -> Iterator[Estimate]:
@@ -295,7 +294,7 @@ def _folds(agreement: Agreement, folds: int | str | None, seed: int, formula: Fo
     """Which clients are held out at a time; refused where the others could not fit the same model."""
     if folds is None:
         return []
-    m = len(agreement.clients)
+    m = len(agreement.rows.names)
     groups = m if folds == "clients" else int(folds)
     if m < 2 or groups > m:
         raise InputError(f"folds: {max(2, groups)} groups of clients need as many clients, there are {m}")
@@ -329,17 +328,22 @@ def _held_out(
     task: Task, agreement: Agreement, formula: Formula, fold: Fold, penalties: Sequence[Pair]
 ) -> tuple[Array, float]:
     """The mean deviance of a fold's rows at the models of the others, by λ, and the rows' weight."""
-    rows = [each.restored() for each in task.clients]
-    training, moments = [rows[j] for j in fold.inside], [agreement.moments[j] for j in fold.inside]
+    plan, strict = agreement.plan, task.settings.strict
+    rows, moments = [each.restored() for each in rows_here(agreement.rows)], agreement.moments
+
+    def share(members: list[int]) -> Rows:
+        return Rows.here(plan, strict, [rows[j] for j in members], [moments[j] for j in members])
+
+    training = replace(agreement, rows=share(fold.inside), moments=[moments[j] for j in fold.inside])
     try:
-        others = make_task(replace(agreement, clients=training, moments=moments), formula, task.settings)
+        others = _free_of_ridge(make_task(training, formula, task.settings))
     except InputError as error:
         raise InputError(f"{fold.without(agreement)}{error}") from None
-    others = _ridge_at_the_server(others)
-    data = [rows[j].scaled(others.scaling) for j in fold.out]
-    held = Problem(others.problem.loss, data, 1.0).with_ridge(0.0)  # here a column may be zero everywhere
-    weight = sum(agreement.moments[j].weight for j in fold.out)
+    out = share(fold.out)
+    out.settle(replace(others.frame, ridge=np.ones(task.d)))  # with a ridge a column may be zero everywhere
+    held = out.settle(others.frame)
+    weight = sum(moments[j].weight for j in fold.out)
     start = np.zeros(task.d)
-    floor = Decrement(*held.clients.decrement(start, start).rows.T).floor.sum()
-    values = np.array([held.objective(each.x) for each in _follow(others, penalties)])
+    floor = Decrement(*held.decrement(start, start).rows.T).floor.sum()
+    values = np.array([held.value(each.x).rows.sum() for each in _follow(others, penalties)])
     return 2.0 * (values - floor) * others.scaling.unit**2 / weight, weight

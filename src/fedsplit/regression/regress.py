@@ -9,15 +9,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, add_diagonal
+from fedsplit.clients.protocol import Clients
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError, listed
 from fedsplit.losses.multinomial import Multinomial
 from fedsplit.methods import parse
 from fedsplit.methods.method import State
-from fedsplit.problem import Problem
-from fedsplit.regression.coded import Calibration, CodedRows, Moments, Scaling
+from fedsplit.regression.coded import Calibration, Moments, Scaling
+from fedsplit.regression.cohort import Frame
 from fedsplit.regression.estimate import Estimate, Progress, Proof, Search
 from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.federation import Rows
 from fedsplit.regression.inference import Contribution, contributions, inverse, sandwich
 from fedsplit.regression.pool import Pool
 from fedsplit.regression.settings import Settings
@@ -63,13 +65,14 @@ class Task:
 
     def __init__(
         self,
-        clients: Sequence[CodedRows],
+        rows: Rows,
         moments: Sequence[Moments],
         settings: Settings,
         intercept: int | None,
         labels: Sequence[str] = (),
     ) -> None:
-        self.clients, self.settings, self.intercept = clients, settings, intercept
+        self.rows, self.settings, self.intercept = rows, settings, intercept
+        self.sizes = [each.n for each in moments]
         self.family = FAMILIES[settings.family]
         self.pool = Pool(moments)
         self.copies = len(labels) - 1 if self.family.per_class else 1
@@ -79,29 +82,25 @@ class Task:
         if not settings.ridge and not settings.l1:
             self.pool.check_independent(intercept)
         self.scaling = self.pool.scaling(intercept, self.pool.deviation(intercept) if self.family.has_units else 1.0)
-        loss = self.family.loss(settings.delta / self.scaling.unit, len(labels))
-        mix: Array = np.eye(1)
-        if isinstance(loss, Multinomial):
-            loss = replace(loss, symmetric=settings.symmetric)
-            mix = loss.mix
-        whiten = self.pool.whitening(self.scaling) if settings.biased is None else np.eye(len(self.pool.names))
-        self.basis = np.kron(mix, whiten)
+        symmetric = self.family.per_class and settings.symmetric
+        mix = Multinomial(len(labels), symmetric).mix if self.family.per_class else np.eye(1)
+        whiten = self.pool.whitening(self.scaling) if settings.biased is None else None
+        self.basis = np.kron(mix, np.eye(len(self.pool.names)) if whiten is None else whiten)
         self.back = np.kron(np.eye(self.copies), _way_back(self.scaling, intercept)) @ self.basis
-        data = [rows.scaled(self.scaling) for rows in clients]
-        if settings.biased is None:
-            data = [each._replace(A=each.A @ whiten) for each in data]
-        self.problem = Problem(loss, data, settings.ridge * self.penalised(2))
+        delta, ridge = settings.delta / self.scaling.unit, settings.ridge * self.penalised(2)
+        self.frame = Frame(self.scaling, whiten, delta, symmetric, ridge)
+        self.clients = rows.settle(self.frame)
 
     @property
     def d(self) -> int:
         return len(self.names)
 
-    def in_scaled_columns(self, x: Array) -> tuple[Problem, Array, Array]:
-        """The problem, x, and the way back, in scaled columns as others would use them: not made orthonormal."""
+    def in_scaled_columns(self, x: Array) -> tuple[Clients, Array, Array]:
+        """The clients, x, and the way back, in scaled columns as others would use them: not made orthonormal."""
         if self.settings.biased is not None:
-            return self.problem, x, self.back
-        problem = Problem(self.problem.loss, [rows.observations for rows in self.clients])
-        return problem, self.basis @ x, np.kron(np.eye(self.copies), _way_back(self.scaling, self.intercept))
+            return self.clients, x, self.back
+        clients = self.rows.settle(replace(self.frame, whiten=None))
+        return clients, self.basis @ x, np.kron(np.eye(self.copies), _way_back(self.scaling, self.intercept))
 
     def penalised(self, power: int) -> Array:
         """What multiplies a penalty on |coefficient|^power in the coordinates of the rounds; 0 for the intercept."""
@@ -122,7 +121,13 @@ class Task:
         """The same regression with other penalties and another tolerance; no data are copied."""
         other = copy(self)
         other.settings = replace(self.settings, l1=l1, ridge=ridge, tol=tol)
-        other.problem = self.problem.with_ridge(ridge * self.penalised(2))
+        return other.with_ridge(ridge * self.penalised(2))
+
+    def with_ridge(self, ridge: Array) -> Task:
+        """The same regression with this ridge, (d,), at the clients; no data are copied."""
+        other = copy(self)
+        other.frame = replace(self.frame, ridge=ridge)
+        other.clients = self.rows.settle(other.frame)
         return other
 
     def run(
@@ -138,7 +143,7 @@ class Task:
             return report(now._replace(gap=unit * now.gap)) if report is not None else None
 
         search = Search(
-            self.problem,
+            self.clients,
             self.names,
             self.basis,
             chosen.tol,
@@ -160,9 +165,10 @@ class Task:
         biased = self.settings.biased is not None or self.family.log_likelihood is None
         expected = self.back @ inverse(self._expected(proof)) @ self.back.T
         robust = sandwich(inverse(proof.information.sum(axis=0)), proof.gradients, n)
-        share = self.problem.ridge * np.ones(self.d) / len(self.clients)  # of each client, who has none of its own
+        share = self.frame.ridge / self.clients.m  # of each client, who has none of its own
         own = add_diagonal(proof.information.copy(), -share)
-        names = [(rows.name, len(rows.b)) for rows in self.clients]
+        names = list(zip(self.rows.names, self.sizes, strict=True))
+        log_likelihood, calibration = self._fitted(x, phi)
         return Regressed(
             self.names,
             self.back @ x,
@@ -170,12 +176,12 @@ class Task:
             None if self.settings.biased or robust is None else self.back @ robust @ self.back.T,
             np.sqrt(phi * np.diag(expected)),
             phi * self.scaling.unit**2,
-            self._log_likelihood(x, phi),
+            log_likelihood,
             self.deviance(x, proof) * self.scaling.unit**2,
             contributions(
                 names, proof.gradients - share * x, own, proof.information.sum(axis=0), self.back, self.names, phi
             ),
-            self._calibration(x),
+            calibration,
             found,
         )
 
@@ -183,12 +189,12 @@ class Task:
         """φ in the coordinates of the rounds: 1, or the deviance or Pearson's X² over n - d."""
         freedom = max(1, self.pool.n - self.d)
         if self.family.dispersion == "pearson":
-            return sum(rows.pearson(self.basis @ x) for rows in self.clients) / freedom
+            return sum(self.clients.pearson(self.basis @ x)) / freedom
         return self.deviance(x, proof) / freedom if self.family.dispersion == "deviance" else 1.0
 
     def deviance(self, x: Array, proof: Proof) -> float:
         """Twice what the loss has above that of the saturated model."""
-        ridge = 0.5 * float(np.sum(self.problem.ridge * x * x))
+        ridge = 0.5 * float(np.sum(self.frame.ridge * x * x))
         return 2.0 * max(0.0, float(np.sum(proof.told.value - proof.told.floor)) - ridge)
 
     def distance(self, found: Estimate) -> float | None:
@@ -212,18 +218,16 @@ class Task:
             return total
         return self.basis.T @ self.pool.products(self.scaling) @ self.basis
 
-    def _log_likelihood(self, x: Array, phi: float) -> float | None:
+    def _fitted(self, x: Array, phi: float) -> tuple[float | None, Calibration | None]:
+        """The log-likelihood, where the family has one, and the calibration of a binary classifier."""
         if self.family.log_likelihood is None:
-            return None
+            return None, None
         if self.family.dispersion == "deviance":  # at its maximum over the dispersion
             phi *= self.scaling.unit**2 * max(1, self.pool.n - self.d) / self.pool.n
-        return sum(rows.log_likelihood(self.basis @ x, phi) for rows in self.clients)
-
-    def _calibration(self, x: Array) -> Calibration | None:
-        if not self.family.classifies or self.family.per_class:
-            return None
-        told = [rows.calibration(self.basis @ x) for rows in self.clients]
-        return Calibration(*(np.sum(parts, axis=0) for parts in zip(*told, strict=True)))
+        told = self.clients.fitted(self.basis @ x, phi)
+        parts = [each.calibration for each in told if each.calibration is not None]
+        calibration = Calibration(*(np.sum(part, axis=0) for part in zip(*parts, strict=True))) if parts else None
+        return sum(each.log_likelihood for each in told), calibration
 
     def _start(self) -> Array:
         """The model with an intercept alone."""

@@ -74,6 +74,12 @@ class Plan:
     offset: str | None = None
     exposure: str | None = None
 
+    @property
+    def columns(self) -> Sequence[str]:
+        """Those that rows are coded from."""
+        extra = [name for name in (self.weights, self.offset, self.exposure) if name is not None]
+        return list(dict.fromkeys([*Formula(self.formula).columns, *extra]))
+
     def design(self, frame: pd.DataFrame, where: str) -> tuple[list[str], Array, Array]:
         """Names of columns, their values (n, p), and the offset (n,), of complete rows; ``where`` is for errors."""
         frame = frame.fillna(dict(self.fills))
@@ -100,7 +106,7 @@ class Silo:
     def __init__(self, source: Source) -> None:
         self.name = source.name
         self._source = source
-        self._frame = pd.DataFrame()
+        self._complete: pd.DataFrame | None = None
 
     def columns(self) -> dict[str, str]:
         """All the columns, with their kinds."""
@@ -109,7 +115,7 @@ class Silo:
     def describe(self, request: Request) -> Description:
         """Read the columns, keep the complete rows, and tell what is in them."""
         columns = self._source.columns()
-        frame = self._source.read(request.columns).reset_index(drop=True)
+        frame = self._read(request.columns)
         absent = frame.isna()
         kinds = {
             column: "empty" if absent[column].all() else "text" if columns[column] == "date" else columns[column]
@@ -117,8 +123,8 @@ class Silo:
         }
         filled = [column for column in request.columns if column in request.filled and kinds[column] != "text"]
         named = [column for column in request.columns if column in request.categories or kinds[column] == "text"]
-        self._frame = frame = frame[~absent.drop(columns=filled).any(axis=1)]
-        levels = {column: self._levels(column, kinds[column], column in request.categories) for column in named}
+        self._complete = frame = frame[~absent.drop(columns=filled).any(axis=1)]
+        levels = {column: self._levels(frame, column, kinds[column], column in request.categories) for column in named}
         sums = {column: (int(frame[column].count()), float(frame[column].sum())) for column in filled}
         warnings = guards.of_columns(self.name, len(frame), levels, sums)
         guards.refuse(warnings, request.strict)
@@ -127,8 +133,7 @@ class Silo:
 
     def code(self, plan: Plan, strict: bool) -> tuple[CodedRows, Sequence[str]]:
         """The rows as numbers, as agreed, and what their moments could tell of single rows."""
-        where, frame = f"client {self.name}", self._frame
-        self._frame = pd.DataFrame()
+        where, frame = f"client {self.name}", self._kept(plan)
         names, A, o = plan.design(frame, where)
         b = self._target(plan, frame)
         w = np.ones(len(b)) if plan.weights is None else frame[plan.weights].to_numpy(dtype=np.float64)
@@ -147,6 +152,17 @@ class Silo:
         guards.refuse(warnings, strict)
         return rows, warnings
 
+    def _read(self, columns: Sequence[str]) -> pd.DataFrame:
+        return self._source.read(columns).reset_index(drop=True)
+
+    def _kept(self, plan: Plan) -> pd.DataFrame:
+        """The complete rows: those that were just described, or read again."""
+        kept, self._complete = self._complete, None
+        if kept is not None and set(plan.columns) <= set(kept.columns):
+            return kept
+        frame = self._read(plan.columns)
+        return frame[~frame.isna().drop(columns=list(plan.fills)).any(axis=1)]
+
     def _target(self, plan: Plan, frame: pd.DataFrame) -> Array:
         formula, family, where = Formula(plan.formula), FAMILIES[plan.family], f"client {self.name}"
         if plan.classes:
@@ -159,8 +175,8 @@ class Silo:
         _refuse(wrong, frame, b, where, formula.target, f"for {family.name} it must be {family.target}")
         return b
 
-    def _levels(self, column: str, kind: str, meant: bool) -> dict[Level, int]:
-        counts = self._frame[column].value_counts()
+    def _levels(self, frame: pd.DataFrame, column: str, kind: str, meant: bool) -> dict[Level, int]:
+        counts = frame[column].value_counts()
         levels = {_level(value, kind): int(number) for value, number in sorted(counts.items())}
         if kind == "text" and not meant:
             self._check_text(column, counts)

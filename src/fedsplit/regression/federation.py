@@ -1,0 +1,111 @@
+"""The server's side of a fit: its clients, asked all at once, wherever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedsplit.arrays import Array
+from fedsplit.clients.channel import LocalChannel, Question
+from fedsplit.clients.remote import RemoteClients
+from fedsplit.clients.roll import Roll
+from fedsplit.regression.coded import CodedRows, Moments
+from fedsplit.regression.cohort import Coded, Coding, Fitted, Frame, SiloCohort, key_of
+from fedsplit.regression.silo import Description, Plan, Request
+
+
+class Federation:
+    """The clients of a fit. Every question goes to all of them, and all of them answer."""
+
+    def __init__(self, roll: Roll) -> None:
+        self.roll = roll
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self.roll.names
+
+    def columns(self) -> dict[str, dict[str, str]]:
+        """The kinds of each client's columns."""
+        return self._by_name(Question("columns"))
+
+    def describe(self, request: Request) -> dict[str, Description]:
+        """What each client has."""
+        return self._by_name(Question("describe", (request,)))
+
+    def code(self, plan: Plan, strict: bool, names: Sequence[str]) -> tuple[Rows, list[Coded]]:
+        """The coded rows of these clients, and what each tells of them."""
+        rows = Rows(self.roll.only(names), plan, strict)
+        return rows, rows.code()
+
+    def _by_name(self, question: Question) -> dict[str, Any]:
+        return dict(zip(self.names, _all(self.roll, dict.fromkeys(self.roll.cohorts, question)), strict=True))
+
+
+class Rows:
+    """Rows that clients have coded alike."""
+
+    def __init__(self, roll: Roll, plan: Plan, strict: bool) -> None:
+        self.roll = roll
+        self.codings = {at: Coding(plan, strict, members) for at, members in roll.cohorts.items()}
+
+    @classmethod
+    def here(cls, plan: Plan, strict: bool, rows: list[CodedRows], moments: list[Moments]) -> Rows:
+        """Rows in this process that are coded already."""
+        coding = Coding(plan, strict, tuple(each.name for each in rows))
+        return cls(Roll(LocalChannel(SiloCohort.of_rows(coding, rows, moments))), plan, strict)
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self.roll.names
+
+    def code(self) -> list[Coded]:
+        return _all(self.roll, {at: Question("code", (coding,)) for at, coding in self.codings.items()})
+
+    def settle(self, frame: Frame) -> Settled:
+        """The clients of the rounds in these coordinates."""
+        return Settled(self.roll, self.codings, frame)
+
+
+def rows_here(rows: Rows) -> list[CodedRows]:
+    """The rows themselves, which are in this process."""
+    channel = rows.roll.channel
+    assert isinstance(channel, LocalChannel)
+    assert isinstance(channel.cohort, SiloCohort)
+    return channel.cohort.rows
+
+
+class Settled(RemoteClients):
+    """Clients whose costs are made of coded rows in the coordinates of a frame."""
+
+    def __init__(self, roll: Roll, codings: dict[int, Coding], frame: Frame) -> None:
+        settle = {at: Question("settle", (coding, frame)) for at, coding in codings.items()}
+        keys = {at: key_of(coding, frame) for at, coding in codings.items()}
+        super().__init__(roll, len(frame.ridge), settle, keys)
+        self.settle()
+
+    def fitted(self, x: Array, dispersion: float) -> list[Fitted]:
+        """How well a model fits each client's rows."""
+        return self._tell("fitted", x, dispersion)
+
+    def pearson(self, x: Array) -> list[float]:
+        """Each client's Pearson's X²."""
+        return self._tell("pearson", x)
+
+    def _tell(self, name: str, *args: Any) -> list[Any]:
+        questions = {at: Question(name, (key, *args)) for at, key in self._keys.items()}
+        replies = self.heard(questions, _as_many(self.roll), insist=True)
+        return [value for reply in replies.values() for value in reply.value]
+
+
+def _all(roll: Roll, questions: dict[int, Question]) -> list[Any]:
+    """Every client's answer, in their order."""
+    replies = roll.ask(questions, _as_many(roll), insist=True)
+    return [value for reply in replies.values() for value in reply.value]
+
+
+def _as_many(roll: Roll) -> Any:
+    def check(at: int, value: Any) -> str:
+        wanted = len(roll.cohorts[at])
+        return "" if isinstance(value, list) and len(value) == wanted else f"not {wanted} answers"
+
+    return check
