@@ -1,11 +1,15 @@
 """Federated convex optimisation: the pooled answer from clients that never pool their data."""
 
+__version__ = "0.1.0"
+
 from typing import TYPE_CHECKING, Any
 
 from fedsplit import ensembles, theory
 from fedsplit.certificate import Certificate, certify
+from fedsplit.checkpoint import Checkpoint
 from fedsplit.clients.protocol import Answer, Clients
-from fedsplit.errors import Diverged, InputError, NoMinimiser
+from fedsplit.clients.roll import Incident, Patience
+from fedsplit.errors import Diverged, InputError, NoMinimiser, TooFewClients
 from fedsplit.losses.custom import CustomLoss
 from fedsplit.losses.gamma import Gamma
 from fedsplit.losses.huber import Huber
@@ -53,8 +57,6 @@ if TYPE_CHECKING:
     from fedsplit.regression.model import FitCertificate, Model, load
     from fedsplit.regression.path import RegularisationPath, path
 
-__version__ = "0.1.0"
-
 __all__ = [
     "ADMM",
     "AGD",
@@ -69,6 +71,7 @@ __all__ = [
     "Answer",
     "Box",
     "Certificate",
+    "Checkpoint",
     "Clients",
     "CustomLoss",
     "CvxpyLoss",
@@ -91,6 +94,7 @@ __all__ = [
     "GradientProx",
     "GroupL1",
     "Huber",
+    "Incident",
     "InputError",
     "L2Ball",
     "LeastSquares",
@@ -101,6 +105,7 @@ __all__ = [
     "NewtonProx",
     "NoMinimiser",
     "NonNegative",
+    "Patience",
     "Penalty",
     "Poisson",
     "Problem",
@@ -110,6 +115,7 @@ __all__ = [
     "Scaffnew",
     "Secants",
     "Simplex",
+    "TooFewClients",
     "Trace",
     "certify",
     "ensembles",

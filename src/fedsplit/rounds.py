@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import is_dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.certificate import MOVED, NOT_ASKED, certify
+from fedsplit.checkpoint import Checkpoint, journalled
 from fedsplit.checks import count, instance, number
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.protocol import Clients
+from fedsplit.clients.remote import RemoteClients, measurable
+from fedsplit.clients.roll import Removed
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import Diverged, InputError
 from fedsplit.methods.fedsplit import FedSplit
@@ -65,7 +69,7 @@ def solve(
     penalty: Penalty | None = None,
     participation: float = 1.0,
     seed: int = 0,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback | Checkpoint] = (),
 ) -> Result:
     """Run a method on a federated problem.
 
@@ -96,6 +100,7 @@ def solve(
         Of that draw.
     callbacks : sequence of callables
         Each is called as ``callback(row, state)`` after every round; one that returns something true stops the run.
+        A ``Checkpoint`` among them keeps the run on disk, and lets it go on from there.
 
     Returns
     -------
@@ -120,9 +125,13 @@ def solve(
         fits(penalty, clients.d)
         method = _with_penalty(method, penalty)
     start = _check_start(clients, method, x0, state)
-    meter = MeteredClients(clients, participation, seed)
-    with one_blas_thread(), np.errstate(**QUIET):
-        return _Run(clients, meter, method, penalty, rounds, tol, callbacks).go(start, state)
+    kept = [each for each in callbacks if isinstance(each, Checkpoint)]
+    called = [each for each in callbacks if not isinstance(each, Checkpoint)]
+    about = {"method": _described(method), "clients": clients.m, "coordinates": clients.d, "rounds": rounds, "tol": tol}
+    with ExitStack() as journals, one_blas_thread(), np.errstate(**QUIET):
+        for checkpoint in kept:
+            clients = journals.enter_context(journalled(clients, checkpoint, about))
+        return _Run(clients, participation, seed, method, penalty, rounds, tol, called).go(start, state)
 
 
 class _Run:
@@ -131,23 +140,52 @@ class _Run:
     def __init__(
         self,
         clients: Clients,
-        meter: MeteredClients,
+        participation: float,
+        seed: int,
         method: Method[Any],
         penalty: Penalty | None,
         rounds: int,
         tol: float,
         callbacks: Sequence[Callback],
     ) -> None:
-        self.clients, self.meter, self.method, self.penalty = clients, meter, method, penalty
+        self.participation, self.seed, self.method, self.penalty = participation, seed, method, penalty
         self.rounds, self.tol, self.callbacks = rounds, tol, callbacks
+        self.trace, self.spent, self.measured = Trace(np.nan), 0, True
+        self.removed: tuple[str, ...] = ()
+        self.state: State | None = None
+        self._begin(clients)
+
+    def _begin(self, clients: Clients) -> None:
+        """With these clients, of whose problem nothing is known yet."""
+        self.clients, self.meter = clients, MeteredClients(clients, self.participation, self.seed)
         self.first, self.smallest, self.uphill = np.nan, np.inf, 0
-        self.certificate, self.spent, self.doubt, self.measured = NOT_ASKED, 0, 100.0, True
+        self.certificate, self.doubt, self.level = NOT_ASKED, 100.0, np.nan
         self.proved: State | None = None
-        self.level = np.nan
-        self.quiet: Mask = np.zeros(meter.m, dtype=bool)
+        self.quiet: Mask = np.zeros(clients.m, dtype=bool)
 
     def go(self, start: Array, state: State | None) -> Result:
-        self.trace = Trace(self._objective(start))
+        """The run; when clients are given up it goes on from where it is with the others."""
+        self.state = state
+        while True:
+            try:
+                return self._go(start, self.state)
+            except Removed as gone:
+                start = start if self.state is None else self.state.x
+                self._go_on_without(gone.names)
+
+    def _go_on_without(self, names: Sequence[str]) -> None:
+        assert isinstance(self.clients, RemoteClients)
+        everyone = self.clients.roll.names
+        kept = np.array([name not in names for name in everyone])
+        remaining = getattr(self.method, "remaining", None)
+        self._record("round", np.nan, np.nan, 0.0)
+        self._begin(self.clients.without(names))
+        self.removed += tuple(names)
+        self.state = None if self.state is None or remaining is None else remaining(self.state, kept)
+
+    def _go(self, start: Array, state: State | None) -> Result:
+        if not len(self.trace):
+            self.trace.start = self._objective(start)
         if state is None:
             began = time.perf_counter()
             state = self.method.start(self.meter, start)
@@ -169,6 +207,7 @@ class _Run:
             if what := self._diverges(state, residual, objective):
                 raise Diverged(what, self.method.hazard, self._result(state, "diverged"))
             before, state = state, after
+            self.state = state
             self._record("round", objective, residual, seconds)
             stop = [bool(callback(self.trace.rows[-1], state)) for callback in self.callbacks]
             if self.method.settles and self.tol > 0 and (reason := self._settled(before, state, residual)):
@@ -180,7 +219,13 @@ class _Run:
         return self._result(state, "rounds")
 
     def _objective(self, x: Array) -> float:
-        """F(x) with the penalty; not a number where a client did not tell, which is no sign of divergence."""
+        """F(x) with the penalty; not a number where a client did not tell, which is no sign of divergence.
+
+        Clients elsewhere are not asked for a measurement alone.
+        """
+        if not measurable(self.clients):
+            self.measured = False
+            return np.nan
         answer = self.clients.value(x)
         self.measured = bool(answer.present.all())
         value = float(answer.rows.sum()) if self.measured else np.nan
@@ -294,6 +339,7 @@ class _Run:
                     seconds_here,
                     kind,
                     exchange.margin,
+                    exchange.latency,
                 )
             )
 
@@ -314,7 +360,14 @@ class _Run:
             certificate,
             absent,
             getattr(state, "notes", ()),
+            self.removed,
+            tuple(self.clients.roll.book.incidents) if isinstance(self.clients, RemoteClients) else (),
         )
+
+
+def _described(method: Method[Any]) -> str:
+    """A method with its settings, in words that are the same tomorrow."""
+    return repr(method) if is_dataclass(method) else type(method).__name__
 
 
 def _with_penalty(method: Method[Any], penalty: Penalty) -> Method[Any]:

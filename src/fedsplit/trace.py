@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
 from fedsplit.certificate import NOT_ASKED, Certificate
+from fedsplit.clients.roll import Incident
 from fedsplit.methods.method import State
 
 Kind = Literal["setup", "round", "certificate"]
@@ -30,6 +32,8 @@ class Row(NamedTuple):
     kind : "setup", "round" or "certificate".
     margin : the smallest b_i a_iᵀx of a classifier at the round's first x: above zero, the classes are separable. Not a
         number for other losses, or where a client did not answer.
+    latency : seconds from the question to each client's answer, by name, of those who answered; None where the clients
+        are in this process.
     """
 
     objective: float
@@ -41,6 +45,7 @@ class Row(NamedTuple):
     seconds: float
     kind: Kind
     margin: float = math.nan
+    latency: Mapping[str, float] | None = None
 
 
 @dataclass
@@ -85,6 +90,12 @@ class Trace:
     def kind(self) -> NDArray[np.str_]:
         return self._column("kind")
 
+    @property
+    def latency(self) -> dict[str, Array]:
+        """By client, the seconds to its answer in every round, not a number where it gave none."""
+        names = dict.fromkeys(name for row in self.rows for name in row.latency or ())
+        return {name: np.array([(row.latency or {}).get(name, np.nan) for row in self.rows]) for name in names}
+
     def _column(self, name: str) -> NDArray[Any]:
         return np.array([getattr(row, name) for row in self.rows])
 
@@ -102,6 +113,8 @@ class Result:
     trace : one row a round.
     certificate : proved bounds on F(x) - F* and ‖x - x*‖, or why there are none.
     absent : the clients that never answered.
+    removed : by name, those that were given up; x then minimises the sum of the others' costs.
+    incidents : what went wrong with answers of clients elsewhere.
     notes : what the method could not do for this problem.
     """
 
@@ -114,6 +127,8 @@ class Result:
     certificate: Certificate = NOT_ASKED
     absent: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    incidents: tuple[Incident, ...] = ()
 
     @property
     def step(self) -> float | Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ class Exchange(NamedTuple):
     error: float
     seconds: float
     margin: float = math.nan
+    latency: Mapping[str, float] | None = None
 
     def rounds(self, m: int, d: int) -> list[Exchange]:
         """The exchange as rounds: a question of up to two d-vectors and an answer of one, with 32 scalars each, is one.
@@ -116,8 +117,19 @@ class MeteredClients:
         self.present, self.heard = answer.present, self.heard | answer.present
         answered = int(answer.present.sum())
         worst = float(answer.error[answer.present].max(initial=0.0))
-        self._exchanges.append(Exchange(self.m * down, answered * up, answered, worst, seconds))
+        exchange = Exchange(self.m * down, answered * up, answered, worst, seconds, latency=self._latency(answer))
+        self._exchanges.append(exchange)
         return answer
+
+    def _latency(self, answer: Answer) -> dict[str, float] | None:
+        names = getattr(self._clients, "names", None)
+        if names is None:
+            return None
+        return {
+            name: float(seconds)
+            for name, seconds, present in zip(names, answer.seconds, answer.present, strict=True)
+            if present
+        }
 
     def _sample(self, answer: Answer) -> Answer:
         """The answer with the rows of those who were not drawn taken out."""

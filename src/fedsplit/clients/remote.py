@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.channel import Question, Reply
+from fedsplit.clients.channel import Channel, LocalChannel, Question, Reply, other_data, same_data
+from fedsplit.clients.cohort import OracleCohort
 from fedsplit.clients.protocol import Answer, Clients, Decrement
 from fedsplit.clients.roll import Check, Roll
-from fedsplit.errors import InputError, listed
 from fedsplit.prox.solver import ProxSolver
 
 FINITE = frozenset({"prox", "descend", "gradient", "diagonal", "direction", "information"})
@@ -20,9 +20,6 @@ FINITE = frozenset({"prox", "descend", "gradient", "diagonal", "direction", "inf
 
 ATTEMPTS = 3
 """How often one question is repeated to a client that loses what was settled."""
-
-ALIKE = 1e-9
-"""What a client tells of its data when it is settled again agrees with the first time to this relative accuracy."""
 
 
 class RemoteClients:
@@ -66,6 +63,13 @@ class RemoteClients:
         other = copy(self)
         other.roll = self.roll.without(names)
         other.m = len(other.roll.names)
+        return other
+
+    def over(self, channel: Channel) -> RemoteClients:
+        """The same clients over another channel to them."""
+        other = copy(self)
+        other.roll = Roll(channel, self.roll.patience, self.roll.names, self.roll.book)
+        other._told, other._confirmed = {}, set()
         return other
 
     def settle(self) -> None:
@@ -170,14 +174,17 @@ class RemoteClients:
         unsure = [at for at in cohorts if at not in self._confirmed]
         told = self.roll.ask({at: self._settle[at] for at in unsure}, insist=insist) if unsure else {}
         for at, reply in told.items():
-            if at in self._told and not _alike(self._told[at], reply.value):
-                raise InputError(
-                    f"client {listed(self.roll.cohorts[at])}: its data are not those that the run began with: "
-                    "restore them, or start anew"
-                )
+            if at in self._told and not same_data(self._told[at], reply.value):
+                raise other_data(self.roll.cohorts[at])
             self._told[at] = reply.value
             self._confirmed.add(at)
         return [at for at in cohorts if at in self._confirmed]
+
+
+def in_process(clients: Clients) -> RemoteClients:
+    """Clients of this process, as if they were elsewhere."""
+    cohort = OracleCohort([str(j) for j in range(clients.m)], lambda m: clients)
+    return RemoteClients(Roll(LocalChannel(cohort)), clients.d, {0: Question("settle")}, {0: ""})
 
 
 def insisting(clients: Clients) -> Clients:
@@ -214,12 +221,3 @@ def _sound(name: str, answer: Answer) -> bool:
     """Whether an answer's numbers can be true."""
     rows = np.isfinite(answer.rows) if name in FINITE else ~np.isnan(answer.rows)
     return bool((rows.all() or name == "margin") and np.isfinite(answer.error).all())
-
-
-def _alike(before: Any, after: Any) -> bool:
-    """Whether two replies to ``settle`` are of the same data; numbers may differ by rounding."""
-    if isinstance(before, np.ndarray | float):
-        return np.shape(before) == np.shape(after) and bool(np.allclose(before, after, rtol=ALIKE, equal_nan=True))
-    if isinstance(before, list | tuple):
-        return len(before) == len(after) and all(_alike(a, b) for a, b in zip(before, after, strict=True))
-    return bool(before == after)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fedsplit.checks import count, number
-from fedsplit.clients.channel import Channel, Question, Reply
+from fedsplit.clients.channel import SILENT, Channel, Question, Reply
 from fedsplit.errors import InputError, TooFewClients, listed
 
 PACE, LONGEST_PACE = 0.02, 10.0
@@ -134,7 +134,7 @@ class Roll:
         replies = self.channel.ask(questions, timeout)
         found = {}
         for at in questions:
-            reply = replies.get(at, Reply("silent", text="no answer in time"))
+            reply = replies.get(at, SILENT)
             if reply.outcome == "refused":
                 raise InputError(reply.text)
             what = check(at, reply.value) if reply.outcome == "answer" else reply.text

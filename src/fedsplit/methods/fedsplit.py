@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.clients.protocol import Answer, Clients
 from fedsplit.errors import InputError
 from fedsplit.methods.adapt import Adapt, Setting
@@ -196,6 +196,15 @@ class FedSplit:
         learnt = learnt._replace(reach=float(xp.linalg.vector_norm((x - state.x) / learnt.scale)))
         y = _gradients(learnt, models, x, slope)
         return FedSplitState(x, x - learnt.s * learnt.scale * y, learnt.steps, learnt)
+
+    def remaining(self, state: FedSplitState, kept: Mask) -> FedSplitState:
+        """The state to go on from without some clients: their rows of z are deleted, and what was learnt is forgotten.
+
+        A row that stays frozen would keep pulling: the fixed point would be nobody's optimum.
+        """
+        z = state.z[kept]
+        learnt = None if state.learnt is None else state.learnt.of(kept)
+        return FedSplitState(self._average(z, state.s), z, state.s, learnt)
 
     def _accelerator(self, d: int) -> Secants | Anderson | None:
         return Anderson() if isinstance(self.accelerate, Secants) and d > LARGEST else self.accelerate

@@ -201,6 +201,22 @@ class Learnt(NamedTuple):
         dy = xp.permute_dims(hessians * self.scale * self.scale[:, None], (1, 0, 2))
         return self._replace(p=xp.tile(x / self.scale, (m, 1)), y=gradients * self.scale, dp=axes, dy=dy)
 
+    def of(self, kept: Mask) -> Learnt:
+        """What is known of these clients alone: their curvatures; no change, residual or place to go back to."""
+        fewer = self._replace(
+            low=self.low[kept],
+            high=self.high[kept],
+            heard=self.heard[kept],
+            p=self.p[kept],
+            y=self.y[kept],
+            dp=self.dp[:, kept],
+            dy=self.dy[:, kept],
+            home=self.home[kept],
+            home_low=self.home_low[kept],
+            home_high=self.home_high[kept],
+        )
+        return fewer.forget()._replace(first=self.s, best=float("inf"), early=0.0, taken=0, reach=0.0, falls=0, pause=0)
+
     def forget(self) -> Learnt:
         """Without the changes, and with nothing to compare the next answers with."""
         xp = array_namespace(self.dp)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from fedsplit import wire
 from fedsplit.arrays import Array
 from fedsplit.clients.channel import Question, Unprepared
 from fedsplit.clients.cohort import ROUND_QUESTIONS
+from fedsplit.clients.protocol import Answer
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.errors import InputError
 from fedsplit.losses.multinomial import Multinomial
@@ -75,6 +76,15 @@ class SiloCohort:
     Rows are read when they are first asked for. What is settled last is kept; a question about anything else is
     ``Unprepared``, and ``settle`` codes the rows again.
     """
+
+    kinds: Mapping[str, Any] = dict.fromkeys(ROUND_QUESTIONS, Answer) | {
+        "columns": list[dict[str, str]],
+        "describe": list[Description],
+        "code": list[Coded],
+        "settle": list[Moments],
+        "fitted": list[Fitted],
+        "pearson": list[float],
+    }
 
     def __init__(self, silos: Sequence[Silo]) -> None:
         self.names = [silo.name for silo in silos]
