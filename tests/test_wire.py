@@ -41,6 +41,15 @@ class Made:
     derived: int = field(init=False, default=7)
 
 
+@dataclass(frozen=True)
+class Named:
+    name: str
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise ValueError(f"{self.name!r} is no name")
+
+
 def exact(value: Any) -> Any:
     """What must come back: types, the bits of numbers, and order; a tuple may be a list."""
     if isinstance(value, np.ndarray):
@@ -279,7 +288,7 @@ def written(header: Any, content: bytes = b"") -> bytes:
     return b"fsp1" + struct.pack("<I", len(text)) + text + content
 
 
-def record(name: str, **given: Any) -> dict[str, Any]:
+def record(name: str, /, **given: Any) -> dict[str, Any]:
     return {"record": [name, {"mapping": [[key, value] for key, value in given.items()]}]}
 
 
@@ -294,6 +303,7 @@ WRONG: list[tuple[Any, Any, str]] = [
     (int | None, "1", "message: expected int or None, found '1'"),
     (Literal["a", 1], True, "message: expected 'a' or 1, found True"),
     (list[int], [1, "x" * 10**6], "message[1]: expected int, found 'xxx"),
+    (list[int], [[["x" * 100] * 9] * 9], "message[0]: expected int, found [['xxx"),
     (list[int], {1: 2}, "message: expected list, found a mapping"),
     (Mapping[str, int], [["a", 1]], "message: expected Mapping, found [['a', 1]]"),
     (Mapping[str, int], {1: 1}, "message, a key: expected str, found 1"),
@@ -342,6 +352,7 @@ FORGED: list[tuple[Any, bytes, str]] = [
     (int, b"fsp1" + struct.pack("<I", 2**32 - 8) + b"1       ", "expected fsp1"),
     (int, b"fsp1" + struct.pack("<I", 7) + b"1      ", "expected fsp1"),
     (int, b"fsp1" + struct.pack("<I", 8) + b"\xff       ", "header of JSON ('utf-8'"),
+    (int, written("1" + " " * HEADER), "expected fsp1"),
     (int, written("1") + bytes(8), "expected 16 bytes, found 24"),
     (int, written("[1"), "header of JSON (Expecting"),
     (int, written(""), "header of JSON (Expecting"),
@@ -395,6 +406,8 @@ FORGED: list[tuple[Any, bytes, str]] = [
     (Scaling, written(record("Scaling", unit=1.0)), "Scaling: expected a field centre"),
     (Made, written({"record": ["Made", {"mapping": [["given", 1], ["given", 2]]}]}), "Made: expected no field twice"),
     (Made, written(record("Made", given=1, derived=2)), "Made: expected no field 'derived'"),
+    (Made, written({"record": ["Made", {"mapping": [[["given"], 1]]}]}), "found [('record', ['Made', a mapping])]"),
+    (Named, written(record("Named", name="a b" * 10**6)), "Named: 'a ba ba b"),
 ]
 
 
@@ -403,7 +416,7 @@ def test_bytes_that_are_no_message_are_refused_in_one_line(kind: Any, data: byte
     with pytest.raises(InputError) as caught:
         decode(kind, data)
     assert why in str(caught.value)
-    assert len(str(caught.value)) < 300
+    assert len(str(caught.value)) < 320
     assert str(caught.value).isprintable()
 
 

@@ -115,11 +115,8 @@ class Checkpoint:
 def journalled(clients: Clients, checkpoint: Checkpoint, about: Mapping[str, Any]) -> Iterator[RemoteClients]:
     """The clients, with what they answer kept in the checkpoint."""
     remote = clients if isinstance(clients, RemoteClients) else in_process(clients)
-    journal = checkpoint.over(remote.roll.channel, about)
-    try:
+    with checkpoint.over(remote.roll.channel, about) as journal:
         yield remote.over(journal)
-    finally:
-        journal.close()
 
 
 class Journal:
@@ -152,9 +149,11 @@ class Journal:
         if not self.replaying:
             self._channel.wait(seconds)
 
-    def close(self) -> None:
-        """Write what has not been written."""
-        self._file.flush()
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
 
     def _recall(self, digest: str, questions: Mapping[int, Question]) -> dict[int, Reply]:
         record, blobs = self._file.read(self._heard)
@@ -276,6 +275,11 @@ class _Records:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._fresh = []
+
+    def close(self) -> None:
+        """Write what is left."""
+        self.flush()
+        self._file.close()
 
 
 def _digest(questions: Mapping[int, Question]) -> str:

@@ -44,11 +44,11 @@ class Problem:
         self.loss = loss
         self.ridge = _check_ridge(ridge)
         with one_blas_thread():
-            self.d, blocks = loss.stack(clients, self.ridge)
+            self.d, self.blocks = loss.stack(clients, self.ridge)
         if self.ridge.shape not in ((), (self.d,)):
             raise InputError(f"ridge must be a number or have {self.d} entries, its shape is {self.ridge.shape}")
-        self.m = sum(len(block.clients) for block in blocks)
-        self.clients = StackedClients(self.d, blocks, np.broadcast_to(self.ridge / self.m, (self.d,)))
+        self.m = sum(len(block.clients) for block in self.blocks)
+        self.clients = StackedClients(self.d, self.blocks, np.broadcast_to(self.ridge / self.m, (self.d,)))
 
     def with_ridge(self, ridge: float | Sequence[float] | Array) -> Problem:
         """The same data with another ridge; nothing is copied."""
@@ -56,6 +56,19 @@ class Problem:
         other.ridge = _check_ridge(ridge)
         other.clients = self.clients.with_ridge(np.broadcast_to(other.ridge / self.m, (self.d,)))
         return other
+
+    def part(self, clients: range) -> Problem:
+        """Some of the clients, neighbours; the ridge is still that of the whole objective."""
+        other = copy(self)
+        other.m = len(clients)
+        blocks = [block.part(clients) for block in self.blocks]
+        other.blocks = [block for block in blocks if block.clients]
+        other.clients = StackedClients(self.d, other.blocks, np.broadcast_to(self.ridge / self.m, (self.d,)))
+        return other
+
+    def among(self, m: int) -> StackedClients:
+        """These clients where there are m in all, each of whom carries λ/m."""
+        return self.clients.with_ridge(np.broadcast_to(self.ridge / m, (self.d,)))
 
     def objective(self, x: Array) -> float:
         """F(x), with the ridge."""

@@ -31,7 +31,7 @@ LIMIT = 2**30
 """The most bytes of a message, where the reader does not say."""
 
 HEADER = 2**24
-"""The most bytes of a header: as Python's values it can take thirty times as much memory."""
+"""The most bytes of a header: as Python's values it can take sixty times as much memory."""
 
 DTYPES = {"float64": np.dtype("<f8"), "int64": np.dtype("<i8"), "bool": np.dtype("?")}
 SURROGATE = re.compile("[\ud800-\udfff]")

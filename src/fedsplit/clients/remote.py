@@ -197,6 +197,11 @@ def measurable(clients: Clients) -> bool:
     return not isinstance(clients, RemoteClients) or clients.free
 
 
+def unrecorded(clients: Clients) -> bool:
+    """Whether a question more or less makes no difference: of clients in this process, without a checkpoint."""
+    return not isinstance(clients, RemoteClients) or isinstance(clients.roll.channel, LocalChannel)
+
+
 def _part(arg: Any, part: slice, m: int) -> Any:
     """A cohort's part of an argument: its rows where there is one for each client."""
     return arg[part] if isinstance(arg, np.ndarray) and arg.ndim == 2 and len(arg) == m else arg

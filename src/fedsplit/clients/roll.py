@@ -47,11 +47,15 @@ class Incident(NamedTuple):
 
 
 class Removed(Exception):
-    """Clients have been absent for too long, and the run may go on without them."""
+    """Clients have been absent for too long, and the run may go on without them.
+
+    ``reached`` are the coefficients of a fit that was interrupted by it, by name.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(f"removed: {listed(names)}")
         self.names = tuple(names)
+        self.reached: Mapping[str, float] = {}
 
 
 Check = Callable[[int, Any], str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -80,6 +81,25 @@ class Block(NamedTuple):
 
     clients: Sequence[int]
     terms: Terms
+
+    def part(self, clients: range) -> Block:
+        """Those of these clients that are here, numbered from the first of them."""
+        rows = [i for i, j in enumerate(self.clients) if j in clients]
+        return Block([self.clients[i] - clients.start for i in rows], _rows(self.terms, rows))
+
+
+def _rows(terms: Terms, rows: Sequence[int]) -> Terms:
+    """The terms of some of the clients: every field that has one entry a client, cut; what is cached, gone."""
+    cut: dict[str, object] = {}
+    for field in fields(terms):  # type: ignore[arg-type]  # every implementation is a dataclass
+        value = getattr(terms, field.name)
+        if isinstance(value, np.ndarray) and value.shape[:1] == (terms.k,):
+            cut[field.name] = value[list(rows)]
+        elif isinstance(value, list) and len(value) == terms.k:
+            cut[field.name] = [value[i] for i in rows]
+        elif isinstance(value, dict):
+            cut[field.name] = {}
+    return replace(terms, **cut)  # type: ignore[type-var]  # the same
 
 
 class Loss(Protocol):

@@ -60,7 +60,7 @@ class Calibration(NamedTuple):
 
 @dataclass
 class CodedRows:
-    """A (n, p), target b (n,), weights w > 0 and offset o of one client, in the units of its file until ``scaled``.
+    """A (n, p), target b (n,), weights w > 0 and offset o of one client, in the units of its file until ``scale``.
 
     ``classes`` is how many classes a classifier has; b has their numbers, from 0.
     """
@@ -96,12 +96,11 @@ class CodedRows:
             tuple(int(count) for count in counts),
         )
 
-    def scaled(self, scaling: Scaling) -> Observations:
-        """The observations of the rounds, after the columns are scaled in place."""
+    def scale(self, scaling: Scaling) -> None:
+        """Scale the columns in place."""
         self.A -= scaling.centre
         self.A /= scaling.scale
         self.scaling = scaling
-        return self.observations
 
     @property
     def observations(self) -> Observations:

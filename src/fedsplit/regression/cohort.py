@@ -17,6 +17,7 @@ from fedsplit.clients.protocol import Answer
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.errors import InputError
 from fedsplit.losses.multinomial import Multinomial
+from fedsplit.observations import Observations
 from fedsplit.problem import Problem
 from fedsplit.regression.coded import Calibration, CodedRows, Moments, Scaling
 from fedsplit.regression.families import FAMILIES
@@ -50,6 +51,10 @@ class Frame:
     symmetric: bool
     ridge: Array
 
+    def without_ridge(self) -> Frame:
+        """All but the ridge: what the data are in."""
+        return replace(self, ridge=np.zeros(0))
+
 
 class Coded(NamedTuple):
     """What a client tells of its coded rows, and what that could disclose."""
@@ -74,7 +79,7 @@ class SiloCohort:
     """Clients whose rows are here.
 
     Rows are read when they are first asked for. What is settled last is kept; a question about anything else is
-    ``Unprepared``, and ``settle`` codes the rows again.
+    ``Unprepared``, and ``settle`` codes the rows again. With ``strict`` the guards are, whatever a question says.
     """
 
     kinds: Mapping[str, Any] = dict.fromkeys(ROUND_QUESTIONS, Answer) | {
@@ -86,14 +91,15 @@ class SiloCohort:
         "pearson": list[float],
     }
 
-    def __init__(self, silos: Sequence[Silo]) -> None:
+    def __init__(self, silos: Sequence[Silo], strict: bool = False) -> None:
+        self._strict = strict
         self.names = [silo.name for silo in silos]
         self.rows: list[CodedRows] = []
         self._silos = dict(zip(self.names, silos, strict=True))
         self._coding: Coding | None = None
         self._told: list[Moments] = []
         self._base: tuple[str, Problem] | None = None
-        self._settled: dict[str, Problem] = {}
+        self._settled: dict[str, tuple[Frame, Problem]] = {}
         self._of: tuple[str, int, StackedClients] | None = None
 
     @classmethod
@@ -112,7 +118,7 @@ class SiloCohort:
             if key not in self._settled:
                 raise Unprepared
             if question.name in AFTERWARDS:
-                return getattr(self, question.name)(*args)
+                return getattr(self, question.name)(self._scaled(self._settled[key][0]), *args)
             if question.name in ROUND_QUESTIONS:
                 m, *args = args
                 return getattr(self._clients(key, m), question.name)(*args)
@@ -128,8 +134,8 @@ class SiloCohort:
 
     def code(self, coding: Coding) -> list[Coded]:
         """Code the rows, and tell their moments."""
-        self._settled, self._base, self._of = {}, None, None
-        coded = [self._silos[name].code(coding.plan, coding.strict) for name in coding.names]
+        self._forget()
+        coded = [self._silos[name].code(coding.plan, coding.strict or self._strict) for name in coding.names]
         self._coding, self.rows = coding, [rows for rows, _ in coded]
         self._told = [rows.moments() for rows in self.rows]
         return [Coded(moments, warnings) for moments, (_, warnings) in zip(self._told, coded, strict=True)]
@@ -138,40 +144,52 @@ class SiloCohort:
         """Make the costs of the rounds, and tell the moments of the rows that they are made of."""
         if coding != self._coding or not all(_fits(rows, frame.scaling) for rows in self.rows):
             self.code(coding)
-        key, without = key_of(coding, frame), key_of(coding, replace(frame, ridge=np.zeros(0)))
+        key, without = key_of(coding, frame), key_of(coding, frame.without_ridge())
         if self._base is None or self._base[0] != without:
             self._base = without, self._problem(coding, frame)
-        self._settled = dict([*self._settled.items()][-1:]) | {key: self._base[1].with_ridge(frame.ridge)}
+        self._settled = dict([*self._settled.items()][-1:]) | {key: (frame, self._base[1].with_ridge(frame.ridge))}
         return self._told
 
-    def fitted(self, x: Array, dispersion: float) -> list[Fitted]:
+    def fitted(self, rows: Sequence[CodedRows], x: Array, dispersion: float) -> list[Fitted]:
         """Log-likelihoods at a point of the scaled columns, and the calibration of a binary classifier."""
         return [
             Fitted(
-                rows.log_likelihood(x, dispersion),
-                rows.calibration(x) if rows.family.classifies and not rows.family.per_class else None,
+                each.log_likelihood(x, dispersion),
+                each.calibration(x) if each.family.classifies and not each.family.per_class else None,
             )
-            for rows in self.rows
+            for each in rows
         ]
 
-    def pearson(self, x: Array) -> list[float]:
+    def pearson(self, rows: Sequence[CodedRows], x: Array) -> list[float]:
         """Pearson's X² at a point of the scaled columns."""
-        return [rows.pearson(x) for rows in self.rows]
+        return [each.pearson(x) for each in rows]
 
     def _problem(self, coding: Coding, frame: Frame) -> Problem:
         loss = FAMILIES[coding.plan.family].loss(frame.delta, len(coding.plan.classes))
         if isinstance(loss, Multinomial):
             loss = replace(loss, symmetric=frame.symmetric)
-        data = [rows.scaled(frame.scaling) if rows.scaling is None else rows.observations for rows in self.rows]
-        if frame.whiten is not None:
-            data = [each._replace(A=each.A @ frame.whiten) for each in data]
-        return Problem(loss, data, frame.ridge)
+        return Problem(loss, self._data(coding, frame), frame.ridge)
+
+    def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
+        """The observations of the rounds."""
+        data = [rows.observations for rows in self._scaled(frame)]
+        return data if frame.whiten is None else [each._replace(A=each.A @ frame.whiten) for each in data]
+
+    def _scaled(self, frame: Frame) -> list[CodedRows]:
+        """The coded rows, scaled in place."""
+        for rows in self.rows:
+            if rows.scaling is None:
+                rows.scale(frame.scaling)
+        return self.rows
+
+    def _forget(self) -> None:
+        """All that was made of rows as they were coded."""
+        self._settled, self._base, self._of = {}, None, None
 
     def _clients(self, key: str, m: int) -> StackedClients:
         """The clients of the rounds, where there are m in all."""
         if self._of is None or self._of[:2] != (key, m):
-            problem = self._settled[key]
-            self._of = key, m, problem.clients.with_ridge(np.broadcast_to(problem.ridge / m, (problem.d,)))
+            self._of = key, m, self._settled[key][1].among(m)
         return self._of[2]
 
 

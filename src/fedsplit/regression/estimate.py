@@ -13,7 +13,7 @@ from fedsplit.arrays import Array, add_diagonal
 from fedsplit.certificate import Certificate, certify_by_information
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.protocol import Clients, Decrement
-from fedsplit.clients.remote import insisting, measurable
+from fedsplit.clients.remote import insisting, unrecorded
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import Diverged, InputError, listed
 from fedsplit.methods.fedsplit import FedSplit
@@ -185,7 +185,7 @@ def prove(
     with one_blas_thread(), np.errstate(**QUIET):
         gradients = meter.gradient(x).rows
         ridge = np.zeros(clients.d) if penalty is None else penalty.l2  # as if each client had its part of it
-        information = add_diagonal(meter.information(x).rows, ridge / clients.m)
+        information = add_diagonal(meter.information(x).rows.copy(), ridge / clients.m)
         slope = gradients.sum(axis=0) + (0.0 if subgradient is None else subgradient)
         told = Decrement(*meter.decrement(x, slope).rows.T)
         certificate = certify_by_information(information.sum(axis=0), slope, told, x, penalty)
@@ -195,7 +195,10 @@ def prove(
 def _asked(meter: MeteredClients, objective: float) -> list[Row]:
     """One row for each question beside the method's own."""
     return [
-        Row(objective, np.nan, 0.0, each.floats_up, each.floats_down, each.answered, each.seconds, "certificate")
+        Row(
+            objective, np.nan, 0.0, each.floats_up, each.floats_down, each.answered, each.seconds, "certificate",
+            latency=each.latency,
+        )  # fmt: skip
         for each in meter.take()
     ]
 
@@ -275,7 +278,7 @@ class Search:
         if self.report is None:
             return
         gap = None
-        if measurable(self.clients) and self.clients.d <= MEASURED:
+        if unrecorded(self.clients) and self.clients.d <= MEASURED:
             measured = prove(self.clients, state.x, self.penalty, self._subgradient(state), row.objective)
             gap = measured.certificate.gap
         now = Progress(self.watch.rounds, estimate, row.answered, self.clients.m, self.watch.floats)

@@ -8,7 +8,7 @@ from typing import Any
 from fedsplit.arrays import Array
 from fedsplit.clients.channel import LocalChannel, Question
 from fedsplit.clients.remote import RemoteClients
-from fedsplit.clients.roll import Roll
+from fedsplit.clients.roll import Removed, Roll
 from fedsplit.regression.coded import CodedRows, Moments
 from fedsplit.regression.cohort import Coded, Coding, Fitted, Frame, SiloCohort, key_of
 from fedsplit.regression.silo import Description, Plan, Request
@@ -82,6 +82,10 @@ class Settled(RemoteClients):
         keys = {at: key_of(coding, frame) for at, coding in codings.items()}
         super().__init__(roll, len(frame.ridge), settle, keys)
         self.settle()
+
+    def without(self, names: Sequence[str]) -> RemoteClients:
+        """Not here: coding and coordinates are those of all who agreed on them, and the others have to agree anew."""
+        raise Removed(names)
 
     def fitted(self, x: Array, dispersion: float) -> list[Fitted]:
         """How well a model fits each client's rows."""

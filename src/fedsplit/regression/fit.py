@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
 
 import pandas as pd
 
 from fedsplit import __version__
-from fedsplit.clients.channel import LocalChannel
-from fedsplit.clients.roll import Roll
+from fedsplit.checkpoint import Checkpoint
+from fedsplit.checks import one_of
+from fedsplit.clients.channel import Channel, LocalChannel
+from fedsplit.clients.roll import Patience, Removed, Roll
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.cohort import SiloCohort
 from fedsplit.regression.estimate import Estimate, Progress
@@ -23,6 +27,8 @@ from fedsplit.silos.categories import as_text
 from fedsplit.silos.formula import Formula
 from fedsplit.silos.sources import sources
 from fedsplit.trace import Trace
+
+ENGINES = ("local", "ray")
 
 
 def fit(
@@ -48,6 +54,11 @@ def fit(
     seed: int = 0,
     method: str = "fedsplit",
     delta: float = 1.345,
+    engine: str = "local",
+    address: str | None = None,
+    cohorts: int | None = None,
+    patience: Patience | None = None,
+    checkpoint: Checkpoint | None = None,
     progress: Callable[[Progress], object] | None = None,
 ) -> Model:
     """Fit one regression over clients that keep their rows: the table that pooling them would have given, with a proof.
@@ -91,8 +102,20 @@ def fit(
         The most rounds, the seed of methods that draw, and a method of ``fedsplit compare``.
     delta : float
         Of huber.
+    engine, address, cohorts
+        ``local``, or ``ray``: on a Ray cluster, at this address where it is not this machine, the clients in so many
+        workers. Files are read where the workers are.
+    patience : Patience
+        How long to wait for clients that are elsewhere, and how many are needed.
+    checkpoint : Checkpoint
+        Keeps the run on disk, and lets it go on from there.
     progress : callable
         Called with a ``Progress`` after every round.
+
+    Raises
+    ------
+    TooFewClients
+        When fewer clients are left than ``patience`` asks for.
     """
     if elastic_net is not None:
         l1, ridge = _both(elastic_net, l1, ridge)
@@ -100,9 +123,40 @@ def fit(
         family, ridge, l1, nonnegative, weights, offset, exposure, intercept, standardize,
         missing, strict, tol, rounds, seed, method, delta,
     )  # fmt: skip
-    agreement, formula_ = prepare(data, formula, target, group, settings)
-    task = make_task(agreement, formula_, settings)
-    return finish(task, agreement, progress)
+    one_of("engine", engine, ENGINES)
+    if engine == "local":
+        cohort = SiloCohort([Silo(source) for source in sources(data, group)])
+        return fit_over(LocalChannel(cohort), formula, target, group, settings, None, checkpoint, progress)
+    from fedsplit.regression.workers import workers  # Ray is an extra
+
+    with workers(data, group, cohorts, address) as channel:
+        patience = Patience() if patience is None else patience
+        return fit_over(channel, formula, target, group, settings, patience, checkpoint, progress)
+
+
+def fit_over(
+    channel: Channel,
+    formula: str | None,
+    target: str | None,
+    group: str | None,
+    settings: Settings,
+    patience: Patience | None,
+    checkpoint: Checkpoint | None = None,
+    progress: Callable[[Progress], object] | None = None,
+) -> Model:
+    """``fit`` with the clients of a channel. Those that are given up are left out, and the others agree anew."""
+    about = {"formula": formula, "target": target, **asdict(settings)}
+    with nullcontext(channel) if checkpoint is None else checkpoint.over(channel, about) as channel:
+        roll = Roll(channel, patience)
+        reached: Mapping[str, float] = {}
+        while True:
+            try:
+                agreement, parsed = prepare(Federation(roll), formula, target, group, settings)
+                task = make_task(agreement, parsed, settings)
+                return finish(task, agreement, progress, reached)
+            except Removed as gone:
+                roll = roll.without(gone.names)
+                reached = gone.reached or reached
 
 
 def _both(elastic_net: object, l1: float, ridge: float) -> tuple[float, float]:
@@ -114,7 +168,7 @@ def _both(elastic_net: object, l1: float, ridge: float) -> tuple[float, float]:
 
 
 def prepare(
-    data: object, formula: str | None, target: str | None, group: str | None, settings: Settings
+    federation: Federation, formula: str | None, target: str | None, group: str | None, settings: Settings
 ) -> tuple[Agreement, Formula]:
     """The clients' coded rows, and the formula that they agreed on."""
     if (formula is None) == (target is None):
@@ -122,8 +176,6 @@ def prepare(
     for name, value in (("formula", formula), ("target", target), ("group", group)):
         if value is not None and not isinstance(value, str):
             raise InputError(f"{name} must be text, not {value!r}")
-    cohort = SiloCohort([Silo(source) for source in sources(data, group)])
-    federation = Federation(Roll(LocalChannel(cohort)))
     excluded = [group, settings.weights, settings.offset, settings.exposure]
     parsed = Formula(formula) if formula is not None else complete(str(target), federation, excluded)
     if not settings.intercept:
@@ -143,9 +195,15 @@ def make_task(agreement: Agreement, formula: Formula, settings: Settings) -> Tas
     return Task(agreement.rows, agreement.moments, settings, 0 if formula.intercept else None, labels)
 
 
-def finish(task: Task, agreement: Agreement, progress: Callable[[Progress], object] | None = None) -> Model:
-    """Run the rounds, and put all that is known into a model."""
-    found = task.infer(task.run(task.penalty(task.settings.l1), report=progress))
+def finish(
+    task: Task,
+    agreement: Agreement,
+    progress: Callable[[Progress], object] | None = None,
+    reached: Mapping[str, float] | None = None,
+) -> Model:
+    """Run the rounds, from the coefficients ``reached`` before, and put all that is known into a model."""
+    found = task.infer(task.run(task.penalty(task.settings.l1), report=progress, reached=reached or {}))
+    book = task.rows.roll.book
     by_client = {each.client: each for each in found.contributions}
     absent = Contribution("", 0, 0.0, 0.0, float("nan"), "")
     clients = pd.DataFrame(
@@ -175,7 +233,9 @@ def finish(task: Task, agreement: Agreement, progress: Callable[[Progress], obje
         converged=found.estimate.converged,
         warnings=[*agreement.warnings, *unsettled],
         version=__version__,
-        task=task,
+        removed=dict(book.removed),
+        incidents=list(book.incidents),
+        task=task if task.clients.free else None,
         x=found.estimate.x,
     )
 

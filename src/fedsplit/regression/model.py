@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from scipy.stats import norm
 from fedsplit import files
 from fedsplit.arrays import Array
 from fedsplit.checks import number, one_of
+from fedsplit.clients.roll import Incident
 from fedsplit.errors import InputError
 from fedsplit.regression import storage
 from fedsplit.regression.bias import Bias, bias
@@ -28,6 +30,9 @@ from fedsplit.silos.categories import as_text
 from fedsplit.silos.formula import Formula
 from fedsplit.silos.sources import sources
 from fedsplit.trace import Row, Trace
+
+COLUMNS = tuple(column for column in Row._fields if column != "latency")
+"""Of a trace, but for the latencies, which are by client."""
 
 CLIENT_COLUMNS = ("n", "missing", "leverage", "score", "shift", "coefficient")
 
@@ -82,6 +87,10 @@ class Model:
         One row a round.
     warnings : sequence of str
         What could disclose single rows, and what was left out.
+    removed : mapping
+        The clients that were given up, each with the reason: the model is that of the others.
+    incidents : sequence of Incident
+        What went wrong with answers of clients elsewhere.
     errors : (d,) array
         The standard errors that the information matrix gives, also where they mean nothing because of a penalty.
     """
@@ -105,6 +114,8 @@ class Model:
     converged: bool
     warnings: Sequence[str]
     version: str
+    removed: Mapping[str, str] = field(default_factory=dict)
+    incidents: Sequence[Incident] = ()
     task: Task | None = field(default=None, repr=False)
     x: Array | None = field(default=None, repr=False)
 
@@ -156,6 +167,19 @@ class Model:
     @property
     def aic(self) -> float | None:
         return None if self.log_likelihood is None else -2 * self.log_likelihood + 2 * len(self.names)
+
+    @property
+    def attendance(self) -> pd.DataFrame:
+        """By client, where they are elsewhere: rounds answered, median and longest seconds to an answer, incidents."""
+        told = {
+            name: (int(np.isfinite(seconds).sum()), float(np.nanmedian(seconds)), float(np.nanmax(seconds)))
+            for name, seconds in self.trace.latency.items()
+        }
+        troubles = Counter(incident.client for incident in self.incidents)
+        names = [*told, *(name for name in self.removed if name not in told)]
+        rows = [(*told.get(name, (0, np.nan, np.nan)), troubles[name], name in self.removed) for name in names]
+        columns = ["answered", "median", "longest", "incidents", "removed"]
+        return pd.DataFrame(rows, columns=columns, index=pd.Index(names, name="client"))
 
     def covariance(self, robust: bool = False) -> pd.DataFrame:
         """The covariance of the coefficients: model-based, or robust, where rows of one client may be alike."""
@@ -214,7 +238,7 @@ class Model:
         Both run on the same centred and scaled columns, from this solution, to their own fixed point.
         """
         if self.task is None or self.x is None:
-            raise InputError("a loaded model has no clients to run on: fit it again")
+            raise InputError("this model has no clients at hand to run on: fit it in one process")
         if self.settings.l1 or self.settings.nonnegative:
             raise InputError("averaging methods take no l1 and no constraints: there is nothing to compare")
         clients, x, back = self.task.in_scaled_columns(self.x)
@@ -236,6 +260,8 @@ class Model:
         folder = Path(path)
         self.report(folder / "report.html")  # what takes longest, and is most likely to be interrupted, first
         rows = pd.DataFrame(self.trace.rows).assign(round=range(1, len(self.trace) + 1)).set_index("round")
+        by_client = {f"seconds of {name}": seconds for name, seconds in self.trace.latency.items()}
+        rows = rows.drop(columns="latency").assign(**by_client)
         files.write(folder / "trace.csv", rows.to_csv())
         self.save(folder)
 
@@ -273,6 +299,8 @@ class Model:
             "floats": self.floats,
             "converged": self.converged,
             "certificate": dataclasses.asdict(self.certificate),
+            "removed": dict(self.removed),
+            "incidents": [each._asdict() for each in self.incidents],
             "warnings": list(self.warnings),
         }
 
@@ -323,10 +351,12 @@ class Model:
         }
         if self.calibration is not None:
             arrays["calibration"] = np.stack(self.calibration)
-        for column in Row._fields:
+        for column in COLUMNS:
             values = [getattr(row, column) for row in self.trace.rows]
             arrays[f"trace_{column}"] = np.array(values)
+        arrays["latency"] = np.array(list(self.trace.latency.values()))
         record = {
+            "latency": list(self.trace.latency),
             "version": self.version,
             "plan": dataclasses.asdict(self.plan),
             "settings": dataclasses.asdict(self.settings),
@@ -344,7 +374,14 @@ def load(path: str | Path) -> Model:
     record, arrays = storage.load(folder)
     try:
         clients = pd.DataFrame(record["clients"]).set_index("client")[list(CLIENT_COLUMNS)]
-        columns = [arrays[f"trace_{column}"].tolist() for column in Row._fields]
+        columns = [arrays[f"trace_{column}"].tolist() for column in COLUMNS]
+        rows = [Row(*values) for values in zip(*columns, strict=True)]
+        if names := record["latency"]:
+            told = [
+                {name: value for name, value in zip(names, values, strict=True) if not np.isnan(value)}
+                for values in arrays["latency"].T.tolist()
+            ]
+            rows = [row._replace(latency=seconds) for row, seconds in zip(rows, told, strict=True)]
         model = Model(
             plan=Plan(**record["plan"]),
             settings=Settings(**record["settings"]),
@@ -358,16 +395,15 @@ def load(path: str | Path) -> Model:
             certificate=FitCertificate(**record["certificate"]),
             clients=clients,
             calibration=Calibration(*arrays["calibration"]) if "calibration" in arrays else None,
-            trace=Trace(
-                np.nan if record["start"] is None else record["start"],
-                [Row(*values) for values in zip(*columns, strict=True)],
-            ),
+            trace=Trace(np.nan if record["start"] is None else record["start"], rows),
             proofs=[(round_, gap) for round_, gap in record["proofs"]],
             errors=arrays["errors"],
             floats=record["floats"],
             converged=record["converged"],
             warnings=record["warnings"],
             version=record["version"],
+            removed=dict(record["removed"]),
+            incidents=[Incident(**each) for each in record["incidents"]],
         )
         model._check_shapes()
         return model

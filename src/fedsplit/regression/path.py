@@ -12,20 +12,25 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import count, number
+from fedsplit.clients.channel import LocalChannel
 from fedsplit.clients.protocol import Decrement
+from fedsplit.clients.roll import Roll
 from fedsplit.errors import InputError, listed
 from fedsplit.methods.fedsplit import FedSplit, FedSplitState
+from fedsplit.regression.cohort import SiloCohort
 from fedsplit.regression.estimate import Estimate
-from fedsplit.regression.federation import Rows, rows_here
+from fedsplit.regression.federation import Federation, Rows, rows_here
 from fedsplit.regression.fit import certified, finish, make_task, prepare
 from fedsplit.regression.handshake import Agreement
 from fedsplit.regression.model import FitCertificate, Model
 from fedsplit.regression.pool import Pool
 from fedsplit.regression.regress import Task
 from fedsplit.regression.settings import Settings
+from fedsplit.regression.silo import Silo
 from fedsplit.regression.summary import Summary, aligned
 from fedsplit.silos.categories import as_text
 from fedsplit.silos.formula import Formula
+from fedsplit.silos.sources import sources
 
 EVERYTHING = 1e100
 """An l1 above every gradient: no penalised coefficient leaves zero."""
@@ -196,7 +201,8 @@ def path(
         family, ridge, l1, nonnegative, weights, offset, exposure, intercept, standardize,
         missing, strict, tol, rounds, seed, "fedsplit", delta,
     )  # fmt: skip
-    agreement, formula_ = prepare(data, formula, target, group, settings)
+    federation = Federation(Roll(LocalChannel(SiloCohort([Silo(source) for source in sources(data, group)]))))
+    agreement, formula_ = prepare(federation, formula, target, group, settings)
     parts = _folds(agreement, folds, seed, formula_)
     task = _free_of_ridge(make_task(agreement, formula_, settings))
     null: Estimate | None = None

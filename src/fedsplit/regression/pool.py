@@ -87,7 +87,7 @@ class Pool:
     def whitening(self, scaling: Scaling) -> Array:
         """W such that the scaled columns times W are orthonormal: Σ w (Wᵀa)(Wᵀa)ᵀ is the identity times the weight."""
         L = np.linalg.cholesky(self.products(scaling) / self.weight)
-        W: Array = solve_triangular(L, np.eye(len(L)), lower=True).T
+        W: Array = np.ascontiguousarray(solve_triangular(L, np.eye(len(L)), lower=True).T)  # as it arrives elsewhere
         return W
 
     def dependent(self, intercept: int | None) -> dict[int, Array]:

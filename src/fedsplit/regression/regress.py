@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsplit.arrays import Array, Mask, add_diagonal
 from fedsplit.clients.protocol import Clients
+from fedsplit.clients.roll import Removed
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError, listed
 from fedsplit.losses.multinomial import Multinomial
@@ -135,8 +136,12 @@ class Task:
         penalty: SignedElasticNet | None,
         state: State | None = None,
         report: Callable[[Progress], object] | None = None,
+        reached: Mapping[str, float] | None = None,
     ) -> Estimate:
-        """The rounds, from the model without covariates, or from a state; gaps are reported in the files' units."""
+        """The rounds, from the model without covariates, from coefficients that were reached before, or from a state.
+
+        Gaps are reported in the files' units.
+        """
         chosen, unit = self.settings, self.scaling.unit**2
 
         def in_units(now: Progress) -> object:
@@ -152,10 +157,16 @@ class Task:
             penalty,
             chosen.ridge > 0 or (penalty is not None and penalty.bounded),
             self._per_radius,
-            in_units,
+            None if report is None else in_units,
         )
         with np.errstate(**QUIET):
-            return search.run(parse(chosen.method), self._start(), state)
+            try:
+                return search.run(parse(chosen.method), self._start(reached or {}), state)
+            except Removed as gone:
+                if search.watch.states:
+                    coef = self.back @ search.watch.states[-1].x
+                    gone.reached = dict(zip(self.names, coef.tolist(), strict=True))
+                raise
 
     @np.errstate(**QUIET)
     def infer(self, found: Estimate) -> Regressed:
@@ -229,8 +240,10 @@ class Task:
         calibration = Calibration(*(np.sum(part, axis=0) for part in zip(*parts, strict=True))) if parts else None
         return sum(each.log_likelihood for each in told), calibration
 
-    def _start(self) -> Array:
-        """The model with an intercept alone."""
+    def _start(self, reached: Mapping[str, float]) -> Array:
+        """The coefficients that were reached, where they are of the same columns; else an intercept alone."""
+        if set(reached) == set(self.names):
+            return np.linalg.solve(self.back, np.array([reached[name] for name in self.names]))
         x = np.zeros((self.copies, len(self.pool.names)))
         if self.intercept is not None:
             mean = self.pool.classes if self.family.per_class else np.array([self.pool.target])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -103,10 +104,15 @@ class Plan:
 class Silo:
     """One client's data, read from its source when it is first asked for."""
 
-    def __init__(self, source: Source) -> None:
-        self.name = source.name
+    def __init__(self, source: Source, name: str | None = None) -> None:
+        self.name = source.name if name is None else name
         self._source = source
         self._complete: pd.DataFrame | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """The file that the rows come from, where they come from one."""
+        return getattr(getattr(self._source, "table", None), "path", None)
 
     def columns(self) -> dict[str, str]:
         """All the columns, with their kinds."""

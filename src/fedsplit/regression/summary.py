@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -91,7 +92,21 @@ def _foot(model: Model) -> list[str]:
         f"rounds {model.rounds}   floats sent {model.floats:,}   converged {'yes' if model.converged else 'NO'}",
         f"certificate: {model.certificate}",
     ]
-    return [*lines, *(f"warning: {text}" for text in model.warnings)]
+    for name, why in model.removed.items():
+        lines.append(f"removed: client {name} ({why}); all numbers are those of the others alone")
+    return [*lines, *_incidents(model), *(f"warning: {text}" for text in model.warnings)]
+
+
+def _incidents(model: Model) -> list[str]:
+    """What happened to answers, a line a client."""
+    told: dict[str, Counter[str]] = {}
+    for incident in model.incidents:
+        told.setdefault(incident.client, Counter())[incident.what] += 1
+    return [
+        f"incident: client {name}: "
+        + "; ".join(f"{what} ({times} times)" if times > 1 else what for what, times in each.items())
+        for name, each in told.items()
+    ]
 
 
 def aligned(rows: list[list[str]], left: tuple[int, ...] = (0,)) -> list[str]:

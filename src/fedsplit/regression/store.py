@@ -1,0 +1,154 @@
+"""Prepared data on disk: a client whose process is new answers without reading its source again."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedsplit import files, wire
+from fedsplit.clients.channel import Question
+from fedsplit.errors import InputError
+from fedsplit.observations import Observations
+from fedsplit.regression.coded import CodedRows, Moments
+from fedsplit.regression.cohort import HANDSHAKE, Coded, Coding, Frame, SiloCohort, key_of
+from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.silo import Silo
+
+KEPT = 4
+"""How many codings of the data are kept, the latest ones."""
+
+PARTS = ("A", "b", "w", "o")
+
+
+class Stamp(NamedTuple):
+    """Which file the data came from, its size, and when it was changed."""
+
+    path: str
+    size: int
+    changed: int
+
+
+class Prepared(NamedTuple):
+    """What is kept of coded rows beside their arrays."""
+
+    stamp: Stamp
+    columns: tuple[str, ...]
+    classes: int
+    moments: Moments
+
+
+class StoredCohort(SiloCohort):
+    """One client, whose coded rows and costs are kept as memory-mapped files.
+
+    They are used while the source file is the same, by its size and the time of its last change. A source that is no
+    file is read again by every process.
+    """
+
+    def __init__(self, silo: Silo, folder: Path, strict: bool = False) -> None:
+        super().__init__([silo], strict)
+        self._folder, self._silo = folder / "prepared", silo
+
+    def answer(self, question: Question) -> Any:
+        key = question.args[0] if question.args and question.name not in HANDSHAKE else None
+        if key is not None and key not in self._settled:
+            self._restore(key)
+        return super().answer(question)
+
+    def code(self, coding: Coding) -> list[Coded]:
+        coded = super().code(coding)
+        if (stamp := self._stamp()) is not None:
+            self._save(coding, stamp)
+        return coded
+
+    def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
+        if self._coding != coding:
+            self._take(coding)
+        told = super().settle(coding, frame)
+        if (place := self._place(coding)).is_dir():
+            files.write(place / f"{key_of(coding, frame)}.frame", wire.encode((coding, frame)))
+        return told
+
+    def count(self, key: str, limit: int) -> None:
+        """Refuse more than so many questions about one coding of the data."""
+        if key not in self._settled:
+            self._restore(key)
+        if self._coding is None or key not in self._settled:
+            return
+        place = self._place(self._coding)
+        place.mkdir(parents=True, exist_ok=True)
+        path = place / "rounds"
+        done = int(path.read_text(encoding="utf-8")) if path.exists() else 0
+        if done >= limit:
+            raise InputError(f"its owner allows {limit} rounds for one model, and they are spent")
+        files.write(path, str(done + 1))
+
+    def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
+        place = self._place(coding) / _without_ridge(coding, frame)
+        if not place.is_dir():
+            data = super()._data(coding, frame)
+            if place.parent.is_dir():
+                _write_arrays(place, data[0]._asdict())
+            return data
+        return [Observations(*(np.load(place / f"{part}.npy", mmap_mode="r") for part in Observations._fields))]
+
+    def _place(self, coding: Coding) -> Path:
+        return self._folder / hashlib.sha256(wire.encode(coding)).hexdigest()[:32]
+
+    def _stamp(self) -> Stamp | None:
+        if (path := self._silo.path) is None:
+            return None
+        status = path.stat()
+        return Stamp(str(path), status.st_size, status.st_mtime_ns)
+
+    def _save(self, coding: Coding, stamp: Stamp) -> None:
+        place = self._place(coding)
+        [rows], [moments] = self.rows, self._told
+        shutil.rmtree(place, ignore_errors=True)
+        _write_arrays(place, {part: getattr(rows, part) for part in PARTS})
+        about = Prepared(stamp, tuple(rows.columns), rows.classes, moments)
+        files.write(place / "about", wire.encode(about))
+        older = sorted(
+            (each for each in self._folder.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime
+        )
+        for each in older[:-KEPT]:
+            shutil.rmtree(each, ignore_errors=True)
+
+    def _take(self, coding: Coding) -> None:
+        """The coded rows from the disk, where they are there and of the source as it is."""
+        place = self._place(coding)
+        try:
+            about: Prepared = wire.decode(Prepared, (place / "about").read_bytes())
+            A, b, w, o = (np.load(place / f"{part}.npy", mmap_mode="c") for part in PARTS)
+        except (OSError, ValueError):
+            return
+        if about.stamp != self._stamp():
+            return
+        rows = CodedRows(self._silo.name, FAMILIES[coding.plan.family], about.columns, A, b, w, o, about.classes)
+        self._forget()
+        self._coding, self.rows, self._told = coding, [rows], [about.moments]
+
+    def _restore(self, key: str) -> None:
+        """What was settled under this key, where it is on the disk."""
+        for path in self._folder.glob(f"*/{key}.frame"):
+            coding, frame = wire.decode(tuple[Coding, Frame], path.read_bytes())
+            self._take(coding)
+            if self._coding == coding:
+                super().settle(coding, frame)
+
+
+def _without_ridge(coding: Coding, frame: Frame) -> str:
+    return key_of(coding, frame.without_ridge())[:32]
+
+
+def _write_arrays(place: Path, arrays: dict[str, Any]) -> None:
+    """Arrays as files in a folder that has its name only when it is whole."""
+    partial = place.with_name(f".{place.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for name, array in arrays.items():
+        np.save(partial / f"{name}.npy", array)
+    partial.replace(place)
