@@ -12,8 +12,9 @@ import typer
 from fedsplit import __version__
 from fedsplit.commands.compare import compare_command
 from fedsplit.commands.fit import fit_command
+from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
 from fedsplit.commands.reproduce import report_command, reproduce_command
-from fedsplit.errors import Diverged, InputError, NoMinimiser
+from fedsplit.errors import Diverged, InputError, NoMinimiser, TooFewClients
 
 # Newer versions of Typer bring a click of their own, older ones need the package: this is the usage error of either.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -44,7 +45,7 @@ def run(arguments: list[str]) -> int:
         return _fail(f"{error.format_message()} (see fedsplit --help)")  # type: ignore[attr-defined]  # click's name
     except (InputError, NoMinimiser) as error:
         return _fail(str(error))
-    except Diverged as error:
+    except (Diverged, TooFewClients) as error:
         return _fail(str(error), status=1)
     except MemoryError:
         return _fail("not enough memory: choose a smaller problem")
@@ -54,6 +55,8 @@ def run(arguments: list[str]) -> int:
         return _fail(f"{error.filename or 'output'}: {error.strerror or error}")
     except (typer.Abort, KeyboardInterrupt):
         return 130
+    except Terminated:
+        return 143
 
 
 def _fail(message: str, status: int = 2) -> int:
@@ -66,6 +69,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without κ still gets its table
+    raise_on_sigterm()
     status = run(sys.argv[1:])
     try:
         sys.stdout.flush()

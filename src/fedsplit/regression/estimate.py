@@ -196,9 +196,16 @@ def _asked(meter: MeteredClients, objective: float) -> list[Row]:
     """One row for each question beside the method's own."""
     return [
         Row(
-            objective, np.nan, 0.0, each.floats_up, each.floats_down, each.answered, each.seconds, "certificate",
+            objective,
+            np.nan,
+            0.0,
+            each.floats_up,
+            each.floats_down,
+            each.answered,
+            each.seconds,
+            "certificate",
             latency=each.latency,
-        )  # fmt: skip
+        )
         for each in meter.take()
     ]
 

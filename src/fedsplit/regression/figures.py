@@ -1,8 +1,9 @@
-"""The figures of a fit's page: coefficients, convergence, clients, calibration."""
+"""The figures of a fit's page: coefficients, convergence, clients, attendance, calibration."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 import matplotlib as mpl
@@ -79,27 +80,58 @@ def coefficients(model: Model, interval: pd.DataFrame | None) -> Figure:
 
 
 def convergence(model: Model) -> Figure:
-    """The objective above its lowest on a log scale, round by round, and what was proved."""
-    objective = model.trace.objective.astype(np.float64)
-    known = objective[np.isfinite(objective)]
-    gap = objective - known.min(initial=np.inf)
-    rounding = 4 * np.finfo(np.float64).eps * np.abs(known).max(initial=0.0)
-    drawn = np.flatnonzero(np.isfinite(gap) & (gap > rounding))
+    """The objective above its lowest on a log scale, round by round, and what was proved.
+
+    Where it was not measured, because the clients are elsewhere, the move of each round in its place.
+    """
+    rounds, values, name = _course(model)
     figure = _figure(WIDTH, 3.4)
     axes = figure.subplots()
     _plain(axes, "round", "y")
-    axes.set_ylabel("F(x) above the lowest", fontsize=9)
+    axes.set_ylabel("F(x) above the lowest" if name == "objective" else "‖z⁺ - z‖", fontsize=9)
     axes.set(yscale="log", xlim=(0, len(model.trace)))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter("{x:.0e}")
     for kind, text, colour in (("setup", "set-up round", ORANGE), ("certificate", "certificate round", GREEN)):
         for i, t in enumerate(np.flatnonzero(model.trace.kind == kind).tolist()):
             axes.axvspan(t, t + 1, color=colour, alpha=0.25, linewidth=0, label=text if i == 0 else None)
-    axes.plot(drawn, gap[drawn], color=BLUE, marker="o", markersize=3.5, linewidth=1.4, label="objective")
+    axes.plot(rounds, values, color=BLUE, marker="o", markersize=3.5, linewidth=1.4, label=name)
     proved = [(t, proof) for t, proof in model.proofs if proof is not None and np.isfinite(proof) and proof > 0]
     if proved:
         axes.plot(*zip(*proved, strict=True), "D", color=RED, markersize=6, clip_on=False, label="proved gap")
     figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
+    return figure
+
+
+def _course(model: Model) -> tuple[NDArray[np.intp], Array, str]:
+    """The rounds to draw, a value for each, and what it is; differences that are rounding are left out."""
+    objective = model.trace.objective.astype(np.float64)
+    known = objective[np.isfinite(objective)]
+    if known.size < 2:
+        moves = model.trace.residual.astype(np.float64)
+        drawn = np.flatnonzero(np.isfinite(moves) & (moves > 0))
+        return drawn + 1, moves[drawn], "move"
+    gap = objective - known.min()
+    rounding = 4 * np.finfo(np.float64).eps * np.abs(known).max()
+    drawn = np.flatnonzero(np.isfinite(gap) & (gap > rounding))
+    return drawn, gap[drawn], "objective"
+
+
+def attendance(table: pd.DataFrame, seconds: Mapping[str, Array]) -> Figure:
+    """By client, from the quickest to the slowest answer on a log scale, and the median; the slowest first."""
+    order = table["median"].sort_values(ascending=False).index[:MOST_CLIENTS]
+    figure = _figure(WIDTH, ROW * len(order) + 0.9)
+    axes = figure.subplots()
+    _plain(axes, "seconds to an answer")
+    for y, name in enumerate(order):
+        told = seconds.get(name, np.zeros(0))
+        told = told[np.isfinite(told) & (told > 0)]
+        if told.size:
+            axes.plot([told.min(), told.max()], [y, y], color=SKY, linewidth=3)
+            axes.plot(np.median(told), y, "o", color=BLUE)
+    axes.set(xscale="log")
+    axes.set_yticks(range(len(order)), [label(str(name), 16) for name in order])
+    axes.set_ylim(len(order) - 0.4, -0.6)
     return figure
 
 

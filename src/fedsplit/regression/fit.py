@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from typing import Any
 
 import pandas as pd
 
@@ -117,11 +118,10 @@ def fit(
     TooFewClients
         When fewer clients are left than ``patience`` asks for.
     """
-    if elastic_net is not None:
-        l1, ridge = _both(elastic_net, l1, ridge)
-    settings = Settings(
-        family, ridge, l1, nonnegative, weights, offset, exposure, intercept, standardize,
-        missing, strict, tol, rounds, seed, method, delta,
+    settings = make_settings(
+        elastic_net, family=family, ridge=ridge, l1=l1, nonnegative=nonnegative, weights=weights, offset=offset,
+        exposure=exposure, intercept=intercept, standardize=standardize, missing=missing, strict=strict, tol=tol,
+        rounds=rounds, seed=seed, method=method, delta=delta,
     )  # fmt: skip
     one_of("engine", engine, ENGINES)
     if engine == "local":
@@ -145,7 +145,8 @@ def fit_over(
     progress: Callable[[Progress], object] | None = None,
 ) -> Model:
     """``fit`` with the clients of a channel. Those that are given up are left out, and the others agree anew."""
-    about = {"formula": formula, "target": target, **asdict(settings)}
+    clients = [name for members in channel.names for name in members]
+    about = {"clients": clients, "formula": formula, "target": target, **asdict(settings)}
     with nullcontext(channel) if checkpoint is None else checkpoint.over(channel, about) as channel:
         roll = Roll(channel, patience)
         reached: Mapping[str, float] = {}
@@ -159,12 +160,15 @@ def fit_over(
                 reached = gone.reached or reached
 
 
-def _both(elastic_net: object, l1: float, ridge: float) -> tuple[float, float]:
-    if l1 or ridge:
+def make_settings(elastic_net: object = None, **chosen: Any) -> Settings:
+    """The settings that ``fit`` was given, where ``elastic_net`` stands for l1 and ridge."""
+    if elastic_net is None:
+        return Settings(**chosen)
+    if chosen["l1"] or chosen["ridge"]:
         raise InputError("elastic_net brings its own l1 and ridge: leave those out")
     if not isinstance(elastic_net, Sequence) or isinstance(elastic_net, str) or len(elastic_net) != 2:
         raise InputError(f"elastic_net is two numbers, l1 and ridge, not {elastic_net!r}")
-    return elastic_net[0], elastic_net[1]
+    return Settings(**chosen | {"l1": elastic_net[0], "ridge": elastic_net[1]})
 
 
 def prepare(

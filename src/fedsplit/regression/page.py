@@ -50,6 +50,11 @@ def html(model: Model) -> str:
         clients=[
             (str(name), *row) for name, row in zip(model.clients.index, _client_cells(model.clients), strict=True)
         ],
+        attendance=[
+            (str(name), f"{row.answered:,}", _seconds(row.median), _seconds(row.longest), f"{row.incidents:,}")
+            for name, row in zip(model.attendance.index, model.attendance.itertuples(), strict=True)
+        ],
+        measured=int(np.isfinite(model.trace.objective.astype(np.float64)).sum()) > 1,
         figures=_figures(model, interval),
         most_clients=figures.MOST_CLIENTS,
         smallest_cell=SMALLEST_CELL,
@@ -101,6 +106,8 @@ def _figures(model: Model, interval: pd.DataFrame | None) -> dict[str, bytes]:
     drawn = {"coefficients": figures.coefficients(model, interval), "convergence": figures.convergence(model)}
     if model.clients["shift"].notna().any():
         drawn["clients"] = figures.clients(model.clients)
+    if model.trace.latency:
+        drawn["attendance"] = figures.attendance(model.attendance, model.trace.latency)
     if model.calibration is not None and model.calibration.rows.any():
         drawn["calibration"] = figures.calibration(model.calibration)
     return {name: figures.svg(figure) for name, figure in drawn.items()}
@@ -112,6 +119,10 @@ def _p(value: float) -> str:
 
 def _fixed(value: float | None, form: str = ".3f") -> str:
     return "–" if value is None or pd.isna(value) else format(value, form)
+
+
+def _seconds(value: float) -> str:
+    return "–" if pd.isna(value) else f"{value:.3g}"
 
 
 def _long(value: float | None) -> str:
