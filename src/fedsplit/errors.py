@@ -13,6 +13,14 @@ class InputError(ValueError):
     """The input cannot be used; the message says which part, where, and what to do."""
 
 
+class RowError(InputError):
+    """A row cannot be used; ``public`` is the message without its value, for those who may not see rows."""
+
+    def __init__(self, message: str, public: str) -> None:
+        super().__init__(message)
+        self.public = public
+
+
 class NoMinimiser(ValueError):
     """The pooled problem has no minimiser that a direct method can find."""
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
@@ -130,6 +130,9 @@ def attendance(table: pd.DataFrame, seconds: Mapping[str, Array]) -> Figure:
             axes.plot([told.min(), told.max()], [y, y], color=SKY, linewidth=3)
             axes.plot(np.median(told), y, "o", color=BLUE)
     axes.set(xscale="log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_yticks(range(len(order)), [label(str(name), 16) for name in order])
     axes.set_ylim(len(order) - 0.4, -0.6)
     return figure

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, RowError
 from fedsplit.regression import guards
 from fedsplit.regression.coded import CodedRows
 from fedsplit.regression.families import FAMILIES
@@ -213,4 +213,7 @@ def _refuse(wrong: Mask, frame: pd.DataFrame, values: Array, where: str, column:
     """Say which row is the first wrong one, and why."""
     if wrong.any():
         first = int(np.argmax(wrong))
-        raise InputError(f"{where}, row {frame.index[first] + 1}: {column} is {values[first]:g}; {why}")
+        raise RowError(
+            f"{where}, row {frame.index[first] + 1}: {column} is {values[first]:g}; {why}",
+            f"{where}: {column} has {int(wrong.sum())} values that cannot be used; {why} (its own log says where)",
+        )

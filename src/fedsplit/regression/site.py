@@ -114,21 +114,21 @@ class Site:
         """The answer to a letter, or what kept it from being given; every one is logged before it leaves."""
         with self._lock:
             question: Question | None = None
+            trouble = ""
             try:
                 question = read_question(letter, ARGUMENTS)
                 reply = Reply("answer", self._answer(question))
             except Unprepared:
                 reply = Reply("unprepared", text="not settled")
             except InputError as error:
-                reply = Reply("refused", text=f"client {self.name}: {_without_name(str(error), self.name)}")
+                public, trouble = getattr(error, "public", str(error)), str(error)
+                reply = Reply("refused", text=f"client {self.name}: {_without_name(public, self.name)}")
             except MemoryError:
                 reply = Reply("refused", text=f"client {self.name}: not enough memory for this model")
-            except Exception as error:
-                reply = Reply("failed", text=f"{type(error).__name__} at the client, see its log")
-                self._note(question, letter, reply, b"", trouble=repr(error))
-                return write_reply(reply)
+            except Exception as error:  # whatever it is, the node goes on, and its owner finds it in the log
+                reply, trouble = Reply("failed", text=f"{type(error).__name__} at the client, see its log"), repr(error)
             out = write_reply(reply)
-            self._note(question, letter, reply, out)
+            self._note(question, letter, reply, out, trouble)
             return out
 
     def _answer(self, question: Question) -> Any:
@@ -145,9 +145,7 @@ class Site:
             self._cohort.count(question.args[0], self._limit)
         return self._cohort.answer(question)
 
-    def _note(
-        self, question: Question | None, letter: bytes, reply: Reply, out: bytes, trouble: str | None = None
-    ) -> None:
+    def _note(self, question: Question | None, letter: bytes, reply: Reply, out: bytes, trouble: str) -> None:
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "question": "unreadable" if question is None else question.name,
@@ -156,7 +154,7 @@ class Site:
             "sent": _told(reply),
             "sent_bytes": len(out),
         }
-        if trouble is not None:
+        if trouble:
             line["trouble"] = trouble
         with self.log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

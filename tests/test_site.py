@@ -1,0 +1,264 @@
+"""A client on its owner's machine: what it answers, what it refuses, and what it writes down."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedsplit as fs
+from fedsplit import wire
+from fedsplit.clients import letters
+from fedsplit.clients.channel import Question
+from fedsplit.clients.letters import HELLO, Hello, LetterChannel, check_version, read_hello, read_reply, write_question
+from fedsplit.clients.protocol import Clients
+from fedsplit.clients.roll import Patience
+from fedsplit.regression import silo as silo_module
+from fedsplit.regression.cohort import Coding, SiloCohort
+from fedsplit.regression.fit import fit_over
+from fedsplit.regression.model import Model
+from fedsplit.regression.settings import Settings
+from fedsplit.regression.silo import Plan, Request
+from fedsplit.regression.site import ARGUMENTS, Site
+
+FORMULA = "y ~ x + C(ward)"
+
+
+def table(seed: int, n: int = 60) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(n)
+    ward = rng.choice(["east", "west", "north"], n)
+    return pd.DataFrame({"y": rng.poisson(np.exp(0.3 * x + 0.2 * (ward == "west"))), "x": x, "ward": ward})
+
+
+class Mail:
+    """Letters to sites in this process; ``fresh`` makes the sites anew for every letter, as a new process would."""
+
+    def __init__(self, folder: Path, fresh: bool = False, **rules: object) -> None:
+        self.folder, self.fresh, self.rules = folder, fresh, rules
+        self.sites = {name: self.site(name) for name in ("a", "b", "c")}
+
+    def site(self, name: str) -> Site:
+        return Site(name, str(self.folder / f"{name}.csv"), folder=self.folder / f"kept {name}", **self.rules)  # type: ignore[arg-type]  # the site's own rules
+
+    def send(self, mail: Mapping[str, bytes], timeout: float) -> dict[str, tuple[bytes | None, str, float]]:
+        if self.fresh:
+            self.sites = {name: self.site(name) for name in self.sites}
+        return {name: (self.sites[name].reply(letter), "", 0.01) for name, letter in mail.items()}
+
+    def fit(self, **settings: object) -> Model:
+        channel = LetterChannel(self, list(self.sites), SiloCohort.kinds)
+        chosen = Settings(family="poisson", **settings)  # type: ignore[arg-type]  # fit's own settings
+        return fit_over(channel, FORMULA, None, None, chosen, Patience())
+
+    def log(self, name: str = "a") -> list[dict[str, object]]:
+        return [json.loads(line) for line in self.sites[name].log.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for seed, name in enumerate("abc"):
+        table(seed).to_csv(tmp_path / f"{name}.csv", index=False)
+    return tmp_path
+
+
+def in_process(folder: Path, **settings: object) -> Model:
+    return fs.fit(folder / "*.csv", FORMULA, family="poisson", **settings)  # type: ignore[arg-type]  # fit's own
+
+
+@pytest.mark.parametrize("settings", [{}, {"ridge": 0.5}, {"l1": 2.0}, {"missing": "mean", "standardize": True}])
+def test_letters_give_the_bits_of_one_process(folder: Path, settings: dict[str, object]) -> None:
+    here, there = in_process(folder, **settings), Mail(folder).fit(**settings)
+    assert np.array_equal(here.coef, there.coef)
+    assert here.rounds == there.rounds
+    assert here.log_likelihood == there.log_likelihood
+    assert there.converged
+
+
+def test_a_new_process_for_every_letter_does_not_read_the_source_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    original: Callable[..., pd.DataFrame] = silo_module.Silo._read
+
+    def counted(silo: silo_module.Silo, columns: object) -> pd.DataFrame:
+        reads.append(silo.name)
+        return original(silo, columns)
+
+    monkeypatch.setattr(silo_module.Silo, "_read", counted)
+    there = Mail(folder, fresh=True).fit()
+    assert np.array_equal(there.coef, in_process(folder).coef)
+    assert reads.count("a") == 2 + 1  # to describe, to code; and once in one process
+
+
+def test_prepared_arrays_are_memory_mapped(folder: Path) -> None:
+    mail = Mail(folder)
+    mail.fit()
+    restarted = mail.site("a")
+    [frame] = (folder / "kept a" / "prepared").glob("*/*.frame")
+    key, x = frame.stem, np.zeros(4)
+    reply = read_reply(restarted.reply(write_question(Question("gradient", (key, 3, x)))), fs.Answer, 0.0)
+    assert reply.outcome == "answer"
+    assert isinstance(
+        restarted._cohort._data(*wire.decode(tuple[Coding, _frame()], frame.read_bytes()))[0].A, np.memmap
+    )
+
+
+def _frame() -> type:
+    from fedsplit.regression.cohort import Frame
+
+    return Frame
+
+
+def test_prepared_data_of_a_changed_source_are_not_used(folder: Path) -> None:
+    mail = Mail(folder, fresh=True)
+    mail.fit()
+    table(99).to_csv(folder / "a.csv", index=False)
+    assert np.array_equal(mail.fit().coef, in_process(folder).coef)
+
+
+def test_a_source_that_changes_in_the_middle_of_a_run_is_named(folder: Path) -> None:
+    class Changing(Mail):
+        def send(self, mail: Mapping[str, bytes], timeout: float) -> dict[str, tuple[bytes | None, str, float]]:
+            if any(letter.startswith(b"prox") for letter in mail.values()) and self.rules != {"strict": False}:
+                table(99).to_csv(self.folder / "b.csv", index=False)
+                os.utime(self.folder / "b.csv", ns=(1, 1))
+                self.rules = {"strict": False}
+            return super().send(mail, timeout)
+
+    with pytest.raises(fs.InputError, match="client b: its data are not those that the run began with"):
+        Changing(folder, fresh=True).fit()
+
+
+def test_nothing_is_answered_that_is_not_on_the_list(folder: Path) -> None:
+    site = Mail(folder).sites["a"]
+    for letter in (b"rows\n", b"_data\n", b"__init__\n", b"eval\n1+1", b"", b"\n", b"prox", b"\xff\xfe\n", b"x" * 100):
+        reply = read_reply(site.reply(letter), str, 0.0)
+        assert reply.outcome == "refused"
+    assert set(ARGUMENTS) == {
+        "hello", "columns", "describe", "code", "settle", "fitted", "pearson",
+        *(name for name in vars(Clients) if not name.startswith("_") and name not in ("m", "d")),
+    }  # fmt: skip
+
+
+@given(st.sampled_from(sorted(ARGUMENTS)), st.binary(max_size=200))
+def test_no_letter_brings_a_client_down(tmp_path_factory: pytest.TempPathFactory, name: str, body: bytes) -> None:
+    site = _any_site(tmp_path_factory)
+    reply = read_reply(site.reply(name.encode() + b"\n" + body), SiloCohort.kinds.get(name, Hello), 0.0)
+    assert reply.outcome in ("answer", "refused")
+    assert reply.outcome == "refused" or name in ("hello", "columns")
+
+
+_SITES: list[Site] = []
+
+
+def _any_site(factory: pytest.TempPathFactory) -> Site:
+    if not _SITES:
+        folder = factory.mktemp("site")
+        table(0).to_csv(folder / "a.csv", index=False)
+        _SITES.append(Site("a", str(folder / "a.csv"), folder=folder / "kept"))
+    return _SITES[0]
+
+
+def test_the_guards_of_a_strict_client_hold_whatever_the_server_wants(folder: Path) -> None:
+    frame = table(0)
+    frame.loc[0, "ward"] = "south"
+    frame.to_csv(folder / "a.csv", index=False)
+    assert Mail(folder).fit().warnings
+    with pytest.raises(fs.InputError, match="client a has fewer than 3 rows of a kind: ward = south in 1"):
+        Mail(folder, strict=True).fit()
+
+
+def test_a_strict_client_tells_nothing_before_it_refuses(folder: Path) -> None:
+    table(0, n=8).to_csv(folder / "a.csv", index=False)
+    mail = Mail(folder, strict=True)
+    with pytest.raises(fs.InputError, match="client a has 8 rows, fewer than 10"):
+        mail.fit()
+    assert [line["outcome"] for line in mail.log()] == ["answer", "refused"]
+    assert mail.log()[0]["question"] == "columns"
+
+
+def test_rounds_end_at_the_owners_limit_also_after_a_restart(folder: Path) -> None:
+    with pytest.raises(fs.InputError, match="client a: its owner allows 5 rounds for one model, and they are spent"):
+        Mail(folder, max_rounds=5).fit()
+    with pytest.raises(fs.InputError, match="they are spent"):
+        Mail(folder, max_rounds=5).fit()
+    assert Mail(folder, max_rounds=100).fit().converged
+
+
+def test_every_question_and_what_was_sent_is_in_the_log(folder: Path) -> None:
+    mail = Mail(folder)
+    model = mail.fit()
+    lines = mail.log()
+    questions = [line["question"] for line in lines]
+    assert questions[:4] == ["columns", "describe", "code", "settle"]
+    assert questions[-1] == "fitted"
+    assert questions.count("prox") == int((model.trace.kind == "round").sum())
+    described = lines[1]["sent"]
+    assert isinstance(described, list)
+    assert described[0]["levels"]["ward"] == table(0)["ward"].value_counts().sort_index().to_dict()
+    assert all(isinstance(line["sent_bytes"], int) and line["sent_bytes"] > 0 for line in lines)
+
+
+def test_a_bad_value_is_told_to_its_owner_and_not_to_the_server(folder: Path) -> None:
+    frame = table(0)
+    frame.loc[7, "y"] = -1234
+    frame.to_csv(folder / "a.csv", index=False)
+    mail = Mail(folder)
+    with pytest.raises(fs.InputError, match="client a: y has 1 values that cannot be used") as caught:
+        mail.fit()
+    assert "1234" not in str(caught.value)
+    assert "row 8: y is -1234" in str(mail.log()[-1]["trouble"])
+
+
+def test_the_terms_say_what_leaves_and_what_does_not(folder: Path) -> None:
+    terms = Mail(folder, max_rounds=40, strict=True).sites["a"].terms()
+    assert re.search(r"client a: 60 rows and 3 columns", terms)
+    for words in ("Rows never do", "is refused", "At most 40 rounds", "questions.jsonl", "no code is taken"):
+        assert words in terms
+
+
+def test_a_client_of_another_protocol_is_refused_with_both_versions() -> None:
+    site_hello = Hello("a", "9.1.0", letters.PROTOCOL + 1)
+    with pytest.raises(fs.InputError, match=rf"client a runs fedsplit 9.1.0 .* this server fedsplit {fs.__version__}"):
+        check_version(site_hello)
+    check_version(Hello("a", "9.1.0", letters.PROTOCOL))
+
+
+def test_hello_names_the_client_and_its_version(folder: Path) -> None:
+    assert read_hello(Mail(folder).sites["b"].reply(HELLO)) == Hello("b", fs.__version__, letters.PROTOCOL)
+
+
+def test_a_client_answers_in_its_own_name_only(folder: Path) -> None:
+    coding = Coding(Plan("y ~ x", "poisson", {}), False, ("b",))
+    reply = read_reply(Mail(folder).sites["a"].reply(write_question(Question("code", (coding,)))), str, 0.0)
+    assert (reply.outcome, reply.text) == ("refused", "client a: it is a, and was asked as b")
+
+
+def test_a_formula_from_the_server_runs_no_code(folder: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    request = Request(("y",), frozenset(), frozenset(), False)
+    site = Mail(folder).sites["a"]
+    site.reply(write_question(Question("describe", (request,))))
+    for formula in (f"y ~ __import__('os').system('touch {mark}')", "y ~ x.__class__", "y ~ open('/etc/passwd')"):
+        coding = Coding(replace(Plan("y ~ x", "poisson", {}), formula=formula), False, ("a",))
+        assert read_reply(site.reply(write_question(Question("code", (coding,)))), str, 0.0).outcome == "refused"
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [("nothing.csv", "there is no such file"), ("*.csv", "a client has one file, these are 3")],
+)
+def test_a_client_without_its_one_file_is_refused(folder: Path, data: str, message: str) -> None:
+    with pytest.raises(fs.InputError, match=message):
+        Site("a", str(folder / data), folder=folder / "kept")
