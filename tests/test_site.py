@@ -23,7 +23,7 @@ from fedsplit.clients.letters import HELLO, Hello, LetterChannel, check_version,
 from fedsplit.clients.protocol import Clients
 from fedsplit.clients.roll import Patience
 from fedsplit.regression import silo as silo_module
-from fedsplit.regression.cohort import Coding, SiloCohort
+from fedsplit.regression.cohort import Coding, Frame, SiloCohort
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.model import Model
 from fedsplit.regression.settings import Settings
@@ -108,15 +108,9 @@ def test_prepared_arrays_are_memory_mapped(folder: Path) -> None:
     key, x = frame.stem, np.zeros(4)
     reply = read_reply(restarted.reply(write_question(Question("gradient", (key, 3, x)))), fs.Answer, 0.0)
     assert reply.outcome == "answer"
-    assert isinstance(
-        restarted._cohort._data(*wire.decode(tuple[Coding, _frame()], frame.read_bytes()))[0].A, np.memmap
-    )
-
-
-def _frame() -> type:
-    from fedsplit.regression.cohort import Frame
-
-    return Frame
+    coding, settled = wire.decode(tuple[Coding, Frame], frame.read_bytes())
+    [data] = restarted._cohort._data(coding, settled)
+    assert isinstance(data.A, np.memmap)
 
 
 def test_prepared_data_of_a_changed_source_are_not_used(folder: Path) -> None:

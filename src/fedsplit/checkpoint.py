@@ -91,14 +91,22 @@ class Checkpoint:
             files.write(self.folder / HEADER, json.dumps(header, indent=2))
         return Journal(channel, self.folder / ANSWERS, self.every)
 
-    def _check(self, expected: Mapping[str, Any]) -> None:
-        """Refuse the checkpoint of another run, format or version."""
+    def about(self) -> dict[str, Any]:
+        """What was said of the run that is in the folder."""
+        return self._header()[2]
+
+    def _header(self) -> tuple[Any, Any, dict[str, Any]]:
+        """Format, version and run."""
         path = self.folder / HEADER
         try:
             header = json.loads(path.read_text(encoding="utf-8"))
-            found = header["format"], header["version"], dict(header["run"])
+            return header["format"], header["version"], dict(header["run"])
         except (ValueError, TypeError, KeyError):
             raise InputError(f"{path}: this is no checkpoint, or a damaged one: start anew in another folder") from None
+
+    def _check(self, expected: Mapping[str, Any]) -> None:
+        """Refuse the checkpoint of another run, format or version."""
+        path, found = self.folder / HEADER, self._header()
         if found[0] != FORMAT:
             raise InputError(f"{path}: its format is {found[0]}, this version reads {FORMAT}: start anew")
         if found[1] != __version__:
