@@ -10,10 +10,13 @@ from typing import Annotated
 import typer
 
 from fedsplit import __version__
+from fedsplit.commands.client import client_command
 from fedsplit.commands.compare import compare_command
 from fedsplit.commands.fit import fit_command
 from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
+from fedsplit.commands.keys import keys_command
 from fedsplit.commands.reproduce import report_command, reproduce_command
+from fedsplit.commands.server import server_command
 from fedsplit.errors import Diverged, InputError, NoMinimiser, TooFewClients
 
 # Newer versions of Typer bring a click of their own, older ones need the package: this is the usage error of either.
@@ -21,6 +24,9 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("fit")(fit_command)
+app.command("server")(server_command)
+app.command("client")(client_command)
+app.command("keys")(keys_command)
 app.command("compare")(compare_command)
 app.command("reproduce")(reproduce_command)
 app.command("report")(report_command)

@@ -94,29 +94,37 @@ def server_command(
     patience = Patience(round_timeout, give_up, min_clients)
     files.check_writable(out)
     kept = options.checkpoint_in(None if resume else out / "checkpoint", resume, checkpoint_every)
-    with resumable(kept), _hub(Hub, keys, insecure, host, port) as hub:
+    allowed = _allowed(keys, insecure)
+    with resumable(kept), _hub(Hub, keys, allowed, host, port) as hub:
         if resume is not None and kept is not None:
             who = list(kept.about()["clients"])
             gather(hub, who, len(who), min(wait, RETURN), least=0)
         else:
-            who = gather(hub, *_wanted(clients, hub.allowed), wait, min_clients)
+            who = gather(hub, *_wanted(clients, allowed), wait, min_clients)
         _check_versions(hub, sorted(set(who) & set(hub.present())))
         channel = LetterChannel(hub, who, SiloCohort.kinds)
         model = fit_over(channel, formula, target, None, settings, patience, kept, show if live() else None)
     present(model, out, as_json)
 
 
-def _hub(make: type[Hub], keys: Path | None, insecure: bool, host: str, port: int) -> Hub:
-    if keys is None and not insecure:
+def _allowed(keys: Path | None, insecure: bool) -> Mapping[str, bytes] | None:
+    """Who may join, by name; None is everybody."""
+    if (keys is None) != insecure:
         raise InputError("name a folder of fedsplit keys with --keys, or say --insecure for a test on one machine")
     if keys is None:
-        return make(host or "127.0.0.1", port, None, None, None)
+        return None
     from fedsplit.keys import read_public_keys
 
-    return make(host or "0.0.0.0", port, keys / "server.crt", keys / "server.key", read_public_keys(keys))
+    return read_public_keys(keys)
 
 
-def _wanted(clients: str, allowed: Sequence[str] | None) -> tuple[list[str], int]:
+def _hub(make: type[Hub], keys: Path | None, allowed: Mapping[str, bytes] | None, host: str, port: int) -> Hub:
+    if keys is None:
+        return make(host or "127.0.0.1", port, None, None, None)
+    return make(host or "0.0.0.0", port, keys / "server.crt", keys / "server.key", allowed)
+
+
+def _wanted(clients: str, allowed: Mapping[str, bytes] | None) -> tuple[list[str], int]:
     """The names of those who may come, as far as they are known, and how many are to."""
     if re.fullmatch(r"[1-9]\d*", clients.strip()):
         if allowed is not None and int(clients) > len(allowed):

@@ -1,0 +1,141 @@
+"""Real processes of a federation on loopback: a server, and clients with TLS and keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fedsplit.keys import make_keys
+
+FEDSPLIT = [sys.executable, "-m", "fedsplit"]
+
+TAMPERED = """
+import json, sys, threading
+from pathlib import Path
+import numpy as np
+from fedsplit.clients.channel import Reply
+from fedsplit.clients.flower.node import run_node
+from fedsplit.clients.letters import read_reply, write_reply
+from fedsplit.clients.protocol import Answer
+from fedsplit.regression.site import Site
+name, data, server, keys, folder, nth = sys.argv[1:]
+site, asked = Site(name, data, folder=Path(folder)), 0
+def answer(letter):
+    global asked
+    out = site.reply(letter)
+    asked += letter.startswith(b"prox")
+    if asked == int(nth) and letter.startswith(b"prox"):
+        told = read_reply(out, Answer, 0.0).value
+        out = write_reply(Reply("answer", told._replace(rows=np.full_like(told.rows, np.nan))))
+    return out
+run_node(server, answer, key=Path(keys) / "clients" / f"{name}.key", ca=Path(keys) / "ca.crt", insecure=False,
+         folder=Path(folder), status=lambda text: None, stop=threading.Event(), name=name)
+"""
+"""A node whose nth answer in the rounds is not a number."""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+class Processes:
+    """A server's and clients' processes, all of them ended at the end."""
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self.folder, self.port = folder, free_port()
+        self.clients: dict[str, subprocess.Popen[bytes]] = {}
+        self._all: list[subprocess.Popen[bytes]] = []
+        make_keys(folder / "keys", names, ["127.0.0.1"], 2)
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._all:
+            if process.poll() is None:
+                process.terminate()
+        for process in self._all:
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(15)
+
+    def start(self, command: Sequence[str], log: str) -> subprocess.Popen[bytes]:
+        with (self.folder / log).open("wb") as file:
+            process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=ENVIRONMENT)
+        self._all.append(process)
+        return process
+
+    def client(self, name: str, data: Path, *more: str) -> None:
+        keys = self.folder / "keys"
+        self.clients[name] = self.start(
+            [
+                *FEDSPLIT, "client", "--server", f"127.0.0.1:{self.port}", "--data", str(data), "--folder",
+                str(self.kept(name)), "--key", str(keys / "clients" / f"{name}.key"), "--ca", str(keys / "ca.crt"),
+                *more,
+            ],
+            f"{name}.log",
+        )  # fmt: skip
+
+    def tampered(self, name: str, data: Path, nth: int) -> None:
+        """A client whose nth answer in the rounds is not a number."""
+        told = [name, str(data), f"127.0.0.1:{self.port}", str(self.folder / "keys"), str(self.kept(name)), str(nth)]
+        self.clients[name] = self.start([sys.executable, "-c", TAMPERED, *told], f"{name}.log")
+
+    def server(self, *more: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [
+                *FEDSPLIT, "server", "--keys", str(self.folder / "keys"), "--host", "127.0.0.1", "--port",
+                str(self.port), *more,
+            ],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
+        )  # fmt: skip
+        self._all.append(process)  # type: ignore[arg-type]  # of text, which makes no difference to its end
+        return process
+
+    def kept(self, name: str) -> Path:
+        return self.folder / f"kept {name}"
+
+    def asked(self, name: str, question: str = "prox") -> int:
+        """How many such questions a client has answered."""
+        log = self.kept(name) / "questions.jsonl"
+        if not log.exists():
+            return 0
+        whole = [line for line in log.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+        return sum(json.loads(line)["question"] == question for line in whole)
+
+    def kill(self, name: str, with_supervisor: bool) -> None:
+        """SIGKILL for a client's working process, and for its supervisor."""
+        supervisor = self.clients[name]
+        [worker] = children(supervisor.pid)
+        if with_supervisor:
+            supervisor.kill()
+            supervisor.wait(15)
+        os.kill(worker, signal.SIGKILL)
+
+
+ENVIRONMENT = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+
+
+def children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    return [int(child) for child in text.split()]
+
+
+def until(holds: Callable[[], bool], seconds: float) -> None:
+    """Wait until something holds; it is an error if it does not in time."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} seconds")
+        time.sleep(0.02)
