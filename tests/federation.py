@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fedsplit.keys import make_keys
@@ -50,8 +50,8 @@ def free_port() -> int:
 class Processes:
     """A server's and clients' processes, all of them ended at the end."""
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        self.folder, self.port = folder, free_port()
+    def __init__(self, folder: Path, names: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self.folder, self.port, self.environment = folder, free_port(), environment or ENVIRONMENT
         self.clients: dict[str, subprocess.Popen[bytes]] = {}
         self._all: list[subprocess.Popen[bytes]] = []
         make_keys(folder / "keys", names, ["127.0.0.1"], 2)
@@ -72,7 +72,7 @@ class Processes:
 
     def start(self, command: Sequence[str], log: str) -> subprocess.Popen[bytes]:
         with (self.folder / log).open("wb") as file:
-            process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=ENVIRONMENT)
+            process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=self.environment)
         self._all.append(process)
         return process
 
@@ -98,7 +98,7 @@ class Processes:
                 *FEDSPLIT, "server", "--keys", str(self.folder / "keys"), "--host", "127.0.0.1", "--port",
                 str(self.port), *more,
             ],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment,
         )  # fmt: skip
         self._all.append(process)  # type: ignore[arg-type]  # of text, which makes no difference to its end
         return process

@@ -6,6 +6,7 @@ that is installed where they run.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ from fedsplit.errors import InputError, TooFewClients
 from fedsplit.regression.cohort import SiloCohort
 from fedsplit.regression.fit import fit_over, make_settings
 from fedsplit.regression.site import Site
+
+logging.getLogger("flwr").setLevel(logging.INFO)  # Flower's programs log, where fedsplit's own keep quiet
 
 POLL = 0.1
 """Seconds between looks for answers."""

@@ -1,0 +1,775 @@
+"""Letters over Flower: who is let in, what comes back, and what happens when something dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import Message, Metadata
+from flwr.app.message import make_message
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
+from flwr.proto.node_pb2 import Node
+
+import fedsplit.clients.flower.node as nodes
+from fedsplit import keys
+from fedsplit.cli import run
+from fedsplit.clients.flower import gate, parcel
+from fedsplit.clients.flower import hub as hubs
+from fedsplit.clients.flower.dial import tls
+from fedsplit.clients.flower.hub import Hub
+from fedsplit.clients.flower.node import run_node
+from fedsplit.clients.letters import HELLO, read_hello
+from fedsplit.errors import InputError
+
+NODE = """
+import os, sys, threading, time
+from pathlib import Path
+from fedsplit.clients.flower.node import run_node
+from fedsplit.commands.supervisor import lifeline
+from fedsplit.errors import InputError
+
+server, key, ca, folder, supervised = sys.argv[1:]
+_, stop = lifeline() if supervised == "yes" else (b"", threading.Event())
+
+def answer(letter):
+    word, _, number = letter.partition(b" ")
+    if word == b"sleep":
+        time.sleep(float(number))
+    if word == b"die" and not (Path(folder) / "died").exists():
+        (Path(folder) / "died").touch()
+        os.kill(os.getpid(), 9)
+    return letter[::-1]
+
+try:
+    run_node(server, answer, key=Path(key), ca=Path(ca), folder=Path(folder), status=print, stop=stop)
+except InputError as error:
+    sys.exit(2)
+"""
+"""A node in a process of its own, which answers with the letter from behind."""
+
+SUPERVISOR = """
+import sys
+from fedsplit.commands.supervisor import supervise
+sys.exit(supervise(sys.argv[1:], b"first", b"again", lambda text: print(text, flush=True)))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that are told to end do so at once."""
+    monkeypatch.setattr(gate, "HOLD", 0.1)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keys of the clients ada and bob, and of a stranger."""
+    folder = tmp_path_factory.mktemp("keys")
+    keys.make_keys(folder / "ours", ["ada", "bob"], ["127.0.0.1"], 2)
+    keys.make_keys(folder / "theirs", ["eve"], ["127.0.0.1"], 2)
+    return folder
+
+
+@contextmanager
+def opened(made: Path, port: int = 0, **options: Any) -> Iterator[Hub]:
+    ours = made / "ours"
+    known = keys.read_public_keys(ours)
+    with Hub("127.0.0.1", port, ours / "server.crt", ours / "server.key", known, **options) as hub:
+        yield hub
+
+
+@pytest.fixture
+def hub(made: Path) -> Iterator[Hub]:
+    with opened(made) as hub:
+        yield hub
+
+
+@pytest.fixture
+def plain() -> Iterator[Hub]:
+    """A hub that lets anybody in, without TLS."""
+    with Hub("127.0.0.1", 0) as hub:
+        yield hub
+
+
+def until(true: Callable[[], object], seconds: float = 30) -> None:
+    """Wait for something that must come."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.02)
+
+
+def backwards(letter: bytes) -> bytes:
+    return letter[::-1]
+
+
+@contextmanager
+def joined(
+    hub: Hub, made: Path, name: str, folder: Path, answer: Callable[[bytes], bytes] = backwards
+) -> Iterator[list[str]]:
+    """A node in a thread of this process; what it says."""
+    told: list[str] = []
+    stop = threading.Event()
+    ours = made / "ours"
+    options: dict[str, Any] = {"key": ours / f"clients/{name}.key", "ca": ours / "ca.crt", "folder": folder / name}
+    options |= {"status": told.append, "stop": stop}
+    thread = threading.Thread(target=run_node, args=(f"127.0.0.1:{hub.port}", answer), kwargs=options)
+    thread.start()
+    try:
+        until(lambda: name in hub.present())
+        yield told
+    finally:
+        stop.set()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def process(hub: Hub, made: Path, name: str, folder: Path, supervised: bool = False) -> list[str]:
+    """The command of a node in a process of its own."""
+    ours = made / "ours"
+    arguments = [f"127.0.0.1:{hub.port}", ours / "clients" / f"{name}.key", ours / "ca.crt", folder / name]
+    return [sys.executable, "-c", NODE, *map(str, arguments), "yes" if supervised else "no"]
+
+
+@contextmanager
+def started(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(command, text=True, **options) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def refusal(hub_port: int, folder: Path, **options: Any) -> str:
+    """The line with which a node gives up."""
+    stop = threading.Event()
+    timer = threading.Timer(30, stop.set)
+    timer.start()
+    try:
+        with pytest.raises(InputError) as refused:
+            run_node(f"127.0.0.1:{hub_port}", backwards, folder=folder, status=lambda _: None, stop=stop, **options)
+    finally:
+        timer.cancel()
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_letters_go_there_and_back(hub: Hub, made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    letters = {"ada": b"", "bob": os.urandom(parcel.PART + 1)}
+    with joined(hub, made, "ada", tmp_path) as told, joined(hub, made, "bob", tmp_path):
+        assert list(hub.present()) == ["ada", "bob"]
+        for _ in range(3):
+            found = hub.send(letters, 60)
+            assert {name: reply for name, (reply, _, _) in found.items()} == {"ada": b"", "bob": letters["bob"][::-1]}
+    assert told == [f"connected to 127.0.0.1:{hub.port}"]
+    assert hub.present() == {}
+    assert (hub._state.num_message_ins(), len(hub._state.object_store)) == (0, 0)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"key": "theirs/clients/eve.key", "ca": "ours/ca.crt"}, "does not know the key"),
+        ({"ca": "ours/ca.crt"}, "takes only clients with a key, give yours with --key"),
+        ({"insecure": True}, "speaks TLS: give --ca"),
+        ({"key": "ours/clients/ada.key", "insecure": True}, "speaks TLS: give --ca"),
+        ({"key": "ours/clients/ada.key", "ca": "theirs/ca.crt"}, "its certificate is not accepted"),
+        ({"key": "ours/clients/ada.key"}, "its certificate is not accepted"),
+    ],
+)
+def test_who_has_not_the_right_keys_is_refused_in_one_line(
+    hub: Hub,
+    made: Path,
+    tmp_path: Path,
+    options: dict[str, Any],
+    why: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hubs, "GRACE", 0.1)
+    options = {name: made / value if isinstance(value, str) else value for name, value in options.items()}
+    assert why in refusal(hub.port, tmp_path, **options)
+    assert hub.present() == {}
+    assert {node.name for node in hub._state.get_node_info()} == {"ada", "bob"}
+    assert hub.send({"ada": b"hello"}, 60)["ada"][:2] == (None, "its node is not here")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_files_that_are_no_keys_are_named(made: Path, tmp_path: Path) -> None:
+    ours = made / "ours"
+    assert "ca.crt: is no private key" in refusal(9, tmp_path, key=ours / "ca.crt", ca=ours / "ca.crt")
+    assert "server.key: is no certificate" in refusal(9, tmp_path, ca=ours / "server.key")
+    assert "nosuch.crt: cannot be read" in refusal(9, tmp_path, ca=ours / "nosuch.crt")
+
+
+def test_a_certificate_for_another_host_is_refused(hub: Hub, made: Path, tmp_path: Path) -> None:
+    stop = threading.Event()
+    with pytest.raises(InputError, match=r"its certificate is not accepted .*localhost"):
+        run_node(
+            f"localhost:{hub.port}",
+            backwards,
+            key=made / "ours/clients/ada.key",
+            ca=made / "ours/ca.crt",
+            folder=tmp_path,
+            status=lambda _: None,
+            stop=stop,
+        )
+
+
+def test_tls_is_not_given_up_for_a_server_without_it(plain: Hub, made: Path, tmp_path: Path) -> None:
+    assert "does not speak TLS" in refusal(plain.port, tmp_path, ca=made / "ours/ca.crt")
+    assert plain.present() == {}
+
+
+def test_a_clock_that_is_wrong_is_named(hub: Hub, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import flwr.supernode.node_auth_http_interceptor as interceptor
+
+    now = interceptor.now
+    monkeypatch.setattr(interceptor, "now", lambda: now() + timedelta(hours=1))
+    refused = refusal(hub.port, tmp_path, key=made / "ours/clients/ada.key", ca=made / "ours/ca.crt")
+    assert "is this machine's clock right?" in refused
+
+
+def test_another_web_server_is_not_taken_for_ours(tmp_path: Path) -> None:
+    class Nothing(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Nothing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert "is no fedsplit server" in refusal(server.server_port, tmp_path, insecure=True)
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "server", ["host", "host:", ":80", "host:x", "http://host:80", "host:80/path", "a@host:80", ""]
+)
+def test_an_address_without_host_or_port_is_refused(server: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give HOST:PORT"):
+        run_node(server, backwards, insecure=True, folder=tmp_path, status=lambda _: None, stop=threading.Event())
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS"])
+def test_nothing_but_the_fleet_is_served(hub: Hub, made: Path, method: str) -> None:
+    paths = ["/", "/docs", "/redoc", "/openapi.json", "/health", "/v1/fleet/register-node", "/v1/fleet/unregister-node"]
+    paths += ["/v1/fleet/get-fab", "/v1/fleet/get-run", "//v1/fleet/pull-messages", "/v1/fleet/pull-messages/"]
+    paths += [f"/v1/control/{name}" for name in ("register-node", "start-run", "list-nodes", "stream-logs")]
+    paths += [f"/v1/runtime/{name}" for name in ("acquire-task", "push-messages", "pull-messages", "push-object")]
+    paths += ["/v1/fleet/../control/list-nodes", "/v1/fleet/%2e%2e/control/list-nodes"]
+    before = len(hub._state.nodes), len(hub._state.run_ids)
+    with httpx.Client(verify=tls(made / "ours/ca.crt"), trust_env=False) as client:
+        for path in paths:
+            answer = client.request(method, f"https://127.0.0.1:{hub.port}{path}", content=b"")
+            assert (answer.status_code, answer.content) == (404, b""), path
+    assert (len(hub._state.nodes), len(hub._state.run_ids)) == before
+
+
+def test_strangers_cannot_send_much(hub: Hub, made: Path) -> None:
+    with httpx.Client(verify=tls(made / "ours/ca.crt"), trust_env=False) as client:
+        url = f"https://127.0.0.1:{hub.port}/v1/fleet/push-object"
+        kind = {"content-type": "application/protobuf"}
+        assert client.post(url, content=b"x" * 2**17, headers=kind).status_code == 413
+        assert client.post(url, content=iter([b"x"]), headers=kind).status_code == 413
+        assert client.post(url, content=b"", headers=kind).status_code == 401
+
+
+def fleet_node(hub: Hub, made: Path, name: str, folder: Path) -> Any:
+    """A node that does what the test wants."""
+    folder.mkdir(exist_ok=True)
+    ours = made / "ours"
+    node = nodes._FleetNode(f"127.0.0.1:{hub.port}", ours / f"clients/{name}.key", ours / "ca.crt", False, folder, name)
+    node.join()
+    return node
+
+
+@contextmanager
+def sending(hub: Hub, letters: dict[str, bytes], timeout: float) -> Iterator[dict[str, Any]]:
+    """Send in another thread; what came back is there at the end."""
+    found: dict[str, Any] = {}
+    thread = threading.Thread(target=lambda: found.update(hub.send(letters, timeout)))
+    thread.start()
+    yield found
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def pulled(node: Any) -> Any:
+    """The next letter for a node."""
+    for _ in range(30):
+        if letter := node._pull():
+            return letter
+    raise AssertionError("it did not come")
+
+
+def test_an_old_answer_and_a_second_one_are_dropped(hub: Hub, made: Path, tmp_path: Path) -> None:
+    node = fleet_node(hub, made, "ada", tmp_path / "ada")
+    with sending(hub, {"ada": b"one"}, 30) as first:
+        letter = pulled(node)
+        reply = nodes._answered(letter, lambda _: b"first")
+        node._push(reply)
+    node._push(reply)
+    with sending(hub, {"ada": b"two"}, 30) as second:
+        late = pulled(node)
+        node._push(reply)
+        node._push(Message(parcel.pack(b"first", parcel.unpack(letter.content)[1]), reply_to=late))
+    with sending(hub, {"ada": b"three"}, 30) as third:
+        letter = pulled(node)
+        node._push(nodes._answered(letter, lambda _: b"good"))
+        node._push(nodes._answered(letter, lambda _: b"bad"))
+    node.close()
+    assert first["ada"][0] == b"first"
+    assert second["ada"][:2] == (None, "an answer to another letter")
+    assert third["ada"][0] == b"good"
+
+
+def test_an_answer_that_comes_late_is_dropped(hub: Hub, made: Path, tmp_path: Path) -> None:
+    go = threading.Event()
+
+    def slow(letter: bytes) -> bytes:
+        if letter == b"one":
+            go.wait(20)
+        return letter
+
+    with joined(hub, made, "ada", tmp_path, slow):
+        assert hub.send({"ada": b"one"}, 0.2)["ada"][:2] == (None, "no answer in time")
+        assert hub._state.num_message_ins() == 0
+        go.set()
+        assert hub.send({"ada": b"two"}, 30)["ada"][0] == b"two"
+
+
+def test_an_answer_that_is_too_large_is_refused_and_not_kept(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {b"a": 2**20, b"b": 2**20 + 1, b"c": 2**22, b"d": 10 * parcel.PART}
+    with opened(made, largest=2**20) as hub, joined(hub, made, "ada", tmp_path, lambda word: bytes(sizes[word])):
+        store = hub._state.object_store
+        put, held = store.put, [0]
+
+        def watched(object_id: str, content: bytes) -> None:
+            put(object_id, content)
+            held.append(sum(len(each.content) for each in store.store.values()))
+
+        monkeypatch.setattr(store, "put", watched)
+        for word in sizes:
+            reply, what, _ = hub.send({"ada": word}, 30)["ada"]
+            assert (reply is None, "too large" in what) == (word != b"a", word != b"a")
+            assert len(store) == 0
+        assert max(held) < 2**21
+        monkeypatch.setattr(parcel, "PART", 2**16)
+        assert "too large" in hub.send({"ada": b"a"}, 30)["ada"][1]  # in too many parts
+
+
+def test_a_client_that_fails_says_of_what_kind_only(hub: Hub, made: Path, tmp_path: Path) -> None:
+    def fails(letter: bytes) -> bytes:
+        raise KeyError("a patient's name")
+
+    with joined(hub, made, "ada", tmp_path, fails):
+        assert hub.send({"ada": b"one"}, 30)["ada"][:2] == (None, "its client failed ('KeyError')")
+
+
+def test_a_client_cannot_write_to_another_or_read_its_letters(hub: Hub, made: Path, tmp_path: Path) -> None:
+    asked: list[bytes] = []
+
+    def note(letter: bytes) -> bytes:
+        asked.append(letter)
+        return letter
+
+    with joined(hub, made, "bob", tmp_path, note):
+        node = fleet_node(hub, made, "ada", tmp_path / "ada")
+        bob = next(each for each in hub._state.get_node_info() if each.name == "bob")
+        metadata = Metadata(
+            run_id=hub._run,
+            message_id="",
+            src_node_id=SUPERLINK_NODE_ID,
+            dst_node_id=bob.node_id,
+            reply_to_message_id="",
+            group_id="",
+            created_at=time.time(),
+            ttl=60.0,
+            message_type="query",
+        )
+        with suppress(httpx.HTTPStatusError):
+            node._push(make_message(metadata, parcel.pack(b"tell me", bytes(16))))
+        assert hub._state.num_message_ins() == 0
+        with pytest.raises(httpx.HTTPStatusError, match="401"):
+            node._client.PullMessages(PullMessagesRequest(node=Node(node_id=bob.node_id)))
+        with pytest.raises(httpx.HTTPStatusError, match="401"):
+            node._client.PushMessages(PushMessagesRequest(node=Node(node_id=bob.node_id)))
+        assert hub.send({"bob": b"from the hub"}, 30)["bob"][0] == b"from the hub"
+        node.close()
+    assert asked == [b"from the hub"]
+
+
+def test_without_keys_a_client_has_the_name_that_it_gives_itself(plain: Hub, tmp_path: Path) -> None:
+    stops = [threading.Event() for _ in range(2)]
+
+    def start(at: int, name: str) -> threading.Thread:
+        options: dict[str, Any] = {"insecure": True, "folder": tmp_path / str(at), "status": lambda _: None}
+        options |= {"stop": stops[at], "name": name}
+        thread = threading.Thread(target=run_node, args=(f"127.0.0.1:{plain.port}", backwards), kwargs=options)
+        thread.start()
+        return thread
+
+    threads = [start(0, "St Mary’s"), start(1, "b")]
+    until(lambda: set(plain.present()) == {"St Mary’s", "b"})
+    assert plain.send({"b": b"one", "St Mary’s": b"two"}, 30)["St Mary’s"][0] == b"owt"
+    for stop, thread in zip(stops, threads, strict=True):
+        stop.set()
+        thread.join(20)
+
+
+def test_a_name_that_is_taken_is_not_given_twice(plain: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "IN_USE", 0.3)
+    first = nodes._FleetNode(f"127.0.0.1:{plain.port}", None, None, True, tmp_path, "ada")
+    first.join()
+    assert "has another client ada" in refusal(plain.port, tmp_path / "other", insecure=True, name="ada")
+    assert list(plain.present()) == ["ada"]
+    first.close()
+
+
+def test_a_key_that_is_in_use_is_told_apart_from_one_that_is_not_known(
+    hub: Hub, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "IN_USE", 0.3)
+    node = fleet_node(hub, made, "ada", tmp_path / "ada")
+    key, ca = made / "ours/clients/ada.key", made / "ours/ca.crt"
+    assert "another process has this key" in refusal(hub.port, tmp_path / "other", key=key, ca=ca)
+    with joined(hub, made, "ada", tmp_path):  # the process before it died: it is signed off by the same folder
+        assert hub.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
+    node.close()
+
+
+def test_one_folder_is_for_one_process(hub: Hub, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "ENDING", 0.2)
+    with joined(hub, made, "ada", tmp_path):
+        assert "another client runs here" in refusal(hub.port, tmp_path / "ada", insecure=True)
+
+
+def test_who_is_not_there_holds_nobody_up_for_long(hub: Hub, made: Path, tmp_path: Path) -> None:
+    with joined(hub, made, "ada", tmp_path):
+        found = hub.send({"ada": b"one", "bob": b"two", "eve": b"three"}, 30)
+    assert found["ada"][0] == b"eno"
+    assert [found[name][:2] for name in ("bob", "eve")] == [(None, "its node is not here")] * 2
+
+
+def test_a_hub_says_where_it_cannot_listen(hub: Hub, made: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot listen there"):
+        Hub("127.0.0.1", hub.port).open()
+    with pytest.raises(InputError, match="clients' keys need TLS"):
+        Hub("127.0.0.1", 0, public_keys={})
+    with pytest.raises(InputError, match="cannot be used for TLS"):
+        Hub("127.0.0.1", 0, made / "ours/server.crt", made / "theirs/server.key")
+    with pytest.raises(InputError, match="cannot be used for TLS"):
+        Hub("127.0.0.1", 0, tmp_path / "none.crt", made / "theirs/server.key")
+
+
+def test_a_node_finds_a_hub_that_was_started_anew(made: Path, tmp_path: Path) -> None:
+    with opened(made) as hub:
+        port = hub.port
+        stack = joined(hub, made, "ada", tmp_path)
+        told = stack.__enter__()
+    with opened(made, port) as hub:
+        until(lambda: "ada" in hub.present())
+        assert hub.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
+        stack.__exit__(None, None, None)
+    assert [text.split(" ")[0] for text in told] == ["connected", "no", "connected"]
+
+
+@pytest.mark.slow
+def test_a_node_that_is_killed_is_started_again_and_asked_again(hub: Hub, made: Path, tmp_path: Path) -> None:
+    command = process(hub, made, "ada", tmp_path, supervised=True)
+    with started([sys.executable, "-c", SUPERVISOR, *command], stdout=subprocess.PIPE) as child:
+        until(lambda: "ada" in hub.present())
+        assert hub.send({"ada": b"one"}, 60)["ada"][0] == b"eno"
+        assert hub.send({"ada": b"die"}, 60)["ada"][0] == b"eid"
+        assert hub.send({"ada": b"two"}, 60)["ada"][0] == b"owt"
+        child.send_signal(signal.SIGTERM)
+        out, _ = child.communicate(timeout=30)
+    assert child.returncode == 143
+    assert "its process ended (signal 9), starting it again" in out
+
+
+@pytest.mark.slow
+def test_a_node_that_is_killed_for_good_holds_nobody_up_for_long(hub: Hub, made: Path, tmp_path: Path) -> None:
+    with started(process(hub, made, "ada", tmp_path), stdout=subprocess.DEVNULL), joined(hub, made, "bob", tmp_path):
+        until(lambda: "ada" in hub.present())
+        found = hub.send({"ada": b"die", "bob": b"one"}, 600)
+    assert found["bob"][0] == b"eno"
+    assert found["ada"][:2] == (None, "its node went away")
+    assert found["ada"][2] < 40
+
+
+@pytest.mark.slow
+def test_two_processes_answer_over_tls(hub: Hub, made: Path, tmp_path: Path) -> None:
+    names = ("ada", "bob")
+    with (
+        started(process(hub, made, "ada", tmp_path), stdout=subprocess.DEVNULL),
+        started(process(hub, made, "bob", tmp_path), stdout=subprocess.DEVNULL),
+    ):
+        until(lambda: len(hub.present()) == 2)
+        for number in range(20):
+            letter = f"letter {number}".encode()
+            found = hub.send(dict.fromkeys(names, letter), 60)
+            assert [found[name][0] for name in names] == [letter[::-1]] * 2
+
+
+CALLS = """
+import sys, threading
+outside = []
+
+def hook(event, arguments):
+    if event in ("socket.connect", "socket.sendto", "socket.getaddrinfo", "socket.gethostbyname"):
+        address = arguments[1] if event in ("socket.connect", "socket.sendto") else arguments[0]
+        host = address[0] if isinstance(address, tuple) else address
+        if host not in ("127.0.0.1", None):
+            outside.append((event, str(host)))
+
+sys.addaudithook(hook)
+from pathlib import Path
+from fedsplit import keys
+from fedsplit.clients.flower.dial import tls
+from fedsplit.clients.flower.hub import Hub
+from fedsplit.clients.flower.node import run_node
+
+folder = Path(sys.argv[1])
+keys.make_keys(folder, ["ada"], ["127.0.0.1"], 2)
+stop = threading.Event()
+with Hub("127.0.0.1", 0, folder / "server.crt", folder / "server.key", keys.read_public_keys(folder)) as hub:
+    options = dict(key=folder / "clients/ada.key", ca=folder / "ca.crt", folder=folder, status=print, stop=stop)
+    thread = threading.Thread(target=run_node, args=(f"127.0.0.1:{hub.port}", bytes.upper), kwargs=options)
+    thread.start()
+    while not hub.present():
+        stop.wait(0.05)
+    print(hub.send({"ada": b"one"}, 30)["ada"][0])
+    stop.set()
+    thread.join()
+print(outside)
+"""
+
+
+def test_nothing_is_called_but_the_server_and_nothing_left_behind(tmp_path: Path) -> None:
+    proxies = dict.fromkeys(
+        ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"), "http://192.0.2.1:9"
+    )
+    home = tmp_path / "home"
+    home.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS, str(tmp_path / "keys")],
+        env={**os.environ, **proxies, "HOME": str(home)},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    connected, reply, outside = done.stdout.splitlines()
+    assert connected.startswith("connected")
+    assert (reply, outside, done.stderr) == ("b'ONE'", "[]", "")
+    assert list(home.iterdir()) == []
+
+
+CHILD = """
+import os, sys, time
+from fedsplit.commands.supervisor import lifeline
+line, stop = lifeline()
+print(line.decode().strip(), os.getpid(), flush=True)
+{}
+"""
+
+
+def supervised(body: str) -> list[str]:
+    return [sys.executable, "-c", SUPERVISOR, sys.executable, "-c", CHILD.format(body)]
+
+
+def alive(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[0]
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "status", "body"),
+    [
+        (signal.SIGTERM, 143, "stop.wait()"),
+        (signal.SIGINT, 130, "stop.wait()"),
+        (signal.SIGTERM, 143, "time.sleep(600)"),
+        (signal.SIGKILL, -9, "stop.wait()"),
+        (signal.SIGKILL, -9, "time.sleep(600)"),
+    ],
+)
+def test_a_process_does_not_outlive_its_supervisor(number: int, status: int, body: str) -> None:
+    with started(supervised(body), stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        word, pid = child.stdout.readline().split()
+        assert word == "first"
+        assert alive(int(pid))
+        child.send_signal(number)
+        assert child.wait(20) == status
+        until(lambda: not alive(int(pid)), 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("status", "why"), [(70, "status 70"), (-signal.SIGSEGV, "signal 11"), (-signal.SIGTERM, "status 0")]
+)
+def test_a_process_that_ends_is_started_again_and_one_with_bad_input_is_not(status: int, why: str) -> None:
+    body = f"sys.exit({status})" if status >= 0 else f"os.kill(os.getpid(), {-status})"
+    body = "if line == b'again\\n': sys.exit(2)\n" + body + "\nstop.wait(); sys.exit(0)"
+    done = subprocess.run(supervised(body), capture_output=True, text=True, timeout=60)
+    first, told, again = done.stdout.splitlines()
+    assert (first.split()[0], again.split()[0], done.returncode) == ("first", "again", 2)
+    assert told == f"its process ended ({why}), starting it again in 0.5 s"
+    assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_the_command_says_what_leaves_and_answers(made: Path, tmp_path: Path, files: list[str]) -> None:
+    ours, home = made / "ours", {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    with opened(made) as hub:
+        arguments = ["--server", f"127.0.0.1:{hub.port}", "--data", files[0], "--ca", str(ours / "ca.crt")]
+        command = [sys.executable, "-m", "fedsplit", "client", *arguments, "--key", str(ours / "clients/ada.key")]
+        with started(command, env=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+            until(lambda: "ada" in hub.present())
+            letter = hub.send({"ada": HELLO}, 60)["ada"][0]
+            assert letter is not None
+            assert read_hello(letter).name == "ada"
+            child.send_signal(signal.SIGTERM)
+            out, err = child.communicate(timeout=30)
+        assert child.returncode == 143
+        assert hub.present() == {}
+    assert "Rows never do" in out
+    assert err == f"fedsplit client: connected to 127.0.0.1:{hub.port}\n"
+    assert (tmp_path / "state/fedsplit/ada").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--key", "{made}/theirs/clients/eve.key", "--ca", "{made}/ours/ca.crt"], "does not know the key"),
+        (["--key", "{made}/nosuch.key", "--ca", "{made}/ours/ca.crt"], "nosuch.key: No such file or directory"),
+        (["--insecure", "--data", "nosuch.csv"], "nosuch.csv"),
+    ],
+)
+def test_the_command_gives_up_in_one_line(
+    hub: Hub, made: Path, tmp_path: Path, files: list[str], options: list[str], why: str
+) -> None:
+    arguments = ["--server", f"127.0.0.1:{hub.port}", "--data", files[0], "--folder", str(tmp_path / "state")]
+    done = subprocess.run(
+        [sys.executable, "-m", "fedsplit", "client", *arguments, *(each.format(made=made) for each in options)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("fedsplit: error: ")
+    assert done.stderr.count("\n") == 1
+    assert why in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ([], "give --key and --ca, as the server's owner has them, or --insecure for a test on one machine"),
+        (["--insecure", "--ca", "ca.crt"], "leave one of them out"),
+        (["--insecure", "--max-rounds", "0"], "max_rounds must be"),
+        (["--insecure", "--name", "../up"], "client '../up'"),
+    ],
+)
+def test_the_command_refuses_what_cannot_be_meant(
+    options: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["client", "--server", "127.0.0.1:9", "--data", "x.csv", *options]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_without_flower_the_command_says_how_to_get_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "flwr" else find_spec(name))
+    monkeypatch.setitem(sys.modules, "fedsplit.keys", None)
+    monkeypatch.delattr("fedsplit.keys")
+    assert run(["client", "--server", "127.0.0.1:9", "--data", "x.csv", "--insecure"]) == 2
+    assert run(["keys", "folder", "--clients", "a"]) == 2
+    assert capsys.readouterr().err.count("pip install 'fedsplit[flower]'") == 2
+
+
+def test_keys_are_for_their_owners_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "made"
+    assert run(["keys", str(folder), "--clients", "ada, bob", "--host", "fit.example.org", "--host", "10.0.0.7"]) == 0
+    assert "fit.example.org, 10.0.0.7, valid for 365 days" in capsys.readouterr().out
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()}
+    private = {"ca.key", "server.key", "ada.key", "bob.key"}
+    assert {name for name, mode in modes.items() if mode == 0o600} == private
+    assert {name for name, mode in modes.items() if mode != 0o600} == {"ca.crt", "server.crt", "ada.pub", "bob.pub"}
+    assert list(keys.read_public_keys(folder)) == ["ada", "bob"]
+    assert keys.read_public_keys(folder) == keys.read_public_keys(folder / "clients")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert run(["keys", str(folder), "--clients", "carl"]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../a", "a/b", "/a", "a\0", "a\n", "-a", ".a", "a.", "a b", "x" * 65])
+def test_names_that_are_no_safe_names_of_files_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="client"):
+        keys.make_keys(tmp_path / "made", [name], ["localhost"], 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("clients", "hosts", "days", "why"),
+    [
+        (["a", "A"], ["localhost"], 1, "each only once"),
+        ([], ["localhost"], 1, "name at least one"),
+        (["a"], [], 1, "name at least one"),
+        (["a"], ["host:80"], 1, "without port"),
+        (["a"], ["https://host"], 1, "without port"),
+        (["a"], ["localhost"], 0, "days must be"),
+        (["a"], ["localhost"], 10**6, "days must be"),
+    ],
+)
+def test_keys_that_cannot_be_meant_are_refused(
+    clients: list[str], hosts: list[str], days: int, why: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=why):
+        keys.make_keys(tmp_path / "made", clients, hosts, days)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_public_keys_that_cannot_be_used_are_refused(made: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no public keys"):
+        keys.read_public_keys(tmp_path)
+    ada = (made / "ours/clients/ada.pub").read_bytes()
+    for name in ("ada", "twin"):
+        (tmp_path / f"{name}.pub").write_bytes(ada)
+    with pytest.raises(InputError, match="clients ada, twin have the same key"):
+        keys.read_public_keys(tmp_path)
+    (tmp_path / "ada.pub").write_text(
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHNGZ8Sn5kJ5vXGvYF6oGmVfXJ0nXv1bI6ZcZ2zQnWgq\n"
+    )
+    with pytest.raises(InputError, match="not ECDSA"):
+        keys.read_public_keys(tmp_path)
+    (tmp_path / "ada.pub").write_text("nothing")
+    with pytest.raises(InputError, match="is no public key"):
+        keys.read_public_keys(tmp_path)
