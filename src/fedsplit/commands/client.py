@@ -36,7 +36,9 @@ def client_command(
     folder: Annotated[
         Path | None, typer.Option(help="For what this client keeps; ~/.local/state/fedsplit/NAME where not given.")
     ] = None,
-    max_rounds: Annotated[int | None, typer.Option(help="The most rounds that are answered for one model.")] = None,
+    max_rounds: Annotated[
+        int | None, typer.Option(help="The most rounds that are answered until this command is started again.")
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse what could disclose single rows, whatever the server wants.")
     ] = False,
@@ -119,8 +121,9 @@ def _work(told: dict[str, Any], stop: threading.Event) -> None:
     folder, log, key, ca = (None if told[at] is None else Path(told[at]) for at in ("folder", "log", "key", "ca"))
     assert folder is not None
     site = Site(
-        told["name"], told["data"], folder=folder, max_rounds=told["max_rounds"], strict=told["strict"], log=log
-    )
+        told["name"], told["data"], folder=folder, max_rounds=told["max_rounds"], strict=told["strict"], log=log,
+        fresh=not told["again"],
+    )  # fmt: skip
     if not told["again"]:
         typer.echo(site.terms())
     run_node(

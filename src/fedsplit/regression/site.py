@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedsplit import __version__
+from fedsplit import __version__, files
 from fedsplit.arrays import Array
 from fedsplit.clients.channel import Question, Reply, Unprepared
 from fedsplit.clients.cohort import ROUND_QUESTIONS
@@ -66,7 +66,7 @@ class Site:
     folder : Path
         Where prepared data are kept.
     max_rounds : int, optional
-        The most questions of rounds that are answered for one coding of the data, ever.
+        The most questions of rounds that are answered, whatever the models; ``fresh`` begins to count anew.
     strict : bool
         Refuse to answer where that could tell of single rows, whatever the server wants.
     log : Path, optional
@@ -82,6 +82,7 @@ class Site:
         max_rounds: int | None = None,
         strict: bool = False,
         log: Path | None = None,
+        fresh: bool = False,
     ) -> None:
         found = sources(data)
         if len(found) != 1:
@@ -94,6 +95,9 @@ class Site:
         self.log = folder / "questions.jsonl" if log is None else log
         self._cohort = StoredCohort(Silo(self._source, name), folder, strict)
         self._lock = threading.Lock()
+        self._spent = folder / "rounds"
+        if fresh:
+            self._spent.unlink(missing_ok=True)
 
     def terms(self) -> str:
         """What leaves this machine and what does not, in words."""
@@ -105,7 +109,7 @@ class Site:
             where=self._data,
             guards=f"An answer that rests on fewer than {FEWEST_ROWS} rows, a level of fewer than {SMALLEST_CELL}, or\n"
             f"fewer than {ROWS_A_PARAMETER} rows a parameter {finding}.",
-            limit="" if self._limit is None else f"At most {self._limit:,} rounds are answered for one model.\n",
+            limit="" if self._limit is None else f"At most {self._limit:,} rounds are answered, whatever the models.\n",
             log=self.log,
             version=__version__,
         )
@@ -142,8 +146,15 @@ class Site:
             if coding.names != (self.name,):
                 raise InputError(f"it is {self.name}, and was asked as {', '.join(coding.names)}")
         if question.name in ROUND_QUESTIONS and self._limit is not None:
-            self._cohort.count(question.args[0], self._limit)
+            self._count(self._limit)
         return self._cohort.answer(question)
+
+    def _count(self, limit: int) -> None:
+        """Refuse more rounds than the owner allows; the count outlives the process."""
+        done = int(self._spent.read_text(encoding="utf-8")) if self._spent.exists() else 0
+        if done >= limit:
+            raise InputError(f"its owner allows {limit} rounds, and they are spent")
+        files.write(self._spent, str(done + 1))
 
     def _note(self, question: Question | None, letter: bytes, reply: Reply, out: bytes, trouble: str) -> None:
         line = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,6 @@ import numpy as np
 
 from fedsplit import files, wire
 from fedsplit.clients.channel import Question
-from fedsplit.errors import InputError
 from fedsplit.observations import Observations
 from fedsplit.regression.coded import CodedRows, Moments
 from fedsplit.regression.cohort import HANDSHAKE, Coded, Coding, Frame, SiloCohort, key_of
@@ -72,20 +72,6 @@ class StoredCohort(SiloCohort):
             files.write(place / f"{key_of(coding, frame)}.frame", wire.encode((coding, frame)))
         return told
 
-    def count(self, key: str, limit: int) -> None:
-        """Refuse more than so many questions about one coding of the data."""
-        if key not in self._settled:
-            self._restore(key)
-        if self._coding is None or key not in self._settled:
-            return
-        place = self._place(self._coding)
-        place.mkdir(parents=True, exist_ok=True)
-        path = place / "rounds"
-        done = int(path.read_text(encoding="utf-8")) if path.exists() else 0
-        if done >= limit:
-            raise InputError(f"its owner allows {limit} rounds for one model, and they are spent")
-        files.write(path, str(done + 1))
-
     def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
         place = self._place(coding) / _without_ridge(coding, frame)
         if not place.is_dir():
@@ -133,6 +119,8 @@ class StoredCohort(SiloCohort):
 
     def _restore(self, key: str) -> None:
         """What was settled under this key, where it is on the disk."""
+        if not re.fullmatch("[0-9a-f]{64}", key):
+            return
         for path in self._folder.glob(f"*/{key}.frame"):
             coding, frame = wire.decode(tuple[Coding, Frame], path.read_bytes())
             self._take(coding)

@@ -34,7 +34,7 @@ client_app = ClientApp()
 server_app = ServerApp()
 
 
-@client_app.query("letter")
+@client_app.query("letter")  # type: ignore[untyped-decorator]  # Flower has no types
 def answer(message: Message, context: Context) -> Message:
     """Answer a letter about this node's own file: ``--node-config 'name="a" data="/path/a.csv" folder="/path"'``."""
     node = context.node_config
@@ -47,7 +47,7 @@ def answer(message: Message, context: Context) -> Message:
     return Message(pack(site.reply(letter), nonce), reply_to=message)
 
 
-@server_app.main()
+@server_app.main()  # type: ignore[untyped-decorator]  # the same
 def serve(grid: Grid, context: Context) -> None:
     """Wait for the clients, fit, and write the model to the folder ``out`` of the run's configuration."""
     chosen = context.run_config
