@@ -175,7 +175,7 @@ def test_small_clients_and_rare_categories_are_warned_of_and_refused_when_strict
         ("{hours == 7} ~ age", {"family": "logistic"}, "hours == 7 = 1 in 1"),
         ("score ~ age + some", {"missing": "mean"}, "a value of some in 2"),
         ("score ~ age", {"weights": "heavy"}, "leave the say to 1.0 rows"),
-        ("score ~ age + ward", {"weights": "one_west"}, "ward[T.west] in 1"),
+        ("score ~ age + ward", {"weights": "one_west"}, "ward = west in 1"),
     ],
 )
 def test_what_would_tell_of_single_rows_is_refused_at_the_client_before_it_is_told(

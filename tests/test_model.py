@@ -21,7 +21,7 @@ def test_a_model_comes_back_from_its_files_as_it_was(tmp_path: Path) -> None:
         frame = frames["hospital0"]
         np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
         assert np.array_equal(loaded.trace.objective, model.trace.objective)
-        with pytest.raises(fs.InputError, match="no clients to run on"):
+        with pytest.raises(fs.InputError, match="no clients at hand"):
             loaded.bias_of("fedavg")
 
 

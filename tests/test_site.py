@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import fedsplit as fs
 from fedsplit import wire
 from fedsplit.clients import letters
-from fedsplit.clients.channel import Question
+from fedsplit.clients.channel import Question, Reply
 from fedsplit.clients.letters import HELLO, Hello, LetterChannel, check_version, read_hello, read_reply, write_question
 from fedsplit.clients.protocol import Clients
 from fedsplit.clients.roll import Patience
@@ -172,6 +172,82 @@ def test_the_guards_of_a_strict_client_hold_whatever_the_server_wants(folder: Pa
         Mail(folder, strict=True).fit()
 
 
+def test_a_strict_client_is_strict_without_being_asked_to_describe_itself(folder: Path) -> None:
+    frame = table(0)
+    frame.loc[0, "ward"] = "east-1"
+    frame.assign(weight=[1.0] * 5 + [0.0] * 55).to_csv(folder / "a.csv", index=False)
+    site = Mail(folder, strict=True).sites["a"]
+    levels = {"ward": ["east-1", "east", "north", "west"]}
+    plans = [Plan("y ~ x + C(ward)", "poisson", levels), Plan("y ~ x", "poisson", {}, weights="weight")]
+    for plan, what in zip(plans, ("ward = east-1 in 1", "5 rows, fewer than 10"), strict=True):
+        reply = ask(site, "code", Coding(plan, False, ("a",)))
+        assert (reply.outcome, what in reply.text) == ("refused", True)
+
+
+def test_rows_that_were_coded_before_a_client_became_strict_are_coded_again(folder: Path) -> None:
+    frame = table(0)
+    frame.loc[0, "ward"] = "south"
+    frame.to_csv(folder / "a.csv", index=False)
+    mail = Mail(folder)
+    mail.fit()
+    [frame_file] = (folder / "kept a" / "prepared").glob("*/*.frame")
+    coding, settled = wire.decode(tuple[Coding, Frame], frame_file.read_bytes())
+    strict = Mail(folder, strict=True).sites["a"]
+    assert ask(strict, "gradient", frame_file.stem, 3, np.zeros(5)).outcome == "unprepared"
+    assert ask(strict, "settle", coding, settled).outcome == "refused"
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("gradient", (3, np.zeros(7))),
+        ("gradient", (3, np.zeros((2, 4)))),
+        ("descend", (3, np.zeros(4), 0.1, 2_000_000, None)),
+        ("prox", (3, np.zeros(4), 0.1, np.zeros(4), fs.GradientProx(steps=2**40))),
+        ("line", (3, np.zeros(4), np.zeros(4), np.zeros(2000))),
+    ],
+)
+def test_points_of_another_shape_and_work_without_end_are_refused(
+    folder: Path, name: str, args: tuple[object, ...]
+) -> None:
+    mail = Mail(folder)
+    mail.fit()
+    [frame] = (folder / "kept a" / "prepared").glob("*/*.frame")
+    assert ask(mail.sites["a"], name, frame.stem, *args).outcome == "refused"
+
+
+def test_a_key_that_is_a_pattern_or_a_path_finds_nothing(folder: Path) -> None:
+    mail = Mail(folder)
+    mail.fit()
+    for key in ("*", "../../*/**/x", "a" * 64, "[0-9a-f]*"):
+        assert ask(mail.site("a"), "gradient", key, 3, np.zeros(4)).outcome == "unprepared"
+
+
+def test_coordinates_that_do_not_fit_the_columns_are_refused(folder: Path) -> None:
+    mail = Mail(folder)
+    mail.fit()
+    [path] = (folder / "kept a" / "prepared").glob("*/*.frame")
+    coding, frame = wire.decode(tuple[Coding, Frame], path.read_bytes())
+    scaling = frame.scaling
+    for other in (
+        replace(frame, whiten=np.zeros((4, 3000))),
+        replace(frame, ridge=np.zeros(9)),
+        replace(frame, scaling=scaling._replace(scale=np.zeros(4))),
+        replace(frame, scaling=scaling._replace(centre=np.full(4, np.nan))),
+    ):
+        assert ask(mail.sites["a"], "settle", coding, other).outcome == "refused"
+
+
+def test_what_is_kept_is_for_its_owner_alone(folder: Path) -> None:
+    (folder / "kept a").mkdir(mode=0o755)
+    Mail(folder).fit()
+    assert (folder / "kept a").stat().st_mode & 0o777 == 0o700
+
+
+def ask(site: Site, name: str, *args: object) -> Reply:
+    return read_reply(site.reply(write_question(Question(name, args))), SiloCohort.kinds[name], 0.0)
+
+
 def test_a_strict_client_tells_nothing_before_it_refuses(folder: Path) -> None:
     table(0, n=8).to_csv(folder / "a.csv", index=False)
     mail = Mail(folder, strict=True)
@@ -182,9 +258,9 @@ def test_a_strict_client_tells_nothing_before_it_refuses(folder: Path) -> None:
 
 
 def test_rounds_end_at_the_owners_limit_also_after_a_restart_and_for_other_models(folder: Path) -> None:
-    limit = in_process(folder).rounds + 2
+    limit = in_process(folder).rounds + 6  # to describe, code, settle, at last to fit, and two more
     assert Mail(folder, max_rounds=limit).fit().converged
-    with pytest.raises(fs.InputError, match=f"client a: its owner allows {limit} rounds, and they are spent"):
+    with pytest.raises(fs.InputError, match=f"client a: its owner allows {limit} questions, and they are spent"):
         Mail(folder, max_rounds=limit).fit(tol=1e-6)
     assert Mail(folder, max_rounds=limit, fresh=True).fit().converged
 
@@ -196,6 +272,7 @@ def test_every_question_and_what_was_sent_is_in_the_log(folder: Path) -> None:
     questions = [line["question"] for line in lines]
     assert questions[:4] == ["columns", "describe", "code", "settle"]
     assert questions[-1] == "fitted"
+    assert FORMULA in str(lines[2]["asked"])
     assert questions.count("prox") == int((model.trace.kind == "round").sum())
     described = lines[1]["sent"]
     assert isinstance(described, list)
@@ -214,10 +291,23 @@ def test_a_bad_value_is_told_to_its_owner_and_not_to_the_server(folder: Path) ->
     assert "row 8: y is -1234" in str(mail.log()[-1]["trouble"])
 
 
+@pytest.mark.parametrize("text", ["John Smith", "n/k"])
+def test_text_among_numbers_is_told_to_its_owner_and_not_to_the_server(folder: Path, text: str) -> None:
+    frame = table(0).astype({"x": object})
+    frame.loc[3, "x"] = text
+    frame.to_csv(folder / "a.csv", index=False)
+    mail = Mail(folder)
+    with pytest.raises(fs.InputError, match="client a: column x holds numbers, but also other text") as caught:
+        mail.fit()
+    assert text not in str(caught.value)
+    assert str(folder) not in str(caught.value)
+    assert text in str(mail.log()[-1]["trouble"])
+
+
 def test_the_terms_say_what_leaves_and_what_does_not(folder: Path) -> None:
     terms = Mail(folder, max_rounds=40, strict=True).sites["a"].terms()
     assert re.search(r"client a: 60 rows and 3 columns", terms)
-    for words in ("Rows never do", "is refused", "At most 40 rounds", "questions.jsonl", "no code is taken"):
+    for words in ("Rows never do", "is refused", "At most 40 questions", "questions.jsonl", "no code is taken"):
         assert words in terms
 
 

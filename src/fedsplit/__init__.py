@@ -43,6 +43,7 @@ from fedsplit.rounds import solve
 from fedsplit.trace import Result, Trace
 
 if TYPE_CHECKING:
+    from fedsplit.clients.ray import RayClients
     from fedsplit.estimators import (
         FedElasticNet,
         FedHuberRegressor,
@@ -109,6 +110,7 @@ __all__ = [
     "Penalty",
     "Poisson",
     "Problem",
+    "RayClients",
     "RegularisationPath",
     "RegularisedFedSplit",
     "Result",
@@ -140,12 +142,13 @@ _LATER = {
     "CvxpyProx": "fedsplit.prox.cvx",
     "FitCertificate": "fedsplit.regression.model",
     "Model": "fedsplit.regression.model",
+    "RayClients": "fedsplit.clients.ray",
     "RegularisationPath": "fedsplit.regression.path",
     "fit": "fedsplit.regression.fit",
     "load": "fedsplit.regression.model",
     "path": "fedsplit.regression.path",
 } | dict.fromkeys(_ESTIMATORS, "fedsplit.estimators")
-"""Modules imported when their names are first used: CVXPY is an extra, pandas and scikit-learn take a second."""
+"""Modules imported when their names are first used: CVXPY and Ray are extras, pandas and scikit-learn take a second."""
 
 
 def __getattr__(name: str) -> Any:
@@ -156,7 +159,9 @@ def __getattr__(name: str) -> Any:
 
     try:
         return getattr(import_module(_LATER[name]), name)
-    except ModuleNotFoundError as error:
+    except (ModuleNotFoundError, InputError) as error:
+        if name == "RayClients":
+            raise ImportError(f"fedsplit.{name} needs Ray: pip install 'fedsplit[ray]'") from error
         if not name.startswith("Cvxpy"):
             raise
         raise ImportError(f"fedsplit.{name} needs CVXPY: pip install 'fedsplit[cvx]'") from error

@@ -7,11 +7,12 @@ goes on from there. That holds for every method, in the handshake, in the rounds
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import math
 import os
+import sys
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,15 +23,18 @@ from fedsplit.checks import count
 from fedsplit.clients.channel import SILENT, Channel, Outcome, Question, Reply, other_data, same_data
 from fedsplit.clients.protocol import Clients
 from fedsplit.clients.remote import RemoteClients, in_process
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, TooFewClients
+
+if sys.platform != "win32":
+    import fcntl
 
 FORMAT = 1
 """Of the files: a reader of another one refuses them."""
 
 HEADER, ANSWERS = "checkpoint.json", "answers"
 
-MARK, HEAD = b"fsr1", 44
-"""How a record begins, and how long its beginning is: the mark, its length in 8 bytes, its SHA-256."""
+MARK, HEAD = b"fsr1", 48
+"""How a record begins, and how long its beginning is: the mark, the length in 8 bytes, the SHA-256, a CRC of these."""
 
 LARGEST = 2**36
 """The most bytes of one record."""
@@ -77,19 +81,49 @@ class Checkpoint:
         if resume and not (self.folder / HEADER).is_file():
             raise InputError(f"{self.folder}: there is no checkpoint here to resume, start without it")
         if not resume and (self.folder / HEADER).exists():
-            raise InputError(f"{self.folder}: there is a checkpoint here: resume it, or name another folder")
+            raise self._taken
 
     def over(self, channel: Channel, about: Mapping[str, Any]) -> Journal:
         """The channel with this folder in front of it; ``about`` says which run this is, as JSON can hold it."""
-        header = {"format": FORMAT, "version": __version__, "run": json.loads(json.dumps(about))}
-        if self.resume:
-            self._check(header)
-        else:
+        plain = json.loads(json.dumps(about, default=lambda value: value.tolist()))  # numpy's
+        header = {"format": FORMAT, "version": __version__, "run": plain}
+        if not self.resume:
             files.check_writable(self.folder)
+        elif not (self.folder / ANSWERS).is_file():
+            raise InputError(f"{self.folder / ANSWERS}: is missing: start anew in another folder")
+        try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (self.folder / ANSWERS).unlink(missing_ok=True)
-            files.write(self.folder / HEADER, json.dumps(header, indent=2))
-        return Journal(channel, self.folder / ANSWERS, self.every)
+            return Journal(channel, self._opened(header), self.every)
+        except OSError as error:
+            raise InputError(
+                f"{self.folder}: cannot be used ({error.strerror}): make it writable, or choose another folder"
+            ) from None
+
+    def _opened(self, header: Mapping[str, Any]) -> _Records:
+        """The records of this run, those of before where it is resumed; nobody else has them while they are open."""
+        records = _Records(self.folder / ANSWERS)
+        try:
+            if self.resume:
+                self._check(header)
+                records.load()
+            elif (self.folder / HEADER).exists():  # of a run that began since this object was made
+                raise self._taken
+            else:
+                records.clear()
+                files.write(self.folder / HEADER, json.dumps(header, indent=2))
+        except BaseException:
+            records.close()
+            raise
+        return records
+
+    @property
+    def _taken(self) -> InputError:
+        return InputError(f"{self.folder}: there is a checkpoint here: resume it, or name another folder")
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is something to resume."""
+        return (self.folder / HEADER).is_file()
 
     def about(self) -> dict[str, Any]:
         """What was said of the run that is in the folder."""
@@ -130,15 +164,16 @@ def journalled(clients: Clients, checkpoint: Checkpoint, about: Mapping[str, Any
 class Journal:
     """A channel that hears old answers from a file first, and keeps the new ones there.
 
-    Its clock stands still but for questions, and goes on where it stopped: what was decided by it is decided again.
+    Its clock stands still but for questions and waits, and goes on where it stopped: what it decided is decided again.
+    Answers pass on as they are kept, and those that cannot be are failures. Once closed it only passes questions on.
     """
 
-    def __init__(self, channel: Channel, path: Path, every: int) -> None:
+    def __init__(self, channel: Channel, records: _Records, every: int) -> None:
         self.names, self.kinds, self.free = channel.names, channel.kinds, channel.free
-        self._channel, self._path, self._every = channel, path, every
-        self._file = _Records(path)
-        self._heard, self._time = 0, 0.0
+        self._channel, self._file, self._every = channel, records, every
+        self._heard, self._time, self._answered = 0, 0.0, False
         self._offset: float | None = None
+        self._settled: set[int] = set()
         self._unsure: dict[int, tuple[Question, Any]] = {}
 
     @property
@@ -147,112 +182,147 @@ class Journal:
         return self._heard < len(self._file.places)
 
     def ask(self, questions: Mapping[int, Question], timeout: float) -> dict[int, Reply]:
-        digest = _digest(questions)
+        if self._file.closed:
+            return self._channel.ask(questions, timeout)
+        self._answered, digest = False, _digest(questions)
         return self._recall(digest, questions) if self.replaying else self._ask(digest, questions, timeout)
 
     def now(self) -> float:
         return self._time
 
     def wait(self, seconds: float) -> None:
+        self._time += seconds
         if not self.replaying:
             self._channel.wait(seconds)
 
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if isinstance(error, InputError | TooFewClients) and self._answered and not self.replaying:
+            self._file.drop()  # what ended the run, and somebody can mend, is asked again
         self._file.close()
 
     def _recall(self, digest: str, questions: Mapping[int, Question]) -> dict[int, Reply]:
         record, blobs = self._file.read(self._heard)
-        self._heard += 1
         if record.digest != digest:
             raise InputError(
-                f"{self._path}: question {self._heard} of this run is another one than the checkpoint's: "
+                f"{self._file.path}: question {self._heard + 1} of this run is another one than the checkpoint's: "
                 "the data, the settings or the machine's arithmetic differ; start anew"
             )
-        self._time = record.time
         replies = {}
         for each, blob in zip(record.heard, blobs, strict=True):
             value = wire.decode(self.kinds[each.question], blob, LARGEST) if each.outcome == "answer" else None
             replies[each.cohort] = Reply(each.outcome, value, each.text, each.seconds)
-            if each.question == "settle" and each.outcome == "answer":
+            if each.outcome == "answer" and (each.question == "settle" or each.cohort not in self._settled):
                 self._unsure[each.cohort] = questions[each.cohort], value
+                self._settled |= {each.cohort} if each.question == "settle" else set()
         if self.free:
             self._make_sure(questions, math.inf)
+        self._heard, self._time, self._answered = self._heard + 1, record.time, True
         return replies
 
     def _ask(self, digest: str, questions: Mapping[int, Question], timeout: float) -> dict[int, Reply]:
         if self._offset is None:
             self._offset = self._channel.now() - self._time
-        self._make_sure(questions, timeout)
-        ready = {at: question for at, question in questions.items() if at not in self._unsure}
-        replies = dict.fromkeys(questions, SILENT) | (self._channel.ask(ready, timeout) if ready else {})
+        replies = self._make_sure(questions, timeout)
+        ready = {at: question for at, question in questions.items() if at not in replies}
+        replies |= self._channel.ask(ready, timeout) if ready else {}
         self._time = self._channel.now() - self._offset
-        if all(reply.outcome != "refused" for reply in replies.values()):
-            values = {at: wire.encode(r.value) if r.outcome == "answer" else b"" for at, r in replies.items()}
+        kept = {at: self._kept(question, replies.get(at, SILENT)) for at, question in questions.items()}
+        if all(reply.outcome != "refused" for reply, _ in kept.values()):
             heard = [
-                Heard(at, questions[at].name, reply.outcome, len(values[at]), reply.text, reply.seconds)
-                for at, reply in replies.items()
+                Heard(at, questions[at].name, reply.outcome, len(blob), reply.text, reply.seconds)
+                for at, (reply, blob) in kept.items()
             ]
-            self._file.append(Record(digest, self._time, heard), list(values.values()), self._every)
-            self._heard += 1
-        return replies
+            self._file.append(Record(digest, self._time, heard), [blob for _, blob in kept.values()], self._every)
+            self._heard, self._answered = self._heard + 1, True
+        return {at: reply for at, (reply, _) in kept.items()}
 
-    def _make_sure(self, cohorts: Iterable[int], timeout: float) -> None:
-        """After a resumption, that cohorts stand on the data that the run began with; this settles them too."""
+    def _kept(self, question: Question, reply: Reply) -> tuple[Reply, bytes]:
+        """A reply as it will be heard again, and the bytes of its answer."""
+        if reply.outcome != "answer":
+            return reply, b""
+        try:
+            blob = wire.encode(reply.value)
+            return reply._replace(value=wire.decode(self.kinds[question.name], blob, LARGEST)), blob
+        except (InputError, TypeError) as error:
+            return Reply("failed", text=f"an answer that cannot be read ({error})", seconds=reply.seconds), b""
+
+    def _make_sure(self, cohorts: Iterable[int], timeout: float) -> dict[int, Reply]:
+        """After a resumption, that cohorts stand on the data that the run began with; this settles them too.
+
+        What they last told of their data is asked again. The replies of those that do not tell.
+        """
         again = {at: self._unsure[at][0] for at in cohorts if at in self._unsure}
-        for at, reply in (self._channel.ask(again, timeout) if again else {}).items():
+        heard = self._channel.ask(again, timeout) if again else {}
+        replies = {at: self._kept(question, heard.get(at, SILENT))[0] for at, question in again.items()}
+        for at, reply in replies.items():
             if reply.outcome == "refused":
                 raise InputError(reply.text)
             if reply.outcome == "answer":
                 if not same_data(self._unsure[at][1], reply.value):
                     raise other_data(self.names[at])
                 del self._unsure[at]
+        return {at: reply for at, reply in replies.items() if reply.outcome != "answer"}
 
 
 class _Records:
     """A file of records: mark, length, checksum, and the record with its answers.
 
     A last record that is not whole is what a crash leaves behind, and is cut off; any other damage is refused. So is
-    a last one in which a cohort was silent: it may have stopped the run, and is asked again.
+    a last one in which a cohort did not answer: it may have stopped the run, and is asked again.
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a+b")
-        path.chmod(0o600)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(
-                f"{path}: another process is running from this checkpoint: wait for it, or stop it"
-            ) from None
+        self.path, self._file = path, path.open("a+b", buffering=0)
         self._fresh: list[bytes] = []
         self.places: list[tuple[int, int]] = []
-        size, end = path.stat().st_size, 0
-        while end < size:
-            length = self._whole(path, end, size)
-            if length is None:
-                break
-            self.places.append((end + HEAD, length))
-            end += HEAD + length
-        if self.places and any(each.outcome == "silent" for each in self.read(-1)[0].heard):
-            end = self.places.pop()[0] - HEAD
-        self._file.truncate(end)
+        path.chmod(0o600)
+        if sys.platform != "win32":
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._file.close()
+                raise InputError(
+                    f"{path}: another process is running from this checkpoint: wait for it, or stop it"
+                ) from None
 
-    def _whole(self, path: Path, at: int, size: int) -> int | None:
-        """The length of the record here; None where a crash cut it off."""
-        self._file.seek(at)
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    @property
+    def end(self) -> int:
+        """Where the next record begins."""
+        return sum(self.places[-1]) if self.places else 0
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._file.truncate(0)
+
+    def load(self) -> None:
+        """Find the records."""
+        size = self._file.seek(0, os.SEEK_END)
+        while self.end < size and (length := self._whole(size)) is not None:
+            self.places.append((self.end + HEAD, length))
+        if self.places and any(each.outcome != "answer" for each in self.read(-1)[0].heard):
+            self.places.pop()
+        self._file.truncate(self.end)
+
+    def _whole(self, size: int) -> int | None:
+        """The length of the next record; None where a crash cut it off."""
+        self._file.seek(self.end)
         head = self._file.read(HEAD)
-        length = int.from_bytes(head[4:12], "little")
-        if len(head) < HEAD or at + HEAD + length > size:
+        if len(head) < HEAD:
             return None
-        sound = head[:4] == MARK and hashlib.sha256(self._file.read(length)).digest() == head[12:]
-        if not sound:
-            if at + HEAD + length == size:
-                return None
-            raise InputError(f"{path}: record {len(self.places) + 1} is damaged: start anew in another folder")
-        return length
+        length, check = int.from_bytes(head[4:12], "little"), int.from_bytes(head[-4:], "little")
+        known, last = head[:4] == MARK and zlib.crc32(head[:-4]) == check, self.end + HEAD + length >= size
+        if known and self.end + HEAD + length <= size and _sha256(self._file.read(length)) == head[12:-4]:
+            return length
+        if known and last:
+            return None
+        raise InputError(f"{self.path}: record {len(self.places) + 1} is damaged: start anew in another folder")
 
     def read(self, number: int) -> tuple[Record, list[bytes]]:
         """A record, and the answers behind it."""
@@ -271,25 +341,47 @@ class _Records:
         """Keep a record; write when there are ``every`` of them."""
         meta = wire.encode(record)
         payload = b"".join([len(meta).to_bytes(8, "little"), meta, *blobs])
-        self._fresh.append(MARK + len(payload).to_bytes(8, "little") + hashlib.sha256(payload).digest() + payload)
-        self.places.append((0, 0))
+        head = MARK + len(payload).to_bytes(8, "little") + _sha256(payload)
+        self._fresh.append(head + zlib.crc32(head).to_bytes(4, "little") + payload)
+        self.places.append((self.end + HEAD, len(payload)))
         if len(self._fresh) >= every:
             self.flush()
 
+    def drop(self) -> None:
+        """Forget the last record."""
+        self.places.pop()
+        if self._fresh:
+            self._fresh.pop()
+        else:
+            self._file.truncate(self.end)
+
     def flush(self) -> None:
         """Write, and wait until it is on the disk."""
-        if self._fresh:
-            self._file.write(b"".join(self._fresh))
-            self._file.flush()
+        waiting, self._fresh = memoryview(b"".join(self._fresh)), []
+        if not waiting:
+            return
+        try:
+            while waiting:
+                waiting = waiting[self._file.write(waiting) :]
             os.fsync(self._file.fileno())
-            self._fresh = []
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be written ({error.strerror}): make room, then resume") from None
 
     def close(self) -> None:
         """Write what is left."""
-        self.flush()
-        self._file.close()
+        try:
+            self.flush()
+        finally:
+            self._file.close()
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 def _digest(questions: Mapping[int, Question]) -> str:
     asked = [(at, question.name, question.args) for at, question in sorted(questions.items())]
-    return hashlib.sha256(wire.encode(asked)).hexdigest()
+    try:
+        return _sha256(wire.encode(asked)).hex()
+    except TypeError as error:
+        raise InputError(f"a checkpoint keeps plain values, and {error}: make it a dataclass of them") from None

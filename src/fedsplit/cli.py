@@ -15,6 +15,7 @@ from fedsplit.commands.compare import compare_command
 from fedsplit.commands.fit import fit_command
 from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
 from fedsplit.commands.keys import keys_command
+from fedsplit.commands.progress import printable
 from fedsplit.commands.reproduce import report_command, reproduce_command
 from fedsplit.commands.server import server_command
 from fedsplit.errors import Diverged, InputError, NoMinimiser, TooFewClients
@@ -59,6 +60,8 @@ def run(arguments: list[str]) -> int:
         return 0
     except OSError as error:
         return _fail(f"{error.filename or 'output'}: {error.strerror or error}")
+    except Exception as error:  # nobody is shown a stack trace
+        return _fail(f"a fault of fedsplit itself, please report it ({type(error).__name__}: {error})", status=1)
     except (typer.Abort, KeyboardInterrupt):
         return 130
     except Terminated:
@@ -66,7 +69,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _fail(message: str, status: int = 2) -> int:
-    typer.echo(f"fedsplit: error: {' '.join(message.split())}", err=True)
+    typer.echo(f"fedsplit: error: {printable(' '.join(message.split()))}", err=True)
     return status
 
 

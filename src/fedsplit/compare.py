@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsplit import ensembles
 from fedsplit.arrays import Array
+from fedsplit.clients.protocol import Clients
 from fedsplit.errors import Diverged, InputError
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
@@ -75,17 +76,20 @@ def compare(
     methods: Sequence[tuple[str, Method[Any]]],
     rounds: int,
     progress: Callable[[str, int, float], None] = lambda label, done, gap: None,
+    clients: Clients | None = None,
 ) -> list[Run]:
     """Run every (label, method) until the smallest target or for ``rounds`` rounds.
 
-    ``progress(label, done, gap)`` is called after every round.
+    ``progress(label, done, gap)`` is called after every round. ``clients`` are those of the problem where they are not
+    asked in this process; they tell their costs for the gap after every round.
     """
     best = problem.objective(problem.solution())
-    return [_run(problem, best, label, method, rounds, progress) for label, method in methods]
+    asked = problem.clients if clients is None else clients
+    return [_run(asked, best, label, method, rounds, progress) for label, method in methods]
 
 
 def _run(
-    problem: Problem,
+    clients: Clients,
     best: float,
     label: str,
     method: Method[Any],
@@ -102,7 +106,7 @@ def _run(
         return gap <= TARGETS[-1]
 
     try:
-        result = solve(problem, method, rounds=rounds, tol=0, callbacks=[watch])
+        result = solve(clients, method, rounds=rounds, tol=0, callbacks=[watch])
     except Diverged as error:
         result = error.result
     gaps = result.trace.objective - best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -16,12 +17,19 @@ from fedsplit.checkpoint import Checkpoint, journalled
 from fedsplit.checks import count, instance, number
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.protocol import Clients
-from fedsplit.clients.remote import RemoteClients, measurable
+from fedsplit.clients.remote import RemoteClients, insisting, measurable
 from fedsplit.clients.roll import Removed
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import Diverged, InputError
+from fedsplit.methods.agd import AGD
+from fedsplit.methods.cg import CG
 from fedsplit.methods.fedsplit import FedSplit
+from fedsplit.methods.gd import GD
+from fedsplit.methods.giant import GIANT
+from fedsplit.methods.lbfgs import LBFGS
 from fedsplit.methods.method import Method, S, State
+from fedsplit.methods.newton import Newton
+from fedsplit.methods.regularised import RegularisedFedSplit
 from fedsplit.penalties import Penalty, fits
 from fedsplit.problem import Problem
 from fedsplit.threads import one_blas_thread
@@ -47,6 +55,9 @@ LONG, LARGE = 30, 1e6
 
 PRICE = 0.1
 """The share of a run's rounds that certificates may cost, once two are spent."""
+
+UNANIMOUS = (AGD, CG, GD, GIANT, LBFGS, Newton, RegularisedFedSplit)
+"""Methods that need every client's answer in every round: clients elsewhere are asked until they give one."""
 
 Callback: TypeAlias = Callable[[Row, State], object]
 
@@ -127,7 +138,10 @@ def solve(
     start = _check_start(clients, method, x0, state)
     kept = [each for each in callbacks if isinstance(each, Checkpoint)]
     called = [each for each in callbacks if not isinstance(each, Checkpoint)]
-    about = {"method": _described(method), "clients": clients.m, "coordinates": clients.d, "rounds": rounds, "tol": tol}
+    about = {
+        "method": _described(method), "clients": clients.m, "coordinates": clients.d, "rounds": rounds, "tol": tol,
+        "participation": participation, "seed": seed,
+    }  # fmt: skip
     with ExitStack() as journals, one_blas_thread(), np.errstate(**QUIET):
         for checkpoint in kept:
             clients = journals.enter_context(journalled(clients, checkpoint, about))
@@ -152,12 +166,16 @@ class _Run:
         self.rounds, self.tol, self.callbacks = rounds, tol, callbacks
         self.trace, self.spent, self.measured = Trace(np.nan), 0, True
         self.removed: tuple[str, ...] = ()
+        self.numbers = np.arange(clients.m)  # of those who take part
+        self.known = len(clients.roll.book.incidents) if isinstance(clients, RemoteClients) else 0  # from earlier runs
+        self.doing: Kind = "setup"
         self.state: State | None = None
         self._begin(clients)
 
     def _begin(self, clients: Clients) -> None:
         """With these clients, of whose problem nothing is known yet."""
-        self.clients, self.meter = clients, MeteredClients(clients, self.participation, self.seed)
+        asked = insisting(clients) if isinstance(self.method, UNANIMOUS) else clients
+        self.clients, self.meter = clients, MeteredClients(asked, self.participation, self.seed)
         self.first, self.smallest, self.uphill = np.nan, np.inf, 0
         self.certificate, self.doubt, self.level = NOT_ASKED, 100.0, np.nan
         self.proved: State | None = None
@@ -175,25 +193,24 @@ class _Run:
 
     def _go_on_without(self, names: Sequence[str]) -> None:
         assert isinstance(self.clients, RemoteClients)
-        everyone = self.clients.roll.names
-        kept = np.array([name not in names for name in everyone])
+        kept = np.array([name not in names for name in self.clients.roll.names])
         remaining = getattr(self.method, "remaining", None)
-        self._record("round", np.nan, np.nan, 0.0)
+        self._record(self.doing, self.trace.objective[-1], np.nan, 0.0)  # what was answered before it was interrupted
         self._begin(self.clients.without(names))
-        self.removed += tuple(names)
+        self.removed, self.numbers = (*self.removed, *names), self.numbers[kept]
         self.state = None if self.state is None or remaining is None else remaining(self.state, kept)
 
     def _go(self, start: Array, state: State | None) -> Result:
         if not len(self.trace):
             self.trace.start = self._objective(start)
         if state is None:
-            began = time.perf_counter()
+            self.doing, began = "setup", time.perf_counter()
             state = self.method.start(self.meter, start)
             self._record("setup", self._objective(state.x), np.nan, time.perf_counter() - began)
         steps = updates(self.method, self.meter, state)
         reserve = 2 if self.method.settles and self.tol > 0 and self.rounds >= RESERVE else 0
         while len(self.trace) < self.rounds - reserve:
-            began = time.perf_counter()
+            self.doing, began = "round", time.perf_counter()
             try:
                 after = next(steps, None)
             except (np.linalg.LinAlgError, ArithmeticError) as error:
@@ -252,6 +269,8 @@ class _Run:
         A proof is asked for when the move, as an estimate of the gap, promises one, and the price is within limits;
         with absent clients, when every one of them has had its say since the moves became so small.
         """
+        if residual == 0.0 and not np.array_equal(before.s, state.s):  # a step was refused, a shorter one is to come
+            return None
         row, last, size = self.trace.rows[-1], self.certificate, float(np.linalg.norm(state.iterate))
         present = self.meter.present
         move = (state.iterate - before.iterate) / np.sqrt(state.s)
@@ -287,7 +306,7 @@ class _Run:
 
     def _ask_level(self, state: State) -> None:
         """Ask for F(x), to know what the tolerance is relative to: one round, which a long run can afford."""
-        began = time.perf_counter()
+        self.doing, began = "certificate", time.perf_counter()
         answer = self.meter.value(state.x)
         value = float(answer.rows.sum()) + (0.0 if self.penalty is None else self.penalty.value(state.x))
         self.level = abs(value) if answer.present.all() else 1.0
@@ -310,7 +329,7 @@ class _Run:
         return gap is not None and gap <= self.tol * max(1.0, abs(self.certificate.objective))
 
     def _certify(self, state: State) -> None:
-        began, before = time.perf_counter(), len(self.trace)
+        self.doing, began, before = "certificate", time.perf_counter(), len(self.trace)
         subgradient = getattr(state, "subgradient", None) if self.penalty is not None else None
 
         def allowed() -> bool:
@@ -344,7 +363,7 @@ class _Run:
             )
 
     def _result(self, state: State, stopped_by: StoppedBy) -> Result:
-        absent = tuple(int(j) for j in np.flatnonzero(~self.meter.heard)) if len(self.trace) else ()
+        absent = tuple(int(j) for j in self.numbers[~self.meter.heard]) if len(self.trace) else ()
         certificate = self.certificate
         if certificate.gap is not None and state is not self.proved:
             certificate = MOVED
@@ -361,13 +380,13 @@ class _Run:
             absent,
             getattr(state, "notes", ()),
             self.removed,
-            tuple(self.clients.roll.book.incidents) if isinstance(self.clients, RemoteClients) else (),
+            tuple(self.clients.roll.book.incidents[self.known :]) if isinstance(self.clients, RemoteClients) else (),
         )
 
 
 def _described(method: Method[Any]) -> str:
-    """A method with its settings, in words that are the same tomorrow."""
-    return repr(method) if is_dataclass(method) else type(method).__name__
+    """A method with its settings, in words that are the same tomorrow: without the addresses of objects."""
+    return re.sub(" at 0x[0-9a-fA-F]+", "", repr(method)) if is_dataclass(method) else type(method).__name__
 
 
 def _with_penalty(method: Method[Any], penalty: Penalty) -> Method[Any]:

@@ -2,43 +2,61 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import pickle
 import resource
+import signal
+import socket
+import threading
 import time
-import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import ray
-from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
-from ray._private import worker
-from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from fedsplit import threads
 from fedsplit.arrays import Array
 from fedsplit.checks import count, instance
 from fedsplit.clients.channel import SILENT, Cohort, Question, Reply, Unprepared
-from fedsplit.clients.cohort import OracleCohort
+from fedsplit.clients.cohort import ROUND_QUESTIONS, OracleCohort
 from fedsplit.clients.remote import RemoteClients
 from fedsplit.clients.roll import Patience, Roll
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, TooFewClients, listed
 from fedsplit.losses.terms import Loss
 from fedsplit.problem import Problem
 from fedsplit.threads import one_blas_thread
 
-SILENCE = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
-"""Ray calls nobody, and says nothing."""
+try:
+    import ray
+    from ray import cloudpickle
+    from ray._private import services, worker
+    from ray.exceptions import ActorDiedError, RayError, RayTaskError
+except ModuleNotFoundError as missing:
+    raise InputError(f"Ray cannot be imported ({missing}): pip install 'fedsplit[ray]'") from missing
+
+SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""Ray calls nobody, and does not warn of its next version; what the user has set stays."""
+
+QUIETLY: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
 
 RESTARTS = 20
 """How often a worker that died is made again from its source, and a question that it left open repeated."""
 
-ARRAYS = {"A", "b", "weights", "offset"}
+REACH = 5.0
+"""Seconds in which a cluster has to answer when it is first called."""
+
+SLICE = 60.0
+"""The longest wait in one piece, in seconds."""
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""How a caller of gRPC begins, with empty settings; the other side answers with its own."""
+
+ARRAYS = ("A", "b", "weights", "offset")
 """What a client's .npz file may hold."""
 
 
@@ -50,8 +68,8 @@ class Worker:
     """
 
     def __init__(self, make: Callable[[], Cohort] | None, memory: int | None) -> None:
-        self._threads = one_blas_thread()
-        self._threads.__enter__()
+        one_blas_thread().__enter__()  # for as long as the process lives
+        threads.WORKERS = 1  # the other cores have workers of their own
         if memory is not None:
             _limit(memory)
         self._make, self._memory = make, memory
@@ -60,60 +78,103 @@ class Worker:
     def answer(self, question: Question, cohort: Cohort | None = None) -> Reply:
         """The reply; what a user can mend is told, anything else is the caller's to see."""
         try:
-            if cohort is not None:
-                self._cohort = cohort
-            elif self._cohort is None and self._make is not None:
-                self._cohort = self._make()
-            if self._cohort is None:
-                raise Unprepared
-            return Reply("answer", self._cohort.answer(question))
+            return Reply("answer", self._ready(question, cohort).answer(question))
         except Unprepared:
             return Reply("unprepared")
         except InputError as error:
             return Reply("refused", text=str(error))
         except MemoryError:
-            limit = "" if self._memory is None else f" of {self._memory / 2**20:.0f} MiB"
-            return Reply("refused", text=f"a worker's memory{limit} is too small for its share: use more workers")
+            return Reply("refused", text=_too_small(self._memory))
 
     def pid(self) -> int:
         """The process."""
         return os.getpid()
 
+    def _ready(self, question: Question, cohort: Cohort | None) -> Cohort:
+        """The cohort. One that was lost has to be settled before its rounds go on: its source may have changed."""
+        if cohort is not None:
+            self._cohort = cohort
+        if self._cohort is None and (self._make is None or question.name in ROUND_QUESTIONS):
+            raise Unprepared
+        if self._cohort is None:
+            assert self._make is not None
+            self._cohort = self._make()
+        return self._cohort
+
 
 class RayChannel:
     """Workers, one for each share of the clients, asked all at once.
 
-    A share is how a worker makes its cohort, or the cohort itself, which then travels to it.
+    A share is how a worker makes its cohort, or the cohort itself, which then travels to it. Workers reserve no core
+    while they run, so that there may be more of them than cores, and the user's own tasks beside them.
     """
 
     free = False
 
     def __init__(
         self,
-        shares: Sequence[Callable[[], Cohort] | OracleCohort],
+        shares: Iterable[Callable[[], Cohort] | OracleCohort],
         names: Sequence[Sequence[str]],
         kinds: Mapping[str, Any],
-        address: str | None = None,
         memory: int | None = None,
     ) -> None:
-        self.names, self.kinds = names, kinds
-        _connect(address, len(shares))
-        actor = ray.remote(num_cpus=1, max_restarts=RESTARTS, max_task_retries=RESTARTS)(Worker)
-        self._cohorts = [ray.put(share) if isinstance(share, OracleCohort) else None for share in shares]
-        self.workers = [actor.remote(None if isinstance(share, OracleCohort) else share, memory) for share in shares]
+        self.names, self.kinds, self.workers, self._memory = names, kinds, [], memory
+        actor = ray.remote(max_restarts=RESTARTS, max_task_retries=RESTARTS, scheduling_strategy="SPREAD")(Worker)
+        self._cohorts: list[Any] = []
+        self._open = True
+        try:
+            for share in shares:
+                travels = isinstance(share, OracleCohort)
+                if memory is not None and _size(share) > memory:
+                    raise InputError(_too_small(memory))
+                self._cohorts.append(ray.put(share) if travels else None)
+                self.workers.append(actor.remote(None if travels else share, memory))
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            self.close()
+            raise InputError(f"Ray cannot send the clients to a worker: {_line(error)}") from None
+        except BaseException:
+            self.close()
+            raise
 
     def ask(self, questions: Mapping[int, Question], timeout: float) -> dict[int, Reply]:
+        if not self._open or not ray.is_initialized():
+            raise InputError("the workers on Ray are closed: make the clients anew")
         began = time.perf_counter()
-        open_ = {
-            self.workers[at].answer.remote(question, self._cohorts[at] if question.name == "settle" else None): at
-            for at, question in questions.items()
-        }
+        waiting: dict[Any, int] = {}
         replies: dict[int, Reply] = {}
-        while open_ and (left := timeout - (time.perf_counter() - began)) > 0:
-            ready, _ = ray.wait(list(open_), timeout=None if left == np.inf else left)
-            for reference in ready:
-                replies[open_.pop(reference)] = _fetched(reference, time.perf_counter() - began)
+        try:
+            for at, question in questions.items():
+                cohort = self._cohorts[at] if question.name == "settle" else None
+                waiting[self.workers[at].answer.remote(question, cohort)] = at
+            while waiting and (left := timeout - (time.perf_counter() - began)) > 0:
+                ready, _ = ray.wait(list(waiting), timeout=min(left, SLICE))
+                for reference in ready:
+                    at = waiting.pop(reference)
+                    replies[at] = self._fetched(reference, at)._replace(seconds=time.perf_counter() - began)
+        except ConnectionError as error:
+            raise InputError(f"the connection to Ray is lost: {_line(error)}") from None
+        finally:
+            for reference in waiting if ray.is_initialized() else ():  # what has not begun is not to hold up the next
+                with suppress(RayError, ValueError, TypeError):
+                    ray.cancel(reference)
         return dict.fromkeys(questions, SILENT) | replies
+
+    def _fetched(self, reference: Any, at: int) -> Reply:
+        """A worker's reply that has come, or why there is none."""
+        try:
+            reply: Reply = ray.get(reference, timeout=SLICE)
+        except RayTaskError as error:  # the same question has the same answer: asking again is no use
+            if isinstance(error.cause, np.linalg.LinAlgError | ArithmeticError):
+                raise error.cause from None  # as in this process, where the run diverges
+            what = f"{type(error.cause).__name__}: {_line(error.cause)}"
+            return Reply("refused", text=f"client {listed(self.names[at])}: {what}")
+        except ActorDiedError as error:
+            if error.actor_init_failed:
+                return Reply("refused", text=f"a worker cannot start: {_line(error)}")
+            return Reply("failed", text=f"its worker keeps dying: {_limited(self._memory)} may be too small")
+        except RayError as error:
+            return Reply("failed", text=f"{type(error).__name__}: {_line(error)}")
+        return reply
 
     def now(self) -> float:
         return time.monotonic()
@@ -123,20 +184,22 @@ class RayChannel:
 
     def pids(self) -> list[int]:
         """The workers' processes."""
-        return cast(list[int], ray.get([each.pid.remote() for each in self.workers]))
+        return cast(list[int], ray.get([each.pid.remote() for each in self.workers], timeout=SLICE))
 
     def close(self) -> None:
-        """End the workers."""
-        for each in self.workers:
-            with suppress(RayError, ValueError):
-                ray.kill(each)
+        """End the workers. Ray itself stays, for others and for the next ones, until the process ends."""
+        if self._open and ray.is_initialized():
+            for each in self.workers:
+                with suppress(RayError, ValueError):
+                    ray.kill(each)
+        self._open, self._cohorts = False, []
 
 
 class RayClients(RemoteClients):
     """The clients of a problem on a Ray cluster, in cohorts, one a worker; ``solve`` takes them as it takes a problem.
 
     A worker answers for its cohort with the in-process clients, so that every bit is the same. One that dies is made
-    again from its source.
+    again from its source. ``close()``, or the end of a ``with`` block, ends the workers.
 
     Parameters
     ----------
@@ -145,14 +208,15 @@ class RayClients(RemoteClients):
         ``weights`` and ``offset`` where there are any, at paths that the workers can read: only the paths travel.
     loss : Loss
         With paths.
-    ridge : float
+    ridge : float or (d,) array
         With paths, as in ``Problem``.
     cohorts : int, optional
-        How many workers; None is one for each core that Ray has.
+        How many workers; None is one for each core that Ray has. There are never more than clients.
     address : str, optional
-        Of a running cluster, such as ``"ray://host:10001"`` or ``"auto"``; None starts Ray on this machine.
+        Of a running cluster, such as ``"host:6379"``, ``"ray://host:10001"`` or ``"auto"``; None starts Ray on this
+        machine, until the process ends. Where Ray is connected already, that is used.
     memory : int, optional
-        The most bytes that a worker may take for its share.
+        The most bytes that a worker may take for its share (Linux).
     patience : Patience, optional
         How long to wait for whom.
     measured : bool
@@ -164,29 +228,39 @@ class RayClients(RemoteClients):
         source: Problem | Sequence[str | os.PathLike[str]],
         *,
         loss: Loss | None = None,
-        ridge: float = 0.0,
+        ridge: float | Sequence[float] | Array = 0.0,
         cohorts: int | None = None,
         address: str | None = None,
         memory: int | None = None,
         patience: Patience | None = None,
         measured: bool = False,
     ) -> None:
-        if isinstance(source, Problem):
-            m, d = source.m, source.d
-        else:
-            paths = _paths(source, loss)
-            m, d = len(paths), _width(paths[0])
-        parts = shares(m, cohorts, address)
-        made: list[Callable[[], Cohort] | OracleCohort] = [
+        if memory is not None:
+            count("memory", memory)
+        patience = Patience() if patience is None else patience
+        paths = [] if isinstance(source, Problem) else _paths(source, loss)
+        connect(address)
+        parts = shares(source.m if isinstance(source, Problem) else len(paths), cohorts)
+        made: Iterator[Callable[[], Cohort] | OracleCohort] = (  # one at a time: a share of a problem is a copy
             _cohort(part, source.part(part))
             if isinstance(source, Problem)
             else partial(_of_files, part, paths[part.start : part.stop], loss, ridge)
             for part in parts
-        ]
-        self.channel = RayChannel(made, [[str(j) for j in part] for part in parts], OracleCohort.kinds, address, memory)
-        roll = Roll(self.channel, Patience() if patience is None else patience)
-        super().__init__(roll, d, dict.fromkeys(roll.cohorts, Question("settle")), dict.fromkeys(roll.cohorts, ""))
-        self.free = measured
+        )
+        self.channel = RayChannel(made, [[str(j) for j in part] for part in parts], OracleCohort.kinds, memory)
+        try:
+            told = self._first_told(patience.give_up)
+        except BaseException:
+            self.close()
+            raise
+        d = [value.shape[1] - 1 for value in told.values()]
+        for at, part in enumerate(parts):
+            if d[at] != d[0]:
+                self.close()
+                raise InputError(f"{paths[part.start]}: x has {d[at]} entries here, and {d[0]} in {paths[0]}")
+        roll = Roll(self.channel, patience)
+        super().__init__(roll, d[0], dict.fromkeys(roll.cohorts, Question("settle")), dict.fromkeys(roll.cohorts, ""))
+        self._told, self._confirmed, self.free = told, set(told), measured
 
     def __enter__(self) -> RayClients:
         return self
@@ -198,16 +272,109 @@ class RayClients(RemoteClients):
         """End the workers."""
         self.channel.close()
 
+    def _first_told(self, timeout: float) -> dict[int, Array]:
+        """What every cohort says when it is settled: the workers are there, and have their data."""
+        replies = self.channel.ask(dict.fromkeys(range(len(self.channel.names)), Question("settle")), timeout)
+        for at, reply in replies.items():
+            if reply.outcome == "refused":
+                raise InputError(reply.text)
+            if reply.outcome != "answer":
+                raise TooFewClients(f"client {listed(self.channel.names[at])}: {reply.text}, in {timeout:g} seconds")
+        return {at: reply.value for at, reply in replies.items()}
 
-def shares(m: int, cohorts: int | None, address: str | None) -> list[range]:
+
+def shares(m: int, cohorts: int | None) -> list[range]:
     """m clients in so many cohorts of neighbours; one for each core that Ray has, where None."""
-    _connect(address, cohorts)
     wanted = int(ray.cluster_resources().get("CPU", 1)) if cohorts is None else count("cohorts", cohorts)
-    return [range(part[0], part[-1] + 1) for part in np.array_split(np.arange(m), min(m, wanted))]
+    return [range(part[0], part[-1] + 1) for part in np.array_split(np.arange(m), max(1, min(m, wanted)))]
 
 
-def _of_files(share: range, paths: Sequence[str], loss: Any, ridge: float) -> OracleCohort:
-    return _cohort(share, Problem(loss, [_load(path) for path in paths], ridge))
+def connect(address: str | None) -> None:
+    """Join the cluster at the address, or start Ray on this machine, without its dashboard and its statistics.
+
+    Where Ray is connected already, to this or to any address where none is given, that connection is used.
+    """
+    if address is not None and (not isinstance(address, str) or not address.strip()):
+        raise InputError(f"address must be that of a Ray cluster, as in 'host:6379', not {address!r}")
+    if ray.is_initialized():
+        return
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    try:
+        with _silence():
+            if address is None:
+                cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+                ray.init("local", num_cpus=cores, include_dashboard=False, _node_ip_address="127.0.0.1", **QUIETLY)
+            else:
+                _call(address)
+                ray.init(address, **QUIETLY)
+    except (ImportError, OSError, RuntimeError, ValueError, AssertionError, RayError) as error:
+        what = "cannot be started on this machine" if address is None else f"cannot be reached at {address}"
+        raise InputError(f"Ray {what}: {_line(error)}") from None
+
+
+def _call(address: str) -> None:
+    """Refuse an address at which nobody answers, or no server of Ray's kind: Ray itself would try for minutes."""
+    kind, _, rest = address.rpartition("://")
+    if kind not in ("", "ray"):
+        raise ValueError("an address is host:port, ray://host:port or auto")
+    place = rest if kind else str(services.canonicalize_bootstrap_address(address))
+    host, _, port = place.rpartition(":") if ":" in place else (place, "", "10001")
+    if not host or not port.isdigit():
+        raise ValueError("an address is host:port, ray://host:port or auto")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH) as line:
+        if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+            return
+        line.settimeout(REACH)
+        line.sendall(PREFACE)
+        if line.recv(4)[3:] != PREFACE[-6:-5]:
+            raise ConnectionError("another kind of server is there")
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Ray starts or joins without a word, here and later, and without taking the user's handler of SIGTERM away."""
+    logger, main = logging.getLogger("ray"), threading.current_thread() is threading.main_thread()
+    level, listen, handler = logger.level, worker.listen_error_messages, signal.getsignal(signal.SIGTERM)
+    logger.setLevel(logging.CRITICAL)
+    worker.listen_error_messages = _nothing  # this thread prints, on stdout, where a worker dies
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+        worker.listen_error_messages = listen
+        if main and handler not in (signal.SIG_DFL, None):
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _nothing(*args: object) -> None:
+    """In the place of printing."""
+
+
+def _line(error: BaseException) -> str:
+    """An error in one line, not too long."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else text[:300] + "…"
+
+
+def _of_files(share: range, paths: Sequence[str], loss: Any, ridge: Any) -> OracleCohort:
+    data = [_load(path) for path in paths]
+    try:
+        return _cohort(share, Problem(loss, data, ridge))
+    except InputError as error:
+        raise InputError(f"{_culprit(paths, data, loss, ridge)}: {error}") from None
+
+
+def _culprit(paths: Sequence[str], data: Sequence[object], loss: Any, ridge: Any) -> str:
+    """The first file that is refused on its own, or all of them."""
+    for path, client in zip(paths, data, strict=True):
+        try:
+            Problem(loss, [client], ridge)
+        except InputError:
+            return path
+    return listed(paths)
 
 
 def _cohort(share: range, problem: Problem) -> OracleCohort:
@@ -217,64 +384,33 @@ def _cohort(share: range, problem: Problem) -> OracleCohort:
 def _load(path: str) -> tuple[Array | None, ...]:
     """A client's arrays: A, b, and weights and offset, or None."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not {"A", "b"} <= set(file.files) <= ARRAYS:
-                raise InputError(f"{path}: it holds {', '.join(file.files)}, and should A and b, weights and offset")
-            return tuple(file[name] if name in file.files else None for name in ("A", "b", "weights", "offset"))
-    except InputError:
+        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            names = list(file.files)
+            arrays = tuple(file[name] if name in names else None for name in ARRAYS)
+    except MemoryError:
         raise
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: is no .npz file that can be read ({error})") from None
-
-
-def _width(path: str) -> int:
-    """The number of columns of a client's A, from the head of its file."""
-    try:
-        with zipfile.ZipFile(path) as packed, packed.open("A.npy") as file:
-            read = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}[read_magic(file)]
-            return int(read(file)[0][1])
-    except (OSError, KeyError, IndexError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: is no .npz file with a matrix A ({error})") from None
+    except Exception as error:  # a damaged archive can raise almost anything
+        raise InputError(f"{path}: is no .npz file that can be read ({_line(error)})") from None
+    if not {"A", "b"} <= set(names) <= set(ARRAYS):
+        raise InputError(f"{path}: it holds {listed(names)}; it should hold A and b, and may hold weights and offset")
+    return arrays
 
 
 def _paths(source: Any, loss: Loss | None) -> list[str]:
-    if isinstance(source, str | os.PathLike) or not isinstance(source, Sequence) or not source:
-        raise InputError(f"RayClients takes a problem or a list of .npz files, not {source!r}")
+    listing = isinstance(source, Sequence) and not isinstance(source, str) and len(source) > 0
+    if not listing or not all(isinstance(path, str | os.PathLike) for path in source):
+        raise InputError(f"RayClients takes a problem or a list of .npz files, not {type(source).__name__}")
     if loss is None:
         raise InputError("RayClients: files need a loss, such as loss=LeastSquares()")
     instance("loss", loss, "stack")
     return [str(Path(path).absolute()) for path in source]
 
 
-def _connect(address: str | None, workers: int | None) -> None:
-    """Join the cluster at the address, or start Ray on this machine, without its dashboard and its statistics."""
-    if ray.is_initialized():
-        return
-    os.environ |= SILENCE
-    worker.print_to_stdstream = _nothing  # where a worker dies Ray prints, also on stdout
-    quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
-    try:
-        if address is not None:
-            ray.init(address, **quiet)
-        else:
-            cores = max(len(os.sched_getaffinity(0)), workers or 1)
-            ray.init(num_cpus=cores, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise InputError(f"Ray cannot be reached at {address or 'this machine'}: {error}") from None
-
-
-def _nothing(*args: object, **options: object) -> None:
-    """In the place of printing."""
-
-
-def _fetched(reference: Any, seconds: float) -> Reply:
-    try:
-        reply: Reply = ray.get(reference)
-    except RayActorError:
-        return Reply("failed", text=f"its worker died more than {RESTARTS} times", seconds=seconds)
-    except RayTaskError as error:
-        return Reply("failed", text=str(error.cause), seconds=seconds)
-    return reply._replace(seconds=seconds)
+def _size(share: object) -> int:
+    """The bytes of the arrays that travel."""
+    buffers: list[pickle.PickleBuffer] = []
+    cloudpickle.dumps(share, protocol=5, buffer_callback=buffers.append)
+    return sum(buffer.raw().nbytes for buffer in buffers)
 
 
 def _limit(memory: int) -> None:
@@ -282,3 +418,11 @@ def _limit(memory: int) -> None:
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     [held] = [int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData")]
     resource.setrlimit(resource.RLIMIT_DATA, (held + memory, held + memory))
+
+
+def _too_small(memory: int | None) -> str:
+    return f"{_limited(memory)} is too small for its share: use more workers"
+
+
+def _limited(memory: int | None) -> str:
+    return "a worker's memory" + ("" if memory is None else f" of {memory / 2**20:.0f} MiB")

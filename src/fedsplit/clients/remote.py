@@ -12,7 +12,7 @@ from fedsplit.arrays import Array
 from fedsplit.clients.channel import Channel, LocalChannel, Question, Reply, other_data, same_data
 from fedsplit.clients.cohort import OracleCohort
 from fedsplit.clients.protocol import Answer, Clients, Decrement
-from fedsplit.clients.roll import Check, Roll
+from fedsplit.clients.roll import NOT_FINITE, Check, Roll
 from fedsplit.prox.solver import ProxSolver
 
 FINITE = frozenset({"prox", "descend", "gradient", "diagonal", "direction", "information"})
@@ -26,7 +26,8 @@ class RemoteClients:
     """Clients that are asked over a channel, cohort by cohort, and may be absent.
 
     An answer of the wrong kind, shape or size, or one that is not finite where it must be, counts as none. Where no
-    client's answer is finite the run itself diverges, and the answers are passed on.
+    client's answer is finite the run itself diverges, and the answers are passed on. A question that nobody answers is
+    asked again.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ class RemoteClients:
     def over(self, channel: Channel) -> RemoteClients:
         """The same clients over another channel to them."""
         other = copy(self)
-        other.roll = Roll(channel, self.roll.patience, self.roll.names, self.roll.book)
+        other.roll = Roll(channel, self.roll.patience, self.roll.names)
         other._told, other._confirmed = {}, set()
         return other
 
@@ -92,7 +93,7 @@ class RemoteClients:
         return self._ask("evaluate", (1 + self.d,), x)
 
     def curvature(self, x: Array | None = None) -> Answer:
-        return self._ask("curvature", (2,), x)
+        return self.insistent()._ask("curvature", (2,), x)  # a step that follows from it must suit everybody
 
     def diagonal(self, x: Array) -> Answer:
         return self._ask("diagonal", (self.d + 2,), x)
@@ -118,22 +119,17 @@ class RemoteClients:
             at: Question(name, (self._keys[at], self.m, *(_part(arg, part, self.m) for arg in args)))
             for at, part in places.items()
         }
-        odd: dict[int, Reply] = {}
 
         def check(at: int, value: Any) -> str:
-            if what := _wrong(value, (len(self.roll.cohorts[at]), *shape)):
-                return what
-            if _sound(name, value):
-                return ""
-            odd[at] = Reply("answer", value)
-            return "an answer that is not finite"
+            what = _wrong(value, (len(self.roll.cohorts[at]), *shape))
+            return what or ("" if _sound(name, value) else NOT_FINITE)
 
         replies = self.heard(questions, check, self._insists)
         if self.roll.patience is None and len(replies) == 1:
             [reply] = replies.values()
             return reply.value  # type: ignore[no-any-return]  # a cohort in this process answers with an Answer
-        if not replies and len(odd) == len(questions) > 1:
-            replies = odd
+        while not replies and self.roll.patience is not None:  # until somebody answers, or all are given up
+            replies = self.heard(questions, check, self._insists)
         return self._together(shape, places, replies)
 
     def _places(self) -> dict[int, slice]:
@@ -158,9 +154,9 @@ class RemoteClients:
         """Good answers by cohort; those who have lost what was settled are told again, and asked again."""
         found: dict[int, Reply] = {}
         waiting = questions
-        for _ in range(ATTEMPTS):
-            ready = self._confirm(waiting, insist)
-            replies = self.roll.ask({at: waiting[at] for at in ready}, check, insist) if ready else {}
+        for attempt in range(ATTEMPTS):
+            ready, again = self._confirm(waiting, insist), attempt < ATTEMPTS - 1
+            replies = self.roll.ask({at: waiting[at] for at in ready}, check, insist, lost=again) if ready else {}
             found |= {at: reply for at, reply in replies.items() if reply.outcome == "answer"}
             lost = [at for at, reply in replies.items() if reply.outcome == "unprepared"]
             if not lost:
@@ -172,7 +168,8 @@ class RemoteClients:
     def _confirm(self, cohorts: Iterable[int], insist: bool) -> list[int]:
         """Those of the cohorts that are settled, once those that were not have been told."""
         unsure = [at for at in cohorts if at not in self._confirmed]
-        told = self.roll.ask({at: self._settle[at] for at in unsure}, insist=insist) if unsure else {}
+        questions = {at: self._settle[at] for at in unsure}
+        told = self.roll.ask(questions, self.roll.one_each, insist) if unsure else {}
         for at, reply in told.items():
             if at in self._told and not same_data(self._told[at], reply.value):
                 raise other_data(self.roll.cohorts[at])
@@ -223,6 +220,7 @@ def _wrong(value: Any, shape: tuple[int, ...]) -> str:
 
 
 def _sound(name: str, answer: Answer) -> bool:
-    """Whether an answer's numbers can be true."""
+    """Whether an answer's numbers can be true. Far out on a line a cost may be no number; a margin may be none."""
     rows = np.isfinite(answer.rows) if name in FINITE else ~np.isnan(answer.rows)
-    return bool((rows.all() or name == "margin") and np.isfinite(answer.error).all())
+    sound = rows.any(axis=1).all() if name == "line" else rows.all() or name == "margin"
+    return bool(sound and np.isfinite(answer.error).all() and (answer.error >= 0).all())

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedsplit.checks import count, number
 from fedsplit.clients.channel import SILENT, Channel, Question, Reply
 from fedsplit.errors import InputError, TooFewClients, listed
@@ -14,8 +16,9 @@ from fedsplit.errors import InputError, TooFewClients, listed
 PACE, LONGEST_PACE = 0.02, 10.0
 """While a client is absent a question takes at least this share of ``give_up``, and at most so many seconds more."""
 
-EAGER = 0.25
-"""Seconds between attempts to hear those whose answer cannot be done without."""
+EAGER, ATTEMPT = 0.25, 0.5
+"""Seconds between attempts to hear those whose answer cannot be done without, and the share of ``give_up`` that one
+attempt may take: a question that got lost is asked once more at least."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,11 @@ class Removed(Exception):
 Check = Callable[[int, Any], str]
 """What is wrong with a cohort's answer; nothing where it is as it should be."""
 
+NOT_FINITE = "an answer that is not finite"
+"""What a check says of numbers that cannot be used. Where those of all cohorts are so, the run itself diverges."""
 
-def fine(cohort: int, value: Any) -> str:
-    """Every answer is as it should be."""
-    return ""
+LONGEST_TEXT = 300
+"""The most characters of an incident."""
 
 
 @dataclass
@@ -74,11 +78,13 @@ class Book:
     incidents : all of them, in order.
     removed : clients that were given up, each with the reason.
     asked : how many questions were asked.
+    absent : by cohort, since when it has not answered.
     """
 
     incidents: list[Incident] = field(default_factory=list)
     removed: dict[str, str] = field(default_factory=dict)
     asked: int = 0
+    absent: dict[int, float] = field(default_factory=dict)
 
 
 class Roll:
@@ -100,7 +106,6 @@ class Roll:
         present = [[name for name in each if wanted is None or name in wanted] for each in channel.names]
         self.cohorts = {at: tuple(members) for at, members in enumerate(present) if members}
         self.names = [name for members in self.cohorts.values() for name in members]
-        self._absent_since: dict[int, float] = {}
 
     def only(self, names: Sequence[str]) -> Roll:
         """The roll of these clients alone."""
@@ -110,58 +115,64 @@ class Roll:
         """The roll of all others."""
         return self.only([name for name in self.names if name not in names])
 
-    @property
-    def expected(self) -> float:
-        """The seconds that a question which must be answered may take."""
-        return math.inf if self.patience is None else self.patience.give_up
+    def one_each(self, at: int, value: Any) -> str:
+        """What is wrong with an answer that should have an entry for each client of the cohort."""
+        several = isinstance(value, np.ndarray | list) and len(value) == len(self.cohorts[at])
+        return "" if several else f"an answer of the wrong kind, {type(value).__name__}"
 
-    def ask(self, questions: Mapping[int, Question], check: Check = fine, insist: bool = False) -> dict[int, Reply]:
+    def ask(
+        self, questions: Mapping[int, Question], check: Check, insist: bool = False, lost: bool = False
+    ) -> dict[int, Reply]:
         """Good answers by cohort.
 
         Those of cohorts that do not give one in time are left out; with ``insist`` they are asked until they do.
+        With ``lost`` the reply of one that has lost what was settled is passed on too; else it counts as no answer.
         ``Removed`` is raised when one has been absent for too long.
         """
         if self.patience is None:
-            return self.channel.ask(questions, math.inf)
-        found = self._hear(questions, check, self.patience.give_up if insist else self.patience.round_timeout)
+            return _all_well(self.channel.ask(questions, math.inf))
+        timeout = max(self.patience.round_timeout, ATTEMPT * self.patience.give_up * insist)
+        found = self._hear(questions, check, timeout, lost)
         while insist and len(found) < len(questions):
             self.channel.wait(EAGER)
             missing = {at: question for at, question in questions.items() if at not in found}
-            found |= self._hear(missing, check, self.patience.give_up)
+            found |= self._hear(missing, check, timeout, lost)
         return {at: found[at] for at in questions if at in found}
 
-    def _hear(self, questions: Mapping[int, Question], check: Check, timeout: float) -> dict[int, Reply]:
+    def _hear(self, questions: Mapping[int, Question], check: Check, timeout: float, lost: bool) -> dict[int, Reply]:
         """Ask once; note who did not answer and since when."""
         assert self.patience is not None
         began = self.channel.now()
         self.book.asked += 1
-        replies = self.channel.ask(questions, timeout)
-        found = {}
-        for at in questions:
-            reply = replies.get(at, SILENT)
+        heard = self.channel.ask(questions, timeout)
+        replies = {at: heard.get(at, SILENT) for at in questions}
+        for reply in replies.values():
             if reply.outcome == "refused":
                 raise InputError(reply.text)
-            what = check(at, reply.value) if reply.outcome == "answer" else reply.text
-            if reply.outcome == "unprepared" or not what:
-                found[at] = reply
-                self._absent_since.pop(at, None)
-            else:
-                self._note(at, what)
-                self._absent_since.setdefault(at, began)
-        if len(found) < len(questions):
+        wrong = {at: what for at, reply in replies.items() if (what := _trouble(at, reply, check, lost))}
+        if len(wrong) == len(self.cohorts) and set(wrong.values()) == {NOT_FINITE}:
+            wrong = {}
+        for at, question in questions.items():
+            if at in wrong:
+                self._note(at, wrong[at])
+                self.book.absent.setdefault(at, began)
+            elif replies[at].outcome == "answer" and question.name != "settle":  # which is not yet an answer
+                self.book.absent.pop(at, None)
+        if wrong:
             self._give_up()
             pace = min(LONGEST_PACE, PACE * self.patience.give_up)
             self.channel.wait(max(0.0, began + pace - self.channel.now()))
-        return found
+        return {at: reply for at, reply in replies.items() if at not in wrong}
 
     def _note(self, at: int, what: str) -> None:
-        self.book.incidents += [Incident(self.book.asked, name, what) for name in self.cohorts[at]]
+        line = " ".join(what[:LONGEST_TEXT].split())
+        self.book.incidents += [Incident(self.book.asked, name, line) for name in self.cohorts[at]]
 
     def _give_up(self) -> None:
         """Remove who has been absent for too long, if enough are left."""
         assert self.patience is not None
         now, limit = self.channel.now(), self.patience.give_up
-        gone = [at for at, since in self._absent_since.items() if now - since >= limit]
+        gone = [at for at in self.cohorts if now - self.book.absent.get(at, now) >= limit]
         names = [name for at in gone for name in self.cohorts[at]]
         if not names:
             return
@@ -175,4 +186,23 @@ class Roll:
                 "needed are left: start it again, or let fewer do with --min-clients"
             )
         self.book.removed |= {name: last[name] for name in names}
+        for at in gone:
+            del self.book.absent[at]
         raise Removed(names)
+
+
+def _trouble(at: int, reply: Reply, check: Check, lost: bool) -> str:
+    """What is wrong with a reply."""
+    if reply.outcome == "answer":
+        return check(at, reply.value)
+    if reply.outcome == "unprepared":
+        return "" if lost else "it has lost what was settled"
+    return reply.text or ("it failed" if reply.outcome == "failed" else SILENT.text)
+
+
+def _all_well(replies: dict[int, Reply]) -> dict[int, Reply]:
+    """The replies of cohorts in this process, whose failures are the caller's."""
+    for reply in replies.values():
+        if reply.outcome not in ("answer", "unprepared"):
+            raise InputError(reply.text)
+    return replies

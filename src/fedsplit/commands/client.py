@@ -96,6 +96,7 @@ def _tell(text: str) -> None:
 
 def work() -> int:
     """The client's own process, under the supervisor; its exit status."""
+    os.umask(0o077)  # what is kept here is for its owner alone
     sys.excepthook = lambda *_: None  # nobody is shown a stack trace
     sys.unraisablehook = lambda _: None
     threading.excepthook = lambda _: None
@@ -126,17 +127,13 @@ def _work(told: dict[str, Any], stop: threading.Event) -> None:
     )  # fmt: skip
     if not told["again"]:
         typer.echo(site.terms())
-    run_node(
-        told["server"],
-        site.reply,
-        key=key,
-        ca=ca,
-        insecure=told["insecure"],
-        folder=folder,
-        status=_tell,
-        stop=stop,
-        name=told["name"],
-    )
+    try:
+        run_node(
+            told["server"], site.reply, key=key, ca=ca, insecure=told["insecure"], folder=folder, status=_tell,
+            stop=stop, name=told["name"],
+        )  # fmt: skip
+    except OSError as error:  # a full disk, perhaps: it passes
+        raise RuntimeError(error.strerror) from None
 
 
 if __name__ == "__main__":

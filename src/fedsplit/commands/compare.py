@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +14,15 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsplit import plots
+from fedsplit.checks import one_of
+from fedsplit.clients.protocol import Clients
 from fedsplit.commands.progress import progress
 from fedsplit.compare import CONDITIONED, ENSEMBLES, TARGETS, Run, compare, generate
+from fedsplit.errors import InputError
 from fedsplit.methods import METHODS, parse
+from fedsplit.problem import Problem
+
+ENGINES = ("local", "ray")
 
 STYLED = {
     "fedgd": "fedgd-e1",
@@ -51,6 +58,15 @@ def compare_command(
             f"fedprox:step=0.1, fedgd:local_steps=10. All: {', '.join(METHODS)}."
         ),
     ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Where the clients are: local, in this process, or ray, on a Ray cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of a running Ray cluster, as in host:6379; without it Ray is started here.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Ray workers that share the clients; one a core without it.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw gap against rounds to this .png, .svg or .pdf.")] = None,
 ) -> None:
@@ -59,18 +75,22 @@ def compare_command(
     Columns: rounds until the gap F(x) - F* is at most 1e-3, 1e-6 and 1e-9; where the run ended, the optimum or a floor
     of the gap; floats sent both ways.
     """
+    one_of("engine", engine, ENGINES)
+    if engine == "local" and (address is not None or workers is not None):
+        raise InputError("--address and --workers are of --engine ray")
     names = method or DEFAULT_METHODS
     methods = [(name, parse(name)) for name in names]
     if plot is not None:
         plots.check_target(plot)
     problem = generate(ensemble, clients, features, observations, kappa, seed)
-    with progress() as bar:
+    with _clients(problem, engine, workers, address) as asked, progress() as bar:
         tasks = {name: bar.add_task(name, total=rounds, gap="") for name in names}
         runs = compare(
             problem,
             methods,
             rounds,
             lambda name, done, gap: bar.update(tasks[name], completed=done, gap=f"gap {gap:.1e}"),
+            asked,
         )
     name = f"{ensemble}, κ = {kappa:g}" if ensemble in CONDITIONED else ensemble
     title = f"{name}: m = {clients} clients, d = {features}, n = {observations} a client, seed {seed}"
@@ -92,6 +112,17 @@ def compare_command(
             STYLED.get(run.label, run.label): {"round": np.arange(len(run.gaps)), "gap": run.gaps} for run in runs
         }
         plots.save(plots.curves(tables, list(tables), title), plot)
+
+
+def _clients(
+    problem: Problem, engine: str, workers: int | None, address: str | None
+) -> AbstractContextManager[Clients]:
+    """The problem's clients on the engine."""
+    if engine == "local":
+        return nullcontext(problem.clients)
+    from fedsplit.clients.ray import RayClients  # Ray is an extra
+
+    return RayClients(problem, cohorts=workers, address=address, measured=True)
 
 
 def _table(runs: list[Run], title: str) -> Table:

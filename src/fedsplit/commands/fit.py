@@ -12,7 +12,7 @@ from fedsplit import files
 from fedsplit.clients.roll import Patience
 from fedsplit.commands import options
 from fedsplit.commands.interrupts import resumable
-from fedsplit.commands.progress import live
+from fedsplit.commands.progress import live, printable
 
 if TYPE_CHECKING:
     from fedsplit.regression.estimate import Progress
@@ -111,7 +111,7 @@ def present(model: Model, out: Path | None, as_json: bool) -> None:
     """Write the model where it is wanted, print it, and exit with 1 where it is not all that was asked for."""
     if out is not None:
         model.write(out)
-    typer.echo(json.dumps(model.to_dict(), indent=2, allow_nan=False) if as_json else model.summary())
+    typer.echo(json.dumps(model.to_dict(), indent=2, allow_nan=False) if as_json else printable(model.summary()))
     if out is not None and not as_json:
         typer.echo(f"\npage: {out / 'report.html'}")
     if not model.converged or model.removed or (model.n_by_client == 0).any():

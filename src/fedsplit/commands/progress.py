@@ -21,6 +21,11 @@ def progress() -> Progress:
     )
 
 
+def printable(text: str) -> str:
+    """Text from elsewhere without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
+
+
 def live() -> bool:
     """Whether somebody is looking."""
     return sys.stderr is not None and sys.stderr.isatty()

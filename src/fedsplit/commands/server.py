@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from fedsplit import files
+from fedsplit.checks import number
 from fedsplit.clients.letters import HELLO, LetterChannel, Post, check_version, read_hello
 from fedsplit.clients.roll import Patience
 from fedsplit.commands import options
 from fedsplit.commands.fit import present, show
 from fedsplit.commands.interrupts import resumable
-from fedsplit.commands.progress import live
+from fedsplit.commands.progress import live, printable
 from fedsplit.errors import InputError, TooFewClients, listed
 
 if TYPE_CHECKING:
@@ -92,12 +93,13 @@ def server_command(
         delta=delta,
     )  # fmt: skip
     patience = Patience(round_timeout, give_up, min_clients)
+    number("wait", wait)
     files.check_writable(out)
     kept = options.checkpoint_in(None if resume else out / "checkpoint", resume, checkpoint_every)
     allowed = _allowed(keys, insecure)
     with resumable(kept), _hub(Hub, keys, allowed, host, port) as hub:
         if resume is not None and kept is not None:
-            who = list(kept.about()["clients"])
+            who = list(kept.about().get("clients", ()))
             gather(hub, who, len(who), min(wait, RETURN), least=0)
         else:
             who = gather(hub, *_wanted(clients, allowed), wait, min_clients)
@@ -131,7 +133,7 @@ def _wanted(clients: str, allowed: Mapping[str, bytes] | None) -> tuple[list[str
             raise InputError(f"--clients: {clients} are wanted and there are {len(allowed)} keys: make more")
         return list(allowed or ()), int(clients)
     names = options.names(clients)
-    if not names or len(set(names)) < len(names):
+    if not names or len(set(names)) < len(names) or re.fullmatch(r"[-+\d.]+", clients.strip()):
         raise InputError(f"--clients is a number, or different names with commas between them, not {clients!r}")
     for name in names:
         if allowed is not None and name not in allowed:
@@ -145,7 +147,7 @@ def gather(hub: Present, known: Sequence[str], wanted: int, wait: float, least: 
     while True:
         there = sorted(name for name in hub.present() if name in known or len(known) < wanted)
         if there != shown:
-            typer.echo(_listing(there, known, wanted), err=True)
+            typer.echo(printable(_listing(there, known, wanted)), err=True)
             shown = there
         if len(there) >= wanted:
             return there[:wanted]

@@ -110,6 +110,8 @@ class Watch:
         self.states: list[State] = []
         self.target, self.limit, self.patience, self.rounds, self.floats = 0.0, 0, math.inf, 0, 0
         self.smallest, self.idle = np.inf, 0
+        self.heard: set[str] = set()
+        self.everyone = True
         self.separated = False
         self.direction: Array = np.zeros(clients.d)
 
@@ -121,12 +123,15 @@ class Watch:
         gap = float(np.sum(np.square(move) / state.s))
         self.report(row, state, gap)
         still = np.linalg.norm(move) <= STANDSTILL * np.linalg.norm(state.iterate) and gap > 0.5 * self.smallest
+        close = CAUTION * gap <= self.target
         self.idle = self.idle + 1 if still else 0
+        self.heard = self.heard | set(row.latency or ()) if still or close else set()
+        self.everyone = row.latency is None or len(self.heard) == self.meter.m  # who was absent may still move
         self.smallest = np.fmin(self.smallest, gap)
         if not self.bounded and not np.isnan(row.margin):
             self._suspect(row.margin)
         spent = self.rounds + self.meter.waiting >= self.limit
-        return self.separated or self.stands or self.tired or spent or CAUTION * gap <= self.target
+        return self.separated or self.stands or self.tired or spent or (close and self.everyone)
 
     @property
     def tired(self) -> bool:
@@ -136,7 +141,7 @@ class Watch:
     @property
     def stands(self) -> bool:
         """Whether nothing moves but rounding."""
-        return self.idle >= IDLE
+        return self.idle >= IDLE and self.everyone
 
     def _suspect(self, margin: float) -> None:
         x, before = self.states[-1].x, self.states[0].x

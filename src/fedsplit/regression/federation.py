@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.channel import LocalChannel, Question
 from fedsplit.clients.remote import RemoteClients
-from fedsplit.clients.roll import Removed, Roll
+from fedsplit.clients.roll import NOT_FINITE, Check, Removed, Roll
+from fedsplit.regression import sound
 from fedsplit.regression.coded import CodedRows, Moments
 from fedsplit.regression.cohort import Coded, Coding, Fitted, Frame, SiloCohort, key_of
 from fedsplit.regression.silo import Description, Plan, Request
@@ -26,19 +29,20 @@ class Federation:
 
     def columns(self) -> dict[str, dict[str, str]]:
         """The kinds of each client's columns."""
-        return self._by_name(Question("columns"))
+        return self._by_name(Question("columns"), _anything)
 
     def describe(self, request: Request) -> dict[str, Description]:
         """What each client has."""
-        return self._by_name(Question("describe", (request,)))
+        return self._by_name(Question("describe", (request,)), sound.description(request))
 
     def code(self, plan: Plan, strict: bool, names: Sequence[str]) -> tuple[Rows, list[Coded]]:
         """The coded rows of these clients, and what each tells of them."""
         rows = Rows(self.roll.only(names), plan, strict)
         return rows, rows.code()
 
-    def _by_name(self, question: Question) -> dict[str, Any]:
-        return dict(zip(self.names, _all(self.roll, dict.fromkeys(self.roll.cohorts, question)), strict=True))
+    def _by_name(self, question: Question, wrong: Callable[[Any], str]) -> dict[str, Any]:
+        told = _all(self.roll, dict.fromkeys(self.roll.cohorts, question), wrong)
+        return dict(zip(self.names, told, strict=True))
 
 
 class Rows:
@@ -59,7 +63,8 @@ class Rows:
         return self.roll.names
 
     def code(self) -> list[Coded]:
-        return _all(self.roll, {at: Question("code", (coding,)) for at, coding in self.codings.items()})
+        questions = {at: Question("code", (coding,)) for at, coding in self.codings.items()}
+        return _all(self.roll, questions, sound.coded(next(iter(self.codings.values()))))
 
     def settle(self, frame: Frame) -> Settled:
         """The clients of the rounds in these coordinates."""
@@ -97,19 +102,29 @@ class Settled(RemoteClients):
 
     def _tell(self, name: str, *args: Any) -> list[Any]:
         questions = {at: Question(name, (key, *args)) for at, key in self._keys.items()}
-        replies = self.heard(questions, _as_many(self.roll), insist=True)
+        check = _each(self.roll, sound.fitted if name == "fitted" else _not_a_number)
+        replies = self.heard(questions, check, insist=True)
         return [value for reply in replies.values() for value in reply.value]
 
 
-def _all(roll: Roll, questions: dict[int, Question]) -> list[Any]:
-    """Every client's answer, in their order."""
-    replies = roll.ask(questions, _as_many(roll), insist=True)
+def _all(roll: Roll, questions: dict[int, Question], wrong: Callable[[Any], str]) -> list[Any]:
+    """Every client's answer, in their order, none of which is ``wrong``."""
+    replies = roll.ask(questions, _each(roll, wrong), insist=True)
     return [value for reply in replies.values() for value in reply.value]
 
 
-def _as_many(roll: Roll) -> Any:
+def _each(roll: Roll, wrong: Callable[[Any], str]) -> Check:
+    """What is wrong with the answers of a cohort, one for each of its clients."""
+
     def check(at: int, value: Any) -> str:
-        wanted = len(roll.cohorts[at])
-        return "" if isinstance(value, list) and len(value) == wanted else f"not {wanted} answers"
+        return roll.one_each(at, value) or next(filter(None, map(wrong, value)), "")
 
     return check
+
+
+def _anything(value: Any) -> str:
+    return ""
+
+
+def _not_a_number(value: float) -> str:
+    return NOT_FINITE if np.isnan(value) else ""

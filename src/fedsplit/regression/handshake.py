@@ -65,7 +65,7 @@ def agree(federation: Federation, formula: Formula, settings: Settings) -> Agree
         rows,
         [each.moments for each in coded],
         {name: each.rows - each.kept for name, each in told.items()},
-        warnings,
+        list(dict.fromkeys(warnings)),  # a rare level is found twice
     )
 
 

@@ -86,6 +86,8 @@ class Plan:
         frame = frame.fillna(dict(self.fills))
         try:
             names, A = Formula(self.formula).design(frame, self.levels)
+        except RowError as error:
+            raise RowError(f"{where}: {error}", f"{where}: {error.public}") from None
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
         o = np.zeros(len(frame))
@@ -148,13 +150,14 @@ class Silo:
                 ~((w >= 0) & np.isfinite(w)), frame, w, where, plan.weights, "a weight is finite and not below zero"
             )
             used = w > 0
-            A, b, w, o = A[used], b[used], w[used], o[used]
+            A, b, w, o, frame = A[used], b[used], w[used], o[used], frame[used]
         if len(b) == 0:
             raise InputError(f"{where}: no row has a weight above zero: leave it out")
         family = FAMILIES[plan.family]
         classes = len(plan.classes) if family.per_class else 2 * family.classifies
         rows = CodedRows(self.name, family, names, A, b, w, o, classes)
-        warnings = guards.of_rows(rows, None if plan.classes else Formula(plan.formula).target)
+        warnings = guards.of_columns(self.name, len(b), self._used_levels(plan, frame), {})
+        warnings += guards.of_rows(rows, None if plan.classes else Formula(plan.formula).target)
         guards.refuse(warnings, strict)
         return rows, warnings
 
@@ -181,6 +184,16 @@ class Silo:
         _refuse(wrong, frame, b, where, formula.target, f"for {family.name} it must be {family.target}")
         return b
 
+    def _used_levels(self, plan: Plan, frame: pd.DataFrame) -> dict[str, dict[Level, int]]:
+        """How many of the rows that are used have each level: ``describe`` may not have been asked for these."""
+        target = {str(Formula(plan.formula).target_column): plan.classes} if plan.classes else {}
+        found = {}
+        for column, levels in ({**plan.levels, **target}).items():
+            counts = categorical(column, frame[column], levels).value_counts(sort=False)
+            found[column] = {level: int(number) for level, number in zip(levels, counts, strict=True) if number}
+            guards.check_names(self.name, column, found[column])
+        return found
+
     def _levels(self, frame: pd.DataFrame, column: str, kind: str, meant: bool) -> dict[Level, int]:
         counts = frame[column].value_counts()
         levels = {_level(value, kind): int(number) for value, number in sorted(counts.items())}
@@ -193,9 +206,10 @@ class Silo:
         """Refuse a column of numbers that a few other cells have made text."""
         numbers = pd.to_numeric(pd.Series(counts.index), errors="coerce").notna().to_numpy()
         if not numbers.all() and counts[numbers].sum() > MOSTLY * counts.sum():
-            raise InputError(
-                f"client {self.name}: column {column} holds numbers, but {counts.index[~numbers][0]!r} is none: "
-                f"correct the file, or write C({column}) if it is a category"
+            what, advice = "holds numbers, but", f"correct the file, or write C({column}) if it is a category"
+            raise RowError(
+                f"client {self.name}: column {column} {what} {counts.index[~numbers][0]!r} is none: {advice}",
+                f"client {self.name}: column {column} {what} also other text: {advice}",
             )
 
 

@@ -6,7 +6,7 @@ import json
 import math
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,13 @@ from typing import Any
 from fedsplit import __version__, files
 from fedsplit.arrays import Array
 from fedsplit.clients.channel import Question, Reply, Unprepared
-from fedsplit.clients.cohort import ROUND_QUESTIONS
 from fedsplit.clients.letters import PROTOCOL, ROUND_ARGUMENTS, Hello, read_question, write_reply
 from fedsplit.clients.protocol import Answer
 from fedsplit.errors import InputError
 from fedsplit.regression.coded import SMALLEST_CELL
 from fedsplit.regression.cohort import Coding, Frame
 from fedsplit.regression.guards import FEWEST_ROWS, ROWS_A_PARAMETER
-from fedsplit.regression.silo import Description, Request, Silo
+from fedsplit.regression.silo import Request, Silo
 from fedsplit.regression.store import StoredCohort
 from fedsplit.silos.sources import sources
 
@@ -48,7 +47,7 @@ These leave this machine, to the server alone:
   a round   a vector as long as the coefficients, and a few numbers
   a proof   the gradient and the information matrix of this client at the result, and a few numbers
   at last   the log-likelihood, and for a classifier counts of rows by predicted probability
-Rows never do. {guards}
+Rows never do, while the server asks what fedsplit asks. {guards}
 {limit}Every question and what was sent: {log}
 What runs here is this machine's fedsplit {version}; no code is taken from the server.
 """
@@ -66,7 +65,7 @@ class Site:
     folder : Path
         Where prepared data are kept.
     max_rounds : int, optional
-        The most questions of rounds that are answered, whatever the models; ``fresh`` begins to count anew.
+        The most questions that are answered, whatever the models; ``fresh`` begins to count anew.
     strict : bool
         Refuse to answer where that could tell of single rows, whatever the server wants.
     log : Path, optional
@@ -92,6 +91,7 @@ class Site:
         self._columns = self._source.columns()
         self._rows = len(self._source.read(list(self._columns)[:1]))
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
         self.log = folder / "questions.jsonl" if log is None else log
         self._cohort = StoredCohort(Silo(self._source, name), folder, strict)
         self._lock = threading.Lock()
@@ -109,7 +109,9 @@ class Site:
             where=self._data,
             guards=f"An answer that rests on fewer than {FEWEST_ROWS} rows, a level of fewer than {SMALLEST_CELL}, or\n"
             f"fewer than {ROWS_A_PARAMETER} rows a parameter {finding}.",
-            limit="" if self._limit is None else f"At most {self._limit:,} rounds are answered, whatever the models.\n",
+            limit=""
+            if self._limit is None
+            else f"At most {self._limit:,} questions are answered, whatever the models.\n",
             log=self.log,
             version=__version__,
         )
@@ -126,6 +128,8 @@ class Site:
                 reply = Reply("unprepared", text="not settled")
             except InputError as error:
                 public, trouble = getattr(error, "public", str(error)), str(error)
+                for place in (str(Path(self._data).absolute()), self._data):
+                    public = public.replace(place, "its file")
                 reply = Reply("refused", text=f"client {self.name}: {_without_name(public, self.name)}")
             except MemoryError:
                 reply = Reply("refused", text=f"client {self.name}: not enough memory for this model")
@@ -145,21 +149,22 @@ class Site:
             coding = question.args[0]
             if coding.names != (self.name,):
                 raise InputError(f"it is {self.name}, and was asked as {', '.join(coding.names)}")
-        if question.name in ROUND_QUESTIONS and self._limit is not None:
+        if question.name not in ("hello", "columns") and self._limit is not None:
             self._count(self._limit)
         return self._cohort.answer(question)
 
     def _count(self, limit: int) -> None:
-        """Refuse more rounds than the owner allows; the count outlives the process."""
+        """Refuse more questions than the owner allows; the count outlives the process."""
         done = int(self._spent.read_text(encoding="utf-8")) if self._spent.exists() else 0
         if done >= limit:
-            raise InputError(f"its owner allows {limit} rounds, and they are spent")
+            raise InputError(f"its owner allows {limit} questions, and they are spent")
         files.write(self._spent, str(done + 1))
 
     def _note(self, question: Question | None, letter: bytes, reply: Reply, out: bytes, trouble: str) -> None:
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "question": "unreadable" if question is None else question.name,
+            "asked": None if question is None else _summed(question.args),
             "received_bytes": len(letter),
             "outcome": reply.outcome,
             "sent": _told(reply),
@@ -184,11 +189,11 @@ def _told(reply: Reply) -> Any:
 def _summed(value: Any) -> Any:
     if hasattr(value, "_asdict"):
         return {name: _summed(each) for name, each in value._asdict().items()}
-    if isinstance(value, Description):
+    if is_dataclass(value):
         return {name: _summed(each) for name, each in vars(value).items()}
     if isinstance(value, Mapping):
         return {str(name): _summed(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | frozenset):
         return [_summed(each) for each in value]
     if hasattr(value, "shape"):
         return {"array": list(value.shape)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +18,10 @@ from fedsplit.regression.coded import CodedRows, Moments
 from fedsplit.regression.cohort import HANDSHAKE, Coded, Coding, Frame, SiloCohort, key_of
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.silo import Silo
+from fedsplit.regression.sound import check_frame, check_question
 
 KEPT = 4
-"""How many codings of the data are kept, the latest ones."""
+"""How many codings of the data are kept, and how many frames of each: the latest ones."""
 
 PARTS = ("A", "b", "w", "o")
 
@@ -39,6 +41,7 @@ class Prepared(NamedTuple):
     columns: tuple[str, ...]
     classes: int
     moments: Moments
+    strict: bool
 
 
 class StoredCohort(SiloCohort):
@@ -53,9 +56,12 @@ class StoredCohort(SiloCohort):
         self._folder, self._silo = folder / "prepared", silo
 
     def answer(self, question: Question) -> Any:
-        key = question.args[0] if question.args and question.name not in HANDSHAKE else None
-        if key is not None and key not in self._settled:
-            self._restore(key)
+        if question.name not in HANDSHAKE and question.args:
+            key = question.args[0]
+            if key not in self._settled:
+                self._restore(key)
+            if key in self._settled:
+                check_question(question, self._settled[key][1].d)
         return super().answer(question)
 
     def code(self, coding: Coding) -> list[Coded]:
@@ -67,9 +73,14 @@ class StoredCohort(SiloCohort):
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
         if self._coding != coding:
             self._take(coding)
+        if self._coding != coding:
+            self.code(coding)
+        check_frame(frame, self.rows[0])
         told = super().settle(coding, frame)
         if (place := self._place(coding)).is_dir():
             files.write(place / f"{key_of(coding, frame)}.frame", wire.encode((coding, frame)))
+            _keep_latest(place.glob("*.frame"))
+            _keep_latest(each for each in place.iterdir() if each.is_dir())
         return told
 
     def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
@@ -95,13 +106,9 @@ class StoredCohort(SiloCohort):
         [rows], [moments] = self.rows, self._told
         shutil.rmtree(place, ignore_errors=True)
         _write_arrays(place, {part: getattr(rows, part) for part in PARTS})
-        about = Prepared(stamp, tuple(rows.columns), rows.classes, moments)
+        about = Prepared(stamp, tuple(rows.columns), rows.classes, moments, coding.strict or self._strict)
         files.write(place / "about", wire.encode(about))
-        older = sorted(
-            (each for each in self._folder.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime
-        )
-        for each in older[:-KEPT]:
-            shutil.rmtree(each, ignore_errors=True)
+        _keep_latest(each for each in self._folder.iterdir() if each.is_dir())
 
     def _take(self, coding: Coding) -> None:
         """The coded rows from the disk, where they are there and of the source as it is."""
@@ -111,7 +118,7 @@ class StoredCohort(SiloCohort):
             A, b, w, o = (np.load(place / f"{part}.npy", mmap_mode="c") for part in PARTS)
         except (OSError, ValueError):
             return
-        if about.stamp != self._stamp():
+        if about.stamp != self._stamp() or (self._strict and not about.strict):
             return
         rows = CodedRows(self._silo.name, FAMILIES[coding.plan.family], about.columns, A, b, w, o, about.classes)
         self._forget()
@@ -130,6 +137,15 @@ class StoredCohort(SiloCohort):
 
 def _without_ridge(coding: Coding, frame: Frame) -> str:
     return key_of(coding, frame.without_ridge())[:32]
+
+
+def _keep_latest(paths: Iterable[Path]) -> None:
+    """All but the latest few are removed."""
+    for path in sorted(paths, key=lambda each: each.stat().st_mtime)[:-KEPT]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _write_arrays(place: Path, arrays: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from fedsplit.errors import InputError, listed
+from fedsplit.errors import RowError, listed
 
 Level: TypeAlias = str | bool | int | float
 """A value of a category."""
@@ -23,7 +23,10 @@ def categorical(column: str, values: pd.Series, levels: Sequence[Level]) -> pd.S
         codes = pd.Index([as_text(level) for level in levels], dtype=object).get_indexer(texts(values).astype(object))
     unknown = (codes < 0) & values.notna().to_numpy()
     if unknown.any():
-        raise InputError(f"column {column}: {as_text(values[unknown].iloc[0])} is none of its levels {listed(levels)}")
+        raise RowError(
+            f"column {column}: {as_text(values[unknown].iloc[0])} is none of its levels {listed(levels)}",
+            f"column {column} has {int(unknown.sum())} values that are none of the levels {listed(levels)}",
+        )
     return pd.Series(pd.Categorical.from_codes(codes, categories=pd.Index(levels)), index=values.index, name=column)
 
 

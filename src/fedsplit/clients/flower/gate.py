@@ -9,7 +9,7 @@ from contextlib import suppress
 from urllib.parse import unquote
 
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedsplit.clients.flower.parcel import NAME_HEADER
 from fedsplit.clients.flower.state import State, calls_itself
@@ -35,8 +35,8 @@ REGISTER, PULL = FLEET + "register-node", FLEET + "pull-messages"
 BODY, STRANGERS_BODY = 16 * 2**20, 2**16
 """The most bytes of one request, from a key that is known and from another."""
 
-HOLD = 1.0
-"""Seconds for which a request for letters waits for one."""
+HOLD, BODY_TIME = 1.0, 30.0
+"""Seconds for which a request for letters waits for one, and in which each part of a body has to come."""
 
 
 class Gate:
@@ -55,16 +55,21 @@ class Gate:
             return
         headers = dict(scope["headers"])
         node = self._node(headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode(), b""))
-        size = headers.get(b"content-length", b"")
+        size, largest = headers.get(b"content-length", b""), STRANGERS_BODY if node is None else BODY
         if scope["method"] != "POST" or scope["path"] not in self._paths:
             await _refuse(send, 404)
-        elif not size.isdigit() or int(size) > (STRANGERS_BODY if node is None else BODY):
+        elif (
+            b"transfer-encoding" in headers
+            or not size.isdigit()
+            or int(size) > (STRANGERS_BODY if node is None else BODY)
+        ):
             await _refuse(send, 413)  # Flower reads a body before it looks at the signature
         else:
             if scope["path"] == PULL and node is not None:
                 await self._hold(node)
-            calls_itself.set(unquote(headers.get(NAME_HEADER.encode(), b"").decode("ascii", "replace"))[:100])
-            await self._app(scope, receive, send)
+            name = unquote(headers.get(NAME_HEADER.encode(), b"").decode("ascii", "replace"))[:100]
+            calls_itself.set("".join(letter for letter in name if letter.isprintable()))
+            await self._app(scope, _in_time(receive), send)
 
     def _node(self, public_key: bytes) -> int | None:
         """The node that the request says it comes from; Flower checks the signature later."""
@@ -89,6 +94,16 @@ class Gate:
     def _wake(self) -> None:
         bell, self._bell = self._bell, asyncio.Event()
         bell.set()
+
+
+def _in_time(receive: Receive) -> Receive:
+    """A body that does not come in time is none."""
+
+    async def bounded() -> Message:
+        async with asyncio.timeout(BODY_TIME):
+            return await receive()
+
+    return bounded
 
 
 async def _refuse(send: Send, status: int) -> None:

@@ -120,12 +120,12 @@ def _stay(
     node: _FleetNode, answer: Callable[[bytes], bytes], status: Callable[[str], object], stop: threading.Event
 ) -> None:
     """Join, answer, and join again when the server is lost."""
-    pause, told, taken_since = FIRST_PAUSE, "", time.monotonic()
+    pause, told, taken_since, known = FIRST_PAUSE, "", time.monotonic(), False
     while not stop.is_set():
         began = time.monotonic()
         try:
             node.join()
-            told = ""
+            told, known = "", True
             status(f"connected to {node.server}")
             node.serve(answer, stop)
             return
@@ -135,7 +135,12 @@ def _stay(
             trouble = "a process before this one is still known there"
         except httpx.HTTPError as error:
             taken_since = time.monotonic()
-            trouble = node.trouble(error)
+            try:
+                trouble = node.trouble(error)
+            except InputError as refused:
+                if not known:  # what worked before may work again
+                    raise
+                trouble = str(refused)
         if trouble != told:
             status(f"no connection to {node.server} ({trouble}), trying again")
         told = trouble
@@ -170,7 +175,8 @@ class _FleetNode:
             self._register()
             activated = self._activate()
         self._node = Node(node_id=activated)
-        self._id.write_text(str(activated))
+        with suppress(OSError):  # without it a new process waits until this one is given up
+            self._id.write_text(str(activated))
 
     def _activate(self) -> int:
         try:
