@@ -119,7 +119,7 @@ class RayChannel:
         memory: int | None = None,
     ) -> None:
         self.names, self.kinds, self.workers, self._memory = names, kinds, [], memory
-        actor = ray.remote(max_restarts=RESTARTS, max_task_retries=RESTARTS, scheduling_strategy="SPREAD")(Worker)
+        actor = ray.remote(max_restarts=RESTARTS, max_task_retries=RESTARTS, num_cpus=1)(Worker)
         self._cohorts: list[Any] = []
         self._open = True
         try:

@@ -58,11 +58,7 @@ class Gate:
         size, largest = headers.get(b"content-length", b""), STRANGERS_BODY if node is None else BODY
         if scope["method"] != "POST" or scope["path"] not in self._paths:
             await _refuse(send, 404)
-        elif (
-            b"transfer-encoding" in headers
-            or not size.isdigit()
-            or int(size) > (STRANGERS_BODY if node is None else BODY)
-        ):
+        elif not size.isdigit() or int(size) > largest or b"transfer-encoding" in headers:
             await _refuse(send, 413)  # Flower reads a body before it looks at the signature
         else:
             if scope["path"] == PULL and node is not None:
