@@ -125,6 +125,8 @@ def _work(told: dict[str, Any], stop: threading.Event) -> None:
         told["name"], told["data"], folder=folder, max_rounds=told["max_rounds"], strict=told["strict"], log=log,
         fresh=not told["again"],
     )  # fmt: skip
+    if key is not None:
+        key.read_bytes()  # what is missing from the start is bad input, and nothing that passes
     if not told["again"]:
         typer.echo(site.terms())
     try:
