@@ -21,15 +21,8 @@ from fedsplit.clients.remote import RemoteClients, insisting, measurable
 from fedsplit.clients.roll import Removed
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import Diverged, InputError
-from fedsplit.methods.agd import AGD
-from fedsplit.methods.cg import CG
 from fedsplit.methods.fedsplit import FedSplit
-from fedsplit.methods.gd import GD
-from fedsplit.methods.giant import GIANT
-from fedsplit.methods.lbfgs import LBFGS
 from fedsplit.methods.method import Method, S, State
-from fedsplit.methods.newton import Newton
-from fedsplit.methods.regularised import RegularisedFedSplit
 from fedsplit.penalties import Penalty, fits
 from fedsplit.problem import Problem
 from fedsplit.threads import one_blas_thread
@@ -55,9 +48,6 @@ LONG, LARGE = 30, 1e6
 
 PRICE = 0.1
 """The share of a run's rounds that certificates may cost, once two are spent."""
-
-UNANIMOUS = (AGD, CG, GD, GIANT, LBFGS, Newton, RegularisedFedSplit)
-"""Methods that need every client's answer in every round: clients elsewhere are asked until they give one."""
 
 Callback: TypeAlias = Callable[[Row, State], object]
 
@@ -174,7 +164,7 @@ class _Run:
 
     def _begin(self, clients: Clients) -> None:
         """With these clients, of whose problem nothing is known yet."""
-        asked = insisting(clients) if isinstance(self.method, UNANIMOUS) else clients
+        asked = insisting(clients) if getattr(self.method, "unanimous", False) else clients
         self.clients, self.meter = clients, MeteredClients(asked, self.participation, self.seed)
         self.first, self.smallest, self.uphill = np.nan, np.inf, 0
         self.certificate, self.doubt, self.level = NOT_ASKED, 100.0, np.nan

@@ -44,6 +44,7 @@ class AGD:
     step: float | None = None
 
     settles: ClassVar[bool] = True
+    unanimous: ClassVar[bool] = True
     state_type: ClassVar[type[AGDState]] = AGDState
 
     def __post_init__(self) -> None:

@@ -53,6 +53,7 @@ class CG:
     """
 
     settles: ClassVar[bool] = True
+    unanimous: ClassVar[bool] = True
     state_type: ClassVar[type[CGState]] = CGState
 
     @property

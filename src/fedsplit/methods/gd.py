@@ -29,6 +29,7 @@ class GD:
     step: float | None = None
 
     settles: ClassVar[bool] = True
+    unanimous: ClassVar[bool] = True
     state_type: ClassVar[type[AverageState]] = AverageState
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ class GIANT:
     """
 
     settles: ClassVar[bool] = True
+    unanimous: ClassVar[bool] = True
     state_type: ClassVar[type[NewtonState]] = NewtonState
 
     @property

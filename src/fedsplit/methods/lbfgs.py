@@ -56,6 +56,7 @@ class LBFGS:
     memory: int = 10
 
     settles: ClassVar[bool] = True
+    unanimous: ClassVar[bool] = True
     state_type: ClassVar[type[LBFGSState]] = LBFGSState
 
     def __post_init__(self) -> None:

@@ -34,7 +34,11 @@ S = TypeVar("S", bound=State)
 
 
 class Method(Protocol[S]):
-    """Server-side mathematics over stacked arrays: ``start`` makes the state, ``update`` is one round."""
+    """Server-side mathematics over stacked arrays: ``start`` makes the state, ``update`` is one round.
+
+    One that needs every client's answer in every round has ``unanimous = True``: clients elsewhere are then asked until
+    all have given it.
+    """
 
     @property
     def hazard(self) -> str:

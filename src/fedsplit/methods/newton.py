@@ -51,6 +51,7 @@ class Newton:
     """
 
     settles: ClassVar[bool] = True
+    unanimous: ClassVar[bool] = True
     state_type: ClassVar[type[NewtonState]] = NewtonState
 
     @property

@@ -53,6 +53,7 @@ class RegularisedFedSplit:
     prox: ProxSolver | None = None
 
     settles: ClassVar[bool] = False
+    unanimous: ClassVar[bool] = True
     state_type: ClassVar[type[RegularisedState]] = RegularisedState
 
     def __post_init__(self) -> None:
