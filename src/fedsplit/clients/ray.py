@@ -50,6 +50,9 @@ RESTARTS = 20
 REACH = 5.0
 """Seconds in which a cluster has to answer when it is first called."""
 
+START = 120.0
+"""Seconds that workers may take to start and to load their share, or longer where the patience is."""
+
 SLICE = 60.0
 """The longest wait in one piece, in seconds."""
 
@@ -119,7 +122,7 @@ class RayChannel:
         memory: int | None = None,
     ) -> None:
         self.names, self.kinds, self.workers, self._memory = names, kinds, [], memory
-        actor = ray.remote(max_restarts=RESTARTS, max_task_retries=RESTARTS, num_cpus=1)(Worker)
+        actor = ray.remote(max_restarts=RESTARTS, max_task_retries=RESTARTS, scheduling_strategy="SPREAD")(Worker)
         self._cohorts: list[Any] = []
         self._open = True
         try:
@@ -249,7 +252,7 @@ class RayClients(RemoteClients):
         )
         self.channel = RayChannel(made, [[str(j) for j in part] for part in parts], OracleCohort.kinds, memory)
         try:
-            told = self._first_told(patience.give_up)
+            told = self._first_told(max(START, patience.give_up))
         except BaseException:
             self.close()
             raise

@@ -22,7 +22,6 @@ from fedsplit.clients.letters import HELLO, LetterChannel, check_version, read_h
 from fedsplit.clients.roll import Patience
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.regression.cohort import SiloCohort
-from fedsplit.regression.fit import fit_over, make_settings
 from fedsplit.regression.site import Site
 
 logging.getLogger("flwr").setLevel(logging.INFO)  # Flower's programs log, where fedsplit's own keep quiet
@@ -50,6 +49,8 @@ def answer(message: Message, context: Context) -> Message:
 @server_app.main()  # type: ignore[untyped-decorator]  # the same
 def serve(grid: Grid, context: Context) -> None:
     """Wait for the clients, fit, and write the model to the folder ``out`` of the run's configuration."""
+    from fedsplit.regression.fit import fit_over, make_settings  # a node, which is new for every letter, needs it not
+
     chosen = context.run_config
     post = GridPost(grid)
     names = post.gather(int(chosen["clients"]), float(chosen["wait"]))

@@ -1,0 +1,482 @@
+"""On Ray: the bits of this process, and what happens to workers that die, dawdle or cannot start."""
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import ray
+from threadpoolctl import threadpool_info
+
+import fedsplit as fs
+from fedsplit import cli
+from fedsplit.arrays import Array
+from fedsplit.clients import ray as engine
+from fedsplit.clients.ray import RayChannel, RayClients
+from fedsplit.methods import METHODS, parse
+from fedsplit.methods.method import Method, State
+from fedsplit.regression import workers as fit_workers
+from fedsplit.trace import Row
+from hospitals import FORMULA, RANDHIE, people, write
+from problems import clients, loss, problem
+
+BRIEF = fs.Patience(round_timeout=30, give_up=60)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # Ray does not wait for all of the processes that it ends
+        ray.shutdown()
+        gc.collect()
+
+
+def same(ours: fs.Result, expected: fs.Result) -> None:
+    """Every bit, but for the seconds."""
+    np.testing.assert_array_equal(ours.x, expected.x)
+    np.testing.assert_array_equal(ours.state.iterate, expected.state.iterate)
+    for column in ("objective", "residual", "error", "floats_up", "floats_down", "answered"):
+        np.testing.assert_array_equal(getattr(ours.trace, column), getattr(expected.trace, column), column)
+    assert ours.certificate == expected.certificate
+    assert (ours.rounds, ours.stopped_by, ours.notes) == (expected.rounds, expected.stopped_by, expected.notes)
+
+
+def outcome(asked: fs.Problem | RayClients, method: Method[Any] | None, **settings: Any) -> fs.Result | str:
+    """A result, or the line that says why there is none."""
+    try:
+        return fs.solve(asked, method, **settings)
+    except (fs.Diverged, fs.InputError) as error:
+        return str(error)
+
+
+def both(p: fs.Problem, on_ray: RayClients, method: Method[Any] | None = None, **settings: Any) -> None:
+    """The run on Ray is that of this process."""
+    ours, expected = outcome(on_ray, method, **settings), outcome(p, method, **settings)
+    if isinstance(ours, fs.Result) and isinstance(expected, fs.Result):
+        same(ours, expected)
+    else:
+        assert ours == expected
+
+
+def smooth() -> fs.Problem:
+    """A loss of the user's own, log(1 + e^x) and a quadratic, for four clients."""
+    own = fs.CustomLoss(
+        value=lambda x, a: float(np.logaddexp(0.0, x @ a) + 0.5 * x @ x),
+        gradient=lambda x, a: a / (1.0 + np.exp(-(x @ a))) + x,
+        d=3,
+    )
+    return fs.Problem(own, list(np.random.default_rng(0).standard_normal((4, 3))), ridge=0.5)
+
+
+PROBLEMS: dict[str, tuple[Callable[[], fs.Problem], int]] = {
+    "least squares, tall": (lambda: problem("least-squares", [30, 30, 30, 30, 30], 6), 2),
+    "least squares, wide": (lambda: problem("least-squares", [4, 4, 4, 9, 9], 12, ridge=0.3), 3),
+    "logistic, unequal": (lambda: problem("logistic", [40, 12, 40, 25, 12, 33, 8], 4, ridge=0.1), 3),
+    "poisson": (lambda: problem("poisson", [30, 50, 20], 3), 1),
+    "multinomial": (lambda: problem("multinomial", [60, 40, 50, 70], 4, ridge=1.0), 4),
+    "huber": (lambda: problem("huber", [30, 20, 30], 5, ridge=np.linspace(0.1, 1.0, 5)), 2),
+    "a loss of one's own": (smooth, 2),
+}
+"""A problem, and in how many cohorts its clients are."""
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_bit_is_that_of_this_process(name: str) -> None:
+    make, cohorts = PROBLEMS[name]
+    p = make()
+    with RayClients(p, cohorts=cohorts, measured=True) as on_ray:
+        both(p, on_ray)
+        both(p, on_ray, fs.FedSplit.plain(prox=fs.GradientProx(3)), rounds=15)
+        both(p, on_ray, fs.FedSplit(prox=fs.ExactProx(), accelerate=fs.Anderson()), rounds=15)
+        both(p, on_ray, penalty=fs.L1(0.5), rounds=40)
+        both(p, on_ray, participation=0.6, seed=3, rounds=25)
+        for method in METHODS if name == "logistic, unequal" else ("cg", "giant"):
+            both(p, on_ray, parse(method), rounds=25)
+
+
+def saved(data: Sequence[tuple[Array, ...]], folder: Path) -> list[Path]:
+    paths = [folder / f"client{j}.npz" for j in range(len(data))]
+    for path, arrays in zip(paths, data, strict=True):
+        named: dict[str, Any] = dict(zip(engine.ARRAYS, arrays, strict=False))
+        np.savez(path, **named)
+    return paths
+
+
+def test_files_that_workers_read_give_the_bits_of_arrays(tmp_path: Path) -> None:
+    data, softmax = clients("multinomial", [60, 40, 50], 4), loss("multinomial", 4)
+    with RayClients(saved(data, tmp_path), loss=softmax, ridge=0.2, cohorts=2, measured=True) as on_ray:
+        both(fs.Problem(softmax, data, ridge=0.2), on_ray)
+
+
+FITS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "group": lambda folder: {"data": together(folder), "group": "site", "formula": "score ~ age + ward"},
+    "frames": lambda folder: {"data": people(), "formula": "ill ~ age + ward", "family": "logistic"},
+    "toml": lambda folder: {"data": named(folder), "formula": "stay ~ age", "family": "gamma", "l1": 0.5},
+}
+"""What a fit is given, of data in a folder."""
+
+
+def together(folder: Path) -> str:
+    """All hospitals in one file."""
+    write({"all": pd.concat([frame.assign(site=name) for name, frame in people().items()])}, folder)
+    return str(folder / "all.csv")
+
+
+def named(folder: Path) -> str:
+    """A TOML file that names one file a hospital."""
+    write(people(), folder)
+    lines = [f'[clients.{name}]\npath = "{name}.csv"\n' for name in people()]
+    (folder / "clients.toml").write_text("".join(lines))
+    return str(folder / "clients.toml")
+
+
+def said(model: fs.Model) -> dict[str, Any]:
+    """All that a model says, but for seconds and for objectives, which clients elsewhere are not asked for."""
+    return model.to_dict() | {
+        "covariance": None if model.covariance_ is None else model.covariance_.tolist(),
+        "robust": None if model.robust_ is None else model.robust_.tolist(),
+        "trace": [row._replace(seconds=0.0, latency=None, objective=0.0) for row in model.trace.rows],
+    }
+
+
+@pytest.mark.parametrize("kind", ["group", "frames", pytest.param("toml", marks=pytest.mark.slow)])
+def test_a_fit_on_ray_is_the_fit_of_this_process_to_the_bit(kind: str, tmp_path: Path) -> None:
+    given = FITS[kind](tmp_path)
+    ours, expected = fs.fit(**given, engine="ray", cohorts=2), fs.fit(**given)
+    np.testing.assert_equal(said(ours), said(expected))
+    assert ours.log_likelihood == expected.log_likelihood
+
+
+def after(rounds: int, do: Callable[[], object]) -> Callable[[Row, State], None]:
+    """A callback that does something once, after so many rounds."""
+    seen: list[Row] = []
+
+    def watch(row: Row, state: State) -> None:
+        seen.append(row)
+        if len(seen) == rounds:
+            do()
+
+    return watch
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kind", ["arrays", pytest.param("files", marks=pytest.mark.slow)])
+def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(kind: str, tmp_path: Path) -> None:
+    data = [(A, b, w, np.linspace(-1.0, 1.0, len(b))) for A, b, w in clients("logistic", [30, 20, 25], 4)]
+    p = fs.Problem(fs.Logistic(), data, ridge=0.2)
+    source: Any = p if kind == "arrays" else saved(data, tmp_path)
+    made: dict[str, Any] = {} if kind == "arrays" else {"loss": fs.Logistic(), "ridge": 0.2}
+    with RayClients(source, cohorts=2, patience=BRIEF, measured=True, **made) as on_ray:
+        first = on_ray.channel.pids()
+        result = fs.solve(on_ray, callbacks=[after(3, lambda: kill(first[0])), after(6, lambda: kill(first[1]))])
+        assert not set(first) & set(on_ray.channel.pids())
+    same(result, fs.solve(p))
+
+
+def test_a_fit_whose_worker_is_killed_goes_on_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[RayChannel] = []
+
+    def remembered(*args: Any) -> RayChannel:
+        made.append(RayChannel(*args))
+        return made[0]
+
+    monkeypatch.setattr(fit_workers, "RayChannel", remembered)
+    killed: list[int] = []
+
+    def watch(now: Any) -> None:
+        if now.round == 4 and not killed:
+            killed.append(made[0].pids()[1])
+            kill(killed[0])
+
+    ours = fs.fit(RANDHIE, FORMULA, family="poisson", engine="ray", cohorts=3, patience=BRIEF, progress=watch)
+    assert killed
+    np.testing.assert_equal(said(ours), said(fs.fit(RANDHIE, FORMULA, family="poisson")))
+
+
+@pytest.mark.parametrize("what", ["gone", "others"])
+def test_a_worker_that_is_not_made_again_as_it_was_ends_the_run_in_one_line(what: str, tmp_path: Path) -> None:
+    paths = saved(clients("logistic", [30, 20, 25], 4), tmp_path)
+
+    def strike(pid: int) -> None:
+        if what == "gone":
+            paths[0].unlink()
+        else:
+            saved(clients("logistic", [30], 4, seed=1), tmp_path)
+        kill(pid)
+
+    with RayClients(paths, loss=fs.Logistic(), ridge=0.2, cohorts=2, patience=BRIEF) as on_ray:
+        pid = on_ray.channel.pids()[0]
+        with pytest.raises(fs.InputError) as caught:
+            fs.solve(on_ray, callbacks=[after(3, lambda: strike(pid))])
+    assert "\n" not in str(caught.value)
+    assert (str(paths[0]) if what == "gone" else "its data are not those that the run began with") in str(caught.value)
+
+
+def held_up(flag: Path, most: float) -> fs.Problem:
+    """Quadratics of four clients; the third does not answer while there is a file, for so many seconds at most."""
+
+    def gradient(x: Array, data: tuple[int, Array]) -> Array:
+        end = time.monotonic() + most
+        while data[0] == 2 and flag.exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        return x - data[1]
+
+    own = fs.CustomLoss(lambda x, data: 0.5 * float(np.sum((x - data[1]) ** 2)), gradient, 3, lambda x, data: np.eye(3))
+    return fs.Problem(own, list(enumerate(np.random.default_rng(0).standard_normal((4, 3)))))
+
+
+def test_a_round_closes_on_a_slow_worker_and_names_its_clients(tmp_path: Path) -> None:
+    flag = tmp_path / "slow"
+    p = held_up(flag, 60.0)
+    with RayClients(p, cohorts=2, patience=fs.Patience(round_timeout=2.0, give_up=60)) as on_ray:
+        heard: list[int] = []
+
+        def watch(row: Row, state: State) -> None:
+            heard.append(row.answered)
+            if len(heard) == 1:
+                flag.touch()
+            elif row.answered == 2:
+                flag.unlink(missing_ok=True)
+
+        result = fs.solve(on_ray, fs.FedSplit.plain(0.7), tol=1e-12, callbacks=[watch])
+    assert 2 in heard
+    assert heard[-1] == 4
+    assert {incident.client for incident in result.incidents} == {"2", "3"}
+    assert {incident.what for incident in result.incidents} == {"no answer in time"}
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
+
+
+def test_a_cohort_that_stays_away_is_removed_where_enough_are_left(tmp_path: Path) -> None:
+    flag = tmp_path / "slow"
+    p = held_up(flag, 60.0)
+    data = [each for _, each in enumerate(np.random.default_rng(0).standard_normal((4, 3)))]
+    patience = fs.Patience(round_timeout=1.0, give_up=4.0, min_clients=2)
+    with RayClients(p, cohorts=2, patience=patience) as on_ray:
+        result = fs.solve(on_ray, callbacks=[after(2, flag.touch)])
+    assert result.removed == ("2", "3")
+    np.testing.assert_allclose(result.x, np.mean(data[:2], axis=0), atol=1e-6)
+
+
+def test_a_run_on_ray_is_resumed_from_its_checkpoint_with_the_same_bits(tmp_path: Path) -> None:
+    p = problem("logistic", [30, 20, 25], 4, ridge=0.2)
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with RayClients(p, cohorts=2, measured=True) as on_ray:
+        with pytest.raises(KeyboardInterrupt):
+            fs.solve(on_ray, callbacks=[fs.Checkpoint(tmp_path / "kept"), after(5, stop)])
+        result = fs.solve(on_ray, callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)])
+    same(result, fs.solve(p))
+
+
+def test_a_problem_too_large_for_one_worker_runs_over_four(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    paths = saved([(rng.standard_normal((40_000, 100)), rng.standard_normal(40_000)) for _ in range(4)], tmp_path)
+    size, memory = sum(path.stat().st_size for path in paths), 112 * 2**20
+    assert memory < size
+    with pytest.raises(fs.InputError, match="a worker's memory of 112 MiB is too small for its share: use more"):
+        RayClients(paths, loss=fs.LeastSquares(), cohorts=1, memory=memory)
+    with RayClients(paths, loss=fs.LeastSquares(), cohorts=4, memory=memory) as on_ray:
+        assert fs.solve(on_ray).converged
+
+
+def test_arrays_larger_than_a_workers_memory_are_refused_before_they_travel() -> None:
+    p = problem("huber", [2000, 2000], 50)
+    with pytest.raises(fs.InputError, match="a worker's memory of 1 MiB is too small"):
+        RayClients(p, cohorts=1, memory=2**20)
+
+
+def test_compare_prints_the_same_on_ray(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["compare", "-m", "5", "-d", "6", "-n", "20", "--rounds", "12", "--json"]
+    assert cli.run(asked) == 0
+    expected = capsys.readouterr().out
+    assert json.loads(expected)["methods"]
+    assert cli.run([*asked, "--engine", "ray", "--workers", "2"]) == 0
+    assert capsys.readouterr().out == expected
+
+
+def test_ray_is_the_users_too_and_several_clients_share_it() -> None:
+    p, other = problem("least-squares", [9] * 6, 3), problem("huber", [9] * 2, 3)
+    more = 1 + len(os.sched_getaffinity(0))
+    with RayClients(p, cohorts=more, measured=True) as one, RayClients(other, cohorts=99, measured=True) as two:
+        assert len(two.channel.names) == 2
+        both(p, one)
+        both(other, two)
+        assert ray.get(ray.remote(lambda: 7).remote(), timeout=60) == 7
+    assert ray.is_initialized()
+    with pytest.raises(fs.InputError, match="are closed"):
+        fs.solve(one)
+
+
+def test_workers_use_one_thread() -> None:
+    def threads(x: Array, data: object) -> float:
+        x @ np.eye(2)
+        return float(max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"))
+
+    # at x = 0 a client is asked for its value when the problem is made, here
+    p = fs.Problem(fs.CustomLoss(threads, lambda x, data: x, 2), [0, 1])
+    with RayClients(p, cohorts=2) as on_ray:
+        np.testing.assert_array_equal(on_ray.value(np.zeros(2)).rows, [1.0, 1.0])
+
+
+def test_what_goes_wrong_in_a_users_loss_is_said_in_one_line() -> None:
+    def value(x: Array, data: object) -> float:
+        if x.any():
+            raise KeyError("the price\nof eggs")
+        return 0.0
+
+    p = fs.Problem(fs.CustomLoss(value, lambda x, data: x, 2), ["a", "b"])
+    with pytest.raises(fs.InputError, match=r"client 0, 1: KeyError: 'the price\\nof eggs'"):
+        RayClients(p, cohorts=1)
+    lock = threading.Lock()  # which cannot be sent
+    with pytest.raises(fs.InputError, match="cannot send the clients to a worker") as caught:
+        RayClients(fs.Problem(fs.CustomLoss(lambda x, data: 0.0, lambda x, data: x, 2), [lock]), cohorts=1)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_worker_that_keeps_dying_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "RESTARTS", 1)
+
+    def value(x: Array, data: object) -> float:
+        if x.any():
+            os._exit(1)
+        return 0.0
+
+    p = fs.Problem(fs.CustomLoss(value, lambda x, data: x, 2), [0])
+    with pytest.raises(fs.TooFewClients, match="client 0: its worker keeps dying"):
+        RayClients(p, cohorts=1, patience=BRIEF)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def bent(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[300] ^= 255  # among the numbers of A
+    path.write_bytes(content)
+
+
+def lone(path: Path) -> None:
+    np.save(path.with_suffix(".npy"), np.eye(2))
+    path.with_suffix(".npy").rename(path)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "missing": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "text": lambda path: path.write_text("A,b\n1,2\n"),
+    "cut off": cut,
+    "bent": bent,
+    "one array": lone,
+    "without b": lambda path: np.savez(path, A=np.eye(2)),
+    "more": lambda path: np.savez(path, A=np.eye(2), b=np.ones(2), c=np.ones(2)),
+    "objects": lambda path: np.savez(path, A=np.array([[object()]]), b=np.ones(1)),
+    "too short": lambda path: np.savez(path, A=np.eye(4), b=np.ones(3)),
+    "other columns": lambda path: np.savez(path, A=np.eye(3), b=np.ones(3)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_file_that_cannot_be_used_is_named(damage: str, tmp_path: Path) -> None:
+    paths = saved(clients("least-squares", [30, 20, 25], 4), tmp_path)
+    DAMAGE[damage](paths[1])
+    with pytest.raises(fs.InputError, match=f"{paths[1]}"):
+        engine._of_files(range(3), [str(path) for path in paths], fs.LeastSquares(), 0.0)
+
+
+def test_files_of_different_widths_in_two_workers_are_named(tmp_path: Path) -> None:
+    paths = saved([*clients("least-squares", [9], 4), *clients("least-squares", [9], 3)], tmp_path)
+    with pytest.raises(fs.InputError, match=f"{paths[1]}: x has 3 entries here, and 4 in {paths[0]}"):
+        RayClients(paths, loss=fs.LeastSquares(), cohorts=2)
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "what"),
+    [
+        ([], {}, "a problem or a list of .npz files, not list"),
+        ("a.npz", {"loss": fs.LeastSquares()}, "a problem or a list of .npz files, not str"),
+        ([1, 2], {"loss": fs.LeastSquares()}, "a problem or a list of .npz files, not list"),
+        (["a.npz"], {}, "files need a loss"),
+        (["a.npz"], {"loss": fs.LeastSquares}, "pass an object"),
+        (["a.npz"], {"loss": fs.LeastSquares(), "cohorts": 0}, "cohorts must be a whole number"),
+        (["a.npz"], {"loss": fs.LeastSquares(), "memory": 0.5}, "memory must be a whole number"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_line(source: Any, settings: dict[str, Any], what: str) -> None:
+    with pytest.raises(fs.InputError, match=what) as caught:
+        RayClients(source, **settings)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no-such-host.invalid:6379", "nonsense", "ftp://host:1", " "]
+)
+def test_an_address_without_ray_is_refused_at_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(fs.InputError, match=r"Ray cannot be reached at|address must be") as caught:
+        RayClients(problem("huber", [9], 2), address=address)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_ray_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], files: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for name in ("fedsplit.clients.ray", "fedsplit.regression.workers"):
+        monkeypatch.delitem(sys.modules, name)
+    line = r"pip install 'fedsplit\[ray\]'"
+    with pytest.raises(ImportError, match=line):
+        fs.RayClients  # noqa: B018
+    with pytest.raises(fs.InputError, match=line):
+        fs.fit(files, "ill ~ age", family="logistic", engine="ray")
+    assert cli.run(["compare", "-m", "2", "-d", "2", "-n", "4", "--engine", "ray"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+SCRIPT = """
+import os, signal, sys, time
+import fedsplit as fs
+p = fs.Problem(fs.LeastSquares(), fs.ensembles.isotropic(4, 3, 9).clients)
+clients = fs.RayClients(p, cohorts=2)
+fs.solve(clients)
+pids = clients.channel.pids()
+os.kill(pids[0], signal.SIGKILL)
+fs.solve(clients)
+import ray
+running = ray._private.worker._global_node.live_processes()
+open(sys.argv[1], "w").write(" ".join(map(str, [*clients.channel.pids(), *(each.pid for _, each in running)])))
+time.sleep(1)  # time for Ray to say something
+"""
+
+
+@pytest.mark.parametrize("end", ["", pytest.param("os.kill(os.getpid(), signal.SIGKILL)", marks=pytest.mark.slow)])
+def test_nothing_is_printed_and_no_process_is_left_behind(end: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT + end, tmp_path / "pids"], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == done.stderr == ""
+    left = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(left) >= 4
+    for _ in range(300):
+        left = [pid for pid in left if Path(f"/proc/{pid}").exists()]
+        if not left:
+            break
+        time.sleep(0.1)
+    assert not left
