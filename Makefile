@@ -14,7 +14,7 @@ run: .venv/installed  ## Set up, then run the main job: fit a regression over th
 test: .venv/installed-test  ## Set up, then run the tests
 	$(BIN)/pytest -n auto
 
-test-slow: .venv/installed-browser  ## Run the slow tests: the paper at full size, flights, a million rows, pages in Chromium
+test-slow: .venv/installed-browser  ## Run the slow tests: the paper at full size, a million rows, federations of processes, pages in Chromium
 	$(BIN)/pytest -m 'slow or browser'
 
 lint: .venv/installed-test  ## Check style, format and types

@@ -92,7 +92,12 @@ PROBLEMS: dict[str, tuple[Callable[[], fs.Problem], int]] = {
 """A problem, and in how many cohorts its clients are."""
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+QUICK = ("least squares, tall", "least squares, wide", "logistic, unequal")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PROBLEMS]
+)
 def test_every_bit_is_that_of_this_process(name: str) -> None:
     make, cohorts = PROBLEMS[name]
     p = make()
@@ -188,6 +193,7 @@ def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(kind: str, tmp_pa
     same(result, fs.solve(p))
 
 
+@pytest.mark.slow
 def test_a_fit_whose_worker_is_killed_goes_on_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[RayChannel] = []
 
@@ -261,6 +267,7 @@ def test_a_round_closes_on_a_slow_worker_and_names_its_clients(tmp_path: Path) -
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_cohort_that_stays_away_is_removed_where_enough_are_left(tmp_path: Path) -> None:
     flag = tmp_path / "slow"
     p = held_up(flag, 60.0)
@@ -272,6 +279,7 @@ def test_a_cohort_that_stays_away_is_removed_where_enough_are_left(tmp_path: Pat
     np.testing.assert_allclose(result.x, np.mean(data[:2], axis=0), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_on_ray_is_resumed_from_its_checkpoint_with_the_same_bits(tmp_path: Path) -> None:
     p = problem("logistic", [30, 20, 25], 4, ridge=0.2)
 
@@ -285,6 +293,7 @@ def test_a_run_on_ray_is_resumed_from_its_checkpoint_with_the_same_bits(tmp_path
     same(result, fs.solve(p))
 
 
+@pytest.mark.slow
 def test_a_problem_too_large_for_one_worker_runs_over_four(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     paths = saved([(rng.standard_normal((40_000, 100)), rng.standard_normal(40_000)) for _ in range(4)], tmp_path)
@@ -302,6 +311,7 @@ def test_arrays_larger_than_a_workers_memory_are_refused_before_they_travel() ->
         RayClients(p, cohorts=1, memory=2**20)
 
 
+@pytest.mark.slow
 def test_compare_prints_the_same_on_ray(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["compare", "-m", "5", "-d", "6", "-n", "20", "--rounds", "12", "--json"]
     assert cli.run(asked) == 0
@@ -324,6 +334,7 @@ def test_ray_is_the_users_too_and_several_clients_share_it() -> None:
         fs.solve(one)
 
 
+@pytest.mark.slow
 def test_workers_use_one_thread() -> None:
     def threads(x: Array, data: object) -> float:
         x @ np.eye(2)
@@ -350,6 +361,7 @@ def test_what_goes_wrong_in_a_users_loss_is_said_in_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_worker_that_keeps_dying_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "RESTARTS", 1)
 
@@ -466,7 +478,8 @@ time.sleep(1)  # time for Ray to say something
 """
 
 
-@pytest.mark.parametrize("end", ["", pytest.param("os.kill(os.getpid(), signal.SIGKILL)", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_nothing_is_printed_and_no_process_is_left_behind(end: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT + end, tmp_path / "pids"], capture_output=True, text=True, timeout=120

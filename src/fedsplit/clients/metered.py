@@ -12,6 +12,7 @@ import numpy as np
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.protocol import Answer, Clients, Decrement
+from fedsplit.clients.remote import RemoteClients
 from fedsplit.prox.solver import ProxSolver
 
 SCALARS = 32
@@ -122,7 +123,7 @@ class MeteredClients:
         return answer
 
     def _latency(self, answer: Answer) -> dict[str, float] | None:
-        names = getattr(self._clients, "names", None)
+        names = self._clients.names if isinstance(self._clients, RemoteClients) else None
         if names is None:
             return None
         return {
