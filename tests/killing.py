@@ -20,8 +20,8 @@ import numpy as np
 import fedsplit as fs
 from faulty import FaultyChannel, channel_of, channel_to, faulty, fit
 from fedsplit.arrays import Array
-from fedsplit.checkpoint import HEAD
 from fedsplit.clients.channel import Question, Reply
+from fedsplit.records import HEAD
 from fedsplit.regression.cohort import HANDSHAKE
 from hospitals import people
 from problems import problem

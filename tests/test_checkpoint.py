@@ -16,10 +16,11 @@ import pytest
 import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, Script, channel_of, faulty, fit, silent, well
 from fedsplit.arrays import Array
-from fedsplit.checkpoint import ANSWERS, HEAD, HEADER
+from fedsplit.checkpoint import ANSWERS, HEADER
 from fedsplit.methods.method import Method
 from fedsplit.penalties import L1
 from fedsplit.prox.solver import Start
+from fedsplit.records import HEAD
 from hospitals import people
 from problems import clients, problem
 
@@ -385,7 +386,7 @@ def test_a_run_that_was_killed_when_it_stopped_goes_on_too(
     p: fs.Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("fedsplit.checkpoint._Records.drop", lambda records: None)
+        patched.setattr("fedsplit.records.Records.drop", lambda records: None)
         with pytest.raises(fs.TooFewClients):
             fs.solve(faulty(p, from_then_on("2", 7, silent)), callbacks=[fs.Checkpoint(tmp_path / "kept")])
     assert fs.solve(faulty(p), callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)]).converged

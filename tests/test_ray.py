@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_info
 import fedsplit as fs
 from fedsplit import cli
 from fedsplit.arrays import Array
+from fedsplit.clients import npz
 from fedsplit.clients import ray as engine
 from fedsplit.clients.ray import RayChannel, RayClients
 from fedsplit.methods import METHODS, parse
@@ -114,7 +115,7 @@ def test_every_bit_is_that_of_this_process(name: str) -> None:
 def saved(data: Sequence[tuple[Array, ...]], folder: Path) -> list[Path]:
     paths = [folder / f"client{j}.npz" for j in range(len(data))]
     for path, arrays in zip(paths, data, strict=True):
-        named: dict[str, Any] = dict(zip(engine.ARRAYS, arrays, strict=False))
+        named: dict[str, Any] = dict(zip(npz.ARRAYS, arrays, strict=False))
         np.savez(path, **named)
     return paths
 
@@ -410,7 +411,7 @@ def test_a_file_that_cannot_be_used_is_named(damage: str, tmp_path: Path) -> Non
     paths = saved(clients("least-squares", [30, 20, 25], 4), tmp_path)
     DAMAGE[damage](paths[1])
     with pytest.raises(fs.InputError, match=f"{paths[1]}"):
-        engine._of_files(range(3), [str(path) for path in paths], fs.LeastSquares(), 0.0)
+        npz.of_files(range(3), [str(path) for path in paths], fs.LeastSquares(), 0.0)
 
 
 def test_files_of_different_widths_in_two_workers_are_named(tmp_path: Path) -> None:
@@ -451,7 +452,7 @@ def test_without_ray_one_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], files: list[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    for name in ("fedsplit.clients.ray", "fedsplit.regression.workers"):
+    for name in ("fedsplit.clients.cluster", "fedsplit.clients.ray", "fedsplit.regression.workers"):
         monkeypatch.delitem(sys.modules, name)
     line = r"pip install 'fedsplit\[ray\]'"
     with pytest.raises(ImportError, match=line):

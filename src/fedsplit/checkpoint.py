@@ -7,56 +7,29 @@ goes on from there. That holds for every method, in the handshake, in the rounds
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
-import sys
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedsplit import __version__, files, wire
 from fedsplit.checks import count
-from fedsplit.clients.channel import SILENT, Channel, Outcome, Question, Reply, other_data, same_data
+from fedsplit.clients.channel import SILENT, Channel, Question, Reply, other_data, same_data
 from fedsplit.clients.protocol import Clients
 from fedsplit.clients.remote import RemoteClients, in_process
 from fedsplit.errors import InputError, TooFewClients
-
-if sys.platform != "win32":
-    import fcntl
+from fedsplit.records import Heard, Record, Records, sha256
 
 FORMAT = 1
 """Of the files: a reader of another one refuses them."""
 
 HEADER, ANSWERS = "checkpoint.json", "answers"
 
-MARK, HEAD = b"fsr1", 48
-"""How a record begins, and how long its beginning is: the mark, the length in 8 bytes, the SHA-256, a CRC of these."""
-
 LARGEST = 2**36
 """The most bytes of one record."""
-
-
-class Heard(NamedTuple):
-    """One cohort's reply; an answer's bytes, so many of them, stand behind the record."""
-
-    cohort: int
-    question: str
-    outcome: Outcome
-    size: int
-    text: str
-    seconds: float
-
-
-class Record(NamedTuple):
-    """One question to all: its digest, when the last reply was in, and the replies."""
-
-    digest: str
-    time: float
-    heard: Sequence[Heard]
 
 
 class Checkpoint:
@@ -99,9 +72,9 @@ class Checkpoint:
                 f"{self.folder}: cannot be used ({error.strerror}): make it writable, or choose another folder"
             ) from None
 
-    def _opened(self, header: Mapping[str, Any]) -> _Records:
+    def _opened(self, header: Mapping[str, Any]) -> Records:
         """The records of this run, those of before where it is resumed; nobody else has them while they are open."""
-        records = _Records(self.folder / ANSWERS)
+        records = Records(self.folder / ANSWERS)
         try:
             if self.resume:
                 self._check(header)
@@ -168,7 +141,7 @@ class Journal:
     Answers pass on as they are kept, and those that cannot be are failures. Once closed it only passes questions on.
     """
 
-    def __init__(self, channel: Channel, records: _Records, every: int) -> None:
+    def __init__(self, channel: Channel, records: Records, every: int) -> None:
         self.names, self.kinds, self.free = channel.names, channel.kinds, channel.free
         self._channel, self._file, self._every = channel, records, every
         self._heard, self._time, self._answered = 0, 0.0, False
@@ -267,121 +240,9 @@ class Journal:
         return {at: reply for at, reply in replies.items() if reply.outcome != "answer"}
 
 
-class _Records:
-    """A file of records: mark, length, checksum, and the record with its answers.
-
-    A last record that is not whole is what a crash leaves behind, and is cut off; any other damage is refused. So is
-    a last one in which a cohort did not answer: it may have stopped the run, and is asked again.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._file = path, path.open("a+b", buffering=0)
-        self._fresh: list[bytes] = []
-        self.places: list[tuple[int, int]] = []
-        path.chmod(0o600)
-        if sys.platform != "win32":
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._file.close()
-                raise InputError(
-                    f"{path}: another process is running from this checkpoint: wait for it, or stop it"
-                ) from None
-
-    @property
-    def closed(self) -> bool:
-        return self._file.closed
-
-    @property
-    def end(self) -> int:
-        """Where the next record begins."""
-        return sum(self.places[-1]) if self.places else 0
-
-    def clear(self) -> None:
-        """Begin anew."""
-        self._file.truncate(0)
-
-    def load(self) -> None:
-        """Find the records."""
-        size = self._file.seek(0, os.SEEK_END)
-        while self.end < size and (length := self._whole(size)) is not None:
-            self.places.append((self.end + HEAD, length))
-        if self.places and any(each.outcome != "answer" for each in self.read(-1)[0].heard):
-            self.places.pop()
-        self._file.truncate(self.end)
-
-    def _whole(self, size: int) -> int | None:
-        """The length of the next record; None where a crash cut it off."""
-        self._file.seek(self.end)
-        head = self._file.read(HEAD)
-        if len(head) < HEAD:
-            return None
-        length, check = int.from_bytes(head[4:12], "little"), int.from_bytes(head[-4:], "little")
-        known, last = head[:4] == MARK and zlib.crc32(head[:-4]) == check, self.end + HEAD + length >= size
-        if known and self.end + HEAD + length <= size and _sha256(self._file.read(length)) == head[12:-4]:
-            return length
-        if known and last:
-            return None
-        raise InputError(f"{self.path}: record {len(self.places) + 1} is damaged: start anew in another folder")
-
-    def read(self, number: int) -> tuple[Record, list[bytes]]:
-        """A record, and the answers behind it."""
-        at, length = self.places[number]
-        self._file.seek(at)
-        payload = self._file.read(length)
-        end = 8 + int.from_bytes(payload[:8], "little")
-        record: Record = wire.decode(Record, payload[8:end])
-        blobs = []
-        for each in record.heard:
-            blobs.append(payload[end : end + each.size])
-            end += each.size
-        return record, blobs
-
-    def append(self, record: Record, blobs: Sequence[bytes], every: int) -> None:
-        """Keep a record; write when there are ``every`` of them."""
-        meta = wire.encode(record)
-        payload = b"".join([len(meta).to_bytes(8, "little"), meta, *blobs])
-        head = MARK + len(payload).to_bytes(8, "little") + _sha256(payload)
-        self._fresh.append(head + zlib.crc32(head).to_bytes(4, "little") + payload)
-        self.places.append((self.end + HEAD, len(payload)))
-        if len(self._fresh) >= every:
-            self.flush()
-
-    def drop(self) -> None:
-        """Forget the last record."""
-        self.places.pop()
-        if self._fresh:
-            self._fresh.pop()
-        else:
-            self._file.truncate(self.end)
-
-    def flush(self) -> None:
-        """Write, and wait until it is on the disk."""
-        waiting, self._fresh = memoryview(b"".join(self._fresh)), []
-        if not waiting:
-            return
-        try:
-            while waiting:
-                waiting = waiting[self._file.write(waiting) :]
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise InputError(f"{self.path}: cannot be written ({error.strerror}): make room, then resume") from None
-
-    def close(self) -> None:
-        """Write what is left."""
-        try:
-            self.flush()
-        finally:
-            self._file.close()
-
-
-def _sha256(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
-
-
 def _digest(questions: Mapping[int, Question]) -> str:
     asked = [(at, question.name, question.args) for at, question in sorted(questions.items())]
     try:
-        return _sha256(wire.encode(asked)).hex()
+        return sha256(wire.encode(asked)).hex()
     except TypeError as error:
         raise InputError(f"a checkpoint keeps plain values, and {error}: make it a dataclass of them") from None

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import resource
-import signal
-import socket
-import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -21,9 +16,11 @@ import numpy as np
 
 from fedsplit import threads
 from fedsplit.arrays import Array
-from fedsplit.checks import count, instance
+from fedsplit.checks import count
 from fedsplit.clients.channel import SILENT, Cohort, Question, Reply, Unprepared
+from fedsplit.clients.cluster import ActorDiedError, RayError, RayTaskError, cloudpickle, connect, one_line, ray
 from fedsplit.clients.cohort import ROUND_QUESTIONS, OracleCohort
+from fedsplit.clients.npz import check_paths, cohort, of_files
 from fedsplit.clients.remote import RemoteClients
 from fedsplit.clients.roll import Patience, Roll
 from fedsplit.errors import InputError, TooFewClients, listed
@@ -31,36 +28,14 @@ from fedsplit.losses.terms import Loss
 from fedsplit.problem import Problem
 from fedsplit.threads import one_blas_thread
 
-try:
-    import ray
-    from ray import cloudpickle
-    from ray._private import services, worker
-    from ray.exceptions import ActorDiedError, RayError, RayTaskError
-except ModuleNotFoundError as missing:
-    raise InputError(f"Ray cannot be imported ({missing}): pip install 'fedsplit[ray]'") from missing
-
-SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""Ray calls nobody, and does not warn of its next version; what the user has set stays."""
-
-QUIETLY: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
-
 RESTARTS = 20
 """How often a worker that died is made again from its source, and a question that it left open repeated."""
-
-REACH = 5.0
-"""Seconds in which a cluster has to answer when it is first called."""
 
 START = 120.0
 """Seconds that workers may take to start and to load their share, or longer where the patience is."""
 
 SLICE = 60.0
 """The longest wait in one piece, in seconds."""
-
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""How a caller of gRPC begins, with empty settings; the other side answers with its own."""
-
-ARRAYS = ("A", "b", "weights", "offset")
-"""What a client's .npz file may hold."""
 
 
 class Worker:
@@ -134,7 +109,7 @@ class RayChannel:
                 self.workers.append(actor.remote(None if travels else share, memory))
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             self.close()
-            raise InputError(f"Ray cannot send the clients to a worker: {_line(error)}") from None
+            raise InputError(f"Ray cannot send the clients to a worker: {one_line(error)}") from None
         except BaseException:
             self.close()
             raise
@@ -155,7 +130,7 @@ class RayChannel:
                     at = waiting.pop(reference)
                     replies[at] = self._fetched(reference, at)._replace(seconds=time.perf_counter() - began)
         except ConnectionError as error:
-            raise InputError(f"the connection to Ray is lost: {_line(error)}") from None
+            raise InputError(f"the connection to Ray is lost: {one_line(error)}") from None
         finally:
             for reference in waiting if ray.is_initialized() else ():  # what has not begun is not to hold up the next
                 with suppress(RayError, ValueError, TypeError):
@@ -169,14 +144,14 @@ class RayChannel:
         except RayTaskError as error:  # the same question has the same answer: asking again is no use
             if isinstance(error.cause, np.linalg.LinAlgError | ArithmeticError):
                 raise error.cause from None  # as in this process, where the run diverges
-            what = f"{type(error.cause).__name__}: {_line(error.cause)}"
+            what = f"{type(error.cause).__name__}: {one_line(error.cause)}"
             return Reply("refused", text=f"client {listed(self.names[at])}: {what}")
         except ActorDiedError as error:
             if error.actor_init_failed:
-                return Reply("refused", text=f"a worker cannot start: {_line(error)}")
+                return Reply("refused", text=f"a worker cannot start: {one_line(error)}")
             return Reply("failed", text=f"its worker keeps dying: {_limited(self._memory)} may be too small")
         except RayError as error:
-            return Reply("failed", text=f"{type(error).__name__}: {_line(error)}")
+            return Reply("failed", text=f"{type(error).__name__}: {one_line(error)}")
         return reply
 
     def now(self) -> float:
@@ -241,13 +216,13 @@ class RayClients(RemoteClients):
         if memory is not None:
             count("memory", memory)
         patience = Patience() if patience is None else patience
-        paths = [] if isinstance(source, Problem) else _paths(source, loss)
+        paths = [] if isinstance(source, Problem) else check_paths(source, loss)
         connect(address)
         parts = shares(source.m if isinstance(source, Problem) else len(paths), cohorts)
         made: Iterator[Callable[[], Cohort] | OracleCohort] = (  # one at a time: a share of a problem is a copy
-            _cohort(part, source.part(part))
+            cohort(part, source.part(part))
             if isinstance(source, Problem)
-            else partial(_of_files, part, paths[part.start : part.stop], loss, ridge)
+            else partial(of_files, part, paths[part.start : part.stop], loss, ridge)
             for part in parts
         )
         self.channel = RayChannel(made, [[str(j) for j in part] for part in parts], OracleCohort.kinds, memory)
@@ -290,123 +265,6 @@ def shares(m: int, cohorts: int | None) -> list[range]:
     """m clients in so many cohorts of neighbours; one for each core that Ray has, where None."""
     wanted = int(ray.cluster_resources().get("CPU", 1)) if cohorts is None else count("cohorts", cohorts)
     return [range(part[0], part[-1] + 1) for part in np.array_split(np.arange(m), max(1, min(m, wanted)))]
-
-
-def connect(address: str | None) -> None:
-    """Join the cluster at the address, or start Ray on this machine, without its dashboard and its statistics.
-
-    Where Ray is connected already, to this or to any address where none is given, that connection is used.
-    """
-    if address is not None and (not isinstance(address, str) or not address.strip()):
-        raise InputError(f"address must be that of a Ray cluster, as in 'host:6379', not {address!r}")
-    if ray.is_initialized():
-        return
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
-    try:
-        with _silence():
-            if address is None:
-                cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-                ray.init("local", num_cpus=cores, include_dashboard=False, _node_ip_address="127.0.0.1", **QUIETLY)
-            else:
-                _call(address)
-                ray.init(address, **QUIETLY)
-    except (ImportError, OSError, RuntimeError, ValueError, AssertionError, RayError) as error:
-        what = "cannot be started on this machine" if address is None else f"cannot be reached at {address}"
-        raise InputError(f"Ray {what}: {_line(error)}") from None
-
-
-def _call(address: str) -> None:
-    """Refuse an address at which nobody answers, or no server of Ray's kind: Ray itself would try for minutes."""
-    kind, _, rest = address.rpartition("://")
-    if kind not in ("", "ray"):
-        raise ValueError("an address is host:port, ray://host:port or auto")
-    place = rest if kind else str(services.canonicalize_bootstrap_address(address))
-    host, _, port = place.rpartition(":") if ":" in place else (place, "", "10001")
-    if not host or not port.isdigit():
-        raise ValueError("an address is host:port, ray://host:port or auto")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH) as line:
-        if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
-            return
-        line.settimeout(REACH)
-        line.sendall(PREFACE)
-        if line.recv(4)[3:] != PREFACE[-6:-5]:
-            raise ConnectionError("another kind of server is there")
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Ray starts or joins without a word, here and later, and without taking the user's handler of SIGTERM away."""
-    logger, main = logging.getLogger("ray"), threading.current_thread() is threading.main_thread()
-    level, listen, handler = logger.level, worker.listen_error_messages, signal.getsignal(signal.SIGTERM)
-    logger.setLevel(logging.CRITICAL)
-    worker.listen_error_messages = _nothing  # this thread prints, on stdout, where a worker dies
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
-        worker.listen_error_messages = listen
-        if main and handler not in (signal.SIG_DFL, None):
-            signal.signal(signal.SIGTERM, handler)
-
-
-def _nothing(*args: object) -> None:
-    """In the place of printing."""
-
-
-def _line(error: BaseException) -> str:
-    """An error in one line, not too long."""
-    text = " ".join(str(error).split())
-    return text if len(text) <= 300 else text[:300] + "…"
-
-
-def _of_files(share: range, paths: Sequence[str], loss: Any, ridge: Any) -> OracleCohort:
-    data = [_load(path) for path in paths]
-    try:
-        return _cohort(share, Problem(loss, data, ridge))
-    except InputError as error:
-        raise InputError(f"{_culprit(paths, data, loss, ridge)}: {error}") from None
-
-
-def _culprit(paths: Sequence[str], data: Sequence[object], loss: Any, ridge: Any) -> str:
-    """The first file that is refused on its own, or all of them."""
-    for path, client in zip(paths, data, strict=True):
-        try:
-            Problem(loss, [client], ridge)
-        except InputError:
-            return path
-    return listed(paths)
-
-
-def _cohort(share: range, problem: Problem) -> OracleCohort:
-    return OracleCohort([str(j) for j in share], problem.among)
-
-
-def _load(path: str) -> tuple[Array | None, ...]:
-    """A client's arrays: A, b, and weights and offset, or None."""
-    try:
-        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            names = list(file.files)
-            arrays = tuple(file[name] if name in names else None for name in ARRAYS)
-    except MemoryError:
-        raise
-    except Exception as error:  # a damaged archive can raise almost anything
-        raise InputError(f"{path}: is no .npz file that can be read ({_line(error)})") from None
-    if not {"A", "b"} <= set(names) <= set(ARRAYS):
-        raise InputError(f"{path}: it holds {listed(names)}; it should hold A and b, and may hold weights and offset")
-    return arrays
-
-
-def _paths(source: Any, loss: Loss | None) -> list[str]:
-    listing = isinstance(source, Sequence) and not isinstance(source, str) and len(source) > 0
-    if not listing or not all(isinstance(path, str | os.PathLike) for path in source):
-        raise InputError(f"RayClients takes a problem or a list of .npz files, not {type(source).__name__}")
-    if loss is None:
-        raise InputError("RayClients: files need a loss, such as loss=LeastSquares()")
-    instance("loss", loss, "stack")
-    return [str(Path(path).absolute()) for path in source]
 
 
 def _size(share: object) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from fedsplit.clients.roll import Patience
 from fedsplit.commands import options
 from fedsplit.commands.fit import present, show
 from fedsplit.commands.interrupts import resumable
+from fedsplit.commands.keys import EXTRA
 from fedsplit.commands.progress import live, printable
 from fedsplit.errors import InputError, TooFewClients, listed
 
@@ -82,6 +84,8 @@ def server_command(
     Exit status: 0 done, 1 tolerance not proved, or clients missing, removed or without rows, 2 bad input, 130 or 143
     interrupted.
     """
+    if importlib.util.find_spec("flwr") is None:
+        raise InputError(EXTRA)
     from fedsplit.clients.flower.hub import Hub  # Flower is an extra, and takes seconds to import
     from fedsplit.regression.cohort import SiloCohort
     from fedsplit.regression.fit import fit_over, make_settings

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from fedsplit.clients.ray import RayChannel, connect, shares
+from fedsplit.clients.cluster import connect
+from fedsplit.clients.ray import RayChannel, shares
 from fedsplit.regression.cohort import SiloCohort
 from fedsplit.regression.silo import Silo
 from fedsplit.silos.sources import Source, sources
