@@ -44,6 +44,7 @@ def test_in_process_ray_and_six_organisations_give_the_same_bits(tmp_path: Path)
         server = federation.server("--clients", "6", "--out", str(tmp_path / "out"), *MODEL)
         status, out, err = ended(server)
         assert (status, err.splitlines()[-1]) == (0, f"clients 6 of 6: {', '.join(SITES)}")
+    assert not list((tmp_path / "out").rglob("checkpoint.json"))  # it is done
     there = fs.load(tmp_path / "out")
     assert np.array_equal(here.coef, on_ray.coef)
     assert np.array_equal(here.coef, there.coef)
@@ -142,3 +143,4 @@ def test_a_model_that_a_client_refuses_ends_the_run_in_one_line(tmp_path: Path) 
         status, out, err = ended(server)
     assert (status, out) == (2, "")
     assert "client site1: there is no column logk, did you mean logc?" in err.splitlines()[-1]
+    assert not list((tmp_path / "out").rglob("checkpoint.json"))  # the next model may go there

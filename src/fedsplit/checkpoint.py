@@ -98,6 +98,11 @@ class Checkpoint:
         """Whether there is something to resume."""
         return (self.folder / HEADER).is_file()
 
+    def discard(self) -> None:
+        """Remove what is in the folder, where the run is done, or there is nothing to go on from."""
+        for name in (HEADER, ANSWERS):
+            (self.folder / name).unlink(missing_ok=True)
+
     def about(self) -> dict[str, Any]:
         """What was said of the run that is in the folder."""
         return self._header()[2]

@@ -104,18 +104,18 @@ def fit_command(
             checkpoint=kept,
             progress=show if live() else None,
         )
-    present(model, out, as_json)
+    if not present(model, out, as_json):
+        raise typer.Exit(1)
 
 
-def present(model: Model, out: Path | None, as_json: bool) -> None:
-    """Write the model where it is wanted, print it, and exit with 1 where it is not all that was asked for."""
+def present(model: Model, out: Path | None, as_json: bool) -> bool:
+    """Write the model where it is wanted, and print it; whether it is all that was asked for."""
     if out is not None:
         model.write(out)
     typer.echo(json.dumps(model.to_dict(), indent=2, allow_nan=False) if as_json else printable(model.summary()))
     if out is not None and not as_json:
         typer.echo(f"\npage: {out / 'report.html'}")
-    if not model.converged or model.removed or (model.n_by_client == 0).any():
-        raise typer.Exit(1)
+    return bool(model.converged and not model.removed and (model.n_by_client > 0).all())
 
 
 def show(now: Progress) -> None:

@@ -24,6 +24,7 @@ from fedsplit.errors import InputError, TooFewClients, listed
 
 if TYPE_CHECKING:
     from fedsplit.clients.flower.hub import Hub
+    from fedsplit.regression.estimate import Progress
 
 LOOK, GREETING, RETURN = 0.25, 30.0, 60.0
 """Seconds between looks at who is there, for a greeting, and for clients to return to a run that is resumed."""
@@ -79,7 +80,7 @@ def server_command(
 
     Waits until the clients are there, agrees with them on columns and categories, runs the rounds, and ends with the
     table, the proof and a page. Clients dial in; only their answers arrive, never their rows. The run is kept in
-    OUT/checkpoint and can be resumed.
+    OUT/checkpoint until it is done, and can be resumed.
 
     Exit status: 0 done, 1 tolerance not proved, or clients missing, removed or without rows, 2 bad input, 130 or 143
     interrupted.
@@ -108,9 +109,26 @@ def server_command(
         else:
             who = gather(hub, *_wanted(clients, allowed), wait, min_clients)
         _check_versions(hub, sorted(set(who) & set(hub.present())))
+        began = False
+
+        def report(now: Progress) -> None:
+            nonlocal began
+            began = True
+            if live():
+                show(now)
+
         channel = LetterChannel(hub, who, SiloCohort.kinds)
-        model = fit_over(channel, formula, target, None, settings, patience, kept, show if live() else None)
-    present(model, out, as_json)
+        try:
+            model = fit_over(channel, formula, target, None, settings, patience, kept, report)
+        except InputError:
+            if kept is not None and not began:  # a model that cannot be is not worth going on with
+                kept.discard()
+            raise
+    complete = present(model, out, as_json)
+    if kept is not None:
+        kept.discard()
+    if not complete:
+        raise typer.Exit(1)
 
 
 def _allowed(keys: Path | None, insecure: bool) -> Mapping[str, bytes] | None:
