@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,13 +22,13 @@ from fedsplit.clients.channel import Question, Reply
 from fedsplit.clients.letters import HELLO, Hello, LetterChannel, check_version, read_hello, read_reply, write_question
 from fedsplit.clients.protocol import Clients
 from fedsplit.clients.roll import Patience
-from fedsplit.regression import silo as silo_module
 from fedsplit.regression.cohort import Coding, Frame, SiloCohort
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.model import Model
 from fedsplit.regression.settings import Settings
 from fedsplit.regression.silo import Plan, Request
 from fedsplit.regression.site import ARGUMENTS, Site
+from fedsplit.silos.sources import TableSource
 
 FORMULA = "y ~ x + C(ward)"
 
@@ -88,13 +88,13 @@ def test_a_new_process_for_every_letter_does_not_read_the_source_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[str] = []
-    original: Callable[..., pd.DataFrame] = silo_module.Silo._read
+    original = TableSource.read
 
-    def counted(silo: silo_module.Silo, columns: object) -> pd.DataFrame:
-        reads.append(silo.name)
-        return original(silo, columns)
+    def counted(source: TableSource, columns: Sequence[str]) -> pd.DataFrame:
+        reads.append(source.name)
+        return original(source, columns)
 
-    monkeypatch.setattr(silo_module.Silo, "_read", counted)
+    monkeypatch.setattr(TableSource, "read", counted)
     there = Mail(folder, restarts=True).fit()
     assert np.array_equal(there.coef, in_process(folder).coef)
     assert reads.count("a") == 2 + 1  # to describe, to code; and once in one process

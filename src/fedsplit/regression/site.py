@@ -88,8 +88,6 @@ class Site:
             raise InputError(f"{data}: a client has one file, these are {len(found)}")
         self._data = data
         self.name, self._source, self._strict, self._limit = name, found[0], strict, max_rounds
-        self._columns = self._source.columns()
-        self._rows = len(self._source.read(list(self._columns)[:1]))
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         self.log = folder / "questions.jsonl" if log is None else log
@@ -100,12 +98,13 @@ class Site:
             self._spent.unlink(missing_ok=True)
 
     def terms(self) -> str:
-        """What leaves this machine and what does not, in words."""
+        """What leaves this machine and what does not, in words; the file is read for it."""
+        columns = self._source.columns()
         finding = "is refused" if self._strict else "is reported to the server as a warning"
         return TERMS.format(
             name=self.name,
-            rows=self._rows,
-            columns=len(self._columns),
+            rows=len(self._source.read(list(columns)[:1])),
+            columns=len(columns),
             where=self._data,
             guards=f"An answer that rests on fewer than {FEWEST_ROWS} rows, a level of fewer than {SMALLEST_CELL}, or\n"
             f"fewer than {ROWS_A_PARAMETER} rows a parameter {finding}.",
