@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,8 @@ class Checkpoint:
         """Remove what is in the folder, where the run is done, or there is nothing to go on from."""
         for name in (HEADER, ANSWERS):
             (self.folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # it holds something else
+            self.folder.rmdir()
 
     def about(self) -> dict[str, Any]:
         """What was said of the run that is in the folder."""

@@ -47,7 +47,8 @@ These leave this machine, to the server alone:
   a round   a vector as long as the coefficients, and a few numbers
   a proof   the gradient and the information matrix of this client at the result, and a few numbers
   at last   the log-likelihood, and for a classifier counts of rows by predicted probability
-Rows never do, while the server asks what fedsplit asks. {guards}
+Rows never do, while the server asks what fedsplit asks.
+{guards}
 {limit}Every question and what was sent: {log}
 What runs here is this machine's fedsplit {version}; no code is taken from the server.
 """
