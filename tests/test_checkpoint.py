@@ -474,7 +474,7 @@ def test_a_solver_that_cannot_be_kept_is_refused(p: fs.Problem, tmp_path: Path) 
 
 def test_numbers_of_numpy_are_settings_like_any_other(p: fs.Problem, tmp_path: Path) -> None:
     with pytest.raises(Killed):
-        fs.solve(p, rounds=np.int64(50), callbacks=[fs.Checkpoint(tmp_path / "kept"), after(3)])  # type: ignore[arg-type]
+        fs.solve(p, rounds=np.int64(50), callbacks=[fs.Checkpoint(tmp_path / "kept"), after(3)])  # type: ignore[arg-type]  # a whole number all the same
     assert fs.solve(p, rounds=50, callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)]).converged
 
 

@@ -42,7 +42,8 @@ def _round_arguments(name: str) -> Any:
     hints = get_type_hints(getattr(Clients, name))
     hints.pop("return")
     solvers = NewtonProx | ExactProx | GradientProx
-    return tuple[(str, int, *(solvers if hint is ProxSolver else hint for hint in hints.values()))]  # type: ignore[misc]
+    kinds = (str, int, *(solvers if hint is ProxSolver else hint for hint in hints.values()))
+    return tuple[kinds]  # type: ignore[valid-type]  # made when it runs, from the protocol's own annotations
 
 
 ROUND_ARGUMENTS: Mapping[str, Any] = {name: _round_arguments(name) for name in ROUND_QUESTIONS}
