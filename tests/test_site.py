@@ -216,6 +216,16 @@ def test_points_of_another_shape_and_work_without_end_are_refused(
     assert ask(mail.sites["a"], name, frame.stem, *args).outcome == "refused"
 
 
+def test_a_refusal_names_the_file_to_its_owner_alone(folder: Path) -> None:
+    mail = Mail(folder)
+    (folder / "a.csv").write_text("y,x,ward\n1,2\n", encoding="utf-8")
+    reply = ask(mail.site("a"), "describe", Request(("x",), frozenset(), frozenset(), False))
+    assert reply.outcome == "refused"
+    assert reply.text.startswith("client a: its file: ")
+    assert str(folder) not in reply.text
+    assert str(folder) in str(mail.log()[-1]["trouble"])
+
+
 def test_a_key_that_is_a_pattern_or_a_path_finds_nothing(folder: Path) -> None:
     mail = Mail(folder)
     mail.fit()
