@@ -173,7 +173,7 @@ def checkpoints() -> None:
 ECHO = """
 import sys, threading
 from pathlib import Path
-from fedsplit.clients.flower.node import run_node
+from fedsplit.remote.flower.node import run_node
 server, key, ca, folder = sys.argv[1:]
 run_node(server, lambda letter: letter[: len(letter) // 2], key=Path(key), ca=Path(ca), folder=Path(folder),
          status=lambda text: None, stop=threading.Event())
@@ -183,8 +183,8 @@ run_node(server, lambda letter: letter[: len(letter) // 2], key=Path(key), ca=Pa
 
 def between_organisations(nodes: int, d: int = 100) -> float:
     """Seconds for letters to clients over Flower's protocol, with TLS and keys, and their answers; no arithmetic."""
-    from fedsplit.clients.flower.hub import Hub
-    from fedsplit.keys import make_keys, read_public_keys
+    from fedsplit.remote.flower.server import Hub
+    from fedsplit.remote.keys import make_keys, read_public_keys
 
     names, letter = [f"client{j}" for j in range(nodes)], bytes(2 * 8 * d)
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:

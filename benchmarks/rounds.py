@@ -19,7 +19,7 @@ import numpy as np
 import fedsplit as fs
 from fedsplit import ensembles
 from fedsplit.methods.method import Method, State
-from fedsplit.trace import Row
+from fedsplit.rounds.trace import Row
 
 NEVER = math.inf
 

@@ -7,15 +7,15 @@ import numpy as np
 import pandas as pd
 
 import fedsplit as fs
-from fedsplit.clients.channel import SILENT, Channel, Cohort, Question, Reply, Unprepared
-from fedsplit.clients.cohort import OracleCohort
-from fedsplit.clients.remote import RemoteClients
-from fedsplit.clients.roll import Roll
-from fedsplit.regression.cohort import SiloCohort
-from fedsplit.regression.fit import fit_over
-from fedsplit.regression.settings import Settings
-from fedsplit.regression.silo import Silo
-from fedsplit.silos.sources import sources
+from fedsplit.data.sources import sources
+from fedsplit.regression.client.cohort import SiloCohort
+from fedsplit.regression.client.dataset import Silo
+from fedsplit.regression.options import Settings
+from fedsplit.regression.server.fit import fit_over
+from fedsplit.remote.channel import SILENT, Channel, Cohort, Question, Reply, Unprepared
+from fedsplit.remote.clients import RemoteClients
+from fedsplit.remote.cohort import OracleCohort
+from fedsplit.remote.members import Roll
 
 PROMPT, SLOW = 1.0, 100.0
 """Seconds to an answer, and to a late one."""

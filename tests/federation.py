@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from fedsplit.keys import make_keys
+from fedsplit.remote.keys import make_keys
 
 FEDSPLIT = [sys.executable, "-m", "fedsplit"]
 
@@ -20,11 +20,11 @@ TAMPERED = """
 import json, sys, threading
 from pathlib import Path
 import numpy as np
-from fedsplit.clients.channel import Reply
-from fedsplit.clients.flower.node import run_node
-from fedsplit.clients.letters import read_reply, write_reply
-from fedsplit.clients.protocol import Answer
-from fedsplit.regression.site import Site
+from fedsplit.remote.channel import Reply
+from fedsplit.remote.flower.node import run_node
+from fedsplit.remote.messages import read_reply, write_reply
+from fedsplit.clients.oracle import Answer
+from fedsplit.regression.client.service import Site
 name, data, server, keys, folder, nth = sys.argv[1:]
 site, asked = Site(name, data, folder=Path(folder)), 0
 def answer(letter):

@@ -20,9 +20,9 @@ import numpy as np
 import fedsplit as fs
 from faulty import FaultyChannel, channel_of, channel_to, faulty, fit
 from fedsplit.arrays import Array
-from fedsplit.clients.channel import Question, Reply
-from fedsplit.records import HEAD
-from fedsplit.regression.cohort import HANDSHAKE
+from fedsplit.regression.client.cohort import HANDSHAKE
+from fedsplit.remote.channel import Question, Reply
+from fedsplit.remote.log import HEAD
 from hospitals import people
 from problems import problem
 

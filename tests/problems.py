@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.methods.method import Method, State
-from fedsplit.trace import Row
+from fedsplit.rounds.trace import Row
 
 Loss = fs.LeastSquares | fs.Logistic | fs.Multinomial | fs.Poisson | fs.Gamma | fs.Huber
 Draw = Callable[[Array, np.random.Generator], Array]

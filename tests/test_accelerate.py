@@ -9,11 +9,11 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.clients.protocol import Answer
+from fedsplit.clients.oracle import Answer
 from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.methods.method import State
 from fedsplit.methods.secants import learn
-from fedsplit.trace import Row
+from fedsplit.rounds.trace import Row
 from problems import LOSSES, problem
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.clients.metered import Exchange
-from fedsplit.clients.protocol import Decrement
+from fedsplit.clients.oracle import Decrement
 from problems import LOSSES, clients, problem
 
 

@@ -12,15 +12,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from fedsplit.penalties.penalties import L1
 
 import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, Script, channel_of, faulty, fit, silent, well
 from fedsplit.arrays import Array
-from fedsplit.checkpoint import ANSWERS, HEADER
 from fedsplit.methods.method import Method
-from fedsplit.penalties import L1
 from fedsplit.prox.solver import Start
-from fedsplit.records import HEAD
+from fedsplit.remote.checkpoint import ANSWERS, HEADER
+from fedsplit.remote.log import HEAD
 from hospitals import people
 from problems import clients, problem
 
@@ -137,8 +137,8 @@ def test_a_resumed_fit_ends_in_the_same_table(
     tmp_path: Path, name: str, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name == "newton":  # takes over at once
-        monkeypatch.setattr("fedsplit.regression.estimate.PATIENCE", 4)
-        monkeypatch.setattr("fedsplit.regression.estimate.CAUTION", 1e9)
+        monkeypatch.setattr("fedsplit.regression.server.search.PATIENCE", 4)
+        monkeypatch.setattr("fedsplit.regression.server.search.CAUTION", 1e9)
     formula, settings = FITS[name]
 
     def run(checkpoint: fs.Checkpoint | None, progress: Callable[..., None] | None = None) -> fs.Model:
@@ -386,7 +386,7 @@ def test_a_run_that_was_killed_when_it_stopped_goes_on_too(
     p: fs.Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("fedsplit.records.Records.drop", lambda records: None)
+        patched.setattr("fedsplit.remote.log.Records.drop", lambda records: None)
         with pytest.raises(fs.TooFewClients):
             fs.solve(faulty(p, from_then_on("2", 7, silent)), callbacks=[fs.Checkpoint(tmp_path / "kept")])
     assert fs.solve(faulty(p), callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)]).converged

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsplit.cli import run
+from fedsplit.commands.app import run
 from fedsplit.commands.compare import DEFAULT_METHODS
 
 SMALL = ["compare", "-m", "5", "-d", "6", "-n", "20", "--seed", "3", "--rounds", "60"]
@@ -135,7 +135,15 @@ def test_help_is_shown_for_everything(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_on_a_terminal_progress_is_live_on_stderr_and_the_result_alone_on_stdout() -> None:
-    command = [sys.executable, "-c", "from fedsplit.cli import main; main()", *SMALL, "--rounds", "400", "--json"]
+    command = [
+        sys.executable,
+        "-c",
+        "from fedsplit.commands.app import main; main()",
+        *SMALL,
+        "--rounds",
+        "400",
+        "--json",
+    ]
     terminal, inside = pty.openpty()
     environment = os.environ | {"TERM": "xterm"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=inside, env=environment) as child:

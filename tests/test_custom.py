@@ -12,7 +12,7 @@ import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.losses.terms import Loss
 from fedsplit.methods.method import State
-from fedsplit.trace import Row
+from fedsplit.rounds.trace import Row
 from problems import Client, clients
 
 DATA = clients("logistic", [30, 8, 3], 3, seed=2)

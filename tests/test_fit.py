@@ -9,9 +9,9 @@ import statsmodels.api as sm
 from scipy.special import expit
 
 import fedsplit as fs
-from fedsplit.regression.estimate import Progress
+from fedsplit.data.formula import Formula
 from fedsplit.regression.families import FAMILIES
-from fedsplit.silos.formula import Formula
+from fedsplit.regression.server.search import Progress
 from hospitals import FORMULA, RANDHIE, people, proved
 
 
@@ -117,7 +117,9 @@ def test_every_round_is_reported_and_the_last_gap_is_proved_in_the_files_units(
     assert all(each.gap >= gap * (1 - 1e-9) for each, gap in zip(moves, gaps, strict=True))
     assert last == Progress(model.rounds, model.certificate.gap or 0.0, 3, 3, model.floats, proved=True)
     seen.clear()
-    monkeypatch.setattr("fedsplit.regression.estimate.CAUTION", 1e-12)  # so that the first proofs are asked too early
+    monkeypatch.setattr(
+        "fedsplit.regression.server.search.CAUTION", 1e-12
+    )  # so that the first proofs are asked too early
     assert len(fs.fit(RANDHIE, FORMULA, family="poisson", progress=seen.append).proofs) > 1
     assert [each.round for each in seen] == sorted(each.round for each in seen)
     assert [each.floats for each in seen] == sorted(each.floats for each in seen)

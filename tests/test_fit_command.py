@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import fedsplit as fs
-from fedsplit.cli import run
+from fedsplit.commands.app import run
 from fedsplit.regression.families import FAMILIES
 from hospitals import FORMULA, RANDHIE, people, write
 

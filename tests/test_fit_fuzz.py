@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 import fedsplit as fs
-from fedsplit.cli import run
-from fedsplit.silos.delimited import MISSING
-from fedsplit.silos.sources import sources
+from fedsplit.commands.app import run
+from fedsplit.data.delimited import MISSING
+from fedsplit.data.sources import sources
 from tampering import mutated
 
 FORMULA = "y ~ x + C(g)"

@@ -25,21 +25,22 @@ from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
 from flwr.proto.node_pb2 import Node
 
-import fedsplit.clients.flower.node as nodes
-from fedsplit import keys
-from fedsplit.cli import run
-from fedsplit.clients.flower import gate, parcel
-from fedsplit.clients.flower import hub as hubs
-from fedsplit.clients.flower.dial import tls
-from fedsplit.clients.flower.hub import Hub
-from fedsplit.clients.flower.node import run_node
-from fedsplit.clients.letters import HELLO, read_hello
+import fedsplit.remote.flower.node as nodes
+from fedsplit.commands.app import run
 from fedsplit.errors import InputError
+from fedsplit.remote import keys
+from fedsplit.remote.flower import chunks as parcel
+from fedsplit.remote.flower import filter as gate
+from fedsplit.remote.flower import server as hubs
+from fedsplit.remote.flower.node import run_node
+from fedsplit.remote.flower.probe import tls
+from fedsplit.remote.flower.server import Hub
+from fedsplit.remote.messages import HELLO, read_hello
 
 NODE = """
 import os, sys, threading, time
 from pathlib import Path
-from fedsplit.clients.flower.node import run_node
+from fedsplit.remote.flower.node import run_node
 from fedsplit.commands.supervisor import lifeline
 from fedsplit.errors import InputError
 
@@ -544,10 +545,10 @@ def hook(event, arguments):
 
 sys.addaudithook(hook)
 from pathlib import Path
-from fedsplit import keys
-from fedsplit.clients.flower.dial import tls
-from fedsplit.clients.flower.hub import Hub
-from fedsplit.clients.flower.node import run_node
+from fedsplit.remote import keys
+from fedsplit.remote.flower.probe import tls
+from fedsplit.remote.flower.server import Hub
+from fedsplit.remote.flower.node import run_node
 
 folder = Path(sys.argv[1])
 keys.make_keys(folder, ["ada"], ["127.0.0.1"], 2)
@@ -707,8 +708,8 @@ def test_without_flower_the_command_says_how_to_get_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "flwr" else find_spec(name))
-    monkeypatch.setitem(sys.modules, "fedsplit.keys", None)
-    monkeypatch.delattr("fedsplit.keys")
+    monkeypatch.setitem(sys.modules, "fedsplit.remote.keys", None)
+    monkeypatch.delattr("fedsplit.remote.keys")
     assert run(["client", "--server", "127.0.0.1:9", "--data", "x.csv", "--insecure"]) == 2
     assert run(["keys", "folder", "--clients", "a"]) == 2
     assert capsys.readouterr().err.count("pip install 'fedsplit[flower]'") == 2

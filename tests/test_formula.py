@@ -10,8 +10,8 @@ import pytest
 from formulaic import model_matrix
 
 import fedsplit as fs
-from fedsplit.silos.categories import Level
-from fedsplit.silos.formula import MOST_COLUMNS, Formula, quoted
+from fedsplit.data.categories import Level
+from fedsplit.data.formula import MOST_COLUMNS, Formula, quoted
 
 FRAME = pd.DataFrame(
     {

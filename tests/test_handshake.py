@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsplit as fs
-from fedsplit.cli import run
-from fedsplit.regression.coded import CodedRows, Moments
+from fedsplit.commands.app import run
+from fedsplit.regression.client.design import CodedRows, Moments
 from hospitals import people, write
 
 

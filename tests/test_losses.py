@@ -9,7 +9,7 @@ from hypothesis import given
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.clients.protocol import Decrement
+from fedsplit.clients.oracle import Decrement
 from problems import LOSSES, clients, dimensions, loss, names, predictor, problem, ridges, seeds, sizes
 
 

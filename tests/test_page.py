@@ -15,12 +15,12 @@ import pytest
 from statsmodels.stats.proportion import proportion_confint
 
 import fedsplit as fs
-from fedsplit.regression import figures
-from fedsplit.regression.coded import Calibration
+from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.model import FitCertificate, Model, load
-from fedsplit.regression.summary import number
-from fedsplit.trace import Trace
+from fedsplit.regression.result import figures
+from fedsplit.regression.result.model import FitCertificate, Model, load
+from fedsplit.regression.result.table import number
+from fedsplit.rounds.trace import Trace
 
 NASTY = "<script>alert(1)</script>"
 LONG = "w" * 300

@@ -9,9 +9,9 @@ from sklearn.linear_model import LogisticRegression, enet_path, lasso_path
 import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.methods.fedsplit import FedSplitState
-from fedsplit.regression.coded import CodedRows, Scaling
+from fedsplit.regression.client.design import CodedRows, Scaling
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.path import RegularisationPath
+from fedsplit.regression.server.path import RegularisationPath
 from problems import problem
 from real import UNEVEN, diabetes, randhie, split
 

@@ -20,15 +20,15 @@ import ray
 from threadpoolctl import threadpool_info
 
 import fedsplit as fs
-from fedsplit import cli
 from fedsplit.arrays import Array
-from fedsplit.clients import npz
-from fedsplit.clients import ray as engine
-from fedsplit.clients.ray import RayChannel, RayClients
+from fedsplit.commands import app as cli
 from fedsplit.methods import METHODS, parse
 from fedsplit.methods.method import Method, State
-from fedsplit.regression import workers as fit_workers
-from fedsplit.trace import Row
+from fedsplit.regression.server import workers as fit_workers
+from fedsplit.remote.ray import arrays as npz
+from fedsplit.remote.ray import workers as engine
+from fedsplit.remote.ray.workers import RayChannel, RayClients
+from fedsplit.rounds.trace import Row
 from hospitals import FORMULA, RANDHIE, people, write
 from problems import clients, loss, problem
 
@@ -452,7 +452,7 @@ def test_without_ray_one_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], files: list[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    for name in ("fedsplit.clients.cluster", "fedsplit.clients.ray", "fedsplit.regression.workers"):
+    for name in ("fedsplit.remote.ray.cluster", "fedsplit.remote.ray.workers", "fedsplit.regression.server.workers"):
         monkeypatch.delitem(sys.modules, name)
     line = r"pip install 'fedsplit\[ray\]'"
     with pytest.raises(ImportError, match=line):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsplit.cli import run
+from fedsplit.commands.app import run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

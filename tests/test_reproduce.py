@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsplit import reproduce as module
-from fedsplit.cli import run
-from fedsplit.experiments import EXPERIMENTS
-from fedsplit.experiments.record import Experiment, Record, load, save
-from fedsplit.reproduce import reproduce, write_report
+from fedsplit.commands.app import run
+from fedsplit.paper import reproduce as module
+from fedsplit.paper.experiments import EXPERIMENTS
+from fedsplit.paper.record import Experiment, Record, load, save
+from fedsplit.paper.reproduce import reproduce, write_report
 
 SMALL: dict[str, dict[str, Any]] = {
     "fig1": {"m": 4, "d": 5, "n": 15, "rounds": 60},
@@ -175,7 +175,7 @@ def test_a_record_is_read_back_to_the_bit(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def whole_paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("paper")
-    command = [sys.executable, "-c", "from fedsplit.cli import main; main()", "reproduce", "--out", str(out)]
+    command = [sys.executable, "-c", "from fedsplit.commands.app import main; main()", "reproduce", "--out", str(out)]
     subprocess.run(command, check=True)
     return out
 
@@ -203,7 +203,7 @@ def test_the_paper_at_full_size_shows_the_known_numbers(whole_paper: Path) -> No
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_what_is_finished(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from fedsplit.cli import main; main()", "reproduce", "fig1", "fig3"]
+    command = [sys.executable, "-c", "from fedsplit.commands.app import main; main()", "reproduce", "fig1", "fig3"]
     with subprocess.Popen([*command, "--out", str(tmp_path)], stderr=subprocess.PIPE, start_new_session=True) as child:
         for _ in range(600):
             if (tmp_path / "data" / "fig1").exists():

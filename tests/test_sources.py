@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedsplit.data.delimited import MISSING
+from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
-from fedsplit.silos.delimited import MISSING
-from fedsplit.silos.sources import sources
 from tampering import mutated
 
 FRAME = pd.DataFrame({"age": [50, 61, 47], "site": ["a", "b", "a"], "cost": [1.5, np.nan, -2e3]})

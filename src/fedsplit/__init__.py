@@ -1,15 +1,10 @@
 """Federated convex optimisation: the pooled answer from clients that never pool their data."""
 
-__version__ = "0.1.0"
-
 from typing import TYPE_CHECKING, Any
 
 from fedsplit import ensembles, theory
-from fedsplit.certificate import Certificate, certify
-from fedsplit.checkpoint import Checkpoint
-from fedsplit.clients.protocol import Answer, Clients
-from fedsplit.clients.roll import Incident, Patience
-from fedsplit.errors import Diverged, InputError, NoMinimiser, TooFewClients
+from fedsplit.clients.oracle import Answer, Clients
+from fedsplit.errors import InputError, NoMinimiser, TooFewClients
 from fedsplit.losses.custom import CustomLoss
 from fedsplit.losses.gamma import Gamma
 from fedsplit.losses.huber import Huber
@@ -34,16 +29,19 @@ from fedsplit.methods.regularised import RegularisedFedSplit
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
 from fedsplit.methods.secants import Secants
-from fedsplit.penalties import L1, Box, ElasticNet, GroupL1, L2Ball, NonNegative, Penalty, Simplex
+from fedsplit.penalties.penalties import L1, Box, ElasticNet, GroupL1, L2Ball, NonNegative, Penalty, Simplex
 from fedsplit.problem import Problem
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx
 from fedsplit.prox.newton import NewtonProx
-from fedsplit.rounds import solve
-from fedsplit.trace import Result, Trace
+from fedsplit.remote.checkpoint import Checkpoint
+from fedsplit.remote.members import Incident, Patience
+from fedsplit.rounds.certificate import Certificate, certify
+from fedsplit.rounds.solve import solve
+from fedsplit.rounds.trace import Diverged, Result, Trace
+from fedsplit.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from fedsplit.clients.ray import RayClients
     from fedsplit.estimators import (
         FedElasticNet,
         FedHuberRegressor,
@@ -54,9 +52,10 @@ if TYPE_CHECKING:
     )
     from fedsplit.losses.cvx import CvxpyLoss
     from fedsplit.prox.cvx import CvxpyProx
-    from fedsplit.regression.fit import fit
-    from fedsplit.regression.model import FitCertificate, Model, load
-    from fedsplit.regression.path import RegularisationPath, path
+    from fedsplit.regression.result.model import FitCertificate, Model, load
+    from fedsplit.regression.server.fit import fit
+    from fedsplit.regression.server.path import RegularisationPath, path
+    from fedsplit.remote.ray.workers import RayClients
 
 __all__ = [
     "ADMM",
@@ -140,13 +139,13 @@ _ESTIMATORS = (
 _LATER = {
     "CvxpyLoss": "fedsplit.losses.cvx",
     "CvxpyProx": "fedsplit.prox.cvx",
-    "FitCertificate": "fedsplit.regression.model",
-    "Model": "fedsplit.regression.model",
-    "RayClients": "fedsplit.clients.ray",
-    "RegularisationPath": "fedsplit.regression.path",
-    "fit": "fedsplit.regression.fit",
-    "load": "fedsplit.regression.model",
-    "path": "fedsplit.regression.path",
+    "FitCertificate": "fedsplit.regression.result.model",
+    "Model": "fedsplit.regression.result.model",
+    "RayClients": "fedsplit.remote.ray.workers",
+    "RegularisationPath": "fedsplit.regression.server.path",
+    "fit": "fedsplit.regression.server.fit",
+    "load": "fedsplit.regression.result.model",
+    "path": "fedsplit.regression.server.path",
 } | dict.fromkeys(_ESTIMATORS, "fedsplit.estimators")
 """Modules imported when their names are first used: CVXPY and Ray are extras, pandas and scikit-learn take a second."""
 

@@ -1,5 +1,5 @@
 """``python -m fedsplit`` is the command ``fedsplit``."""
 
-from fedsplit.cli import main
+from fedsplit.commands.app import main
 
 main()

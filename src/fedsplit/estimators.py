@@ -21,16 +21,16 @@ from fedsplit.arrays import Array
 from fedsplit.checks import number
 from fedsplit.errors import InputError
 from fedsplit.losses.multinomial import all_classes
-from fedsplit.regression.coded import CodedRows, Moments
+from fedsplit.regression.client.dataset import Plan
+from fedsplit.regression.client.design import CodedRows, Moments
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.federation import Rows
-from fedsplit.regression.fit import certified
-from fedsplit.regression.model import FitCertificate
-from fedsplit.regression.pool import Pool
-from fedsplit.regression.regress import Task
-from fedsplit.regression.settings import Settings
-from fedsplit.regression.silo import Plan
-from fedsplit.rounds import STANDSTILL
+from fedsplit.regression.options import Settings
+from fedsplit.regression.result.model import FitCertificate
+from fedsplit.regression.server.federation import Rows
+from fedsplit.regression.server.fit import certified
+from fedsplit.regression.server.pool import Pool
+from fedsplit.regression.server.task import Task
+from fedsplit.rounds.solve import STANDSTILL
 
 
 class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.clients.protocol import Answer, Clients, Decrement
-from fedsplit.clients.remote import RemoteClients
+from fedsplit.clients.oracle import Answer, Clients, Decrement
 from fedsplit.prox.solver import ProxSolver
+from fedsplit.remote.clients import RemoteClients
 
 SCALARS = 32
 """How many numbers beside its vectors a message of one round may hold."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedsplit.arrays import Array
-from fedsplit.clients.protocol import Answer, Clients
+from fedsplit.clients.oracle import Answer, Clients
 from fedsplit.prox.solver import ProxSolver
 
 

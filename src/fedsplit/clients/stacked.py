@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, repeated
-from fedsplit.clients.protocol import Answer, Decrement
+from fedsplit.clients.oracle import Answer, Decrement
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.terms import Block
 from fedsplit.prox.solver import ProxSolver

@@ -55,7 +55,7 @@ def client_command(
     """
     if importlib.util.find_spec("flwr") is None:
         raise InputError(EXTRA)
-    from fedsplit.keys import check_name
+    from fedsplit.remote.keys import check_name
 
     if not insecure and key is None and ca is None:
         raise InputError("give --key and --ca, as the server's owner has them, or --insecure for a test on one machine")
@@ -116,8 +116,8 @@ def work() -> int:
 
 
 def _work(told: dict[str, Any], stop: threading.Event) -> None:
-    from fedsplit.clients.flower.node import run_node
-    from fedsplit.regression.site import Site
+    from fedsplit.regression.client.service import Site
+    from fedsplit.remote.flower.node import run_node
 
     folder, log, key, ca = (None if told[at] is None else Path(told[at]) for at in ("folder", "log", "key", "ca"))
     assert folder is not None

@@ -15,11 +15,11 @@ from rich.table import Table
 
 from fedsplit import plots
 from fedsplit.checks import one_of
-from fedsplit.clients.protocol import Clients
+from fedsplit.clients.oracle import Clients
 from fedsplit.commands.progress import progress
-from fedsplit.compare import CONDITIONED, ENSEMBLES, TARGETS, Run, compare, generate
 from fedsplit.errors import InputError
 from fedsplit.methods import METHODS, parse
+from fedsplit.paper.compare import CONDITIONED, ENSEMBLES, TARGETS, Run, compare, generate
 from fedsplit.problem import Problem
 
 ENGINES = ("local", "ray")
@@ -120,7 +120,7 @@ def _clients(
     """The problem's clients on the engine."""
     if engine == "local":
         return nullcontext(problem.clients)
-    from fedsplit.clients.ray import RayClients  # Ray is an extra
+    from fedsplit.remote.ray.workers import RayClients  # Ray is an extra
 
     return RayClients(problem, cohorts=workers, address=address, measured=True)
 

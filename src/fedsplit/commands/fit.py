@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsplit import files
-from fedsplit.clients.roll import Patience
 from fedsplit.commands import options
 from fedsplit.commands.interrupts import resumable
 from fedsplit.commands.progress import live, printable
+from fedsplit.remote.members import Patience
 
 if TYPE_CHECKING:
-    from fedsplit.regression.estimate import Progress
-    from fedsplit.regression.model import Model
+    from fedsplit.regression.result.model import Model
+    from fedsplit.regression.server.search import Progress
 
 
 def fit_command(
@@ -69,7 +69,7 @@ def fit_command(
 
     Exit status: 0 done, 1 tolerance not proved, or a client removed or without rows, 2 bad input, 130 interrupted.
     """
-    from fedsplit.regression.fit import fit  # readers and formulas take a second to import
+    from fedsplit.regression.server.fit import fit  # readers and formulas take a second to import
 
     if out is not None:
         files.check_writable(out)

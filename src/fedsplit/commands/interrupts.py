@@ -9,8 +9,8 @@ from types import FrameType
 
 import typer
 
-from fedsplit.checkpoint import Checkpoint
 from fedsplit.errors import TooFewClients
+from fedsplit.remote.checkpoint import Checkpoint
 
 
 class Terminated(BaseException):

@@ -37,7 +37,7 @@ def keys_command(
     A server with these keys lets only these clients in, and knows each by its key.
     """
     try:
-        from fedsplit.keys import make_keys
+        from fedsplit.remote.keys import make_keys
     except ImportError:
         raise InputError(EXTRA) from None
 

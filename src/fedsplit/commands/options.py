@@ -7,8 +7,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from fedsplit.checkpoint import Checkpoint
 from fedsplit.errors import InputError
+from fedsplit.remote.checkpoint import Checkpoint
 
 Formula: TypeAlias = Annotated[
     str | None,

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from fedsplit.commands.progress import progress
-from fedsplit.experiments import EXPERIMENTS
-from fedsplit.reproduce import reproduce, select, write_report
+from fedsplit.paper.experiments import EXPERIMENTS
+from fedsplit.paper.reproduce import reproduce, select, write_report
 
 
 def reproduce_command(
@@ -47,7 +47,7 @@ def report_command(
 ) -> None:
     """Write the page again from saved data, without computing: a fit's, or the paper's with its figures and claims."""
     if (folder / "model.json").exists():
-        from fedsplit.regression.model import load  # pandas and formulas take a second to import
+        from fedsplit.regression.result.model import load  # pandas and formulas take a second to import
 
         load(folder).report(folder / "report.html")
         typer.echo(f"page: {folder / 'report.html'}")

@@ -13,18 +13,18 @@ import typer
 
 from fedsplit import files
 from fedsplit.checks import number
-from fedsplit.clients.letters import HELLO, LetterChannel, Post, check_version, read_hello
-from fedsplit.clients.roll import Patience
 from fedsplit.commands import options
 from fedsplit.commands.fit import present, show
 from fedsplit.commands.interrupts import resumable
 from fedsplit.commands.keys import EXTRA
 from fedsplit.commands.progress import live, printable
 from fedsplit.errors import InputError, TooFewClients, listed
+from fedsplit.remote.members import Patience
+from fedsplit.remote.messages import HELLO, LetterChannel, Post, check_version, read_hello
 
 if TYPE_CHECKING:
-    from fedsplit.clients.flower.hub import Hub
-    from fedsplit.regression.estimate import Progress
+    from fedsplit.regression.server.search import Progress
+    from fedsplit.remote.flower.server import Hub
 
 LOOK, GREETING, RETURN = 0.25, 30.0, 60.0
 """Seconds between looks at who is there, for a greeting, and for clients to return to a run that is resumed."""
@@ -87,9 +87,9 @@ def server_command(
     """
     if importlib.util.find_spec("flwr") is None:
         raise InputError(EXTRA)
-    from fedsplit.clients.flower.hub import Hub  # Flower is an extra, and takes seconds to import
-    from fedsplit.regression.cohort import SiloCohort
-    from fedsplit.regression.fit import fit_over, make_settings
+    from fedsplit.regression.client.cohort import SiloCohort
+    from fedsplit.regression.server.fit import fit_over, make_settings
+    from fedsplit.remote.flower.server import Hub  # Flower is an extra, and takes seconds to import
 
     settings = make_settings(
         family=family, ridge=ridge, l1=l1, elastic_net=options.pair(elastic_net),
@@ -137,7 +137,7 @@ def _allowed(keys: Path | None, insecure: bool) -> Mapping[str, bytes] | None:
         raise InputError("name a folder of fedsplit keys with --keys, or say --insecure for a test on one machine")
     if keys is None:
         return None
-    from fedsplit.keys import read_public_keys
+    from fedsplit.remote.keys import read_public_keys
 
     return read_public_keys(keys)
 

@@ -10,8 +10,8 @@ import numpy as np
 from fedsplit.arrays import Array, norms
 from fedsplit.checks import number
 from fedsplit.losses.linear import LinearTerms, least, stack_linear
+from fedsplit.losses.observations import check_columns, read
 from fedsplit.losses.terms import Block
-from fedsplit.observations import check_columns, read
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 
 from fedsplit.arrays import Array, add_diagonal, dots, matvec, rmatvec, solve_rows
 from fedsplit.losses.linear import LinearTerms, cut, stack_linear
+from fedsplit.losses.observations import Observations, check_columns, read
 from fedsplit.losses.terms import Block, QuadraticTerms, extreme_eigenvalues
-from fedsplit.observations import Observations, check_columns, read
 
 
 @dataclass(frozen=True)

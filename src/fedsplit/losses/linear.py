@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from fedsplit.arrays import Array, add_diagonal, gram, matvec, rmatvec, solve_rows
+from fedsplit.losses.observations import Observations
 from fedsplit.losses.terms import Block, Terms, extreme_eigenvalues
-from fedsplit.observations import Observations
 
 BLOCK_BYTES = 8 * 2**20
 """Clients are stacked into blocks of about this size: a few fit the cache, and no temporary is larger."""

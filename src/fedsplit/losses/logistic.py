@@ -11,8 +11,8 @@ from scipy.special import expit
 from fedsplit.arrays import Array, matvec
 from fedsplit.errors import InputError
 from fedsplit.losses.linear import LinearTerms, least, stack_linear
+from fedsplit.losses.observations import Observations, check_columns, read
 from fedsplit.losses.terms import Block
-from fedsplit.observations import Observations, check_columns, read
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from fedsplit.arrays import Array, add_diagonal, gram, solve_rows
 from fedsplit.checks import count
 from fedsplit.errors import InputError
 from fedsplit.losses.linear import largest_eigenvalue, least, longest, solve_wide, stack_rows
+from fedsplit.losses.observations import check_columns, read
 from fedsplit.losses.terms import Block, extreme_eigenvalues
-from fedsplit.observations import check_columns, read
 
 Labels = NDArray[np.integer[Any]]
 

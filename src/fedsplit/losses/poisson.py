@@ -11,8 +11,8 @@ from scipy.special import xlogy
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
 from fedsplit.losses.linear import ExponentialTerms, stack_linear
+from fedsplit.losses.observations import check_columns, read
 from fedsplit.losses.terms import Block
-from fedsplit.observations import check_columns, read
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import ClassVar, NamedTuple
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
-from fedsplit.clients.protocol import Clients
+from fedsplit.clients.oracle import Clients
 from fedsplit.methods.method import check_prox, check_step, choose_step
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
-from fedsplit.rates import fedsplit_step
+from fedsplit.theory import fedsplit_step
 
 
 class ADMMState(NamedTuple):

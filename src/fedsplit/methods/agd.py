@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
-from fedsplit.clients.protocol import Clients
+from fedsplit.clients.oracle import Clients
 from fedsplit.methods.gd import pooled_curvature, total
 from fedsplit.methods.method import check_step
 

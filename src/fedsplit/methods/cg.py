@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
-from fedsplit.clients.protocol import Clients
+from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError
 from fedsplit.methods.gd import total
 

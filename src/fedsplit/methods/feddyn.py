@@ -9,11 +9,11 @@ from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
 from fedsplit.checks import number
-from fedsplit.clients.protocol import Clients
+from fedsplit.clients.oracle import Clients
 from fedsplit.methods.method import check_prox, choose_step
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
-from fedsplit.rates import fedsplit_step
+from fedsplit.theory import fedsplit_step
 
 
 class FedDynState(NamedTuple):

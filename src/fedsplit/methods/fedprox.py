@@ -8,12 +8,12 @@ from typing import ClassVar
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
-from fedsplit.clients.protocol import Clients
+from fedsplit.clients.oracle import Clients
 from fedsplit.methods.fedgd import AverageState
 from fedsplit.methods.method import check_prox, check_step, choose_step
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
-from fedsplit.rates import fedsplit_step
+from fedsplit.theory import fedsplit_step
 
 
 @dataclass(frozen=True)

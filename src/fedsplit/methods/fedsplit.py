@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, Protocol
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.clients.protocol import Answer, Clients
+from fedsplit.clients.oracle import Answer, Clients
 from fedsplit.errors import InputError
 from fedsplit.methods.adapt import Adapt, Setting
 from fedsplit.methods.anderson import Anderson, extrapolate
@@ -20,11 +20,11 @@ from fedsplit.methods.composite import minimise
 from fedsplit.methods.learnt import TRIALS, Learnt
 from fedsplit.methods.method import check_prox, check_step, choose_step
 from fedsplit.methods.secants import Models, Secants, learn
-from fedsplit.penalties import Penalty, check_penalty, coordinatewise
+from fedsplit.penalties.penalties import Penalty, check_penalty, coordinatewise
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.newton import NewtonProx
 from fedsplit.prox.solver import ProxSolver
-from fedsplit.rates import fedsplit_step
+from fedsplit.theory import fedsplit_step
 
 FLATTEST = 1e-4
 """Without models, a client's smallest curvature counts as at least this share of its largest."""

@@ -8,11 +8,11 @@ from typing import ClassVar
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
-from fedsplit.clients.protocol import Answer, Clients
+from fedsplit.clients.oracle import Answer, Clients
 from fedsplit.errors import InputError
 from fedsplit.methods.fedgd import AverageState
 from fedsplit.methods.method import check_step
-from fedsplit.rates import fedgd_step
+from fedsplit.theory import fedgd_step
 
 
 @dataclass(frozen=True)

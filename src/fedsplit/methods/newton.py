@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
-from fedsplit.clients.protocol import Clients
+from fedsplit.clients.oracle import Clients
 from fedsplit.methods.gd import total
 
 STEPS = (*(2.0**k for k in range(4, -27, -1)), 0.0)

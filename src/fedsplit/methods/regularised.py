@@ -7,13 +7,13 @@ from typing import ClassVar, NamedTuple
 
 from fedsplit.arrays import Array, norms
 from fedsplit.checks import number
-from fedsplit.clients.protocol import Clients
+from fedsplit.clients.oracle import Clients
 from fedsplit.clients.regularised import RegularisedProx
 from fedsplit.errors import InputError
 from fedsplit.methods.fedsplit import FedSplit, FedSplitState
 from fedsplit.methods.method import check_prox
 from fedsplit.prox.solver import ProxSolver
-from fedsplit.rates import theorem2
+from fedsplit.theory import theorem2
 
 
 class RegularisedState(NamedTuple):

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count, number
-from fedsplit.clients.protocol import Clients
+from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError
 from fedsplit.methods.gd import curvatures
 from fedsplit.methods.method import check_step

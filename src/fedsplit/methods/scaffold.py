@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count
-from fedsplit.clients.protocol import Clients
+from fedsplit.clients.oracle import Clients
 from fedsplit.methods.method import check_step, choose_step
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from fedsplit.errors import InputError
 from fedsplit.losses.costs import Costs
 from fedsplit.prox.line_search import Merit, Point, search
 from fedsplit.prox.solver import Proximal, Start, defect, distance_bound
-from fedsplit.rates import inner_step
+
+Number = TypeVar("Number", float, Array)
 
 
 @dataclass(frozen=True)
@@ -77,3 +78,8 @@ class GradientProx:
                 )
             return inner_step(s, ell, L)
         return np.full(L.shape, float(self.step))
+
+
+def inner_step(s: float, ell: Number, L: Number) -> Number:
+    """α = 1/(1 + s(ℓ + L)/2), the inner gradient step of Corollary 1."""
+    return 1.0 / (1.0 + 0.5 * s * (ell + L))

@@ -1,0 +1,88 @@
+"""The command ``fedsplit``: results on stdout, progress and errors on stderr."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from fedsplit.commands.client import client_command
+from fedsplit.commands.compare import compare_command
+from fedsplit.commands.fit import fit_command
+from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
+from fedsplit.commands.keys import keys_command
+from fedsplit.commands.progress import printable
+from fedsplit.commands.reproduce import report_command, reproduce_command
+from fedsplit.commands.server import server_command
+from fedsplit.errors import InputError, NoMinimiser, TooFewClients
+from fedsplit.rounds.trace import Diverged
+from fedsplit.version import __version__
+
+# Newer versions of Typer bring a click of their own, older ones need the package: this is the usage error of either.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.command("fit")(fit_command)
+app.command("server")(server_command)
+app.command("client")(client_command)
+app.command("keys")(keys_command)
+app.command("compare")(compare_command)
+app.command("reproduce")(reproduce_command)
+app.command("report")(report_command)
+
+
+@app.callback(invoke_without_command=True)
+def _describe(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    """Federated convex optimisation: the pooled answer from clients that never pool their data."""
+    if version:
+        typer.echo(f"fedsplit {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command and return its exit status; every error is one line on stderr."""
+    try:
+        return int(app(arguments, prog_name="fedsplit", standalone_mode=False) or 0)
+    except UsageError as error:
+        return _fail(f"{error.format_message()} (see fedsplit --help)")  # type: ignore[attr-defined]  # click's name
+    except (InputError, NoMinimiser) as error:
+        return _fail(str(error))
+    except (Diverged, TooFewClients) as error:
+        return _fail(str(error), status=1)
+    except MemoryError:
+        return _fail("not enough memory: choose a smaller problem")
+    except BrokenPipeError:
+        return 0
+    except OSError as error:
+        return _fail(f"{error.filename or 'output'}: {error.strerror or error}")
+    except Exception as error:  # nobody is shown a stack trace
+        return _fail(f"a fault of fedsplit itself, please report it ({type(error).__name__}: {error})", status=1)
+    except (typer.Abort, KeyboardInterrupt):
+        return 130
+    except Terminated:
+        return 143
+
+
+def _fail(message: str, status: int = 2) -> int:
+    typer.echo(f"fedsplit: error: {printable(' '.join(message.split()))}", err=True)
+    return status
+
+
+def main() -> None:
+    """The entry point of the command ``fedsplit``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without κ still gets its table
+    raise_on_sigterm()
+    status = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)

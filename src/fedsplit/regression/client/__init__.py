@@ -1,0 +1,1 @@
+"""What a client of a fit does with its own rows."""

@@ -1,0 +1,1 @@
+"""What the server of a fit does: agree, run the rounds, infer."""

@@ -1,0 +1,31 @@
+"""The clients of a fit on a Ray cluster: each worker reads the files of its share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from fedsplit.data.sources import Source, sources
+from fedsplit.regression.client.cohort import SiloCohort
+from fedsplit.regression.client.dataset import Silo
+from fedsplit.remote.ray.cluster import connect
+from fedsplit.remote.ray.workers import RayChannel, shares
+
+
+@contextmanager
+def workers(data: object, group: str | None, cohorts: int | None, address: str | None) -> Iterator[RayChannel]:
+    """Workers for the clients of ``data``, as ``fit`` takes it; paths travel, and frames where there are any."""
+    found = sources(data, group)
+    connect(address)
+    parts = [[found[j] for j in share] for share in shares(len(found), cohorts)]
+    names = [[source.name for source in part] for part in parts]
+    channel = RayChannel([partial(_cohort, part) for part in parts], names, SiloCohort.kinds)
+    try:
+        yield channel
+    finally:
+        channel.close()
+
+
+def _cohort(share: Sequence[Source]) -> SiloCohort:
+    return SiloCohort([Silo(source) for source in share])

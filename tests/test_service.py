@@ -1,0 +1,357 @@
+"""A client on its owner's machine: what it answers, what it refuses, and what it writes down."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedsplit as fs
+from fedsplit.clients.oracle import Clients
+from fedsplit.data.sources import TableSource
+from fedsplit.regression.client.cohort import Coding, Frame, SiloCohort
+from fedsplit.regression.client.dataset import Plan, Request
+from fedsplit.regression.client.service import ARGUMENTS, Site
+from fedsplit.regression.options import Settings
+from fedsplit.regression.result.model import Model
+from fedsplit.regression.server.fit import fit_over
+from fedsplit.remote import codec, messages
+from fedsplit.remote.channel import Question, Reply
+from fedsplit.remote.members import Patience
+from fedsplit.remote.messages import HELLO, Hello, LetterChannel, check_version, read_hello, read_reply, write_question
+
+FORMULA = "y ~ x + C(ward)"
+
+
+def table(seed: int, n: int = 60) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(n)
+    ward = rng.choice(["east", "west", "north"], n)
+    return pd.DataFrame({"y": rng.poisson(np.exp(0.3 * x + 0.2 * (ward == "west"))), "x": x, "ward": ward})
+
+
+class Mail:
+    """Letters to sites in this process; ``restarts`` makes the sites anew for every letter, as a new process would."""
+
+    def __init__(self, folder: Path, restarts: bool = False, **rules: object) -> None:
+        self.folder, self.restarts, self.rules = folder, restarts, rules
+        self.sites = {name: self.site(name) for name in ("a", "b", "c")}
+
+    def site(self, name: str) -> Site:
+        return Site(name, str(self.folder / f"{name}.csv"), folder=self.folder / f"kept {name}", **self.rules)  # type: ignore[arg-type]  # the site's own rules
+
+    def send(self, mail: Mapping[str, bytes], timeout: float) -> dict[str, tuple[bytes | None, str, float]]:
+        if self.restarts:
+            self.sites = {name: self.site(name) for name in self.sites}
+        return {name: (self.sites[name].reply(letter), "", 0.01) for name, letter in mail.items()}
+
+    def fit(self, **settings: object) -> Model:
+        channel = LetterChannel(self, list(self.sites), SiloCohort.kinds)
+        chosen = Settings(family="poisson", **settings)  # type: ignore[arg-type]  # fit's own settings
+        return fit_over(channel, FORMULA, None, None, chosen, Patience())
+
+    def log(self, name: str = "a") -> list[dict[str, object]]:
+        return [json.loads(line) for line in self.sites[name].log.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for seed, name in enumerate("abc"):
+        table(seed).to_csv(tmp_path / f"{name}.csv", index=False)
+    return tmp_path
+
+
+def in_process(folder: Path, **settings: object) -> Model:
+    return fs.fit(folder / "*.csv", FORMULA, family="poisson", **settings)  # type: ignore[arg-type]  # fit's own
+
+
+@pytest.mark.parametrize("settings", [{}, {"ridge": 0.5}, {"l1": 2.0}, {"missing": "mean", "standardize": True}])
+def test_letters_give_the_bits_of_one_process(folder: Path, settings: dict[str, object]) -> None:
+    here, there = in_process(folder, **settings), Mail(folder).fit(**settings)
+    assert np.array_equal(here.coef, there.coef)
+    assert here.rounds == there.rounds
+    assert here.log_likelihood == there.log_likelihood
+    assert there.converged
+
+
+def test_a_new_process_for_every_letter_does_not_read_the_source_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    original = TableSource.read
+
+    def counted(source: TableSource, columns: Sequence[str]) -> pd.DataFrame:
+        reads.append(source.name)
+        return original(source, columns)
+
+    monkeypatch.setattr(TableSource, "read", counted)
+    there = Mail(folder, restarts=True).fit()
+    assert np.array_equal(there.coef, in_process(folder).coef)
+    assert reads.count("a") == 2 + 1  # to describe, to code; and once in one process
+
+
+def test_prepared_arrays_are_memory_mapped(folder: Path) -> None:
+    mail = Mail(folder)
+    mail.fit()
+    restarted = mail.site("a")
+    [frame] = (folder / "kept a" / "prepared").glob("*/*.frame")
+    key, x = frame.stem, np.zeros(4)
+    reply = read_reply(restarted.reply(write_question(Question("gradient", (key, 3, x)))), fs.Answer, 0.0)
+    assert reply.outcome == "answer"
+    coding, settled = codec.decode(tuple[Coding, Frame], frame.read_bytes())
+    [data] = restarted._cohort._data(coding, settled)
+    assert isinstance(data.A, np.memmap)
+
+
+def test_prepared_data_of_a_changed_source_are_not_used(folder: Path) -> None:
+    mail = Mail(folder, restarts=True)
+    mail.fit()
+    table(99).to_csv(folder / "a.csv", index=False)
+    assert np.array_equal(mail.fit().coef, in_process(folder).coef)
+
+
+def test_a_source_that_changes_in_the_middle_of_a_run_is_named(folder: Path) -> None:
+    class Changing(Mail):
+        def send(self, mail: Mapping[str, bytes], timeout: float) -> dict[str, tuple[bytes | None, str, float]]:
+            if any(letter.startswith(b"prox") for letter in mail.values()) and self.rules != {"strict": False}:
+                table(99).to_csv(self.folder / "b.csv", index=False)
+                os.utime(self.folder / "b.csv", ns=(1, 1))
+                self.rules = {"strict": False}
+            return super().send(mail, timeout)
+
+    with pytest.raises(fs.InputError, match="client b: its data are not those that the run began with"):
+        Changing(folder, restarts=True).fit()
+
+
+def test_nothing_is_answered_that_is_not_on_the_list(folder: Path) -> None:
+    site = Mail(folder).sites["a"]
+    for letter in (b"rows\n", b"_data\n", b"__init__\n", b"eval\n1+1", b"", b"\n", b"prox", b"\xff\xfe\n", b"x" * 100):
+        reply = read_reply(site.reply(letter), str, 0.0)
+        assert reply.outcome == "refused"
+    assert set(ARGUMENTS) == {
+        "hello", "columns", "describe", "code", "settle", "fitted", "pearson",
+        *(name for name in vars(Clients) if not name.startswith("_") and name not in ("m", "d")),
+    }  # fmt: skip
+
+
+@given(st.sampled_from(sorted(ARGUMENTS)), st.binary(max_size=200))
+def test_no_letter_brings_a_client_down(tmp_path_factory: pytest.TempPathFactory, name: str, body: bytes) -> None:
+    site = _any_site(tmp_path_factory)
+    reply = read_reply(site.reply(name.encode() + b"\n" + body), SiloCohort.kinds.get(name, Hello), 0.0)
+    assert reply.outcome in ("answer", "refused")
+    assert reply.outcome == "refused" or name in ("hello", "columns")
+
+
+_SITES: list[Site] = []
+
+
+def _any_site(factory: pytest.TempPathFactory) -> Site:
+    if not _SITES:
+        folder = factory.mktemp("site")
+        table(0).to_csv(folder / "a.csv", index=False)
+        _SITES.append(Site("a", str(folder / "a.csv"), folder=folder / "kept"))
+    return _SITES[0]
+
+
+def test_the_guards_of_a_strict_client_hold_whatever_the_server_wants(folder: Path) -> None:
+    frame = table(0)
+    frame.loc[0, "ward"] = "south"
+    frame.to_csv(folder / "a.csv", index=False)
+    assert Mail(folder).fit().warnings
+    with pytest.raises(fs.InputError, match="client a has fewer than 3 rows of a kind: ward = south in 1"):
+        Mail(folder, strict=True).fit()
+
+
+def test_a_strict_client_is_strict_without_being_asked_to_describe_itself(folder: Path) -> None:
+    frame = table(0)
+    frame.loc[0, "ward"] = "east-1"
+    frame.assign(weight=[1.0] * 5 + [0.0] * 55).to_csv(folder / "a.csv", index=False)
+    site = Mail(folder, strict=True).sites["a"]
+    levels = {"ward": ["east-1", "east", "north", "west"]}
+    plans = [Plan("y ~ x + C(ward)", "poisson", levels), Plan("y ~ x", "poisson", {}, weights="weight")]
+    for plan, what in zip(plans, ("ward = east-1 in 1", "5 rows, fewer than 10"), strict=True):
+        reply = ask(site, "code", Coding(plan, False, ("a",)))
+        assert (reply.outcome, what in reply.text) == ("refused", True)
+
+
+def test_rows_that_were_coded_before_a_client_became_strict_are_coded_again(folder: Path) -> None:
+    frame = table(0)
+    frame.loc[0, "ward"] = "south"
+    frame.to_csv(folder / "a.csv", index=False)
+    mail = Mail(folder)
+    mail.fit()
+    [frame_file] = (folder / "kept a" / "prepared").glob("*/*.frame")
+    coding, settled = codec.decode(tuple[Coding, Frame], frame_file.read_bytes())
+    strict = Mail(folder, strict=True).sites["a"]
+    assert ask(strict, "gradient", frame_file.stem, 3, np.zeros(5)).outcome == "unprepared"
+    assert ask(strict, "settle", coding, settled).outcome == "refused"
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("gradient", (3, np.zeros(7))),
+        ("gradient", (3, np.zeros((2, 4)))),
+        ("descend", (3, np.zeros(4), 0.1, 2_000_000, None)),
+        ("prox", (3, np.zeros(4), 0.1, np.zeros(4), fs.GradientProx(steps=2**40))),
+        ("line", (3, np.zeros(4), np.zeros(4), np.zeros(2000))),
+    ],
+)
+def test_points_of_another_shape_and_work_without_end_are_refused(
+    folder: Path, name: str, args: tuple[object, ...]
+) -> None:
+    mail = Mail(folder)
+    mail.fit()
+    [frame] = (folder / "kept a" / "prepared").glob("*/*.frame")
+    assert ask(mail.sites["a"], name, frame.stem, *args).outcome == "refused"
+
+
+def test_a_refusal_names_the_file_to_its_owner_alone(folder: Path) -> None:
+    mail = Mail(folder)
+    (folder / "a.csv").write_text("y,x,ward\n1,2\n", encoding="utf-8")
+    reply = ask(mail.site("a"), "describe", Request(("x",), frozenset(), frozenset(), False))
+    assert reply.outcome == "refused"
+    assert reply.text.startswith("client a: its file: ")
+    assert str(folder) not in reply.text
+    assert str(folder) in str(mail.log()[-1]["trouble"])
+
+
+def test_a_key_that_is_a_pattern_or_a_path_finds_nothing(folder: Path) -> None:
+    mail = Mail(folder)
+    mail.fit()
+    for key in ("*", "../../*/**/x", "a" * 64, "[0-9a-f]*"):
+        assert ask(mail.site("a"), "gradient", key, 3, np.zeros(4)).outcome == "unprepared"
+
+
+def test_coordinates_that_do_not_fit_the_columns_are_refused(folder: Path) -> None:
+    mail = Mail(folder)
+    mail.fit()
+    [path] = (folder / "kept a" / "prepared").glob("*/*.frame")
+    coding, frame = codec.decode(tuple[Coding, Frame], path.read_bytes())
+    scaling = frame.scaling
+    for other in (
+        replace(frame, whiten=np.zeros((4, 3000))),
+        replace(frame, ridge=np.zeros(9)),
+        replace(frame, scaling=scaling._replace(scale=np.zeros(4))),
+        replace(frame, scaling=scaling._replace(centre=np.full(4, np.nan))),
+    ):
+        assert ask(mail.sites["a"], "settle", coding, other).outcome == "refused"
+
+
+def test_what_is_kept_is_for_its_owner_alone(folder: Path) -> None:
+    (folder / "kept a").mkdir(mode=0o755)
+    Mail(folder).fit()
+    assert (folder / "kept a").stat().st_mode & 0o777 == 0o700
+
+
+def ask(site: Site, name: str, *args: object) -> Reply:
+    return read_reply(site.reply(write_question(Question(name, args))), SiloCohort.kinds[name], 0.0)
+
+
+def test_a_strict_client_tells_nothing_before_it_refuses(folder: Path) -> None:
+    table(0, n=8).to_csv(folder / "a.csv", index=False)
+    mail = Mail(folder, strict=True)
+    with pytest.raises(fs.InputError, match="client a has 8 rows, fewer than 10"):
+        mail.fit()
+    assert [line["outcome"] for line in mail.log()] == ["answer", "refused"]
+    assert mail.log()[0]["question"] == "columns"
+
+
+def test_rounds_end_at_the_owners_limit_also_after_a_restart_and_for_other_models(folder: Path) -> None:
+    limit = in_process(folder).rounds + 6  # to describe, code, settle, at last to fit, and two more
+    assert Mail(folder, max_rounds=limit).fit().converged
+    with pytest.raises(fs.InputError, match=f"client a: its owner allows {limit} questions, and they are spent"):
+        Mail(folder, max_rounds=limit).fit(tol=1e-6)
+    assert Mail(folder, max_rounds=limit, fresh=True).fit().converged
+
+
+def test_every_question_and_what_was_sent_is_in_the_log(folder: Path) -> None:
+    mail = Mail(folder)
+    model = mail.fit()
+    lines = mail.log()
+    questions = [line["question"] for line in lines]
+    assert questions[:4] == ["columns", "describe", "code", "settle"]
+    assert questions[-1] == "fitted"
+    assert FORMULA in str(lines[2]["asked"])
+    assert questions.count("prox") == int((model.trace.kind == "round").sum())
+    described = lines[1]["sent"]
+    assert isinstance(described, list)
+    assert described[0]["levels"]["ward"] == table(0)["ward"].value_counts().sort_index().to_dict()
+    assert all(isinstance(line["sent_bytes"], int) and line["sent_bytes"] > 0 for line in lines)
+
+
+def test_a_bad_value_is_told_to_its_owner_and_not_to_the_server(folder: Path) -> None:
+    frame = table(0)
+    frame.loc[7, "y"] = -1234
+    frame.to_csv(folder / "a.csv", index=False)
+    mail = Mail(folder)
+    with pytest.raises(fs.InputError, match="client a: y has 1 values that cannot be used") as caught:
+        mail.fit()
+    assert "1234" not in str(caught.value)
+    assert "row 8: y is -1234" in str(mail.log()[-1]["trouble"])
+
+
+@pytest.mark.parametrize("text", ["John Smith", "n/k"])
+def test_text_among_numbers_is_told_to_its_owner_and_not_to_the_server(folder: Path, text: str) -> None:
+    frame = table(0).astype({"x": object})
+    frame.loc[3, "x"] = text
+    frame.to_csv(folder / "a.csv", index=False)
+    mail = Mail(folder)
+    with pytest.raises(fs.InputError, match="client a: column x holds numbers, but also other text") as caught:
+        mail.fit()
+    assert text not in str(caught.value)
+    assert str(folder) not in str(caught.value)
+    assert text in str(mail.log()[-1]["trouble"])
+
+
+def test_the_terms_say_what_leaves_and_what_does_not(folder: Path) -> None:
+    terms = Mail(folder, max_rounds=40, strict=True).sites["a"].terms()
+    assert re.search(r"client a: 60 rows and 3 columns", terms)
+    for words in ("Rows never do", "is refused", "At most 40 questions", "questions.jsonl", "no code is taken"):
+        assert words in terms
+
+
+def test_a_client_of_another_protocol_is_refused_with_both_versions() -> None:
+    site_hello = Hello("a", "9.1.0", messages.PROTOCOL + 1)
+    with pytest.raises(fs.InputError, match=rf"client a runs fedsplit 9.1.0 .* this server fedsplit {fs.__version__}"):
+        check_version(site_hello)
+    check_version(Hello("a", "9.1.0", messages.PROTOCOL))
+
+
+def test_hello_names_the_client_and_its_version(folder: Path) -> None:
+    assert read_hello(Mail(folder).sites["b"].reply(HELLO)) == Hello("b", fs.__version__, messages.PROTOCOL)
+
+
+def test_a_client_answers_in_its_own_name_only(folder: Path) -> None:
+    coding = Coding(Plan("y ~ x", "poisson", {}), False, ("b",))
+    reply = read_reply(Mail(folder).sites["a"].reply(write_question(Question("code", (coding,)))), str, 0.0)
+    assert (reply.outcome, reply.text) == ("refused", "client a: it is a, and was asked as b")
+
+
+def test_a_formula_from_the_server_runs_no_code(folder: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    request = Request(("y",), frozenset(), frozenset(), False)
+    site = Mail(folder).sites["a"]
+    site.reply(write_question(Question("describe", (request,))))
+    for formula in (f"y ~ __import__('os').system('touch {mark}')", "y ~ x.__class__", "y ~ open('/etc/passwd')"):
+        coding = Coding(replace(Plan("y ~ x", "poisson", {}), formula=formula), False, ("a",))
+        assert read_reply(site.reply(write_question(Question("code", (coding,)))), str, 0.0).outcome == "refused"
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [("nothing.csv", "there is no such file"), ("*.csv", "a client has one file, these are 3")],
+)
+def test_a_client_without_its_one_file_is_refused(folder: Path, data: str, message: str) -> None:
+    with pytest.raises(fs.InputError, match=message):
+        Site("a", str(folder / data), folder=folder / "kept")

@@ -1,0 +1,104 @@
+"""Answers of the right type that make no sense: the client is named, and the run does not end in a stack trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedsplit as fs
+from fedsplit.data.sources import sources
+from fedsplit.regression.client.cohort import SiloCohort
+from fedsplit.regression.client.dataset import Silo
+from fedsplit.regression.options import Settings
+from fedsplit.regression.server.fit import fit_over
+from fedsplit.remote.channel import LocalChannel, Question, Reply
+from fedsplit.remote.members import Patience
+from hospitals import people
+
+
+class Lying:
+    """Three clients, each a cohort; what the second answers to one question passes through ``lie``."""
+
+    free = False
+    kinds = SiloCohort.kinds
+
+    def __init__(self, question: str, lie: Callable[[Any], Any]) -> None:
+        self._channels = [LocalChannel(SiloCohort([Silo(source)])) for source in sources(people())]
+        self.names = [channel.names[0] for channel in self._channels]
+        self._question, self._lie, self._time = question, lie, 0.0
+
+    def ask(self, questions: Mapping[int, Question], timeout: float) -> dict[int, Reply]:
+        self._time += 1.0
+        replies = {at: self._channels[at].ask({0: question}, timeout)[0] for at, question in questions.items()}
+        if 1 in questions and questions[1].name == self._question:
+            replies[1] = self._lie(replies[1])
+        return replies
+
+    def now(self) -> float:
+        return self._time
+
+    def wait(self, seconds: float) -> None:
+        self._time += seconds
+
+
+def of_description(**changes: Any) -> Callable[[Reply], Reply]:
+    return lambda reply: reply._replace(value=[replace(reply.value[0], **changes)])
+
+
+def of_moments(**changes: Any) -> Callable[[Reply], Reply]:
+    def lie(reply: Reply) -> Reply:
+        [told] = reply.value
+        return reply._replace(value=[told._replace(moments=told.moments._replace(**changes))])
+
+    return lie
+
+
+def of_fitted(**changes: Any) -> Callable[[Reply], Reply]:
+    return lambda reply: reply._replace(value=[reply.value[0]._replace(**changes)])
+
+
+def unprepared(reply: Reply) -> Reply:
+    return Reply("unprepared")
+
+
+LIES: list[tuple[str, Callable[[Reply], Reply], str]] = [
+    ("describe", of_description(kinds={}), "a description of other columns"),
+    ("describe", of_description(kinds={"score": "number", "age": "magic", "ward": "text"}), "a description of other"),
+    ("describe", of_description(levels={}), "a description with other levels"),
+    ("describe", of_description(levels={"ward": {1: 5, "a": 5}}), "a description with other levels"),
+    ("describe", of_description(kept=-1), "counts that cannot be"),
+    ("describe", of_description(missing={"score": -2, "age": 0, "ward": 0}), "counts that cannot be"),
+    ("describe", lambda reply: reply._replace(value=[]), "an answer of the wrong kind"),
+    ("describe", unprepared, "it has lost what was settled"),
+    ("code", of_moments(mean=np.zeros(1)), "moments of the wrong shape"),
+    ("code", of_moments(scatter=np.zeros((2, 3))), "moments of the wrong shape"),
+    ("code", of_moments(n=-1000), "counts or weights that cannot be"),
+    ("code", of_moments(weight=-120.0), "counts or weights that cannot be"),
+    ("code", of_moments(target_mean=np.nan), "means that are not finite"),
+    ("code", of_moments(target_scatter=-1.0), "moments that cannot be"),
+    ("code", unprepared, "it has lost what was settled"),
+    ("settle", unprepared, "it has lost what was settled"),
+    ("fitted", of_fitted(log_likelihood=np.nan), "a log-likelihood that is not a number"),
+    ("fitted", unprepared, "it has lost what was settled"),
+    ("prox", unprepared, "it has lost what was settled"),
+]
+
+
+@pytest.mark.parametrize(("question", "lie", "what"), LIES)
+def test_a_client_that_makes_no_sense_is_named_and_removed(
+    question: str, lie: Callable[[Reply], Reply], what: str
+) -> None:
+    channel = Lying(question, lie)
+    liar = channel.names[1][0]
+    patience = Patience(give_up=30.0, min_clients=2)
+    model = fit_over(channel, "score ~ age + ward", None, None, Settings(), patience)
+    assert list(model.removed) == [liar]
+    assert any(what in incident.what for incident in model.incidents)
+    others = fs.fit({name: frame for name, frame in people().items() if name != liar}, "score ~ age + ward")
+    assert model.converged
+    np.testing.assert_allclose(model.coef, others.coef, rtol=1e-9)
+    assert model.log_likelihood == pytest.approx(others.log_likelihood, rel=1e-12)
