@@ -131,15 +131,31 @@ def against_the_goal() -> None:
             times, _ = rounds_of(make(), clients)
             here, *others = times
             goal = RATIO * here + BESIDE
-            said = [f"≤ {1e3 * goal:.1f} ms, {'met' if other <= goal else 'NOT met'}" for other in others]
-            row(f"FedSplit, {name}", *milliseconds(times), *[f"{other / here:.1f}" for other in others], *said)
+            said = [
+                f"≤ {1e3 * goal:.1f} ms, {'met' if other <= goal else 'NOT met'}"
+                for other in others
+            ]
+            row(
+                f"FedSplit, {name}",
+                *milliseconds(times),
+                *[f"{other / here:.1f}" for other in others],
+                *said,
+            )
     print(f"\nTo start the engines and their workers, once a process: {ready:.1f} s.", flush=True)
 
 
-def growth(title: str, make: Callable[[int, int, int], fs.Problem], sizes: Sequence[tuple[int, int, int]]) -> None:
+def growth(
+    title: str, make: Callable[[int, int, int], fs.Problem], sizes: Sequence[tuple[int, int, int]]
+) -> None:
     """How a round grows with a size, plain and as it comes, and how many rounds a run takes."""
     columns = [f"{name}, {engine}" for name in METHODS for engine in ENGINES]
-    head(title, *columns, "bytes a round, both ways", "as it comes, the server keeps", "rounds to 1e-9")
+    head(
+        title,
+        *columns,
+        "bytes a round, both ways",
+        "as it comes, the server keeps",
+        "rounds to 1e-9",
+    )
     for m, d, n in sizes:
         problem = make(m, d, n)
         cells: list[str] = []
@@ -150,24 +166,47 @@ def growth(title: str, make: Callable[[int, int, int], fs.Problem], sizes: Seque
         result = fs.solve(problem)
         last = [each for each in result.trace.rows if each.kind == "round"][-1]
         sent = 8 * (last.floats_up + last.floats_down)
-        row(f"m = {m}, d = {d}, n = {n}", *cells, f"{sent:,}", f"{megabytes(state):.2f} MB", str(result.rounds))
+        row(
+            f"m = {m}, d = {d}, n = {n}",
+            *cells,
+            f"{sent:,}",
+            f"{megabytes(state):.2f} MB",
+            str(result.rounds),
+        )
 
 
 def checkpoints() -> None:
     """What it costs to keep a run on disk."""
-    head(f"{ROUNDS} rounds, m = 100, d = 100, as it comes", "without", "fs.Checkpoint", "every=10", "on disk, a round")
-    with everywhere(least_squares(100, 100, 200)) as clients, tempfile.TemporaryDirectory() as folder:
+    head(
+        f"{ROUNDS} rounds, m = 100, d = 100, as it comes",
+        "without",
+        "fs.Checkpoint",
+        "every=10",
+        "on disk, a round",
+    )
+    with (
+        everywhere(least_squares(100, 100, 200)) as clients,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         sizes: list[int] = []
 
         def run(asked: fs.Clients, every: int | None) -> None:
             with tempfile.TemporaryDirectory(dir=folder) as place:
                 kept = [] if every is None else [fs.Checkpoint(Path(place) / "run", every=every)]
                 fs.solve(asked, rounds=ROUNDS, tol=0, callbacks=kept)
-                sizes.append(sum(path.stat().st_size for path in Path(place).rglob("*") if path.is_file()))
+                sizes.append(
+                    sum(path.stat().st_size for path in Path(place).rglob("*") if path.is_file())
+                )
 
         for name, asked in clients.items():
-            times = side_by_side([lambda every=every, asked=asked: run(asked, every) for every in (None, 1, 10)])  # type: ignore[misc]  # defaults bind
-            row(name, *milliseconds([each / ROUNDS for each in times]), f"{max(sizes) // ROUNDS:,} bytes")
+            times = side_by_side(
+                [lambda every=every, asked=asked: run(asked, every) for every in (None, 1, 10)]
+            )  # type: ignore[misc]  # defaults bind
+            row(
+                name,
+                *milliseconds([each / ROUNDS for each in times]),
+                f"{max(sizes) // ROUNDS:,} bytes",
+            )
 
 
 ECHO = """
@@ -190,9 +229,16 @@ def between_organisations(nodes: int, d: int = 100) -> float:
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
         keys = Path(place) / "keys"
         make_keys(keys, names, ["127.0.0.1"], 1)
-        hub = stack.enter_context(Hub("127.0.0.1", 0, keys / "server.crt", keys / "server.key", read_public_keys(keys)))
+        hub = stack.enter_context(
+            Hub("127.0.0.1", 0, keys / "server.crt", keys / "server.key", read_public_keys(keys))
+        )
         for name in names:
-            told = [f"127.0.0.1:{hub.port}", keys / "clients" / f"{name}.key", keys / "ca.crt", Path(place) / name]
+            told = [
+                f"127.0.0.1:{hub.port}",
+                keys / "clients" / f"{name}.key",
+                keys / "ca.crt",
+                Path(place) / name,
+            ]
             process = subprocess.Popen([sys.executable, "-c", ECHO, *map(str, told)])
             stack.callback(process.wait, 10)
             stack.callback(process.terminate)
@@ -210,9 +256,14 @@ def between_organisations(nodes: int, d: int = 100) -> float:
 
 def organisations() -> None:
     """How long letters take, by the number of clients on this machine."""
-    print("\n| fedsplit server and clients, TLS and keys, d = 100 | letters and answers, a round |\n| --- | --- |")
+    print(
+        "\n| fedsplit server and clients, TLS and keys, d = 100 | letters and answers, a round |\n| --- | --- |"
+    )
     for nodes in (2, 6):
-        print(f"| {nodes} clients on this machine | {between_organisations(nodes):.3f} s |", flush=True)
+        print(
+            f"| {nodes} clients on this machine | {between_organisations(nodes):.3f} s |",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -222,7 +273,11 @@ def main() -> None:
         against_the_goal()
         organisations()
         growth("least squares, more clients", least_squares, [(10**k, 10, 20) for k in range(1, 6)])
-        growth("least squares, more coordinates", least_squares, [(20, d, 2 * d) for d in (10, 50, 200, 500)])
+        growth(
+            "least squares, more coordinates",
+            least_squares,
+            [(20, d, 2 * d) for d in (10, 50, 200, 500)],
+        )
         growth("logistic, more observations", logistic, [(20, 20, n) for n in (100, 1000, 10_000)])
         checkpoints()
     print(f"\n{time.perf_counter() - began:.0f} s in all", file=sys.stderr)

@@ -39,7 +39,9 @@ def statsmodels_flights() -> float:
     import statsmodels.formula.api as smf
 
     began = time.perf_counter()
-    table = pd.concat([pd.read_csv(path) for path in sorted(FLIGHTS.glob("*.csv"))], ignore_index=True)
+    table = pd.concat(
+        [pd.read_csv(path) for path in sorted(FLIGHTS.glob("*.csv"))], ignore_index=True
+    )
     str(smf.glm(FORMULA, table, family=sm.families.Binomial()).fit().summary())
     return time.perf_counter() - began
 
@@ -55,7 +57,9 @@ def make_million(folder: Path) -> None:
         A = rng.standard_normal((ROWS, COLUMNS)) + 0.1 * rng.standard_normal(COLUMNS)
         y = A @ x + rng.standard_normal(ROWS)
         up = rng.uniform(size=ROWS) < 1 / (1 + np.exp(-A @ x))
-        frame = pd.DataFrame(A, columns=[f"x{i}" for i in range(COLUMNS)]).assign(y=y, up=up.astype(int))
+        frame = pd.DataFrame(A, columns=[f"x{i}" for i in range(COLUMNS)]).assign(
+            y=y, up=up.astype(int)
+        )
         with duckdb.connect() as database:
             database.register("frame", frame)
             database.execute(f"COPY frame TO '{folder / f'client{j:02}.parquet'}' (FORMAT parquet)")
@@ -146,7 +150,11 @@ def main() -> None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["--flights", side]:
-            print(json.dumps({"seconds": fedsplit_flights() if side == "fedsplit" else statsmodels_flights()}))
+            print(
+                json.dumps(
+                    {"seconds": fedsplit_flights() if side == "fedsplit" else statsmodels_flights()}
+                )
+            )
         case ["--make", folder]:
             make_million(Path(folder))
             print("{}")

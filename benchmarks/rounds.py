@@ -37,7 +37,9 @@ class Case:
     prox: fs.GradientProx | None = None
 
 
-def least_squares(make: Callable[..., ensembles.Ensemble], **settings: Any) -> Callable[[int], fs.Problem]:
+def least_squares(
+    make: Callable[..., ensembles.Ensemble], **settings: Any
+) -> Callable[[int], fs.Problem]:
     """Least squares on an ensemble, by seed."""
     return lambda seed: fs.Problem(fs.LeastSquares(), make(**settings, seed=seed).clients)
 
@@ -53,18 +55,40 @@ def label_sorted(seed: int) -> fs.Problem:
 
 
 CASES = {
-    "spiked-1e4": Case("spiked, κ = 10⁴", least_squares(ensembles.spiked, kappa=1e4), 1e-3, 25, 1000),
-    "spiked-1e6": Case("spiked, κ = 10⁶", least_squares(ensembles.spiked, kappa=1e6), 1e-6, 40, 6000),
-    "shared": Case("log-uniform κ = 10⁴, same eigenvectors", least_squares(ensembles.log_uniform), 1e-6, 60, 2000),
+    "spiked-1e4": Case(
+        "spiked, κ = 10⁴", least_squares(ensembles.spiked, kappa=1e4), 1e-3, 25, 1000
+    ),
+    "spiked-1e6": Case(
+        "spiked, κ = 10⁶", least_squares(ensembles.spiked, kappa=1e6), 1e-6, 40, 6000
+    ),
+    "shared": Case(
+        "log-uniform κ = 10⁴, same eigenvectors",
+        least_squares(ensembles.log_uniform),
+        1e-6,
+        60,
+        2000,
+    ),
     "spread": Case(
-        "the same, clients' own x₀ differ", least_squares(ensembles.log_uniform, spread=1.0), 1e-6, 75, 2000
+        "the same, clients' own x₀ differ",
+        least_squares(ensembles.log_uniform, spread=1.0),
+        1e-6,
+        75,
+        2000,
     ),
     "rotated": Case(
-        "log-uniform κ = 10⁴, random eigenvectors", least_squares(ensembles.log_uniform, shared=False), 1e-6, 40, 2000
+        "log-uniform κ = 10⁴, random eigenvectors",
+        least_squares(ensembles.log_uniform, shared=False),
+        1e-6,
+        40,
+        2000,
     ),
-    "scaled": Case("features scaled by 10^U(-3, 3)", least_squares(ensembles.badly_scaled), 1e-6, 30, 2500),
+    "scaled": Case(
+        "features scaled by 10^U(-3, 3)", least_squares(ensembles.badly_scaled), 1e-6, 30, 2500
+    ),
     "logistic": Case("logistic, Figure 3's sizes, no ridge", logistic, 1e-6, 18, 1000, 150),
-    "logistic-10": Case("the same, ten gradient steps a round", logistic, 1e-6, 20, 1000, 150, fs.GradientProx(10)),
+    "logistic-10": Case(
+        "the same, ten gradient steps a round", logistic, 1e-6, 20, 1000, 150, fs.GradientProx(10)
+    ),
     "sorted": Case("logistic, label-sorted, ridge 1", label_sorted, 1e-6, None, 1000, 150),
 }
 
@@ -139,9 +163,13 @@ def measure(name: str, seed: int) -> dict[str, Cost]:
     found["ours, step / 100"] = run(fs.FedSplit(first / 100, case.prox))
     found["plain, Theorem 1"] = run(fs.FedSplit.plain(s, paper))
     if case.prox is None:
-        found["plain, best s"] = min(run(fs.FedSplit.plain(factor * s), min(case.most, case.tries)) for factor in GRID)
+        found["plain, best s"] = min(
+            run(fs.FedSplit.plain(factor * s), min(case.most, case.tries)) for factor in GRID
+        )
         found |= {label: run(make()) for label, make in BASELINES.items()}
-        found["ADMM, best s"] = min(run(fs.ADMM(factor * s), min(case.most, case.tries)) for factor in GRID)
+        found["ADMM, best s"] = min(
+            run(fs.ADMM(factor * s), min(case.most, case.tries)) for factor in GRID
+        )
         pooled = np.linalg.eigvalsh(problem.clients.pooled_information(x))
         found["GD, pooled ℓ, L"] = run(fs.GD(2.0 / float(pooled[0] + pooled[-1])))
         found["AGD, pooled L"] = run(fs.AGD(1.0 / float(max(pooled[-1], reach(problem)))))
@@ -165,21 +193,37 @@ def show(value: Cost) -> str:
 def main() -> None:
     """Measure the rows and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help="which rows; all where none is named")
+    parser.add_argument(
+        "rows", nargs="*", metavar="ROW", help="which rows; all where none is named"
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=2)
     arguments = parser.parse_args()
     names = arguments.rows or list(CASES)
     if unknown := [name for name in names if name not in CASES]:
         parser.error(f"no row {unknown[0]!r}: use {', '.join(CASES)}")
-    print(f"Rounds (thousands of floats, both ways), medians of {arguments.seeds} seeds; – is not within the budget.\n")
-    print("| problem | gap | goal | " + " | ".join(LABELS) + " | fewer rounds than ours | fewer floats |")
+    print(
+        f"Rounds (thousands of floats, both ways), medians of {arguments.seeds} seeds; – is not within the budget.\n"
+    )
+    print(
+        "| problem | gap | goal | "
+        + " | ".join(LABELS)
+        + " | fewer rounds than ours | fewer floats |"
+    )
     print("| --- " * (len(LABELS) + 5) + "|", flush=True)
     with ProcessPoolExecutor(arguments.processes) as pool:
-        jobs = {name: [pool.submit(measure, name, seed) for seed in range(arguments.seeds)] for name in names}
+        jobs = {
+            name: [pool.submit(measure, name, seed) for seed in range(arguments.seeds)]
+            for name in names
+        }
         for name, futures in jobs.items():
             runs = [future.result() for future in futures]
-            print(line(CASES[name], {label: median([run[label] for run in runs]) for label in runs[0]}), flush=True)
+            print(
+                line(
+                    CASES[name], {label: median([run[label] for run in runs]) for label in runs[0]}
+                ),
+                flush=True,
+            )
 
 
 def line(case: Case, found: dict[str, Cost]) -> str:
@@ -189,7 +233,10 @@ def line(case: Case, found: dict[str, Cost]) -> str:
     met = f"≤ {goal:.0f}, {'met' if ours[0] <= goal else 'not met'}"
     met += f"; wrong step ≤ {2 * ours[0]:.0f}, {'met' if wrong <= 2 * ours[0] else 'not met'}"
     others = {label: value for label, value in found.items() if not label.startswith("ours")}
-    fewer = [", ".join(label for label, value in others.items() if value[i] < ours[i]) or "none" for i in (0, 1)]
+    fewer = [
+        ", ".join(label for label, value in others.items() if value[i] < ours[i]) or "none"
+        for i in (0, 1)
+    ]
     cells = [show(found[label]) if label in found else "" for label in LABELS]
     return "| " + " | ".join([case.title, f"{case.gap:.0e}", met, *cells, *fewer]) + " |"
 

@@ -35,7 +35,9 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def side_by_side(one: Callable[[], object], other: Callable[[], object], repetitions: int) -> tuple[float, float]:
+def side_by_side(
+    one: Callable[[], object], other: Callable[[], object], repetitions: int
+) -> tuple[float, float]:
     """Median times of two pieces of work, run in turns after one warm-up each."""
     one(), other()
     pairs = [(seconds(one), seconds(other)) for _ in range(repetitions)]
@@ -89,7 +91,9 @@ def logistic_prox() -> tuple[tuple[float, float], tuple[float, float]]:
 def peak_memory(loss: str, m: int, n: int, d: int) -> float:
     """Peak memory of building a problem and five rounds, over max(bytes of A, 8md²), beyond the caller's arrays."""
     done = subprocess.run(
-        [sys.executable, __file__, "--peak", loss, *map(str, (m, n, d))], capture_output=True, check=True
+        [sys.executable, __file__, "--peak", loss, *map(str, (m, n, d))],
+        capture_output=True,
+        check=True,
     )
     peak: float = json.loads(done.stdout)
     return peak / max(8 * m * n * d, 8 * m * d * d)
@@ -120,7 +124,13 @@ def resident(name: str) -> int:
 def main() -> None:
     """Measure everything, then print the table."""
     table = Table(
-        "what", "ours", "beside", "ratio", "goal", title="fedsplit: ratios measured in one run", title_justify="left"
+        "what",
+        "ours",
+        "beside",
+        "ratio",
+        "goal",
+        title="fedsplit: ratios measured in one run",
+        title_justify="left",
     )
     with one_blas_thread():
         for m, d in ((25, 500), (1000, 100), (10000, 50), (100, 50), (50, 200), (5000, 200)):
@@ -140,7 +150,13 @@ def main() -> None:
             f"{cvxpy / ours:.0f}×",
             "≥ 50×",
         )
-        table.add_row("its proved distance from the prox", f"{error:.0e}", f"CVXPY {cvxpy_error:.0e}", "", "closer")
+        table.add_row(
+            "its proved distance from the prox",
+            f"{error:.0e}",
+            f"CVXPY {cvxpy_error:.0e}",
+            "",
+            "closer",
+        )
     for loss, m, n, d in (
         ("LeastSquares", 25, 5000, 500),
         ("LeastSquares", 1000, 100, 100),

@@ -28,11 +28,23 @@ def draw(target: Path) -> None:
     figure = Figure(figsize=(7.2, 4.6), layout="constrained")
     axes = figure.subplots()
     rows = range(len(model.names))
-    axes.axvspan(-1.96, 1.96, color=plots.SKY, alpha=0.25, lw=0, label="95 % interval of the pooled fit")
+    axes.axvspan(
+        -1.96, 1.96, color=plots.SKY, alpha=0.25, lw=0, label="95 % interval of the pooled fit"
+    )
     for label, (bias, colour, marker) in biases.items():
-        axes.scatter(bias.standard_errors, rows, color=colour, marker=marker, s=26, label=label, zorder=2)
+        axes.scatter(
+            bias.standard_errors, rows, color=colour, marker=marker, s=26, label=label, zorder=2
+        )
     proved = f"{model.certificate.standard_errors:.0e}"
-    axes.scatter([0] * len(rows), rows, color=plots.BLUE, marker="o", s=30, label="FedSplit (proved)", zorder=3)
+    axes.scatter(
+        [0] * len(rows),
+        rows,
+        color=plots.BLUE,
+        marker="o",
+        s=30,
+        label="FedSplit (proved)",
+        zorder=3,
+    )
     axes.set_yticks(rows, model.names, fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel("distance from the pooled coefficient, in standard errors")
@@ -41,7 +53,9 @@ def draw(target: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     plots.save(figure, target)
-    sys.stdout.write(f"fedsplit: proved within {proved} standard errors, after {model.rounds} rounds\n")
+    sys.stdout.write(
+        f"fedsplit: proved within {proved} standard errors, after {model.rounds} rounds\n"
+    )
     for bias, _, _ in biases.values():
         sys.stdout.write(f"{bias}\n")
 

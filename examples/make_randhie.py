@@ -14,7 +14,12 @@ COLUMNS = (
     *("physlm", "disea", "hlthg", "hlthf", "hlthp"),
     *("mdvis", "totadm"),
 )
-HEALTH = {("0", "0", "0"): "excellent", ("1", "0", "0"): "good", ("0", "1", "0"): "fair", ("0", "0", "1"): "poor"}
+HEALTH = {
+    ("0", "0", "0"): "excellent",
+    ("1", "0", "0"): "good",
+    ("0", "1", "0"): "fair",
+    ("0", "0", "1"): "poor",
+}
 
 
 def make(folder: Path) -> None:

@@ -43,7 +43,9 @@ def _rows(change: Callable[[Any], Any]) -> Fault:
 
 
 def _answer(reply: Reply, change: Callable[[fs.Answer], fs.Answer]) -> Reply:
-    return reply._replace(value=change(reply.value)) if isinstance(reply.value, fs.Answer) else reply
+    return (
+        reply._replace(value=change(reply.value)) if isinstance(reply.value, fs.Answer) else reply
+    )
 
 
 def silent(reply: Reply) -> Reply:
@@ -62,18 +64,39 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "lost": (lambda reply: Reply("unprepared"), "it has lost what was settled"),
     "speechless": (lambda reply: Reply("failed"), "it failed"),
     "NaN": (_rows(lambda rows: np.full_like(rows, np.nan)), "an answer that is not finite"),
-    "one NaN": (_rows(lambda rows: np.where(np.arange(rows.size).reshape(rows.shape), rows, np.nan)), "not finite"),
-    "infinite error": (lambda reply: _answer(reply, lambda a: a._replace(error=a.error + np.inf)), "not finite"),
-    "negative error": (lambda reply: _answer(reply, lambda a: a._replace(error=a.error - 1.0)), "not finite"),
-    "short": (_rows(lambda rows: rows[..., :-1] if rows.ndim > 1 else rows[:0]), "rows of the wrong shape"),
+    "one NaN": (
+        _rows(lambda rows: np.where(np.arange(rows.size).reshape(rows.shape), rows, np.nan)),
+        "not finite",
+    ),
+    "infinite error": (
+        lambda reply: _answer(reply, lambda a: a._replace(error=a.error + np.inf)),
+        "not finite",
+    ),
+    "negative error": (
+        lambda reply: _answer(reply, lambda a: a._replace(error=a.error - 1.0)),
+        "not finite",
+    ),
+    "short": (
+        _rows(lambda rows: rows[..., :-1] if rows.ndim > 1 else rows[:0]),
+        "rows of the wrong shape",
+    ),
     "two clients": (_rows(lambda rows: np.concatenate([rows, rows])), "rows of the wrong shape"),
-    "huge": (_rows(lambda rows: np.zeros((1, 10**6))), "rows of the wrong shape, (1, 1000000) in the place of"),
+    "huge": (
+        _rows(lambda rows: np.zeros((1, 10**6))),
+        "rows of the wrong shape, (1, 1000000) in the place of",
+    ),
     "float32": (_rows(lambda rows: rows.astype(np.float32)), "rows of the wrong type, float32"),
     "text": (_rows(lambda rows: rows.astype(str)), "rows of the wrong type"),
     "a list": (_rows(lambda rows: rows.tolist()), "rows of the wrong type, list"),
-    "another kind": (lambda reply: reply._replace(value={"rows": 1}), "an answer of the wrong kind, dict"),
+    "another kind": (
+        lambda reply: reply._replace(value={"rows": 1}),
+        "an answer of the wrong kind, dict",
+    ),
     "nothing": (lambda reply: reply._replace(value=None), "NoneType"),
-    "a long text": (lambda reply: Reply("failed", text="trouble\n" * 10**5), "trouble trouble trouble"),
+    "a long text": (
+        lambda reply: Reply("failed", text="trouble\n" * 10**5),
+        "trouble trouble trouble",
+    ),
 }
 """All that can be wrong with an answer, and a part of what is said of it."""
 
@@ -83,7 +106,9 @@ class FaultyChannel:
 
     free = False
 
-    def __init__(self, makes: Sequence[Callable[[], Cohort]], script: Script, asked: int = 0) -> None:
+    def __init__(
+        self, makes: Sequence[Callable[[], Cohort]], script: Script, asked: int = 0
+    ) -> None:
         self._makes, self.script, self.asked, self.time = makes, script, asked, 1000.0
         self._cohorts = [make() for make in makes]
         self.names = [list(cohort.names) for cohort in self._cohorts]
@@ -123,7 +148,9 @@ def well(moment: Moment) -> None:
     """Nothing is wrong."""
 
 
-def together(p: fs.Problem, parts: Sequence[range], script: Script = well, asked: int = 0) -> FaultyChannel:
+def together(
+    p: fs.Problem, parts: Sequence[range], script: Script = well, asked: int = 0
+) -> FaultyChannel:
     """The clients of a problem, by their numbers, in cohorts."""
 
     def make(part: range) -> Callable[[], Cohort]:
@@ -138,7 +165,10 @@ def channel_of(p: fs.Problem, script: Script = well, asked: int = 0) -> FaultyCh
 
 
 def faulty(
-    p: fs.Problem | FaultyChannel, script: Script = well, patience: fs.Patience = PATIENCE, d: int | None = None
+    p: fs.Problem | FaultyChannel,
+    script: Script = well,
+    patience: fs.Patience = PATIENCE,
+    d: int | None = None,
 ) -> RemoteClients:
     """The same, for ``solve``."""
     channel = channel_of(p, script) if isinstance(p, fs.Problem) else p
@@ -146,11 +176,16 @@ def faulty(
     assert width is not None
     cohorts = range(len(channel.names))
     return RemoteClients(
-        Roll(channel, patience), width, dict.fromkeys(cohorts, Question("settle")), dict.fromkeys(cohorts, "")
+        Roll(channel, patience),
+        width,
+        dict.fromkeys(cohorts, Question("settle")),
+        dict.fromkeys(cohorts, ""),
     )
 
 
-def channel_to(frames: dict[str, pd.DataFrame], script: Script = well, asked: int = 0) -> FaultyChannel:
+def channel_to(
+    frames: dict[str, pd.DataFrame], script: Script = well, asked: int = 0
+) -> FaultyChannel:
     """The clients of a fit."""
 
     def make(name: str) -> Callable[[], Cohort]:
@@ -170,4 +205,6 @@ def fit(
 ) -> fs.Model:
     """``fs.fit`` over a faulty channel."""
     channel = channel_to(frames, script) if isinstance(frames, dict) else frames
-    return fit_over(channel, formula, None, None, Settings(**settings), patience, checkpoint, progress)
+    return fit_over(
+        channel, formula, None, None, Settings(**settings), patience, checkpoint, progress
+    )

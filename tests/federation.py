@@ -50,7 +50,9 @@ def free_port() -> int:
 class Processes:
     """A server's and clients' processes, all of them ended at the end."""
 
-    def __init__(self, folder: Path, names: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, names: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
         self.folder, self.port, self.environment = folder, free_port(), environment or ENVIRONMENT
         self.clients: dict[str, subprocess.Popen[bytes]] = {}
         self._all: list[subprocess.Popen[bytes]] = []
@@ -72,7 +74,9 @@ class Processes:
 
     def start(self, command: Sequence[str], log: str) -> subprocess.Popen[bytes]:
         with (self.folder / log).open("wb") as file:
-            process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=self.environment)
+            process = subprocess.Popen(
+                command, stdout=file, stderr=subprocess.STDOUT, env=self.environment
+            )
         self._all.append(process)
         return process
 
@@ -89,7 +93,14 @@ class Processes:
 
     def tampered(self, name: str, data: Path, nth: int) -> None:
         """A client whose nth answer in the rounds is not a number."""
-        told = [name, str(data), f"127.0.0.1:{self.port}", str(self.folder / "keys"), str(self.kept(name)), str(nth)]
+        told = [
+            name,
+            str(data),
+            f"127.0.0.1:{self.port}",
+            str(self.folder / "keys"),
+            str(self.kept(name)),
+            str(nth),
+        ]
         self.clients[name] = self.start([sys.executable, "-c", TAMPERED, *told], f"{name}.log")
 
     def server(self, *more: str) -> subprocess.Popen[str]:
@@ -111,7 +122,11 @@ class Processes:
         log = self.kept(name) / "questions.jsonl"
         if not log.exists():
             return 0
-        whole = [line for line in log.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+        whole = [
+            line
+            for line in log.read_text(encoding="utf-8").splitlines(keepends=True)
+            if line.endswith("\n")
+        ]
         return sum(json.loads(line)["question"] == question for line in whole)
 
     def kill(self, name: str, with_supervisor: bool) -> None:

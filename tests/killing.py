@@ -69,7 +69,15 @@ def solve_run(log: Path | None, checkpoint: fs.Checkpoint | None) -> Array:
 
 def fit_run(log: Path | None, checkpoint: fs.Checkpoint | None) -> Array:
     channel, formula = Logged(channel_to(FRAMES), log), "visits ~ age + I(age**2) + hours + ward"
-    model = fit(channel, formula, checkpoint=checkpoint, family="poisson", method="gd", ridge=0.1, rounds=300)
+    model = fit(
+        channel,
+        formula,
+        checkpoint=checkpoint,
+        family="poisson",
+        method="gd",
+        ridge=0.1,
+        rounds=300,
+    )
     return np.concatenate([model.coef, model.errors, model.trace.residual, [model.deviance]])
 
 

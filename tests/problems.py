@@ -75,16 +75,25 @@ def clients(name: str, sizes: list[int], d: int, seed: int = 0, scale: float = 0
     _, draw = LOSSES[name]
     x = scale * rng.standard_normal(d)
     designs = [rng.standard_normal((n, columns(name, d))) for n in sizes]
-    return [(A, draw(predictor(name, A, x), rng), rng.uniform(0.5, 2.0, size=len(A))) for A in designs]
+    return [
+        (A, draw(predictor(name, A, x), rng), rng.uniform(0.5, 2.0, size=len(A))) for A in designs
+    ]
 
 
 def problem(
-    name: str, sizes: list[int], d: int, seed: int = 0, ridge: float | Array = 0.0, scale: float = 0.5
+    name: str,
+    sizes: list[int],
+    d: int,
+    seed: int = 0,
+    ridge: float | Array = 0.0,
+    scale: float = 0.5,
 ) -> fs.Problem:
     return fs.Problem(loss(name, d), clients(name, sizes, d, seed, scale), ridge)
 
 
-def limit(p: fs.Problem, method: Method[Any], rounds: int = 30000, still: float = 1e-15) -> fs.Result:
+def limit(
+    p: fs.Problem, method: Method[Any], rounds: int = 30000, still: float = 1e-15
+) -> fs.Result:
     """Where a method ends: run until its iterate moves by at most ``still``, relative to its size."""
 
     def done(row: Row, state: State) -> bool:

@@ -14,7 +14,10 @@ def split(table: pd.DataFrame, sizes: tuple[int, ...]) -> dict[str, pd.DataFrame
     """The rows in order, so many to each client."""
     assert sum(sizes) == len(table)
     ends = [sum(sizes[: j + 1]) for j in range(len(sizes))]
-    return {f"client {j}": table.iloc[end - sizes[j] : end].reset_index(drop=True) for j, end in enumerate(ends)}
+    return {
+        f"client {j}": table.iloc[end - sizes[j] : end].reset_index(drop=True)
+        for j, end in enumerate(ends)
+    }
 
 
 def randhie() -> dict[str, pd.DataFrame]:
@@ -33,14 +36,18 @@ def randhie() -> dict[str, pd.DataFrame]:
 def diabetes(sizes: tuple[int, ...] = UNEVEN) -> dict[str, pd.DataFrame]:
     """442 patients, not scaled; ``high`` is a target above the median, ``score`` the target in units of 50."""
     table = load_diabetes(as_frame=True, scaled=False).frame.astype({"sex": int})
-    return split(table.assign(high=(table["target"] > 140.5).astype(int), score=table["target"] / 50), sizes)
+    return split(
+        table.assign(high=(table["target"] > 140.5).astype(int), score=table["target"] / 50), sizes
+    )
 
 
 def wine() -> pd.DataFrame:
     """178 wines, sorted by their three cultivars."""
     table = load_wine(as_frame=True).frame
     table = table.rename(columns={"od280/od315_of_diluted_wines": "od280"})
-    return table.assign(cultivar=table["target"].map({0: "a", 1: "b", 2: "c"})).drop(columns="target")
+    return table.assign(cultivar=table["target"].map({0: "a", 1: "b", 2: "c"})).drop(
+        columns="target"
+    )
 
 
 def breast_cancer() -> dict[str, pd.DataFrame]:

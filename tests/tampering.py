@@ -16,13 +16,17 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
         elif kind == 2:
             data[place:place] = rng.choice([b'"', b"'", b'""', b'"\n', b' "', b'" ', b"\\", b'","'])
         elif kind == 3:
-            data[place:place] = rng.choice([b",", b"\n", b"\r", b"\r\n", b";", b",,", b"\n\n", b" ", b"\t", b"#"])
+            data[place:place] = rng.choice(
+                [b",", b"\n", b"\r", b"\r\n", b";", b",,", b"\n\n", b" ", b"\t", b"#"]
+            )
         elif kind == 4:
             data[place:place] = rng.choice(
                 [b"1e400", b"inf", b"nan", b"NA", b"-", b"_", b"\xa0", b"0x1", b"true", b"9" * 50]
             )
         elif kind == 5:
-            data[place:place] = rng.choice([b"\0", b"\xe9", b"\xff\xfe", b"\xef\xbb\xbf", b"\x1a", "é\u2028".encode()])
+            data[place:place] = rng.choice(
+                [b"\0", b"\xe9", b"\xff\xfe", b"\xef\xbb\xbf", b"\x1a", "é\u2028".encode()]
+            )
         elif kind == 6:
             del data[place : place + rng.randint(1, 9)]
         else:

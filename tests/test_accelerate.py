@@ -17,14 +17,18 @@ from fedsplit.rounds.trace import Row
 from problems import LOSSES, problem
 
 
-def rounds_to(p: fs.Problem, method: fs.FedSplit, gap: float, most: int, participation: float = 1.0) -> int:
+def rounds_to(
+    p: fs.Problem, method: fs.FedSplit, gap: float, most: int, participation: float = 1.0
+) -> int:
     """Rounds until F(x) - F* is at most ``gap``; ``most`` where it is not reached."""
     best = p.objective(p.solution())
 
     def near(row: Row, state: State) -> bool:
         return row.objective - best <= gap
 
-    return fs.solve(p, method, rounds=most, tol=0, callbacks=[near], participation=participation).rounds
+    return fs.solve(
+        p, method, rounds=most, tol=0, callbacks=[near], participation=participation
+    ).rounds
 
 
 def spiked(kappa: float = 1e4) -> fs.Problem:
@@ -74,7 +78,9 @@ def test_a_pair_that_no_quadratic_can_have_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("make", [spiked, rotated])
-def test_the_default_needs_a_third_of_the_plain_rounds_at_most(make: Callable[[], fs.Problem]) -> None:
+def test_the_default_needs_a_third_of_the_plain_rounds_at_most(
+    make: Callable[[], fs.Problem],
+) -> None:
     p = make()
     ours = rounds_to(p, fs.FedSplit(), 1e-6, 300)
     assert ours <= 30
@@ -84,10 +90,16 @@ def test_the_default_needs_a_third_of_the_plain_rounds_at_most(make: Callable[[]
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_acceleration_is_never_far_behind_the_plain_method(name: str) -> None:
     for seed in range(12):
-        p = problem(name, [40, 7, 25, 60][: 1 + seed % 4], 1 + seed % 6, seed, ridge=[0.1, 5.0][seed % 2])
+        p = problem(
+            name, [40, 7, 25, 60][: 1 + seed % 4], 1 + seed % 6, seed, ridge=[0.1, 5.0][seed % 2]
+        )
         gap = 1e-8 * max(1.0, abs(p.objective(p.solution())))
         plain = rounds_to(p, fs.FedSplit.plain(), gap, 1000)
-        for method in (fs.FedSplit(), fs.FedSplit(adapt=None), fs.FedSplit(accelerate=fs.Anderson(), adapt=None)):
+        for method in (
+            fs.FedSplit(),
+            fs.FedSplit(adapt=None),
+            fs.FedSplit(accelerate=fs.Anderson(), adapt=None),
+        ):
             assert rounds_to(p, method, gap, 1000) <= plain + 6, (seed, method)
 
 
@@ -95,7 +107,10 @@ def test_anderson_takes_a_tenth_of_the_plain_rounds_on_spikes() -> None:
     p = spiked()
     step = fs.theory.fedsplit_step(1.0, 1e4)
     plain = rounds_to(p, fs.FedSplit.plain(step), 1e-3, 2000)
-    assert rounds_to(p, fs.FedSplit(step, accelerate=fs.Anderson(), adapt=None), 1e-3, 2000) < plain / 10
+    assert (
+        rounds_to(p, fs.FedSplit(step, accelerate=fs.Anderson(), adapt=None), 1e-3, 2000)
+        < plain / 10
+    )
 
 
 # The step
@@ -103,10 +118,14 @@ def test_anderson_takes_a_tenth_of_the_plain_rounds_on_spikes() -> None:
 
 @pytest.mark.parametrize("factor", [1e-2, 1e2])
 @pytest.mark.parametrize("make", [spiked, rotated])
-def test_a_first_step_that_is_wrong_by_100_costs_at_most_double(make: Callable[[], fs.Problem], factor: float) -> None:
+def test_a_first_step_that_is_wrong_by_100_costs_at_most_double(
+    make: Callable[[], fs.Problem], factor: float
+) -> None:
     p = make()
     right = rounds_to(p, fs.FedSplit(), 1e-6, 200)
-    first = factor / np.sqrt(p.clients.curvature().rows[:, 0].min() * p.clients.curvature().rows[:, 1].max())
+    first = factor / np.sqrt(
+        p.clients.curvature().rows[:, 0].min() * p.clients.curvature().rows[:, 1].max()
+    )
     assert rounds_to(p, fs.FedSplit(float(first)), 1e-6, 400) <= 2 * right
 
 
@@ -120,13 +139,19 @@ def test_the_step_stays_within_its_bound() -> None:
     for adapt in (fs.Adapt(), fs.Adapt(bound=2.0)):
         fs.solve(p, fs.FedSplit(step=1e-9, adapt=adapt), rounds=20, tol=0, callbacks=[look])
     assert max(steps[:19]) > 1e-3
-    assert max(steps[19:]) <= 2.0**6 * 1e-9 * (1 + 1e-9)  # doubled in each of five rounds, and once in all the rest
+    assert max(steps[19:]) <= 2.0**6 * 1e-9 * (
+        1 + 1e-9
+    )  # doubled in each of five rounds, and once in all the rest
 
 
 def test_wrong_claims_about_curvature_do_no_harm() -> None:
     H = np.diag([1.0, 30.0, 1000.0])
     loss = fs.CustomLoss(
-        lambda x, c: float(0.5 * x @ H @ x - c @ x), lambda x, c: H @ x - c, 3, lambda x, c: H, lambda c: (1e5, 1e6)
+        lambda x, c: float(0.5 * x @ H @ x - c @ x),
+        lambda x, c: H @ x - c,
+        3,
+        lambda x, c: H,
+        lambda c: (1e5, 1e6),
     )
     p = fs.Problem(loss, [np.array([1.0, 2.0, 3.0]), np.array([-5.0, 0.0, 1.0])])
     assert rounds_to(p, fs.FedSplit(), 1e-9, 100) <= 15
@@ -162,10 +187,14 @@ def test_a_run_cut_in_two_has_the_same_bits(
 def test_the_default_local_solver_spends_little_and_has_no_floor() -> None:
     p = problem("logistic", [300, 120, 250], 6, seed=5, ridge=0.1)
     result = fs.solve(p, rounds=60, tol=0)
-    assert abs(p.objective(result.x) - p.objective(p.solution())) <= 1e-12 * p.objective(p.solution())
+    assert abs(p.objective(result.x) - p.objective(p.solution())) <= 1e-12 * p.objective(
+        p.solution()
+    )
     v = 0.3 * np.random.default_rng(0).standard_normal((3, 6))
     x = np.zeros(6)
-    rough, exact = (p.clients.prox(v, 0.1, x, solver) for solver in (fs.NewtonProx(), fs.ExactProx()))
+    rough, exact = (
+        p.clients.prox(v, 0.1, x, solver) for solver in (fs.NewtonProx(), fs.ExactProx())
+    )
     assert (rough.error <= 0.01 * np.linalg.norm(rough.rows - x, axis=1)).all()
     assert (np.linalg.norm(rough.rows - exact.rows, axis=1) <= rough.error + exact.error).all()
     assert (rough.error > 10 * exact.error).any()
@@ -207,8 +236,15 @@ def test_the_draw_of_clients_depends_on_the_seed_alone() -> None:
 class Unreliable:
     """Clients that fail at random, and some of them always: what an engine between organisations looks like."""
 
-    def __init__(self, p: fs.Problem, failing: float, gone: Sequence[int] = (), values: bool = True) -> None:
-        self._inner, self._failing, self._gone, self._values = p.clients, failing, list(gone), values
+    def __init__(
+        self, p: fs.Problem, failing: float, gone: Sequence[int] = (), values: bool = True
+    ) -> None:
+        self._inner, self._failing, self._gone, self._values = (
+            p.clients,
+            failing,
+            list(gone),
+            values,
+        )
         self._rng = np.random.default_rng(0)
         self.m, self.d = p.m, p.d
 
@@ -263,7 +299,9 @@ def test_bad_settings_are_refused() -> None:
 # What the server remembers
 
 
-def state_after(p: fs.Problem, method: fs.FedSplit, rounds: int, participation: float = 1.0) -> FedSplitState:
+def state_after(
+    p: fs.Problem, method: fs.FedSplit, rounds: int, participation: float = 1.0
+) -> FedSplitState:
     state = fs.solve(p, method, rounds=rounds, tol=0, participation=participation).state
     assert isinstance(state, FedSplitState)
     return state
@@ -282,10 +320,14 @@ def test_an_absent_client_keeps_its_last_point_and_gradient() -> None:
         np.testing.assert_array_equal(now[[1, 3]], then[[1, 3]])
         assert (now[[0, 2]] != then[[0, 2]]).any(axis=1).all()
     np.testing.assert_array_equal(after.learnt.dp[:, [1, 3]], before.learnt.dp[:, [1, 3]])
-    np.testing.assert_allclose(after.x, after.z.mean(axis=0), rtol=1e-9)  # the mean over all clients
+    np.testing.assert_allclose(
+        after.x, after.z.mean(axis=0), rtol=1e-9
+    )  # the mean over all clients
 
 
-def test_anderson_takes_a_plain_step_in_a_round_with_an_absentee_and_learns_nothing_from_it() -> None:
+def test_anderson_takes_a_plain_step_in_a_round_with_an_absentee_and_learns_nothing_from_it() -> (
+    None
+):
     p = problem("logistic", [30, 12, 25, 40], 3, seed=2, ridge=0.5)
     method = fs.FedSplit(0.05, accelerate=fs.Anderson(), adapt=None)
     before = state_after(p, method, 6)
@@ -308,11 +350,15 @@ def test_anderson_forgets_when_the_step_changes() -> None:
         steps.append(state.learnt.s)
         pairs.append(int(np.any(state.learnt.dp, axis=(1, 2)).sum()))
 
-    fs.solve(p, fs.FedSplit(step=1e-4, accelerate=fs.Anderson()), rounds=30, tol=0, callbacks=[look])
+    fs.solve(
+        p, fs.FedSplit(step=1e-4, accelerate=fs.Anderson()), rounds=30, tol=0, callbacks=[look]
+    )
     changed = [i for i in range(1, len(steps)) if steps[i] != steps[i - 1]]
     assert changed
     assert all(pairs[i] == 0 for i in changed)
-    assert all(pairs[i + 1] == 0 for i in changed if i + 1 < len(pairs))  # that pair would span two maps
+    assert all(
+        pairs[i + 1] == 0 for i in changed if i + 1 < len(pairs)
+    )  # that pair would span two maps
     assert rounds_to(p, fs.FedSplit(step=1e-4, accelerate=fs.Anderson()), 1e-6, 200) <= 45
 
 
@@ -349,9 +395,13 @@ def test_badly_posed_problems_do_not_throw_the_run_off(
 def test_a_start_where_the_costs_are_flat_or_far_from_the_optimum_is_no_obstacle() -> None:
     rng = np.random.default_rng(0)
     designs = [np.column_stack([np.ones(30), rng.standard_normal((30, 2))]) for _ in range(4)]
-    huber = fs.Problem(fs.Huber(), [(A, 50 + rng.standard_normal(30)) for A in designs])  # no curvature at 0
+    huber = fs.Problem(
+        fs.Huber(), [(A, 50 + rng.standard_normal(30)) for A in designs]
+    )  # no curvature at 0
     assert rounds_to(huber, fs.FedSplit(), 1e-8, 100) < 60
-    logistic = fs.Problem(fs.Logistic(), [(A, np.where(rng.logistic(size=30) < A[:, 1], 1.0, -1.0)) for A in designs])
+    logistic = fs.Problem(
+        fs.Logistic(), [(A, np.where(rng.logistic(size=30) < A[:, 1], 1.0, -1.0)) for A in designs]
+    )
     far = fs.solve(logistic, x0=np.full(3, 100.0))
     assert far.converged
     np.testing.assert_allclose(far.x, logistic.solution(), atol=1e-5)
@@ -359,7 +409,10 @@ def test_a_start_where_the_costs_are_flat_or_far_from_the_optimum_is_no_obstacle
 
 def test_above_two_thousand_columns_anderson_stands_in_and_the_result_says_so() -> None:
     rng = np.random.default_rng(0)
-    data = [(A, A[:, 0] + rng.standard_normal(20)) for A in (rng.standard_normal((20, 2100)) for _ in range(3))]
+    data = [
+        (A, A[:, 0] + rng.standard_normal(20))
+        for A in (rng.standard_normal((20, 2100)) for _ in range(3))
+    ]
     result = fs.solve(fs.Problem(fs.LeastSquares(), data, ridge=5.0))
     assert result.converged
     assert "Anderson stands in" in result.notes[0]

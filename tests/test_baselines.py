@@ -52,7 +52,11 @@ GOING_ON: dict[str, Method[Any]] = {name: method for name, (method, _) in RIGHT.
 
 def pairs(methods: Iterable[str], losses: Iterable[str]) -> list[tuple[str, str]]:
     """Every method with every loss that it is for: conjugate gradients are for quadratics."""
-    return [(which, name) for which, name in product(methods, losses) if which != "cg" or name == "least-squares"]
+    return [
+        (which, name)
+        for which, name in product(methods, losses)
+        if which != "cg" or name == "least-squares"
+    ]
 
 
 def a_problem(name: str) -> fs.Problem:
@@ -76,7 +80,9 @@ def test_a_method_with_the_right_fixed_point_reaches_the_minimiser(which: str, n
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
 @pytest.mark.parametrize("which", WRONG)
-def test_fedgd_and_fedprox_stop_at_the_wrong_point_of_their_propositions(which: str, name: str) -> None:
+def test_fedgd_and_fedprox_stop_at_the_wrong_point_of_their_propositions(
+    which: str, name: str
+) -> None:
     p = a_problem(name)
     result = fs.solve(p, WRONG[which], rounds=400, tol=0)
     s = float(result.state.s)
@@ -138,7 +144,9 @@ def test_cg_needs_as_many_rounds_as_there_are_distinct_eigenvalues(distinct: int
     Q, _ = np.linalg.qr(rng.standard_normal((d, d)))
     A = np.sqrt(np.resize(np.arange(1.0, distinct + 1), d))[:, None] * Q.T
     p = fs.Problem(fs.LeastSquares(), [(A, rng.standard_normal(d)) for _ in range(3)])
-    early, done = (fs.solve(p, CG(), rounds=k, tol=0) for k in (distinct, distinct + 1))  # one is the first gradient
+    early, done = (
+        fs.solve(p, CG(), rounds=k, tol=0) for k in (distinct, distinct + 1)
+    )  # one is the first gradient
     assert away(p, early.x) > 1e-3
     assert away(p, done.x) <= 1e-12
 
@@ -184,7 +192,9 @@ def test_the_default_steps_are_those_of_the_docstrings() -> None:
     state: Any = fs.solve(p, Scaffnew(), rounds=2, tol=0).state
     assert state.p == pytest.approx(np.sqrt(ell.min() / L.max()))
     flat = problem("logistic", SIZES, D)
-    assert fs.solve(flat, GD(), rounds=2, tol=0).state.s == pytest.approx(1 / flat.clients.curvature().rows[:, 1].sum())
+    assert fs.solve(flat, GD(), rounds=2, tol=0).state.s == pytest.approx(
+        1 / flat.clients.curvature().rows[:, 1].sum()
+    )
 
 
 def test_scaffnew_depends_on_its_seed_and_on_nothing_else() -> None:
@@ -232,7 +242,9 @@ def test_the_line_search_does_not_depend_on_the_units(method: Method[Any], scale
 
 
 @pytest.mark.parametrize("method", [LBFGS(), Newton(), GIANT()], ids=repr)
-def test_the_line_search_goes_on_where_the_objective_is_flat_to_rounding(method: Method[Any]) -> None:
+def test_the_line_search_goes_on_where_the_objective_is_flat_to_rounding(
+    method: Method[Any],
+) -> None:
     p = a_problem("huber")
     assert away(p, fs.solve(p, method, rounds=200, tol=0).x) <= 1e-12
 
@@ -241,7 +253,9 @@ def test_the_line_search_goes_on_where_the_objective_is_flat_to_rounding(method:
 def test_a_local_newton_direction_is_the_solution_of_the_local_system(name: str) -> None:
     p, g = a_problem(name), np.arange(1.0, D + 1)
     H = p.clients.information(np.zeros(D)).rows
-    np.testing.assert_allclose(p.clients.direction(np.zeros(D), g).rows, np.linalg.solve(H, g), rtol=1e-7)
+    np.testing.assert_allclose(
+        p.clients.direction(np.zeros(D), g).rows, np.linalg.solve(H, g), rtol=1e-7
+    )
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -268,7 +282,11 @@ class Unreliable:
 
     def __getattr__(self, name: str) -> Any:
         answer = getattr(self.whole, name)
-        return answer if name in ("m", "d", "value", "curvature") else lambda *question: self._drop(answer(*question))
+        return (
+            answer
+            if name in ("m", "d", "value", "curvature")
+            else lambda *question: self._drop(answer(*question))
+        )
 
     def _drop(self, answer: Answer) -> Answer:
         present = self.rng.random(self.whole.m) < 0.5
@@ -287,7 +305,11 @@ def test_clients_that_are_often_absent_do_not_change_the_fixed_point(which: str)
 def test_what_the_server_knows_of_a_client_stays_while_it_is_absent(method: Method[Any]) -> None:
     p = a_problem("least-squares")
     unreliable: Any = Unreliable(p.clients)
-    known = {ADMM: lambda state: state.x + state.u, FedDyn: lambda state: state.g, SCAFFOLD: lambda state: state.c}
+    known = {
+        ADMM: lambda state: state.x + state.u,
+        FedDyn: lambda state: state.g,
+        SCAFFOLD: lambda state: state.c,
+    }
     before: Any = fs.solve(p, method, rounds=3, tol=0).state
     after: Any = method.update(unreliable, before)
     absent = np.random.default_rng(0).random(p.m) >= 0.5
@@ -297,7 +319,9 @@ def test_what_the_server_knows_of_a_client_stays_while_it_is_absent(method: Meth
     assert (np.abs(a - b)[~absent] > 1e-6).any(axis=1).all()
 
 
-def test_scaffnew_takes_one_over_p_local_steps_on_average_and_never_more_than_ten_times_that() -> None:
+def test_scaffnew_takes_one_over_p_local_steps_on_average_and_never_more_than_ten_times_that() -> (
+    None
+):
     taken: list[int] = []
 
     class Counting(StackedClients):
@@ -311,7 +335,9 @@ def test_scaffnew_takes_one_over_p_local_steps_on_average_and_never_more_than_te
     assert max(taken) <= 50
 
 
-@pytest.mark.parametrize("method", [GD(1e-3), AGD(1e-3), CG(), LBFGS(), GIANT(), Newton()], ids=repr)
+@pytest.mark.parametrize(
+    "method", [GD(1e-3), AGD(1e-3), CG(), LBFGS(), GIANT(), Newton()], ids=repr
+)
 def test_a_method_that_needs_everybody_says_so(method: Method[Any]) -> None:
     unreliable: Any = Unreliable(a_problem("least-squares").clients)
     with pytest.raises(fs.InputError, match="needs every client's answer"):

@@ -31,7 +31,14 @@ def test_the_true_gap_never_exceeds_the_bound_over_a_thousand_problems(name: str
         if gap > 1e3 * rounding:
             ratios.append(certificate.gap / gap)
     assert len(ratios) > 100
-    tight = {"least-squares": 2.0, "logistic": 3.0, "multinomial": 3.0, "poisson": 4.0, "gamma": 4.0, "huber": 8.0}
+    tight = {
+        "least-squares": 2.0,
+        "logistic": 3.0,
+        "multinomial": 3.0,
+        "poisson": 4.0,
+        "gamma": 4.0,
+        "huber": 8.0,
+    }
     assert np.median(ratios) < tight[name]
 
 
@@ -133,7 +140,11 @@ def test_a_subgradient_that_is_not_told_is_not_taken_to_be_zero() -> None:
     certificate = fs.certify(p.clients, pooled, fs.NonNegative([0]))
     assert certificate.gap is None
     lasso = fs.certify(p.clients, pooled, fs.L1(20.0))
-    truth = p.objective(pooled) + 20.0 * np.abs(pooled).sum() - fs.solve(p, penalty=fs.L1(20.0)).trace.objective[-1]
+    truth = (
+        p.objective(pooled)
+        + 20.0 * np.abs(pooled).sum()
+        - fs.solve(p, penalty=fs.L1(20.0)).trace.objective[-1]
+    )
     assert lasso.gap is not None
     assert truth <= lasso.gap
 
@@ -162,7 +173,10 @@ def test_the_certificate_does_not_depend_on_the_units_of_the_columns() -> None:
     rng = np.random.default_rng(4)
     A, units = rng.standard_normal((60, 5)), 10.0 ** np.array([-6.0, -2.0, 0.0, 3.0, 6.0])
     b, x = np.where(rng.logistic(size=60) < A[:, 0], 1.0, -1.0), 0.05 * rng.standard_normal(5)
-    one, other = (fs.Problem(fs.Logistic(), [(A[:30] * u, b[:30]), (A[30:] * u, b[30:])]) for u in (1.0, units))
+    one, other = (
+        fs.Problem(fs.Logistic(), [(A[:30] * u, b[:30]), (A[30:] * u, b[30:])])
+        for u in (1.0, units)
+    )
     x = one.solution() + 1e-3 * x
     first, second = fs.certify(one.clients, x), fs.certify(other.clients, x / units)
     assert first.gap is not None
@@ -172,7 +186,11 @@ def test_the_certificate_does_not_depend_on_the_units_of_the_columns() -> None:
 def test_a_claim_about_curvature_that_the_hessian_refutes_is_refused() -> None:
     H = np.diag([1.0, 30.0])
     loss = fs.CustomLoss(
-        lambda x, c: float(0.5 * x @ H @ x - c @ x), lambda x, c: H @ x - c, 2, lambda x, c: H, lambda c: (20.0, 30.0)
+        lambda x, c: float(0.5 * x @ H @ x - c @ x),
+        lambda x, c: H @ x - c,
+        2,
+        lambda x, c: H,
+        lambda c: (20.0, 30.0),
     )
     p = fs.Problem(loss, [np.array([1.0, 2.0]), np.array([-3.0, 1.0])])
     with pytest.raises(fs.InputError, match="has less"):
@@ -203,7 +221,9 @@ def test_a_message_that_is_too_long_counts_as_more_rounds() -> None:
     assert (trace.floats_up[1 : 1 + hessians] > 0).all()  # after the gradient
     assert trace.floats_up[1 : 1 + hessians].sum() == 3 * d * d
     assert trace.objective[1 + hessians] == trace.start  # x moves only after them
-    assert Exchange(3 * 2 * d, 3 * d, 3, 0.0, 0.0).rounds(3, d) == [Exchange(3 * 2 * d, 3 * d, 3, 0.0, 0.0)]
+    assert Exchange(3 * 2 * d, 3 * d, 3, 0.0, 0.0).rounds(3, d) == [
+        Exchange(3 * 2 * d, 3 * d, 3, 0.0, 0.0)
+    ]
     assert len(Exchange(3 * 5 * d, 3 * d, 3, 0.0, 0.0).rounds(3, d)) == 3
 
 
@@ -216,7 +236,14 @@ def test_a_long_run_asks_once_how_large_the_objective_is() -> None:
     assert asked == [3, 3 * 6, 3 * len(Decrement._fields)]  # F(x), the gradients, the scalars
 
 
-PROXES: list[fs.Penalty | None] = [None, None, fs.L1(2.0), fs.ElasticNet(1.0, 0.5), fs.NonNegative(), fs.L2Ball(0.4)]
+PROXES: list[fs.Penalty | None] = [
+    None,
+    None,
+    fs.L1(2.0),
+    fs.ElasticNet(1.0, 0.5),
+    fs.NonNegative(),
+    fs.L2Ball(0.4),
+]
 
 
 def test_huber_near_its_optimum_has_the_bound_of_a_quadratic_without_a_ridge() -> None:
@@ -224,7 +251,9 @@ def test_huber_near_its_optimum_has_the_bound_of_a_quadratic_without_a_ridge() -
     ratios = []
     for seed in range(300):
         d, penalty = int(rng.integers(1, 5)), PROXES[seed % len(PROXES)]
-        p = problem("huber", [int(n) for n in rng.integers(8, 40, size=rng.integers(1, 4))], d, seed)
+        p = problem(
+            "huber", [int(n) for n in rng.integers(8, 40, size=rng.integers(1, 4))], d, seed
+        )
         x, subgradient = p.solution() + 10.0 ** rng.uniform(-7, 0.5) * rng.standard_normal(d), None
         least = p.objective(p.solution())
         if penalty is not None:
@@ -236,7 +265,11 @@ def test_huber_near_its_optimum_has_the_bound_of_a_quadratic_without_a_ridge() -
             subgradient = (v - x) / t  # of the penalty, at x
         certificate = fs.certify(p.clients, x, penalty, subgradient)
         if certificate.reason != "a quadratic bound near x":
-            assert certificate.gap is not None or certificate.hopeful or "positive definite" in certificate.reason
+            assert (
+                certificate.gap is not None
+                or certificate.hopeful
+                or "positive definite" in certificate.reason
+            )
             continue
         assert certificate.gap is not None
         gap = p.objective(x) + (0.0 if penalty is None else penalty.value(x)) - least
@@ -251,7 +284,10 @@ def test_huber_is_proved_without_a_ridge() -> None:
     p = problem("huber", [30, 25, 40], 3)
     result = fs.solve(p)
     assert result.converged
-    assert (result.stopped_by, result.certificate.reason) == ("certificate", "a quadratic bound near x")
+    assert (result.stopped_by, result.certificate.reason) == (
+        "certificate",
+        "a quadratic bound near x",
+    )
     far = fs.certify(p.clients, result.x + 0.3)
     assert (far.gap, far.hopeful) == (None, True)
     assert "run more rounds" in far.reason
@@ -281,8 +317,12 @@ def test_a_bound_without_curvature_has_no_radius() -> None:
 
 
 @pytest.mark.parametrize("method", [fs.FedSplit(), fs.FedSplit.plain()], ids=["default", "plain"])
-def test_residuals_at_delta_at_the_optimum_leave_the_residual_of_the_method_to_decide(method: fs.FedSplit) -> None:
-    data = [(np.ones((3, 1)), b) for b in ([1.0, 2.0, 3.0], [1.0, 1.0, 3.0], [2.0, 3.0, 2.0])]  # the optimum is 2
+def test_residuals_at_delta_at_the_optimum_leave_the_residual_of_the_method_to_decide(
+    method: fs.FedSplit,
+) -> None:
+    data = [
+        (np.ones((3, 1)), b) for b in ([1.0, 2.0, 3.0], [1.0, 1.0, 3.0], [2.0, 3.0, 2.0])
+    ]  # the optimum is 2
     result = fs.solve(fs.Problem(fs.Huber(1.0), data), method)
     assert (result.stopped_by, result.converged, result.certificate.gap) == ("residual", True, None)
     assert result.x[0] == pytest.approx(2.0, abs=1e-9)

@@ -53,7 +53,17 @@ def leaves(value: Any) -> list[Any]:
     """The numbers and arrays in a result, but for times."""
     if isinstance(value, fs.Result):
         rows = [row._replace(seconds=0.0, latency=None) for row in value.trace.rows]
-        return leaves([value.x, value.rounds, value.converged, value.state, value.trace.start, rows, value.incidents])
+        return leaves(
+            [
+                value.x,
+                value.rounds,
+                value.converged,
+                value.state,
+                value.trace.start,
+                rows,
+                value.incidents,
+            ]
+        )
     if isinstance(value, list | tuple):
         return [leaf for each in value for leaf in leaves(each)]
     return [value]
@@ -110,12 +120,21 @@ def test_a_resumed_run_ends_in_the_same_bits(tmp_path: Path, name: str, elsewher
         for rounds in (1, 3, 6):
             kept = fs.Checkpoint(folder, every=every, resume=resume)
             with pytest.raises(Killed):
-                fs.solve(faulty(p) if elsewhere else p, method, **settings, callbacks=[kept, after(rounds)])
+                fs.solve(
+                    faulty(p) if elsewhere else p,
+                    method,
+                    **settings,
+                    callbacks=[kept, after(rounds)],
+                )
             resume = True
         kept = fs.Checkpoint(folder, resume=True)
-        assert_same(fs.solve(faulty(p) if elsewhere else p, method, **settings, callbacks=[kept]), whole)
+        assert_same(
+            fs.solve(faulty(p) if elsewhere else p, method, **settings, callbacks=[kept]), whole
+        )
         again = fs.Checkpoint(folder, resume=True)  # of a run that has ended
-        assert_same(fs.solve(faulty(p) if elsewhere else p, method, **settings, callbacks=[again]), whole)
+        assert_same(
+            fs.solve(faulty(p) if elsewhere else p, method, **settings, callbacks=[again]), whole
+        )
 
 
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -141,7 +160,9 @@ def test_a_resumed_fit_ends_in_the_same_table(
         monkeypatch.setattr("fedsplit.regression.server.search.CAUTION", 1e9)
     formula, settings = FITS[name]
 
-    def run(checkpoint: fs.Checkpoint | None, progress: Callable[..., None] | None = None) -> fs.Model:
+    def run(
+        checkpoint: fs.Checkpoint | None, progress: Callable[..., None] | None = None
+    ) -> fs.Model:
         if elsewhere:
             return fit(people(), formula, checkpoint=checkpoint, progress=progress, **settings)
         return fs.fit(people(), formula, checkpoint=checkpoint, progress=progress, **settings)
@@ -166,7 +187,9 @@ def test_a_run_goes_on_from_every_record(p: fs.Problem, tmp_path: Path) -> None:
         assert records(folder) == parts or number < len(parts)
 
 
-def test_only_the_last_record_may_be_cut_off_and_it_may_be_at_any_byte(p: fs.Problem, tmp_path: Path) -> None:
+def test_only_the_last_record_may_be_cut_off_and_it_may_be_at_any_byte(
+    p: fs.Problem, tmp_path: Path
+) -> None:
     fs.solve(p, rounds=4, tol=0, callbacks=[fs.Checkpoint(tmp_path / "whole")])
     *parts, last = records(tmp_path / "whole")
     for size in range(len(last)):
@@ -195,7 +218,9 @@ def test_a_flipped_byte_is_found_wherever_it_is(p: fs.Problem, tmp_path: Path) -
         folder = copied(tmp_path / "whole", tmp_path / "flipped", bytes(damaged))
         number = int(np.searchsorted(sizes, place, side="right"))
         if number < len(parts) - 1:
-            with pytest.raises(fs.InputError, match=f"{ANSWERS}: record {number + 1} is damaged: start anew"):
+            with pytest.raises(
+                fs.InputError, match=f"{ANSWERS}: record {number + 1} is damaged: start anew"
+            ):
                 _places(folder)
         elif place >= sizes[-2] + HEAD:  # as a crash may have left it
             assert _places(folder) == len(parts) - 1
@@ -212,28 +237,63 @@ def header(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], objec
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no header": (lambda folder: (folder / HEADER).unlink(), "there is no checkpoint here to resume"),
-    "an empty header": (lambda folder: (folder / HEADER).write_text(""), "this is no checkpoint, or a damaged one"),
-    "half a header": (lambda folder: (folder / HEADER).write_text('{"format": 1, "ver'), "no checkpoint, or a damaged"),
-    "bytes": (lambda folder: (folder / HEADER).write_bytes(b"\xff\xfe\x00"), "no checkpoint, or a damaged"),
-    "a list": (lambda folder: (folder / HEADER).write_text("[1, 2]"), "no checkpoint, or a damaged"),
+    "no header": (
+        lambda folder: (folder / HEADER).unlink(),
+        "there is no checkpoint here to resume",
+    ),
+    "an empty header": (
+        lambda folder: (folder / HEADER).write_text(""),
+        "this is no checkpoint, or a damaged one",
+    ),
+    "half a header": (
+        lambda folder: (folder / HEADER).write_text('{"format": 1, "ver'),
+        "no checkpoint, or a damaged",
+    ),
+    "bytes": (
+        lambda folder: (folder / HEADER).write_bytes(b"\xff\xfe\x00"),
+        "no checkpoint, or a damaged",
+    ),
+    "a list": (
+        lambda folder: (folder / HEADER).write_text("[1, 2]"),
+        "no checkpoint, or a damaged",
+    ),
     "no run": (header(lambda told: told.pop("run")), "no checkpoint, or a damaged"),
-    "another format": (header(lambda told: told.update(format=99)), "its format is 99, this version reads 1"),
-    "another version": (header(lambda told: told.update(version="0.0.1")), r"written by fedsplit 0\.0\.1"),
-    "another run": (header(lambda told: told["run"].update(tol=0.5)), r"of another run, its tol is 0\.5, not 1e-09"),
-    "a setting less": (header(lambda told: told["run"].pop("seed")), "of another run, its seed is null, not 0"),
-    "no answers": (lambda folder: (folder / ANSWERS).unlink(), f"{ANSWERS}: is missing: start anew"),
+    "another format": (
+        header(lambda told: told.update(format=99)),
+        "its format is 99, this version reads 1",
+    ),
+    "another version": (
+        header(lambda told: told.update(version="0.0.1")),
+        r"written by fedsplit 0\.0\.1",
+    ),
+    "another run": (
+        header(lambda told: told["run"].update(tol=0.5)),
+        r"of another run, its tol is 0\.5, not 1e-09",
+    ),
+    "a setting less": (
+        header(lambda told: told["run"].pop("seed")),
+        "of another run, its seed is null, not 0",
+    ),
+    "no answers": (
+        lambda folder: (folder / ANSWERS).unlink(),
+        f"{ANSWERS}: is missing: start anew",
+    ),
     "a folder of answers": (
         lambda folder: (folder / ANSWERS).rename(folder / "other").with_name(ANSWERS).mkdir(),
         f"{ANSWERS}: is missing",
     ),
-    "other answers": (lambda folder: (folder / ANSWERS).write_bytes(bytes(1000)), "record 1 is damaged"),
+    "other answers": (
+        lambda folder: (folder / ANSWERS).write_bytes(bytes(1000)),
+        "record 1 is damaged",
+    ),
     "text": (lambda folder: (folder / ANSWERS).write_text("hello " * 100), "record 1 is damaged"),
 }
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_every_damage_to_a_checkpoint_is_one_clear_line(p: fs.Problem, tmp_path: Path, name: str) -> None:
+def test_every_damage_to_a_checkpoint_is_one_clear_line(
+    p: fs.Problem, tmp_path: Path, name: str
+) -> None:
     damage, message = DAMAGES[name]
     with pytest.raises(Killed):
         fs.solve(p, callbacks=[fs.Checkpoint(tmp_path / "kept"), after(3)])
@@ -244,13 +304,17 @@ def test_every_damage_to_a_checkpoint_is_one_clear_line(p: fs.Problem, tmp_path:
     assert str(tmp_path / "kept") in str(caught.value)
 
 
-def test_other_settings_and_other_data_are_refused_and_harm_nothing(p: fs.Problem, tmp_path: Path) -> None:
+def test_other_settings_and_other_data_are_refused_and_harm_nothing(
+    p: fs.Problem, tmp_path: Path
+) -> None:
     whole = fs.solve(p)
     with pytest.raises(Killed):
         fs.solve(p, callbacks=[fs.Checkpoint(tmp_path / "kept"), after(5)])
 
     def resumed(other: fs.Problem = p, **settings: Any) -> fs.Result:
-        return fs.solve(other, callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)], **settings)
+        return fs.solve(
+            other, callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)], **settings
+        )
 
     data = clients("logistic", SIZES, D)
     data[3][1][0] *= -1.0
@@ -283,23 +347,39 @@ def test_a_fit_on_other_data_is_refused_wherever_it_stopped(tmp_path: Path, aske
     others = people()
     others["hospital1"] = others["hospital1"].iloc[1:].assign(more=1.0)
     with pytest.raises(fs.InputError, match="client hospital1: its data are not those"):
-        fit(others, FORMULA, checkpoint=fs.Checkpoint(tmp_path / "kept", resume=True), family="poisson")
-    model = fit(people(), FORMULA, checkpoint=fs.Checkpoint(tmp_path / "kept", resume=True), family="poisson")
+        fit(
+            others,
+            FORMULA,
+            checkpoint=fs.Checkpoint(tmp_path / "kept", resume=True),
+            family="poisson",
+        )
+    model = fit(
+        people(),
+        FORMULA,
+        checkpoint=fs.Checkpoint(tmp_path / "kept", resume=True),
+        family="poisson",
+    )
     assert model.to_dict() == fit(people(), FORMULA, family="poisson").to_dict()
 
 
-def test_a_checkpoint_is_not_written_over_and_not_resumed_where_there_is_none(p: fs.Problem, tmp_path: Path) -> None:
+def test_a_checkpoint_is_not_written_over_and_not_resumed_where_there_is_none(
+    p: fs.Problem, tmp_path: Path
+) -> None:
     early = fs.Checkpoint(tmp_path / "kept")
     first = fs.Checkpoint(tmp_path / "kept")
     fs.solve(p, callbacks=[first])
     before = records(tmp_path / "kept")
-    with pytest.raises(fs.InputError, match="there is a checkpoint here: resume it, or name another folder"):
+    with pytest.raises(
+        fs.InputError, match="there is a checkpoint here: resume it, or name another folder"
+    ):
         fs.Checkpoint(tmp_path / "kept")
     for late in (early, first):
         with pytest.raises(fs.InputError, match="there is a checkpoint here"):
             fs.solve(p, callbacks=[late])
     assert records(tmp_path / "kept") == before
-    with pytest.raises(fs.InputError, match="there is no checkpoint here to resume, start without it"):
+    with pytest.raises(
+        fs.InputError, match="there is no checkpoint here to resume, start without it"
+    ):
         fs.Checkpoint(tmp_path / "nowhere", resume=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(fs.InputError, match="is a file, not a folder"):
@@ -320,11 +400,18 @@ with checkpoint.over(channel_of(problem("logistic", [9], 2)), checkpoint.about()
 """
 
 
-def test_a_folder_in_use_by_another_process_is_refused_until_that_ends(p: fs.Problem, tmp_path: Path) -> None:
+def test_a_folder_in_use_by_another_process_is_refused_until_that_ends(
+    p: fs.Problem, tmp_path: Path
+) -> None:
     fs.solve(p, callbacks=[fs.Checkpoint(tmp_path / "kept")])
     command = [sys.executable, "-c", HOLD, str(tmp_path / "kept")]
-    here = {"cwd": Path(__file__).parent, "env": os.environ | {"PYTHONPATH": str(Path(__file__).parent)}}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **here) as other:  # type: ignore[call-overload]  # a dict of two options
+    here = {
+        "cwd": Path(__file__).parent,
+        "env": os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+    }
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **here
+    ) as other:  # type: ignore[call-overload]  # a dict of two options
         assert other.stdout.readline() == "held\n"
         with pytest.raises(fs.InputError, match="another process is running from this checkpoint"):
             fs.solve(p, callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)])
@@ -333,7 +420,9 @@ def test_a_folder_in_use_by_another_process_is_refused_until_that_ends(p: fs.Pro
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused(p: fs.Problem) -> None:
-    with pytest.raises(fs.InputError, match=r"/proc.*: cannot be (used|written to).*choose another folder"):
+    with pytest.raises(
+        fs.InputError, match=r"/proc.*: cannot be (used|written to).*choose another folder"
+    ):
         fs.solve(p, callbacks=[fs.Checkpoint("/proc/fedsplit")])
 
 
@@ -345,7 +434,9 @@ def test_after_a_full_disk_a_run_goes_on_once_there_is_room(p: fs.Problem, tmp_p
         kept = fs.Checkpoint(tmp_path / str(i))
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
         try:
-            with pytest.raises(fs.InputError, match=r"cannot be written \(.*\): make room, then resume"):
+            with pytest.raises(
+                fs.InputError, match=r"cannot be written \(.*\): make room, then resume"
+            ):
                 fs.solve(p, callbacks=[kept])
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
@@ -362,24 +453,43 @@ def test_a_run_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(
 ) -> None:
     fault, _ = FAULTS[name]
     with pytest.raises(fs.TooFewClients, match="client 2"):
-        fs.solve(faulty(p, from_then_on("2", 7, fault)), tol=1e-12, callbacks=[fs.Checkpoint(tmp_path / "kept")])
+        fs.solve(
+            faulty(p, from_then_on("2", 7, fault)),
+            tol=1e-12,
+            callbacks=[fs.Checkpoint(tmp_path / "kept")],
+        )
     still_away, back = from_then_on("2", 0, fault), well
     with pytest.raises(fs.TooFewClients, match="client 2"):
-        fs.solve(faulty(p, still_away), tol=1e-12, callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)])
-    result = fs.solve(faulty(p, back), tol=1e-12, callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)])
+        fs.solve(
+            faulty(p, still_away),
+            tol=1e-12,
+            callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)],
+        )
+    result = fs.solve(
+        faulty(p, back), tol=1e-12, callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)]
+    )
     assert result.converged
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-6)
     assert {each.client for each in result.incidents} == {"2"}
 
 
 @pytest.mark.parametrize("number", [1, 2, 4, 9, 15])
-def test_a_fit_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(tmp_path: Path, number: int) -> None:
+def test_a_fit_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(
+    tmp_path: Path, number: int
+) -> None:
     away = from_then_on("hospital1", number, FAULTS["died"][0])
     with pytest.raises(fs.TooFewClients, match="client hospital1"):
         fit(people(), FORMULA, away, checkpoint=fs.Checkpoint(tmp_path / "kept"), family="poisson")
-    model = fit(people(), FORMULA, checkpoint=fs.Checkpoint(tmp_path / "kept", resume=True), family="poisson")
+    model = fit(
+        people(),
+        FORMULA,
+        checkpoint=fs.Checkpoint(tmp_path / "kept", resume=True),
+        family="poisson",
+    )
     assert model.converged
-    np.testing.assert_allclose(model.coef, fs.fit(people(), FORMULA, family="poisson").coef, rtol=1e-9)
+    np.testing.assert_allclose(
+        model.coef, fs.fit(people(), FORMULA, family="poisson").coef, rtol=1e-9
+    )
 
 
 def test_a_run_that_was_killed_when_it_stopped_goes_on_too(
@@ -388,7 +498,10 @@ def test_a_run_that_was_killed_when_it_stopped_goes_on_too(
     with monkeypatch.context() as patched:
         patched.setattr("fedsplit.remote.log.Records.drop", lambda records: None)
         with pytest.raises(fs.TooFewClients):
-            fs.solve(faulty(p, from_then_on("2", 7, silent)), callbacks=[fs.Checkpoint(tmp_path / "kept")])
+            fs.solve(
+                faulty(p, from_then_on("2", 7, silent)),
+                callbacks=[fs.Checkpoint(tmp_path / "kept")],
+            )
     assert fs.solve(faulty(p), callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)]).converged
 
 
@@ -397,11 +510,18 @@ def test_a_mistake_in_a_clients_file_can_be_mended_and_the_fit_resumed(tmp_path:
     wrong["hospital1"] = wrong["hospital1"].rename(columns={"age": "years"})
     with pytest.raises(fs.InputError, match="there is no column age"):
         fit(wrong, FORMULA, checkpoint=fs.Checkpoint(tmp_path / "kept"), family="poisson")
-    model = fit(people(), FORMULA, checkpoint=fs.Checkpoint(tmp_path / "kept", resume=True), family="poisson")
+    model = fit(
+        people(),
+        FORMULA,
+        checkpoint=fs.Checkpoint(tmp_path / "kept", resume=True),
+        family="poisson",
+    )
     assert model.converged
 
 
-def test_what_the_clock_decided_is_decided_again_at_the_same_place(p: fs.Problem, tmp_path: Path) -> None:
+def test_what_the_clock_decided_is_decided_again_at_the_same_place(
+    p: fs.Problem, tmp_path: Path
+) -> None:
     patience = fs.Patience(min_clients=3)
     away = from_then_on("2", 6, silent)
     whole = fs.solve(faulty(p, away, patience), callbacks=[fs.Checkpoint(tmp_path / "whole")])
@@ -414,7 +534,9 @@ def test_what_the_clock_decided_is_decided_again_at_the_same_place(p: fs.Problem
     parts = records(tmp_path / "whole")
     for number in range(len(parts)):
         folder = copied(tmp_path / "whole", tmp_path / str(number), b"".join(parts[:number]))
-        later = faulty(p, from_then_on("2", 6 - number + (number > 0), silent), patience)  # settling is asked again
+        later = faulty(
+            p, from_then_on("2", 6 - number + (number > 0), silent), patience
+        )  # settling is asked again
         resumed = fs.solve(later, callbacks=[fs.Checkpoint(folder, resume=True)])
         assert_same(resumed, whole)
         assert resumed.removed == whole.removed
@@ -430,17 +552,26 @@ def test_a_fit_with_a_removal_is_the_same_after_a_resumption(tmp_path: Path) -> 
     parts = records(tmp_path / "whole")
     for number in range(0, len(parts), 3):
         folder = copied(tmp_path / "whole", tmp_path / str(number), b"".join(parts[:number]))
-        assert run(9 - number + (number > 0), fs.Checkpoint(folder, resume=True)).to_dict() == whole.to_dict()
+        assert (
+            run(9 - number + (number > 0), fs.Checkpoint(folder, resume=True)).to_dict()
+            == whole.to_dict()
+        )
 
 
-@pytest.mark.parametrize("name", ["slow", "lost", "NaN", "short", "float32", "text", "another kind", "nothing"])
+@pytest.mark.parametrize(
+    "name", ["slow", "lost", "NaN", "short", "float32", "text", "another kind", "nothing"]
+)
 def test_bad_answers_are_kept_too_and_heard_again(p: fs.Problem, tmp_path: Path, name: str) -> None:
     fault, _ = FAULTS[name]
-    script: Script = lambda moment: fault if moment.client == "1" and 6 <= moment.number < 12 else None  # noqa: E731
+    script: Script = lambda moment: (
+        fault if moment.client == "1" and 6 <= moment.number < 12 else None
+    )  # noqa: E731
     whole = fs.solve(faulty(p, script), callbacks=[fs.Checkpoint(tmp_path / "kept")])
     assert whole.converged
     assert {each.client for each in whole.incidents} == {"1"}
-    assert_same(fs.solve(faulty(p), callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)]), whole)
+    assert_same(
+        fs.solve(faulty(p), callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)]), whole
+    )
 
 
 class Tilted:
@@ -456,7 +587,9 @@ class Tilted:
 def test_a_users_own_penalty_is_the_same_in_the_next_process(p: fs.Problem, tmp_path: Path) -> None:
     with pytest.raises(Killed):
         fs.solve(p, penalty=Tilted(), callbacks=[fs.Checkpoint(tmp_path / "kept"), after(3)])
-    resumed = fs.solve(p, penalty=Tilted(), callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)])
+    resumed = fs.solve(
+        p, penalty=Tilted(), callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)]
+    )
     assert_same(resumed, fs.solve(p, penalty=Tilted()))
 
 
@@ -468,17 +601,23 @@ def test_a_solver_that_cannot_be_kept_is_refused(p: fs.Problem, tmp_path: Path) 
             return fs.ExactProx().solve(*question)
 
     method = fs.FedSplit.plain(prox=Own())
-    with pytest.raises(fs.InputError, match=r"a checkpoint keeps plain values, and a value of type .*Own cannot be"):
+    with pytest.raises(
+        fs.InputError, match=r"a checkpoint keeps plain values, and a value of type .*Own cannot be"
+    ):
         fs.solve(p, method, callbacks=[fs.Checkpoint(tmp_path / "kept")])
 
 
 def test_numbers_of_numpy_are_settings_like_any_other(p: fs.Problem, tmp_path: Path) -> None:
     with pytest.raises(Killed):
         fs.solve(p, rounds=np.int64(50), callbacks=[fs.Checkpoint(tmp_path / "kept"), after(3)])  # type: ignore[arg-type]  # a whole number all the same
-    assert fs.solve(p, rounds=50, callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)]).converged
+    assert fs.solve(
+        p, rounds=50, callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)]
+    ).converged
 
 
-def test_a_checkpoint_is_private_and_no_answer_is_lost_at_the_end(p: fs.Problem, tmp_path: Path) -> None:
+def test_a_checkpoint_is_private_and_no_answer_is_lost_at_the_end(
+    p: fs.Problem, tmp_path: Path
+) -> None:
     fs.solve(p, callbacks=[fs.Checkpoint(tmp_path / "some", every=1000)])
     fs.solve(p, callbacks=[fs.Checkpoint(tmp_path / "all")])
     assert len(records(tmp_path / "some")) == len(records(tmp_path / "all"))

@@ -34,7 +34,10 @@ def test_the_default_problem_shows_the_papers_point(capsys: pytest.CaptureFixtur
 
 
 def test_the_table_has_a_line_for_each_method(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*SMALL, "--method", "fedsplit", "--method", "fedprox", "--method", "fedgd:step=10"]) == 0
+    assert (
+        run([*SMALL, "--method", "fedsplit", "--method", "fedprox", "--method", "fedgd:step=10"])
+        == 0
+    )
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
     assert lines[0].startswith("isotropic: m = 5 clients, d = 6, n = 20 a client, seed 3")
@@ -45,7 +48,9 @@ def test_the_table_has_a_line_for_each_method(capsys: pytest.CaptureFixture[str]
     assert captured.err == ""  # no progress where there is no terminal
 
 
-def test_the_same_seed_prints_the_same_numbers_and_another_seed_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_seed_prints_the_same_numbers_and_another_seed_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     printed = []
     for seed in ("1", "1", "2"):
         run([*SMALL, "--seed", seed, "--json"])
@@ -54,12 +59,32 @@ def test_the_same_seed_prints_the_same_numbers_and_another_seed_others(capsys: p
 
 
 @pytest.mark.parametrize("ensemble", ["spiked", "logistic"])
-def test_every_ensemble_is_solved_by_fedsplit(ensemble: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*SMALL, "-n", "60", "--rounds", "400", "--ensemble", ensemble, "--method", "fedsplit", "--json"]) == 0
+def test_every_ensemble_is_solved_by_fedsplit(
+    ensemble: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run(
+            [
+                *SMALL,
+                "-n",
+                "60",
+                "--rounds",
+                "400",
+                "--ensemble",
+                ensemble,
+                "--method",
+                "fedsplit",
+                "--json",
+            ]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["methods"][0]["outcome"] == "reached"
 
 
-@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
+)
 def test_a_plot_is_drawn(suffix: str, magic: bytes, tmp_path: Path) -> None:
     target = tmp_path / f"gap.{suffix}"
     assert run([*SMALL, "--plot", str(target)]) == 0
@@ -89,19 +114,34 @@ BAD = {
     "not a number": (["compare", "--clients", "many"], "'--clients'"),
     "too small": (["compare", "--rounds", "1"], "'--rounds'"),
     "too large": (["compare", "-n", "1000000000000"], "not enough memory"),
-    "unknown ensemble": (["compare", "--ensemble", "real"], "ensemble 'real' is not known: use one of isotropic"),
-    "unknown method": (["compare", "--method", "fedavg"], "method 'fedavg' is not known: use one of fedsplit"),
+    "unknown ensemble": (
+        ["compare", "--ensemble", "real"],
+        "ensemble 'real' is not known: use one of isotropic",
+    ),
+    "unknown method": (
+        ["compare", "--method", "fedavg"],
+        "method 'fedavg' is not known: use one of fedsplit",
+    ),
     "unknown setting": (
         ["compare", "--method", "fedgd:steps=3"],
         "'fedgd' has no setting 'steps': use step, local_steps",
     ),
     "bad value": (["compare", "--method", "fedgd:step=big"], "'big' is no value for step"),
-    "bad start": (["compare", "--method", "fedsplit:start=there"], "start must be one of broadcast"),
+    "bad start": (
+        ["compare", "--method", "fedsplit:start=there"],
+        "start must be one of broadcast",
+    ),
     "bad step": (["compare", "--method", "fedgd:step=-1"], "step must be a finite number above 0"),
     "spiked needs n >= d": (["compare", "--ensemble", "spiked", "-n", "20"], "needs n >= d"),
     "kappa below one": (["compare", "--ensemble", "spiked", "--kappa", "0.5"], "kappa >= 1"),
-    "separable": (["compare", "--ensemble", "logistic", "-m", "1", "-n", "20", "-d", "30"], "add a ridge"),
-    "no such folder": (["compare", "--plot", "/no/such/folder/gap.png"], "the folder /no/such/folder does not exist"),
+    "separable": (
+        ["compare", "--ensemble", "logistic", "-m", "1", "-n", "20", "-d", "30"],
+        "add a ridge",
+    ),
+    "no such folder": (
+        ["compare", "--plot", "/no/such/folder/gap.png"],
+        "the folder /no/such/folder does not exist",
+    ),
     "no such format": (["compare", "--plot", "gap.gif"], "a figure is .png, .svg or .pdf"),
 }
 
@@ -118,7 +158,9 @@ def test_bad_input_gives_one_line_and_status_2(
     assert captured.err.count("\n") == 1
 
 
-def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(figure: object, content: io.BytesIO, **kwargs: object) -> None:
         content.write(b"half")
         raise OSError(28, "No space left on device", "gap.png")

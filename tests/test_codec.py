@@ -27,7 +27,10 @@ from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.remote.codec import HEADER, decode, encode
 
 Solver = NewtonProx | ExactProx | GradientProx
-Nested = Mapping[Level, Sequence[tuple[int, float | None] | Array | Mapping[str, Solver]] | Literal["none", 3] | None]
+Nested = Mapping[
+    Level,
+    Sequence[tuple[int, float | None] | Array | Mapping[str, Solver]] | Literal["none", 3] | None,
+]
 
 
 class Tree(NamedTuple):
@@ -84,11 +87,18 @@ def lists(each: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
     return st.lists(each, max_size=3)
 
 
-def mappings(keys: st.SearchStrategy[Any], values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[Any, Any]]:
+def mappings(
+    keys: st.SearchStrategy[Any], values: st.SearchStrategy[Any]
+) -> st.SearchStrategy[dict[Any, Any]]:
     return st.dictionaries(keys, values, max_size=3)
 
 
-steps = st.none() | st.sampled_from(["paper", "backtracking"]) | st.floats(1e-9, 1e9) | st.integers(1, 9)
+steps = (
+    st.none()
+    | st.sampled_from(["paper", "backtracking"])
+    | st.floats(1e-9, 1e9)
+    | st.integers(1, 9)
+)
 starts = st.sampled_from(["broadcast", "iterate", "argument"])
 solvers = (
     st.builds(NewtonProx, st.floats(1e-9, 1e9))
@@ -96,7 +106,16 @@ solvers = (
     | st.builds(GradientProx, st.integers(1, 99), starts, steps)
 )
 KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
-    (Request, st.builds(Request, lists(words).map(tuple), st.frozensets(words), st.frozensets(words), st.booleans())),
+    (
+        Request,
+        st.builds(
+            Request,
+            lists(words).map(tuple),
+            st.frozensets(words),
+            st.frozensets(words),
+            st.booleans(),
+        ),
+    ),
     (
         Description,
         st.builds(
@@ -149,7 +168,10 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
         Nested,
         mappings(
             levels,
-            st.lists(st.tuples(wholes, st.none() | numbers) | arrays() | mappings(words, solvers), max_size=3)
+            st.lists(
+                st.tuples(wholes, st.none() | numbers) | arrays() | mappings(words, solvers),
+                max_size=3,
+            )
             | st.sampled_from(["none", 3, None]),
         ),
     ),
@@ -188,7 +210,12 @@ def test_keys_keep_their_types() -> None:
     keys: list[Any] = [1, True, 1.0, "1", np.int64(1), np.True_, np.float64(1), np.str_("1")]
     messages = [encode({key: None}) for key in keys]
     assert len(set(messages)) == 4
-    assert [type(*decode(dict[Level, None], each)) for each in messages] == [int, bool, float, str] * 2
+    assert [type(*decode(dict[Level, None], each)) for each in messages] == [
+        int,
+        bool,
+        float,
+        str,
+    ] * 2
     with pytest.raises(InputError, match="message: expected no key twice"):
         decode(dict[Level, None], written({"mapping": [[1, None], [True, None]]}))
 
@@ -219,7 +246,9 @@ def test_equal_values_are_equal_bytes_and_order_counts_only_where_it_is_kept() -
         (Mask, np.array(True)),
     ],
 )
-def test_any_array_comes_back_as_an_aligned_view_that_cannot_be_written(kind: Any, array: Any) -> None:
+def test_any_array_comes_back_as_an_aligned_view_that_cannot_be_written(
+    kind: Any, array: Any
+) -> None:
     back = decode(kind, encode(array))
     np.testing.assert_array_equal(back, array.astype(array.dtype.newbyteorder("=")), strict=True)
     assert back.flags.aligned
@@ -275,7 +304,9 @@ def test_what_no_reader_would_take_is_not_sent() -> None:
         encode("x" * HEADER)
 
 
-@pytest.mark.parametrize("kind", [Any, object, list, dict, tuple, np.ndarray, NDArray[np.float32], NDArray[Any], bytes])
+@pytest.mark.parametrize(
+    "kind", [Any, object, list, dict, tuple, np.ndarray, NDArray[np.float32], NDArray[Any], bytes]
+)
 def test_a_reader_has_to_say_what_it_expects(kind: Any) -> None:
     with pytest.raises(TypeError, match="nothing can be read as"):
         decode(list[kind], encode([np.zeros(1)]))
@@ -330,9 +361,21 @@ WRONG: list[tuple[Any, Any, str]] = [
         Scaling(np.zeros(1), np.zeros(1, bool), 1.0),
         "Scaling.scale: expected array of float64, found array of bool",
     ),
-    (list[Scaling], [Scaling(np.zeros(1), np.zeros(1), nothing)], "message[0].unit: expected float, found None"),
-    (Scaling, Request((), frozenset(), frozenset(), True), "message: expected Scaling, found a record 'Request'"),
-    (Solver, Tree([]), "message: expected NewtonProx or ExactProx or GradientProx, found a record 'Tree'"),
+    (
+        list[Scaling],
+        [Scaling(np.zeros(1), np.zeros(1), nothing)],
+        "message[0].unit: expected float, found None",
+    ),
+    (
+        Scaling,
+        Request((), frozenset(), frozenset(), True),
+        "message: expected Scaling, found a record 'Request'",
+    ),
+    (
+        Solver,
+        Tree([]),
+        "message: expected NewtonProx or ExactProx or GradientProx, found a record 'Tree'",
+    ),
 ]
 
 
@@ -364,20 +407,48 @@ FORGED: list[tuple[Any, bytes, str]] = [
     (float, written({"float": "7ff 8000 0000 000"}), "found [('float'"),
     (str, written('"\\ud800"'), "message: expected str, found '\\ud800'"),
     (list[int], written("[" * 10**5), "expected less nesting"),
-    (Tree, written('{"record":["Tree",{"mapping":[["children",[' * 220 + "]]]}]}" * 220), "expected less nesting"),
+    (
+        Tree,
+        written('{"record":["Tree",{"mapping":[["children",[' * 220 + "]]]}]}" * 220),
+        "expected less nesting",
+    ),
     (dict[str, int], written({}), "expected an array, mapping, record or float, found []"),
     (dict[str, int], written({"a": 1}), "found [('a', 1)]"),
-    (dict[str, int], written('{"mapping":[],"mapping":[]}'), "found [('mapping', []), ('mapping', [])]"),
+    (
+        dict[str, int],
+        written('{"mapping":[],"mapping":[]}'),
+        "found [('mapping', []), ('mapping', [])]",
+    ),
     (dict[str, int], written({"mapping": [["a", 1, 2]]}), "found [('mapping'"),
     (dict[str, int], written({"mapping": [["a", 1], ["a", 2]]}), "expected no key twice"),
-    (dict[str, int], written({"mapping": [[["a"], 1]]}), "message, a key: expected str, found ['a']"),
+    (
+        dict[str, int],
+        written({"mapping": [[["a"], 1]]}),
+        "message, a key: expected str, found ['a']",
+    ),
     (Array, written({"array": ["object", 1]}, bytes(8)), "found [('array', ['object', 1])]"),
     (Array, written({"array": ["float32", 2]}, bytes(8)), "found [('array', ['float32', 2])]"),
-    (Array, written({"array": ["float64", 2]}, bytes(8)), "expected float64 of shape [2] at byte 40"),
+    (
+        Array,
+        written({"array": ["float64", 2]}, bytes(8)),
+        "expected float64 of shape [2] at byte 40",
+    ),
     (Array, written({"array": ["float64", -1]}, bytes(8)), "found [('array', ['float64', -1])]"),
-    (Array, written({"array": ["float64", -1, -1]}, bytes(8)), "found [('array', ['float64', -1, -1])]"),
-    (Array, written({"array": ["float64", 2**60]}, bytes(8)), "expected float64 of shape [1152921504606846976]"),
-    (Array, written({"array": ["float64", 0, 2**62]}), "expected float64 of shape [0, 4611686018427387904]"),
+    (
+        Array,
+        written({"array": ["float64", -1, -1]}, bytes(8)),
+        "found [('array', ['float64', -1, -1])]",
+    ),
+    (
+        Array,
+        written({"array": ["float64", 2**60]}, bytes(8)),
+        "expected float64 of shape [1152921504606846976]",
+    ),
+    (
+        Array,
+        written({"array": ["float64", 0, 2**62]}),
+        "expected float64 of shape [0, 4611686018427387904]",
+    ),
     (
         Array,
         written({"array": ["float64", *[1] * 10**5]}, bytes(8)),
@@ -393,26 +464,52 @@ FORGED: list[tuple[Any, bytes, str]] = [
     (Mask, written({"array": ["bool", 1]}, b"\1" + bytes(6) + b"\1"), "expected bool of shape [1]"),
     (Mask, written({"array": ["bool", 1]}, b"\1"), "expected bool of shape [1]"),
     (Solver, written(record("NewtonProx", radius=1.0)), "NewtonProx: expected no field 'radius'"),
-    (Solver, written(record("NewtonProx", ratio="1")), "NewtonProx.ratio: expected float, found '1'"),
-    (Solver, written(newton), "NewtonProx: NewtonProx: ratio must be a finite number above 0, not -1.0"),
-    (list[Solver], written([newton]), "message[0]: NewtonProx: ratio must be a finite number above 0, not -1.0"),
+    (
+        Solver,
+        written(record("NewtonProx", ratio="1")),
+        "NewtonProx.ratio: expected float, found '1'",
+    ),
+    (
+        Solver,
+        written(newton),
+        "NewtonProx: NewtonProx: ratio must be a finite number above 0, not -1.0",
+    ),
+    (
+        list[Solver],
+        written([newton]),
+        "message[0]: NewtonProx: ratio must be a finite number above 0, not -1.0",
+    ),
     (Solver, written({"record": ["ExactProx", []]}), "found [('record', ['ExactProx', []])]"),
-    (Solver, written(record("GradientProx", start="here")), "GradientProx.start: expected 'broadcast' or 'iterate' or"),
+    (
+        Solver,
+        written(record("GradientProx", start="here")),
+        "GradientProx.start: expected 'broadcast' or 'iterate' or",
+    ),
     (
         Solver,
         written(record("CvxpyProx")),
         "expected NewtonProx or ExactProx or GradientProx, found a record 'CvxpyProx'",
     ),
     (Scaling, written(record("Scaling", unit=1.0)), "Scaling: expected a field centre"),
-    (Made, written({"record": ["Made", {"mapping": [["given", 1], ["given", 2]]}]}), "Made: expected no field twice"),
+    (
+        Made,
+        written({"record": ["Made", {"mapping": [["given", 1], ["given", 2]]}]}),
+        "Made: expected no field twice",
+    ),
     (Made, written(record("Made", given=1, derived=2)), "Made: expected no field 'derived'"),
-    (Made, written({"record": ["Made", {"mapping": [[["given"], 1]]}]}), "found [('record', ['Made', a mapping])]"),
+    (
+        Made,
+        written({"record": ["Made", {"mapping": [[["given"], 1]]}]}),
+        "found [('record', ['Made', a mapping])]",
+    ),
     (Named, written(record("Named", name="a b" * 10**6)), "Named: 'a ba ba b"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "data", "why"), FORGED, ids=[why for *_, why in FORGED])
-def test_bytes_that_are_no_message_are_refused_in_one_line(kind: Any, data: bytes, why: str) -> None:
+def test_bytes_that_are_no_message_are_refused_in_one_line(
+    kind: Any, data: bytes, why: str
+) -> None:
     with pytest.raises(InputError) as caught:
         decode(kind, data)
     assert why in str(caught.value)
@@ -430,15 +527,22 @@ def test_fields_with_a_default_may_be_missing() -> None:
 def test_a_longer_message_than_the_reader_takes_is_refused() -> None:
     data = encode(np.zeros(100))
     assert decode(Array, data, len(data)).shape == (100,)
-    with pytest.raises(InputError, match=f"expected at most {len(data) - 1} bytes, found {len(data)}"):
+    with pytest.raises(
+        InputError, match=f"expected at most {len(data) - 1} bytes, found {len(data)}"
+    ):
         decode(Array, data, len(data) - 1)
 
 
 MESSAGES: list[tuple[Any, Any]] = [
-    (Answer, Answer(np.ones((3, 2)), np.array([True, False, True]), np.zeros(3), np.full(3, np.nan))),
+    (
+        Answer,
+        Answer(np.ones((3, 2)), np.array([True, False, True]), np.zeros(3), np.full(3, np.nan)),
+    ),
     (
         Description,
-        Description({"a": "text"}, 9, 8, {"a": 1}, {"a": {"x": 4, 1: 2, 0.5: 2}}, {"b": (3, np.inf)}, ["é"]),
+        Description(
+            {"a": "text"}, 9, 8, {"a": 1}, {"a": {"x": 4, 1: 2, 0.5: 2}}, {"b": (3, np.inf)}, ["é"]
+        ),
     ),
     (Solver, GradientProx(3, "iterate", 0.5)),
 ]
@@ -453,10 +557,14 @@ def test_a_part_of_a_message_is_refused(kind: Any, value: Any) -> None:
 
 
 @pytest.mark.parametrize(("kind", "value"), MESSAGES)
-def test_a_message_with_other_bytes_is_refused_or_a_value_of_the_same_kind(kind: Any, value: Any) -> None:
+def test_a_message_with_other_bytes_is_refused_or_a_value_of_the_same_kind(
+    kind: Any, value: Any
+) -> None:
     data, rng = encode(value), np.random.default_rng(0)
     changed = [
-        (at, byte) for at in range(len(data)) for byte in (0, 34, 48, 57, 91, 123, 255, *rng.integers(0, 256, 2))
+        (at, byte)
+        for at in range(len(data))
+        for byte in (0, 34, 48, 57, 91, 123, 255, *rng.integers(0, 256, 2))
     ]
     read = 0
     tracemalloc.start()

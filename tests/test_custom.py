@@ -57,7 +57,9 @@ def test_the_users_own_logistic_loss_is_ours(kind: str) -> None:
     x = np.array([0.3, -1.0, 0.2])
     assert own.objective(x) == pytest.approx(ours.objective(x), rel=1e-12)
     np.testing.assert_allclose(own.gradient(x), ours.gradient(x), rtol=1e-9)
-    np.testing.assert_allclose(own.clients.information(x).rows, ours.clients.information(x).rows, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        own.clients.information(x).rows, ours.clients.information(x).rows, rtol=1e-6, atol=1e-8
+    )
     np.testing.assert_allclose(own.solution(), ours.solution(), rtol=1e-9)
     V = np.random.default_rng(0).standard_normal((3, 3))
     a, b = (p.clients.prox(V, 0.7, np.zeros(3), fs.ExactProx()) for p in (own, ours))
@@ -93,7 +95,9 @@ def test_an_expression_that_is_not_convex_is_refused() -> None:
 def test_wrong_shapes_of_the_users_functions_are_named() -> None:
     with pytest.raises(fs.InputError, match=r"client 0: gradient must return shape \(2,\)"):
         fs.Problem(fs.CustomLoss(lambda x, data: 0.0, lambda x, data: np.zeros(3), 2), [None])
-    bad = fs.CustomLoss(lambda x, data: 0.0, lambda x, data: np.zeros(2), 2, lambda x, data: np.eye(3))
+    bad = fs.CustomLoss(
+        lambda x, data: 0.0, lambda x, data: np.zeros(2), 2, lambda x, data: np.eye(3)
+    )
     with pytest.raises(fs.InputError, match=r"client 0: hessian must return shape \(2, 2\)"):
         fs.Problem(bad, [None]).solution()
 
@@ -105,13 +109,18 @@ def test_bad_custom_problems_are_refused() -> None:
     with pytest.raises(fs.InputError, match="d must be a whole number of at least 1"):
         fs.Problem(fs.CustomLoss(value, gradient, 0), DATA)
     infinite = fs.CustomLoss(lambda x, data: 0.0, lambda x, data: np.full(2, np.nan), 2)
-    with pytest.raises(fs.InputError, match="client 0: the value or the gradient at x = 0 is not a number"):
+    with pytest.raises(
+        fs.InputError, match="client 0: the value or the gradient at x = 0 is not a number"
+    ):
         fs.Problem(infinite, [None])
 
 
 @pytest.mark.parametrize(
     "data",
-    [clients("least-squares", [30, 8, 20], 3, seed=4), fs.ensembles.spiked(m=4, d=20, n=40, kappa=1e3).clients],
+    [
+        clients("least-squares", [30, 8, 20], 3, seed=4),
+        fs.ensembles.spiked(m=4, d=20, n=40, kappa=1e3).clients,
+    ],
     ids=["small", "spiked"],
 )
 def test_rounds_are_the_same_whoever_wrote_the_quadratic(data: list[Any]) -> None:
@@ -147,5 +156,7 @@ def test_the_library_works_without_the_extra_and_says_what_to_install() -> None:
         "try: fs.CvxpyProx()\n"
         "except ImportError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "fedsplit.CvxpyProx needs CVXPY: pip install 'fedsplit[cvx]'\n"

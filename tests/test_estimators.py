@@ -15,7 +15,13 @@ from scipy.sparse import csr_array
 from scipy.special import huber
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import ElasticNet, Lasso, LinearRegression, LogisticRegression, PoissonRegressor
+from sklearn.linear_model import (
+    ElasticNet,
+    Lasso,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+)
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -27,9 +33,15 @@ from fedsplit.arrays import Array
 EXACT: dict[str, Any] = {"tol": 1e-13, "max_iter": 1000, "solver": "newton-cholesky"}
 PAIRS: dict[str, tuple[Any, Any]] = {
     "linear": (fs.FedLinearRegression(), LinearRegression()),
-    "linear, no intercept": (fs.FedLinearRegression(fit_intercept=False), LinearRegression(fit_intercept=False)),
+    "linear, no intercept": (
+        fs.FedLinearRegression(fit_intercept=False),
+        LinearRegression(fit_intercept=False),
+    ),
     "logistic": (fs.FedLogisticRegression(C=0.3), LogisticRegression(C=0.3, **EXACT)),
-    "logistic, no penalty": (fs.FedLogisticRegression(C=np.inf), LogisticRegression(C=np.inf, **EXACT)),
+    "logistic, no penalty": (
+        fs.FedLogisticRegression(C=np.inf),
+        LogisticRegression(C=np.inf, **EXACT),
+    ),
     "logistic, no intercept": (
         fs.FedLogisticRegression(fit_intercept=False),
         LogisticRegression(fit_intercept=False, **EXACT),
@@ -38,7 +50,10 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "poisson": (fs.FedPoissonRegressor(alpha=0.1), PoissonRegressor(alpha=0.1, **EXACT)),
     "poisson, no penalty": (fs.FedPoissonRegressor(alpha=0), PoissonRegressor(alpha=0, **EXACT)),
     "lasso": (fs.FedLasso(alpha=0.1), Lasso(alpha=0.1, tol=1e-15, max_iter=10**6)),
-    "elastic net": (fs.FedElasticNet(0.2, l1_ratio=0.3), ElasticNet(0.2, l1_ratio=0.3, tol=1e-15, max_iter=10**6)),
+    "elastic net": (
+        fs.FedElasticNet(0.2, l1_ratio=0.3),
+        ElasticNet(0.2, l1_ratio=0.3, tol=1e-15, max_iter=10**6),
+    ),
 }
 EVERY = [getattr(fs, name)() for name in fs._ESTIMATORS]
 
@@ -64,7 +79,9 @@ def assert_same(one: Any, other: Any, rtol: float = 1e-7) -> None:
     for name in ("coef_", "intercept_"):
         ours, theirs = np.asarray(getattr(one, name)), np.asarray(getattr(other, name))
         assert ours.shape == theirs.shape
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=rtol * max(1e-300, np.max(np.abs(theirs))))
+        np.testing.assert_allclose(
+            ours, theirs, rtol=0, atol=rtol * max(1e-300, np.max(np.abs(theirs)))
+        )
     np.testing.assert_array_equal(np.asarray(one.coef_)[np.asarray(other.coef_) == 0], 0)
 
 
@@ -74,9 +91,13 @@ def routing() -> Iterator[None]:
         yield
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # Huber through as many rows as columns
+@pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning"
+)  # Huber through as many rows as columns
 @parametrize_with_checks(EVERY)  # type: ignore[untyped-decorator]  # scikit-learn has no types
-def test_every_estimator_is_one_to_scikit_learn(estimator: Any, check: Callable[[Any], None]) -> None:
+def test_every_estimator_is_one_to_scikit_learn(
+    estimator: Any, check: Callable[[Any], None]
+) -> None:
     check(estimator)
 
 
@@ -85,7 +106,11 @@ def test_every_estimator_is_one_to_scikit_learn(estimator: Any, check: Callable[
 def test_the_coefficients_are_those_of_scikit_learn_on_the_pool(name: str, weighted: bool) -> None:
     ours, theirs = PAIRS[name]
     X, y, groups = data(name)
-    w = np.where(np.arange(len(y)) % 7 == 0, 0.0, np.linspace(0.5, 2.0, len(y))) if weighted else None
+    w = (
+        np.where(np.arange(len(y)) % 7 == 0, 0.0, np.linspace(0.5, 2.0, len(y)))
+        if weighted
+        else None
+    )
     one = clone(ours).fit(X, y, groups, w)
     with warnings.catch_warnings():  # a tolerance below rounding ends in a warning, at the optimum
         warnings.simplefilter("ignore")
@@ -106,7 +131,9 @@ def test_probabilities_are_those_of_scikit_learn(kind: str) -> None:
         warnings.simplefilter("ignore")
         other = clone(theirs).fit(X, y)
     for method in ("decision_function", "predict_proba", "predict_log_proba"):
-        np.testing.assert_allclose(getattr(one, method)(X), getattr(other, method)(X), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(
+            getattr(one, method)(X), getattr(other, method)(X), rtol=1e-6, atol=1e-9
+        )
     np.testing.assert_array_equal(one.predict(X), other.predict(X))
     np.testing.assert_array_equal(one.classes_, other.classes_)
 
@@ -122,7 +149,9 @@ def test_huber_is_the_minimiser_of_its_function_by_scipy(delta: float, ridge: fl
 
     def cost(x: Array) -> tuple[float, Array]:
         r = A @ x - y
-        return float(w @ huber(delta, r) + 0.5 * lam @ x**2), A.T @ (w * np.clip(r, -delta, delta)) + lam * x
+        return float(w @ huber(delta, r) + 0.5 * lam @ x**2), A.T @ (
+            w * np.clip(r, -delta, delta)
+        ) + lam * x
 
     x = minimize(cost, np.zeros(6), jac=True, method="BFGS", options={"gtol": 1e-4}).x
     for _ in range(5):  # Newton's method ends exactly: Huber is piecewise quadratic
@@ -136,7 +165,9 @@ def test_huber_is_the_minimiser_of_its_function_by_scipy(delta: float, ridge: fl
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), clients=st.integers(1, 12))
 @pytest.mark.parametrize("name", [*PAIRS, "huber"])
-def test_the_answer_does_not_depend_on_whose_rows_they_are(name: str, seed: int, clients: int) -> None:
+def test_the_answer_does_not_depend_on_whose_rows_they_are(
+    name: str, seed: int, clients: int
+) -> None:
     """Beside clients of random sizes, one has a single row, and one has rows of one class only."""
     estimator = PAIRS[name][0] if name in PAIRS else fs.FedHuberRegressor()
     X, y, _ = data(name)
@@ -157,10 +188,14 @@ def test_clients_of_one_row_each_are_enough(estimator: Any) -> None:
 @pytest.mark.parametrize("intercept", [True, False])
 def test_dependent_columns_get_the_shortest_coefficients(intercept: bool) -> None:
     X, y, groups = data("linear")
-    X = np.column_stack([X, X[:, 0] - 2 * X[:, 1] + 4 * intercept, np.full(len(X), 3.0 * intercept), X[:, 2]])
+    X = np.column_stack(
+        [X, X[:, 0] - 2 * X[:, 1] + 4 * intercept, np.full(len(X), 3.0 * intercept), X[:, 2]]
+    )
     theirs = LinearRegression(fit_intercept=intercept)
     assert_same(fs.FedLinearRegression(fit_intercept=intercept).fit(X, y, groups), theirs.fit(X, y))
-    assert_same(fs.FedLinearRegression(fit_intercept=intercept).fit(X[:6], y[:6]), theirs.fit(X[:6], y[:6]))
+    assert_same(
+        fs.FedLinearRegression(fit_intercept=intercept).fit(X[:6], y[:6]), theirs.fit(X[:6], y[:6])
+    )
 
 
 @pytest.mark.parametrize("estimator", EVERY, ids=lambda each: type(each).__name__)
@@ -169,18 +204,24 @@ def test_constant_columns_change_nothing_but_their_own_zero(estimator: Any) -> N
     more = clone(estimator).fit(np.column_stack([X, np.full(len(X), 7.0)]), y, groups)
     np.testing.assert_array_equal(np.atleast_2d(more.coef_)[:, -1], 0)
     less = clone(estimator).fit(X, y)
-    np.testing.assert_allclose(np.atleast_2d(more.coef_)[:, :-1], np.atleast_2d(less.coef_), rtol=1e-7)
+    np.testing.assert_allclose(
+        np.atleast_2d(more.coef_)[:, :-1], np.atleast_2d(less.coef_), rtol=1e-7
+    )
     np.testing.assert_allclose(more.intercept_, less.intercept_, rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["FedLinearRegression", "FedLasso", "FedElasticNet", "FedHuberRegressor"])
+@pytest.mark.parametrize(
+    "name", ["FedLinearRegression", "FedLasso", "FedElasticNet", "FedHuberRegressor"]
+)
 def test_a_constant_target_is_its_own_prediction(name: str) -> None:
     X, _, groups = data("linear")
     model = getattr(fs, name)().fit(X, np.full(len(X), 2.5), groups)
     np.testing.assert_array_equal(model.predict(X), 2.5)
     assert model.converged_
     assert not getattr(fs, name)(fit_intercept=False).fit(X, np.zeros(len(X)), groups).coef_.any()
-    assert not getattr(fs, name)(fit_intercept=False).fit(0 * X, np.ones(len(X)), groups).coef_.any()
+    assert (
+        not getattr(fs, name)(fit_intercept=False).fit(0 * X, np.ones(len(X)), groups).coef_.any()
+    )
     slope = fs.FedLinearRegression(fit_intercept=False).fit(X, np.full(len(X), 2.5), groups)
     assert_same(slope, LinearRegression(fit_intercept=False).fit(X, np.full(len(X), 2.5)))
 
@@ -206,16 +247,24 @@ def test_groups_are_routed_through_a_pipeline_and_a_grid_search(routing: None) -
     model = fs.FedLogisticRegression().set_fit_request(groups=True)
     pipeline = make_pipeline(StandardScaler(), model).fit(X, y, groups=groups)
     assert set(pipeline[-1].clients_) == {"a", "b", "c"}
-    ours = GridSearchCV(make_pipeline(StandardScaler(), model), {"fedlogisticregression__C": [1e-3, 1.0]}, cv=3)
+    ours = GridSearchCV(
+        make_pipeline(StandardScaler(), model), {"fedlogisticregression__C": [1e-3, 1.0]}, cv=3
+    )
     ours.fit(X, y, groups=groups)
     assert set(ours.best_estimator_[-1].clients_) == {"a", "b", "c"}
     theirs = GridSearchCV(
-        make_pipeline(StandardScaler(), LogisticRegression()), {"logisticregression__C": [1e-3, 1.0]}, cv=3
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        {"logisticregression__C": [1e-3, 1.0]},
+        cv=3,
     )
     assert ours.best_score_ == theirs.fit(X, y).best_score_
     scores = cross_val_score(model, X, y, cv=GroupKFold(3), params={"groups": groups})
     plain = cross_val_score(
-        LogisticRegression(solver="newton-cholesky"), X, y, cv=GroupKFold(3), params={"groups": groups}
+        LogisticRegression(solver="newton-cholesky"),
+        X,
+        y,
+        cv=GroupKFold(3),
+        params={"groups": groups},
     )
     np.testing.assert_array_equal(scores, plain)
 
@@ -227,24 +276,53 @@ def test_frames_bring_names_and_any_labels_name_clients() -> None:
     model = fs.FedLinearRegression().fit(frame, pd.Series(y), groups=labels)
     assert list(model.feature_names_in_) == list("pqrst")
     assert set(model.clients_) == {(1, "x"), 7, "c"}
-    np.testing.assert_allclose(model.predict(frame), LinearRegression().fit(frame, y).predict(frame), rtol=1e-9)
+    np.testing.assert_allclose(
+        model.predict(frame), LinearRegression().fit(frame, y).predict(frame), rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda X, y, g: fs.FedLinearRegression().fit(csr_array(X), y, g), "Sparse data was passed"),
-        (lambda X, y, g: fs.FedLinearRegression().fit(X, y, g[1:]), "inconsistent numbers of samples"),
-        (lambda X, y, g: fs.FedLinearRegression().fit(X, y, [*g[1:], None]), "groups: row 149 has no label"),
+        (
+            lambda X, y, g: fs.FedLinearRegression().fit(csr_array(X), y, g),
+            "Sparse data was passed",
+        ),
+        (
+            lambda X, y, g: fs.FedLinearRegression().fit(X, y, g[1:]),
+            "inconsistent numbers of samples",
+        ),
+        (
+            lambda X, y, g: fs.FedLinearRegression().fit(X, y, [*g[1:], None]),
+            "groups: row 149 has no label",
+        ),
         (lambda X, y, g: fs.FedLinearRegression().fit(X, y, g, 0 * y), "zero"),
         (lambda X, y, g: fs.FedLinearRegression().fit(X, y, g, -y), "[Nn]egative values"),
-        (lambda X, y, g: fs.FedLinearRegression(tol=0).fit(X, y, g), "tol must be a finite number above 0"),
-        (lambda X, y, g: fs.FedElasticNet(l1_ratio=1.1).fit(X, y, g), "l1_ratio must be between 0 and 1"),
-        (lambda X, y, g: fs.FedLasso(alpha=-1).fit(X, y, g), "alpha must be a finite number of at least 0"),
+        (
+            lambda X, y, g: fs.FedLinearRegression(tol=0).fit(X, y, g),
+            "tol must be a finite number above 0",
+        ),
+        (
+            lambda X, y, g: fs.FedElasticNet(l1_ratio=1.1).fit(X, y, g),
+            "l1_ratio must be between 0 and 1",
+        ),
+        (
+            lambda X, y, g: fs.FedLasso(alpha=-1).fit(X, y, g),
+            "alpha must be a finite number of at least 0",
+        ),
         (lambda X, y, g: fs.FedPoissonRegressor().fit(X, y - 100, g), "below zero"),
-        (lambda X, y, g: fs.FedLogisticRegression().fit(X, np.ones(150), g), "every row is of one class"),
-        (lambda X, y, g: fs.FedLogisticRegression(C=0).fit(X, y > 3, g), "C must be a finite number above 0"),
-        (lambda X, y, g: fs.FedLogisticRegression(C=np.inf).fit(X, X[:, 0] > 0, g), "the classes are separable"),
+        (
+            lambda X, y, g: fs.FedLogisticRegression().fit(X, np.ones(150), g),
+            "every row is of one class",
+        ),
+        (
+            lambda X, y, g: fs.FedLogisticRegression(C=0).fit(X, y > 3, g),
+            "C must be a finite number above 0",
+        ),
+        (
+            lambda X, y, g: fs.FedLogisticRegression(C=np.inf).fit(X, X[:, 0] > 0, g),
+            "the classes are separable",
+        ),
     ],
 )
 def test_what_cannot_be_fitted_is_refused(make: Callable[..., object], message: str) -> None:

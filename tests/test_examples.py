@@ -16,14 +16,21 @@ from real import EXAMPLES
 def test_the_script_makes_the_stored_files_of_randhie_byte_for_byte(tmp_path: Path) -> None:
     subprocess.run([sys.executable, EXAMPLES / "make_randhie.py", tmp_path], check=True)
     stored, made = (
-        {path.name: path.read_bytes() for path in folder.iterdir()} for folder in (EXAMPLES / "randhie", tmp_path)
+        {path.name: path.read_bytes() for path in folder.iterdir()}
+        for folder in (EXAMPLES / "randhie", tmp_path)
     )
     assert len(made) == 6
     assert made == stored
 
 
-def test_without_a_network_getting_the_flights_ends_in_one_line_that_says_so(tmp_path: Path) -> None:
-    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull}
+def test_without_a_network_getting_the_flights_ends_in_one_line_that_says_so(
+    tmp_path: Path,
+) -> None:
+    nowhere = {
+        "PIP_INDEX_URL": "http://127.0.0.1:9",
+        "PIP_RETRIES": "0",
+        "PIP_CONFIG_FILE": os.devnull,
+    }
     done = subprocess.run(
         [sys.executable, EXAMPLES / "get_flights.py", tmp_path],
         env={**os.environ, **nowhere},

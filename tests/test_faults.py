@@ -42,7 +42,9 @@ def p() -> fs.Problem:
 
 def others(gone: set[int], name: str = "logistic", ridge: float = 1.0) -> fs.Problem:
     """The same problem of all but these clients."""
-    return fs.Problem(loss(name, D), [c for j, c in enumerate(clients(name, SIZES, D)) if j not in gone], ridge)
+    return fs.Problem(
+        loss(name, D), [c for j, c in enumerate(clients(name, SIZES, D)) if j not in gone], ridge
+    )
 
 
 @cache
@@ -83,7 +85,9 @@ def enough(clients: int) -> fs.Patience:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_run_goes_on_without_a_bad_answer_and_ends_at_the_same_optimum(p: fs.Problem, name: str) -> None:
+def test_a_run_goes_on_without_a_bad_answer_and_ends_at_the_same_optimum(
+    p: fs.Problem, name: str
+) -> None:
     fault, text = FAULTS[name]
     result = fs.solve(faulty(p, at_times(fault, "1")))
     assert result.converged
@@ -113,7 +117,9 @@ def test_a_row_of_z_without_an_answer_does_not_move(p: fs.Problem) -> None:
     states: list[Any] = []
     method = fs.FedSplit.plain(0.1)
     script = at_times(FAULTS["NaN"][0], "1")
-    trace = fs.solve(faulty(p, script), method, callbacks=[lambda row, state: states.append(state)]).trace
+    trace = fs.solve(
+        faulty(p, script), method, callbacks=[lambda row, state: states.append(state)]
+    ).trace
     rows = [row for row in trace.rows if row.kind == "round"]
     moves = [np.abs(after.z - before.z).max(axis=1) > 0 for before, after in pairwise(states)]
     for row, moved in zip(rows[1:30], moves, strict=False):
@@ -136,14 +142,20 @@ def test_an_answer_that_comes_twice_or_unasked_is_not_heard(p: fs.Problem) -> No
     np.testing.assert_array_equal(result.x, clean.x)
 
 
-@pytest.mark.parametrize("method", [fs.LBFGS(), fs.GD(), fs.Newton(), fs.GIANT(), fs.AGD()], ids=repr)
-def test_methods_that_need_every_client_wait_for_it_and_lose_no_bit(p: fs.Problem, method: Method[Any]) -> None:
+@pytest.mark.parametrize(
+    "method", [fs.LBFGS(), fs.GD(), fs.Newton(), fs.GIANT(), fs.AGD()], ids=repr
+)
+def test_methods_that_need_every_client_wait_for_it_and_lose_no_bit(
+    p: fs.Problem, method: Method[Any]
+) -> None:
     result = fs.solve(faulty(p, at_times(died, "1")), method, rounds=300)
     np.testing.assert_array_equal(result.x, fs.solve(p, method, rounds=300).x)
     assert set(result.trace.answered) == {p.m}
 
 
-def test_newton_takes_over_in_a_fit_also_where_a_client_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newton_takes_over_in_a_fit_also_where_a_client_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fedsplit.regression.server.search.PATIENCE", 4)
     monkeypatch.setattr("fedsplit.regression.server.search.CAUTION", 1e9)
     model = fit(people(), FORMULA, at_times(died, "hospital1"), family="poisson")
@@ -152,7 +164,9 @@ def test_newton_takes_over_in_a_fit_also_where_a_client_fails(monkeypatch: pytes
     np.testing.assert_allclose(model.coef, undisturbed().coef, rtol=1e-9)
 
 
-def test_a_round_closes_in_time_and_a_slow_client_is_heard_when_it_is_quick_again(p: fs.Problem) -> None:
+def test_a_round_closes_in_time_and_a_slow_client_is_heard_when_it_is_quick_again(
+    p: fs.Problem,
+) -> None:
     channel = channel_of(p, at_times(FAULTS["slow"][0], "2"))
     fs.solve(faulty(channel, d=D))
     times = [time for time, question, _ in channel.log if question == "prox"]
@@ -161,8 +175,12 @@ def test_a_round_closes_in_time_and_a_slow_client_is_heard_when_it_is_quick_agai
     assert np.sum(spans > 2.0) == 7  # the first round and six others
 
 
-@pytest.mark.parametrize("method", [fs.FedSplit(), fs.FedSplit.plain(), fs.FedGD(), fs.SCAFFOLD()], ids=repr)
-def test_nothing_is_called_converged_while_a_client_is_absent(p: fs.Problem, method: Method[Any]) -> None:
+@pytest.mark.parametrize(
+    "method", [fs.FedSplit(), fs.FedSplit.plain(), fs.FedGD(), fs.SCAFFOLD()], ids=repr
+)
+def test_nothing_is_called_converged_while_a_client_is_absent(
+    p: fs.Problem, method: Method[Any]
+) -> None:
     patient = fs.Patience(give_up=1e9)
     result = fs.solve(faulty(p, from_then_on("1", 6), patient), method, rounds=60)
     assert (result.converged, result.stopped_by, result.rounds) == (False, "rounds", 60)
@@ -171,7 +189,11 @@ def test_nothing_is_called_converged_while_a_client_is_absent(p: fs.Problem, met
 
 def test_clients_of_whom_one_is_absent_in_every_round_still_come_to_an_end(p: fs.Problem) -> None:
     def by_turns(moment: Moment) -> Fault | None:
-        gone = moment.question == "prox" and moment.number > 5 and moment.number % 4 == int(moment.client)
+        gone = (
+            moment.question == "prox"
+            and moment.number > 5
+            and moment.number % 4 == int(moment.client)
+        )
         return died if gone else None
 
     result = fs.solve(faulty(p, by_turns), rounds=500)
@@ -182,7 +204,9 @@ def test_clients_of_whom_one_is_absent_in_every_round_still_come_to_an_end(p: fs
     model = fit(frames, FORMULA, by_turns, family="poisson")
     assert model.converged
     assert model.rounds < 60
-    np.testing.assert_allclose(model.coef, fs.fit(frames, FORMULA, family="poisson").coef, rtol=1e-8)
+    np.testing.assert_allclose(
+        model.coef, fs.fit(frames, FORMULA, family="poisson").coef, rtol=1e-8
+    )
 
 
 def test_where_nothing_can_be_proved_an_absent_client_keeps_a_run_from_its_end_too() -> None:
@@ -208,9 +232,13 @@ REMOVALS: dict[str, Method[Any]] = {
 
 @pytest.mark.parametrize("ridge", [0.0, 3.0])
 @pytest.mark.parametrize("method", REMOVALS)
-def test_a_client_that_stays_away_is_removed_and_the_others_problem_is_solved(method: str, ridge: float) -> None:
+def test_a_client_that_stays_away_is_removed_and_the_others_problem_is_solved(
+    method: str, ridge: float
+) -> None:
     p = problem("logistic", SIZES, D, ridge=ridge)
-    result = fs.solve(faulty(p, from_then_on("2", 4), enough(3)), REMOVALS[method], rounds=2000, tol=1e-11)
+    result = fs.solve(
+        faulty(p, from_then_on("2", 4), enough(3)), REMOVALS[method], rounds=2000, tol=1e-11
+    )
     assert result.converged
     assert result.removed == ("2",)
     np.testing.assert_allclose(result.x, others({2}, ridge=ridge).solution(), atol=1e-5)
@@ -295,7 +323,11 @@ def test_a_client_that_settles_again_and_again_and_never_answers_is_given_up(p: 
     lost, _ = FAULTS["lost"]
 
     def script(moment: Moment) -> Fault | None:
-        return lost if moment.client == "2" and moment.number > 6 and moment.question != "settle" else None
+        return (
+            lost
+            if moment.client == "2" and moment.number > 6 and moment.question != "settle"
+            else None
+        )
 
     result = fs.solve(faulty(p, script, enough(3)))
     assert result.removed == ("2",)
@@ -303,7 +335,9 @@ def test_a_client_that_settles_again_and_again_and_never_answers_is_given_up(p: 
 
 
 @pytest.mark.parametrize("least", [None, 4])
-def test_too_few_clients_end_a_run_with_a_line_that_says_who_and_what_to_do(p: fs.Problem, least: int | None) -> None:
+def test_too_few_clients_end_a_run_with_a_line_that_says_who_and_what_to_do(
+    p: fs.Problem, least: int | None
+) -> None:
     patience = fs.Patience(min_clients=least)
     with pytest.raises(fs.TooFewClients) as caught:
         fs.solve(faulty(p, from_then_on("1", 5, died), patience))
@@ -315,13 +349,17 @@ def test_too_few_clients_end_a_run_with_a_line_that_says_who_and_what_to_do(p: f
 
 
 def test_of_two_that_are_gone_none_is_removed_where_only_one_may_be(p: fs.Problem) -> None:
-    with pytest.raises(fs.TooFewClients, match=r"client 1 \(no answer in time\), 2 \(no answer in time\)"):
+    with pytest.raises(
+        fs.TooFewClients, match=r"client 1 \(no answer in time\), 2 \(no answer in time\)"
+    ):
         fs.solve(faulty(p, lambda moment: silent if moment.client in "12" else None, enough(3)))
 
 
 @pytest.mark.parametrize("method", [fs.FedSplit(), fs.FedGD(), fs.LBFGS()], ids=repr)
 @pytest.mark.parametrize("since", [1, 7])
-def test_a_run_of_which_all_clients_are_absent_waits_for_them(p: fs.Problem, method: Method[Any], since: int) -> None:
+def test_a_run_of_which_all_clients_are_absent_waits_for_them(
+    p: fs.Problem, method: Method[Any], since: int
+) -> None:
     def away(moment: Moment) -> Fault | None:
         return died if since <= moment.number < since + 20 else None
 
@@ -330,11 +368,15 @@ def test_a_run_of_which_all_clients_are_absent_waits_for_them(p: fs.Problem, met
     assert (result.converged, result.rounds) == (clean.converged, clean.rounds)
     np.testing.assert_array_equal(result.x, clean.x)
     with pytest.raises(fs.TooFewClients, match="0 of the 1 clients"):
-        fs.solve(faulty(p, lambda moment: died if moment.number >= since else None, enough(1)), method)
+        fs.solve(
+            faulty(p, lambda moment: died if moment.number >= since else None, enough(1)), method
+        )
 
 
 @pytest.mark.parametrize("parts", [[range(1), range(1, 4)], [range(4)]])
-def test_where_every_answer_is_not_a_number_the_run_diverges(p: fs.Problem, parts: list[range]) -> None:
+def test_where_every_answer_is_not_a_number_the_run_diverges(
+    p: fs.Problem, parts: list[range]
+) -> None:
     nan, _ = FAULTS["NaN"]
     channel = together(p, parts, lambda moment: nan if moment.number > 4 else None)
     with pytest.raises(fs.Diverged, match="not finite"):
@@ -344,7 +386,9 @@ def test_where_every_answer_is_not_a_number_the_run_diverges(p: fs.Problem, part
 
 
 def test_incidents_are_those_of_the_run(p: fs.Problem) -> None:
-    clients = faulty(p, lambda moment: died if moment.client == "1" and moment.number == 5 else None)
+    clients = faulty(
+        p, lambda moment: died if moment.client == "1" and moment.number == 5 else None
+    )
     first, second = fs.solve(clients), fs.solve(clients)
     assert [each.client for each in first.incidents] == ["1"]
     assert second.incidents == ()
@@ -352,12 +396,20 @@ def test_incidents_are_those_of_the_run(p: fs.Problem) -> None:
 
 def test_a_client_that_comes_back_with_other_data_is_refused(p: fs.Problem) -> None:
     other = problem("logistic", SIZES, D, seed=1, ridge=1.0)
-    channel = channel_of(p, lambda moment: died if moment.client == "1" and moment.number == 6 else None)
+    channel = channel_of(
+        p, lambda moment: died if moment.client == "1" and moment.number == 6 else None
+    )
     lost = FAULTS["lost"][0]
-    script: Script = lambda moment: lost if moment.client == "1" and moment.number == 7 else channel.script(moment)  # noqa: E731
-    swapped = FaultyChannel([*channel._makes[:1], channel_of(other)._makes[1], *channel._makes[2:]], script)
+    script: Script = lambda moment: (
+        lost if moment.client == "1" and moment.number == 7 else channel.script(moment)
+    )  # noqa: E731
+    swapped = FaultyChannel(
+        [*channel._makes[:1], channel_of(other)._makes[1], *channel._makes[2:]], script
+    )
     swapped._cohorts = channel._cohorts
-    with pytest.raises(fs.InputError, match="client 1: its data are not those that the run began with"):
+    with pytest.raises(
+        fs.InputError, match="client 1: its data are not those that the run began with"
+    ):
         fs.solve(faulty(swapped, d=D))
 
 
@@ -384,7 +436,11 @@ REFITS: dict[str, tuple[Callable[[Frames], Frames], str, dict[str, Any]]] = {
     "a level that nobody else has": (rare, FORMULA, {"family": "poisson"}),
     "a class that nobody else has": (rare, "ward ~ age + hours", {"family": "multinomial"}),
     "filled by the mean": (gaps, FORMULA, {"family": "poisson", "missing": "mean"}),
-    "a ridge on unit columns": (rare, FORMULA, {"family": "poisson", "ridge": 3.0, "standardize": True}),
+    "a ridge on unit columns": (
+        rare,
+        FORMULA,
+        {"family": "poisson", "ridge": 3.0, "standardize": True},
+    ),
     "a lasso": (rare, "score ~ age + ward + hours", {"l1": 2.0}),
     "gamma": (lambda frames: frames, "stay ~ age + ward", {"family": "gamma"}),
 }
@@ -448,7 +504,9 @@ def test_a_line_search_may_leave_the_numbers_at_one_client(p: fs.Problem) -> Non
         rows[:, :4] = np.nan
         return reply._replace(value=reply.value._replace(rows=rows))
 
-    script: Script = lambda moment: far if moment.question == "line" and moment.client == "1" else None  # noqa: E731
+    script: Script = lambda moment: (
+        far if moment.question == "line" and moment.client == "1" else None
+    )  # noqa: E731
     result = fs.solve(faulty(p, script), fs.Newton())
     assert result.converged
     assert result.incidents == ()

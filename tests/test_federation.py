@@ -31,7 +31,9 @@ def pooled(names: list[str]) -> tuple[pd.Series, pd.Series]:
     """Coefficients and standard errors of the pooled fit, by another program."""
     data = pd.concat([pd.read_csv(SITES[name]) for name in names])
     columns = FORMULA.partition("~")[2].replace(" ", "").split("+")
-    found = sm.GLM(data["mdvis"], sm.add_constant(data[columns]), family=sm.families.Poisson()).fit(tol=1e-14)
+    found = sm.GLM(data["mdvis"], sm.add_constant(data[columns]), family=sm.families.Poisson()).fit(
+        tol=1e-14
+    )
     return found.params.rename({"const": "Intercept"}), found.bse.rename({"const": "Intercept"})
 
 
@@ -58,7 +60,9 @@ def test_in_process_ray_and_six_organisations_give_the_same_bits(tmp_path: Path)
     assert not there.incidents
 
 
-def test_two_nodes_are_killed_one_returns_one_is_removed_and_a_third_sends_nan(tmp_path: Path) -> None:
+def test_two_nodes_are_killed_one_returns_one_is_removed_and_a_third_sends_nan(
+    tmp_path: Path,
+) -> None:
     with Processes(tmp_path, list(SITES)) as federation:
         for name, data in SITES.items():
             if name == "site3":
@@ -93,7 +97,9 @@ def test_two_nodes_are_killed_one_returns_one_is_removed_and_a_third_sends_nan(t
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_server_that_is_stopped_goes_on_to_the_same_bits(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_server_that_is_stopped_goes_on_to_the_same_bits(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     sites = {name: SITES[name] for name in ("site3", "site4")}
     here = fs.fit(list(sites.values()), FORMULA, family="poisson")
     out = tmp_path / "out"
@@ -110,7 +116,14 @@ def test_a_server_that_is_stopped_goes_on_to_the_same_bits(tmp_path: Path, numbe
             assert f"go on with the same command and --resume {out / 'checkpoint'}" in err
             assert "Traceback" not in err
         server = federation.server(
-            "--clients", "2", "--out", str(out), *MODEL, "--resume", str(out / "checkpoint"), "--json"
+            "--clients",
+            "2",
+            "--out",
+            str(out),
+            *MODEL,
+            "--resume",
+            str(out / "checkpoint"),
+            "--json",
         )
         status, text, err = ended(server)
         assert status == 0, err
@@ -118,13 +131,17 @@ def test_a_server_that_is_stopped_goes_on_to_the_same_bits(tmp_path: Path, numbe
     told = json.loads(text)
     assert list(told["coef"].values()) == here.coef.tolist()
     assert told["rounds"] == here.rounds
-    assert before + int((here.trace.kind == "round").sum()) > rounds  # old answers were not asked for again
+    assert (
+        before + int((here.trace.kind == "round").sum()) > rounds
+    )  # old answers were not asked for again
 
 
 def test_too_few_clients_are_an_end_with_names(tmp_path: Path) -> None:
     with Processes(tmp_path, ["site1", "site2"]) as federation:
         federation.client("site1", SITES["site1"])
-        server = federation.server("--clients", "2", "--out", str(tmp_path / "out"), *MODEL, "--wait", "12")
+        server = federation.server(
+            "--clients", "2", "--out", str(tmp_path / "out"), *MODEL, "--wait", "12"
+        )
         status, out, err = ended(server)
     assert (status, out) == (1, "")
     assert err.splitlines()[-1] == (

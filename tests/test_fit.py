@@ -18,7 +18,9 @@ from hospitals import FORMULA, RANDHIE, people, proved
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("tol", [1e-2, 1e-5, 1e-9])
 def test_no_coefficient_is_farther_from_the_pooled_one_than_proved(family: str, tol: float) -> None:
-    target = {"logistic": "ill", "poisson": "visits", "gamma": "stay", "multinomial": "ward"}.get(family, "score")
+    target = {"logistic": "ill", "poisson": "visits", "gamma": "stay", "multinomial": "ward"}.get(
+        family, "score"
+    )
     terms = "age + hours" if family == "multinomial" else "age + ward"
     for seed in range(4):
         frames = people(seed)
@@ -42,13 +44,18 @@ def test_too_few_rounds_are_said_and_the_bound_still_holds() -> None:
 def test_units_do_not_change_the_answer_but_their_own() -> None:
     frames = people()
     model = fs.fit(frames, "stay ~ age + ward")
-    scaled = {name: frame.assign(age=1e6 * frame.age, stay=1e-8 * frame.stay) for name, frame in frames.items()}
+    scaled = {
+        name: frame.assign(age=1e6 * frame.age, stay=1e-8 * frame.stay)
+        for name, frame in frames.items()
+    }
     other = fs.fit(scaled, "stay ~ age + ward")
     expected = model.coef_ * 1e-8 * np.where(model.coef_.index == "age", 1e-6, 1.0)
     np.testing.assert_allclose(other.coef_, expected, rtol=1e-8)
     assert other.converged
     shifted = {name: frame.assign(age=1e6 + frame.age) for name, frame in frames.items()}
-    np.testing.assert_allclose(fs.fit(shifted, "stay ~ age + ward").coef_["age"], model.coef_["age"], rtol=1e-7)
+    np.testing.assert_allclose(
+        fs.fit(shifted, "stay ~ age + ward").coef_["age"], model.coef_["age"], rtol=1e-7
+    )
 
 
 def test_columns_that_nearly_depend_on_each_other_cost_no_rounds() -> None:
@@ -56,7 +63,12 @@ def test_columns_that_nearly_depend_on_each_other_cost_no_rounds() -> None:
     year = rng.integers(1990, 2021, 2000).astype(float)
     y = 0.1 * (year - 2000) + 0.01 * (year - 2000) ** 2 + rng.standard_normal(2000)
     frame = pd.DataFrame(
-        {"year": year, "y": y, "n": rng.poisson(np.exp(0.02 * (year - 2000))), "c": np.arange(2000) % 5}
+        {
+            "year": year,
+            "y": y,
+            "n": rng.poisson(np.exp(0.02 * (year - 2000))),
+            "c": np.arange(2000) % 5,
+        }
     )
     model = fs.fit(frame, "y ~ year + I(year**2)", group="c")
     assert model.converged
@@ -73,9 +85,16 @@ def test_a_heavy_tail_is_no_separation() -> None:
         rng = np.random.default_rng(seed)
         x = rng.standard_t(1.5, 200)
         y = (rng.random(200) < expit(2 * x)).astype(float)
-        model = fs.fit(pd.DataFrame({"x": x, "y": y, "c": np.arange(200) % 2}), "y ~ x", family="logistic", group="c")
+        model = fs.fit(
+            pd.DataFrame({"x": x, "y": y, "c": np.arange(200) % 2}),
+            "y ~ x",
+            family="logistic",
+            group="c",
+        )
         with np.errstate(over="ignore"):
-            pooled = sm.GLM(y, sm.add_constant(x), family=sm.families.Binomial()).fit(tol=1e-14, maxiter=200)
+            pooled = sm.GLM(y, sm.add_constant(x), family=sm.families.Binomial()).fit(
+                tol=1e-14, maxiter=200
+            )
         assert model.converged
         np.testing.assert_allclose(model.coef_, pooled.params, rtol=1e-6)
 
@@ -86,7 +105,9 @@ def test_robust_standard_errors_keep_their_digits_where_a_mean_is_large() -> Non
     t = rng.standard_normal(400) + 0.5 * c
     y = t + c * rng.standard_normal(8)[c] + rng.standard_normal(400)
     near, far = (
-        fs.fit(pd.DataFrame({"t": mean + t, "y": y, "c": c}), "y ~ t", group="c").covariance(robust=True).loc["t", "t"]
+        fs.fit(pd.DataFrame({"t": mean + t, "y": y, "c": c}), "y ~ t", group="c")
+        .covariance(robust=True)
+        .loc["t", "t"]
         for mean in (0.0, 1e8)
     )
     assert far == pytest.approx(near, rel=1e-6)
@@ -115,7 +136,9 @@ def test_every_round_is_reported_and_the_last_gap_is_proved_in_the_files_units(
     excess = model.trace.objective - model.trace.objective.min()
     gaps = [gap for gap, kind in zip(excess[1:], model.trace.kind, strict=True) if kind == "round"]
     assert all(each.gap >= gap * (1 - 1e-9) for each, gap in zip(moves, gaps, strict=True))
-    assert last == Progress(model.rounds, model.certificate.gap or 0.0, 3, 3, model.floats, proved=True)
+    assert last == Progress(
+        model.rounds, model.certificate.gap or 0.0, 3, 3, model.floats, proved=True
+    )
     seen.clear()
     monkeypatch.setattr(
         "fedsplit.regression.server.search.CAUTION", 1e-12
@@ -142,7 +165,9 @@ def test_weights_are_precisions_and_offsets_are_known_parts() -> None:
     np.testing.assert_allclose(model.coef_, wls.params, rtol=1e-9)
     np.testing.assert_allclose(model.errors, wls.bse, rtol=1e-9)
     both = fs.fit(frames, "visits ~ age", family="poisson", offset="score", exposure="hours")
-    glm = sm.GLM(pool.visits, A, family=sm.families.Poisson(), offset=pool.score, exposure=pool.hours).fit(tol=1e-14)
+    glm = sm.GLM(
+        pool.visits, A, family=sm.families.Poisson(), offset=pool.score, exposure=pool.hours
+    ).fit(tol=1e-14)
     np.testing.assert_allclose(both.coef_, glm.params, rtol=1e-8)
 
 
@@ -162,7 +187,9 @@ def test_standardize_says_on_which_scale_a_penalty_acts() -> None:
 def test_a_frame_is_not_changed_by_a_fit() -> None:
     frames = people()
     before = {name: frame.copy() for name, frame in frames.items()}
-    fs.fit(frames, "visits ~ age + ward", family="poisson", missing="mean", standardize=True, ridge=1.0)
+    fs.fit(
+        frames, "visits ~ age + ward", family="poisson", missing="mean", standardize=True, ridge=1.0
+    )
     for name, frame in frames.items():
         pd.testing.assert_frame_equal(frame, before[name])
 

@@ -29,16 +29,33 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.err
 
 
-def test_the_command_prints_the_table_and_the_proof(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_table_and_the_proof(
+    files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["fit", *files, "--formula", "visits ~ age + ward", "--family", "poisson"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    for word in ("Intercept", "ward[T.south]", "std err", "P>|z|", "[0.025", "AIC", "hospital2", "within", "rounds"):
+    for word in (
+        "Intercept",
+        "ward[T.south]",
+        "std err",
+        "P>|z|",
+        "[0.025",
+        "AIC",
+        "hospital2",
+        "within",
+        "rounds",
+    ):
         assert word in out
 
 
-def test_json_is_one_object_with_the_same_numbers(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", *files, "--formula", "visits ~ age + ward", "--family", "poisson", "--json"]) == 0
+def test_json_is_one_object_with_the_same_numbers(
+    files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run(["fit", *files, "--formula", "visits ~ age + ward", "--family", "poisson", "--json"])
+        == 0
+    )
     told = json.loads(capsys.readouterr().out)
     model = fs.fit(files, "visits ~ age + ward", family="poisson")
     assert told["coef"] == model.coef_.to_dict()
@@ -57,8 +74,16 @@ def test_out_has_the_model_the_trace_and_the_page(
     files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "result"
-    assert run(["fit", *files, "--formula", "ill ~ age", "--family", "logistic", "--out", str(out)]) == 0
-    assert sorted(path.name for path in out.iterdir()) == ["model.json", "model.npz", "report.html", "trace.csv"]
+    assert (
+        run(["fit", *files, "--formula", "ill ~ age", "--family", "logistic", "--out", str(out)])
+        == 0
+    )
+    assert sorted(path.name for path in out.iterdir()) == [
+        "model.json",
+        "model.npz",
+        "report.html",
+        "trace.csv",
+    ]
     model = fs.load(out)
     assert len(pd.read_csv(out / "trace.csv")) == model.rounds
     assert str(out / "report.html") in capsys.readouterr().out
@@ -120,7 +145,9 @@ def test_the_live_lines_go_to_a_terminal_only(files: list[str]) -> None:
     assert done.stderr == ""
     assert "certificate" in done.stdout
     leader, follower = pty.openpty()
-    watched = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, text=True, check=True, timeout=120)
+    watched = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=follower, text=True, check=True, timeout=120
+    )
     os.close(follower)
     lines = os.read(leader, 100_000).decode().splitlines()
     os.close(leader)
@@ -130,7 +157,9 @@ def test_the_live_lines_go_to_a_terminal_only(files: list[str]) -> None:
     assert "gap at most" in lines[-1]
 
 
-def test_the_families_of_the_help_and_the_guide_are_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_families_of_the_help_and_the_guide_are_those_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run(["fit", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     guide = (Path(__file__).parent.parent / "docs" / "fit.md").read_text()

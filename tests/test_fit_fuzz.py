@@ -25,7 +25,9 @@ COLUMNS = ["y", "x", "g"]
 def client(seed: int, n: int = 24) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     x, g = rng.normal(0, 3, n).round(3), rng.choice(["red", "blue", "grün"], n)
-    return pd.DataFrame({"y": (2 + x + (g == "red") + rng.normal(size=n)).round(3), "x": x, "g": g, "note": "a, b"})
+    return pd.DataFrame(
+        {"y": (2 + x + (g == "red") + rng.normal(size=n)).round(3), "x": x, "g": g, "note": "a, b"}
+    )
 
 
 def packed(frame: pd.DataFrame, path: Path) -> bytes:
@@ -35,7 +37,11 @@ def packed(frame: pd.DataFrame, path: Path) -> bytes:
             connection.register("frame", frame)
             connection.execute(f"copy frame to '{path}' (format parquet)")
         return path.read_bytes()
-    text = frame.to_json(orient="records", lines=True) if ".jsonl" in path.name else frame.to_csv(index=False)
+    text = (
+        frame.to_json(orient="records", lines=True)
+        if ".jsonl" in path.name
+        else frame.to_csv(index=False)
+    )
     return gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode()
 
 
@@ -44,7 +50,8 @@ def rows_of(path: Path) -> list[dict[str, str]]:
     if path.suffix == ".parquet":
         [source] = sources(path)
         return [
-            {str(key): text(value) for key, value in row.items()} for row in source.read(COLUMNS).to_dict("records")
+            {str(key): text(value) for key, value in row.items()}
+            for row in source.read(COLUMNS).to_dict("records")
         ]
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     lines = content.decode("utf-8-sig")
@@ -65,7 +72,13 @@ def pooled(paths: list[Path]) -> dict[str, float]:
     kept = [row for row in rows if not any(value in MISSING for value in row)]
     y, x = (np.array([float(row[k]) for row in kept]) for k in (0, 1))
     levels = sorted({row[2] for row in kept})
-    A = np.column_stack([np.ones(len(kept)), x, *(np.array([row[2] == level for row in kept]) for level in levels[1:])])
+    A = np.column_stack(
+        [
+            np.ones(len(kept)),
+            x,
+            *(np.array([row[2] == level for row in kept]) for level in levels[1:]),
+        ]
+    )
     names = ["Intercept", "x", *(f"C(g)[T.{level}]" for level in levels[1:])]
     sizes = np.linalg.norm(A, axis=0)
     return dict(zip(names, np.linalg.lstsq(A / sizes, y, rcond=None)[0] / sizes, strict=True))
@@ -102,9 +115,13 @@ def test_a_file_that_was_tampered_with_is_refused_in_one_line_or_fitted_as_it_is
     assert outcomes[0] > 0 or ending == "csv.gz"  # which has a checksum
 
 
-@pytest.mark.parametrize("content", [b"", b"\0\0\0", b"y,x,g", b"y,x,g\n", b"PAR1", b"{}", b"\xff\xfe\x00", b"\n" * 5])
+@pytest.mark.parametrize(
+    "content", [b"", b"\0\0\0", b"y,x,g", b"y,x,g\n", b"PAR1", b"{}", b"\xff\xfe\x00", b"\n" * 5]
+)
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "jsonl", "parquet", "json", "tsv"])
-def test_files_with_nothing_in_them_are_refused(ending: str, content: bytes, tmp_path: Path) -> None:
+def test_files_with_nothing_in_them_are_refused(
+    ending: str, content: bytes, tmp_path: Path
+) -> None:
     path = tmp_path / f"site.{ending}"
     path.write_bytes(content)
     with pytest.raises(fs.InputError, match="site"):

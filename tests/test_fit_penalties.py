@@ -17,7 +17,12 @@ from real import breast_cancer, diabetes, split, wine
 
 TEN = ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"]
 DIABETES = " + ".join(TEN)
-FOUR = ["alcohol", "malic_acid", "ash", "magnesium"]  # of the thirteen: all of them part the cultivars
+FOUR = [
+    "alcohol",
+    "malic_acid",
+    "ash",
+    "magnesium",
+]  # of the thirteen: all of them part the cultivars
 
 
 def pool(frames: dict[str, pd.DataFrame], columns: list[str], target: str) -> tuple[Array, Array]:
@@ -67,7 +72,9 @@ def test_ridge_logistic_of_breast_cancer_is_that_of_scikit_learn(ridge: float) -
 def test_lasso_is_that_of_scikit_learn(l1: float) -> None:
     frames = centred()
     model = fs.fit(frames, f"target ~ {DIABETES}", l1=l1)
-    reference = Lasso(alpha=l1 / 442, tol=1e-15, max_iter=1_000_000).fit(*pool(frames, TEN, "target"))
+    reference = Lasso(alpha=l1 / 442, tol=1e-15, max_iter=1_000_000).fit(
+        *pool(frames, TEN, "target")
+    )
     assert 0 < np.sum(reference.coef_ == 0) < 10
     assert_same(model, TEN, reference)
 
@@ -76,7 +83,9 @@ def test_elastic_net_is_that_of_scikit_learn() -> None:
     frames = centred()
     l1, l2 = 2000.0, 100.0
     model = fs.fit(frames, f"target ~ {DIABETES}", elastic_net=(l1, l2))
-    reference = ElasticNet(alpha=(l1 + l2) / 442, l1_ratio=l1 / (l1 + l2), tol=1e-15, max_iter=1_000_000)
+    reference = ElasticNet(
+        alpha=(l1 + l2) / 442, l1_ratio=l1 / (l1 + l2), tol=1e-15, max_iter=1_000_000
+    )
     assert_same(model, TEN, reference.fit(*pool(frames, TEN, "target")))
 
 
@@ -124,7 +133,9 @@ def test_multinomial_wine_is_that_of_statsmodels(by: str) -> None:
     assert model.log_likelihood is not None
     np.testing.assert_allclose(model.se, reference.bse.to_numpy().T.ravel(), rtol=1e-8)
     np.testing.assert_allclose(model.log_likelihood, reference.llf, rtol=1e-8)
-    np.testing.assert_allclose(np.asarray(model.predict(table)), reference.predict().reshape(-1, 3), rtol=1e-8)
+    np.testing.assert_allclose(
+        np.asarray(model.predict(table)), reference.predict().reshape(-1, 3), rtol=1e-8
+    )
 
 
 def test_ridge_multinomial_of_all_of_wine_is_that_of_scikit_learn() -> None:
@@ -137,7 +148,9 @@ def test_ridge_multinomial_of_all_of_wine_is_that_of_scikit_learn() -> None:
     expected = reference.coef_ - reference.coef_[:1]
     np.testing.assert_allclose(contrasts(model.coef_, columns)[1:], expected[1:], rtol=1e-7)
     intercepts = reference.intercept_ - reference.intercept_[0]
-    np.testing.assert_allclose(contrasts(model.coef_, ["Intercept"])[1:, 0], intercepts[1:], rtol=1e-7)
+    np.testing.assert_allclose(
+        contrasts(model.coef_, ["Intercept"])[1:, 0], intercepts[1:], rtol=1e-7
+    )
 
 
 @pytest.mark.parametrize("delta", [1.345, 0.3])

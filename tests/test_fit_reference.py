@@ -28,7 +28,9 @@ DIABETES = "age + sex + bmi + bp + s1 + s2 + s3 + s4 + s5 + s6"
 
 def users() -> Frames:
     """Person-years with a visit: the gamma family wants positive numbers."""
-    return {name: site[site["mdvis"] > 0].reset_index(drop=True) for name, site in randhie().items()}
+    return {
+        name: site[site["mdvis"] > 0].reset_index(drop=True) for name, site in randhie().items()
+    }
 
 
 def nobody_poor_at_the_last_site() -> Frames:
@@ -40,7 +42,9 @@ def one_class_at_the_last_client() -> Frames:
     """Its 32 patients are all high."""
     table = pd.concat(diabetes().values(), ignore_index=True)
     last = table.index[table["high"] == 1][:32]
-    return split(pd.concat([table.drop(last), table.loc[last]], ignore_index=True), (220, 150, 40, 32))
+    return split(
+        pd.concat([table.drop(last), table.loc[last]], ignore_index=True), (220, 150, 40, 32)
+    )
 
 
 def fewer_rows_than_columns_at_two_clients() -> Frames:
@@ -48,7 +52,10 @@ def fewer_rows_than_columns_at_two_clients() -> Frames:
 
 
 def columns_in_another_order() -> Frames:
-    return {name: table[table.columns[:: (-1) ** j]] for j, (name, table) in enumerate(diabetes().items())}
+    return {
+        name: table[table.columns[:: (-1) ** j]]
+        for j, (name, table) in enumerate(diabetes().items())
+    }
 
 
 @dataclass(frozen=True)
@@ -74,10 +81,16 @@ CASES = {
     "RAND, logistic, offset": Case(randhie, f"visited ~ {RAND}", "logistic", {"offset": "shift"}),
     "diabetes, Gaussian": Case(diabetes, f"target ~ {DIABETES}", "gaussian"),
     "diabetes, logistic": Case(diabetes, f"high ~ {DIABETES}", "logistic"),
-    "a level missing at the last client": Case(nobody_poor_at_the_last_site, f"mdvis ~ {RAND}", "poisson"),
+    "a level missing at the last client": Case(
+        nobody_poor_at_the_last_site, f"mdvis ~ {RAND}", "poisson"
+    ),
     "a client with one class": Case(one_class_at_the_last_client, f"high ~ {DIABETES}", "logistic"),
-    "clients with few rows, Gaussian": Case(fewer_rows_than_columns_at_two_clients, f"target ~ {DIABETES}", "gaussian"),
-    "clients with few rows, logistic": Case(fewer_rows_than_columns_at_two_clients, f"high ~ {DIABETES}", "logistic"),
+    "clients with few rows, Gaussian": Case(
+        fewer_rows_than_columns_at_two_clients, f"target ~ {DIABETES}", "gaussian"
+    ),
+    "clients with few rows, logistic": Case(
+        fewer_rows_than_columns_at_two_clients, f"high ~ {DIABETES}", "logistic"
+    ),
     "columns in another order": Case(columns_in_another_order, f"high ~ {DIABETES}", "logistic"),
     "no intercept": Case(diabetes, f"high ~ {DIABETES} - 1", "logistic"),
     "an interaction": Case(diabetes, "target ~ age * C(sex) + bmi", "gaussian"),
@@ -94,14 +107,19 @@ def ours(name: str) -> "fs.Model":
 def theirs(name: str, robust: bool = False) -> "sm.GLMResults":
     """statsmodels' fit of the rows together, iterated until the coefficients stand still."""
     case = CASES[name]
-    table = pd.concat([frame.assign(client=j) for j, frame in enumerate(case.frames().values())], ignore_index=True)
+    table = pd.concat(
+        [frame.assign(client=j) for j, frame in enumerate(case.frames().values())],
+        ignore_index=True,
+    )
     matrices = Formula(case.formula).get_model_matrix(table, na_action="drop")
     X = pd.DataFrame(matrices.rhs)
     kept = table.loc[X.index]
     words = {"weights": "var_weights", "offset": "offset", "exposure": "exposure"}
     columns = {words[word]: kept[column].to_numpy() for word, column in case.columns.items()}
     model = sm.GLM(np.asarray(matrices.lhs).ravel(), X, family=FAMILIES[case.family], **columns)
-    settings = {"cov_type": "cluster", "cov_kwds": {"groups": kept["client"].to_numpy()}} if robust else {}
+    settings = (
+        {"cov_type": "cluster", "cov_kwds": {"groups": kept["client"].to_numpy()}} if robust else {}
+    )
     return model.fit(tol=1e-12, tol_criterion="params", maxiter=300, **settings)
 
 
@@ -165,8 +183,12 @@ def test_covariances_plain_and_clustered_by_client_are_those_of_the_pool(name: s
     for robust in (False,) if weighted else (False, True):
         expected = theirs(name, robust).cov_params()
         covariance = model.covariance(robust=robust).loc[expected.index, expected.columns]
-        scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))  # of two names that hardly vary together
-        np.testing.assert_allclose(covariance / scale, expected / scale, rtol=0, atol=1e-7 if robust else 1e-8)
+        scale = np.sqrt(
+            np.outer(np.diag(expected), np.diag(expected))
+        )  # of two names that hardly vary together
+        np.testing.assert_allclose(
+            covariance / scale, expected / scale, rtol=0, atol=1e-7 if robust else 1e-8
+        )
 
 
 @each_case
@@ -183,7 +205,9 @@ def test_intercept_false_is_minus_one_in_the_formula() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not FLIGHTS.exists(), reason="no examples/data/flights: make data downloads them")
+@pytest.mark.skipif(
+    not FLIGHTS.exists(), reason="no examples/data/flights: make data downloads them"
+)
 def test_a_third_of_a_million_flights_of_sixteen_carriers_give_the_table_of_the_pool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -126,9 +126,15 @@ def joined(
     told: list[str] = []
     stop = threading.Event()
     ours = made / "ours"
-    options: dict[str, Any] = {"key": ours / f"clients/{name}.key", "ca": ours / "ca.crt", "folder": folder / name}
+    options: dict[str, Any] = {
+        "key": ours / f"clients/{name}.key",
+        "ca": ours / "ca.crt",
+        "folder": folder / name,
+    }
     options |= {"status": told.append, "stop": stop}
-    thread = threading.Thread(target=run_node, args=(f"127.0.0.1:{hub.port}", answer), kwargs=options)
+    thread = threading.Thread(
+        target=run_node, args=(f"127.0.0.1:{hub.port}", answer), kwargs=options
+    )
     thread.start()
     try:
         until(lambda: name in hub.present())
@@ -142,7 +148,12 @@ def joined(
 def process(hub: Hub, made: Path, name: str, folder: Path, supervised: bool = False) -> list[str]:
     """The command of a node in a process of its own."""
     ours = made / "ours"
-    arguments = [f"127.0.0.1:{hub.port}", ours / "clients" / f"{name}.key", ours / "ca.crt", folder / name]
+    arguments = [
+        f"127.0.0.1:{hub.port}",
+        ours / "clients" / f"{name}.key",
+        ours / "ca.crt",
+        folder / name,
+    ]
     return [sys.executable, "-c", NODE, *map(str, arguments), "yes" if supervised else "no"]
 
 
@@ -162,20 +173,32 @@ def refusal(hub_port: int, folder: Path, **options: Any) -> str:
     timer.start()
     try:
         with pytest.raises(InputError) as refused:
-            run_node(f"127.0.0.1:{hub_port}", backwards, folder=folder, status=lambda _: None, stop=stop, **options)
+            run_node(
+                f"127.0.0.1:{hub_port}",
+                backwards,
+                folder=folder,
+                status=lambda _: None,
+                stop=stop,
+                **options,
+            )
     finally:
         timer.cancel()
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
 
-def test_letters_go_there_and_back(hub: Hub, made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_letters_go_there_and_back(
+    hub: Hub, made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     letters = {"ada": b"", "bob": os.urandom(parcel.PART + 1)}
     with joined(hub, made, "ada", tmp_path) as told, joined(hub, made, "bob", tmp_path):
         assert list(hub.present()) == ["ada", "bob"]
         for _ in range(3):
             found = hub.send(letters, 60)
-            assert {name: reply for name, (reply, _, _) in found.items()} == {"ada": b"", "bob": letters["bob"][::-1]}
+            assert {name: reply for name, (reply, _, _) in found.items()} == {
+                "ada": b"",
+                "bob": letters["bob"][::-1],
+            }
     assert told == [f"connected to 127.0.0.1:{hub.port}"]
     assert hub.present() == {}
     assert (hub._state.num_message_ins(), len(hub._state.object_store)) == (0, 0)
@@ -203,7 +226,9 @@ def test_who_has_not_the_right_keys_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hubs, "GRACE", 0.1)
-    options = {name: made / value if isinstance(value, str) else value for name, value in options.items()}
+    options = {
+        name: made / value if isinstance(value, str) else value for name, value in options.items()
+    }
     assert why in refusal(hub.port, tmp_path, **options)
     assert hub.present() == {}
     assert {node.name for node in hub._state.get_node_info()} == {"ada", "bob"}
@@ -213,7 +238,9 @@ def test_who_has_not_the_right_keys_is_refused_in_one_line(
 
 def test_files_that_are_no_keys_are_named(made: Path, tmp_path: Path) -> None:
     ours = made / "ours"
-    assert "ca.crt: is no private key" in refusal(9, tmp_path, key=ours / "ca.crt", ca=ours / "ca.crt")
+    assert "ca.crt: is no private key" in refusal(
+        9, tmp_path, key=ours / "ca.crt", ca=ours / "ca.crt"
+    )
     assert "server.key: is no certificate" in refusal(9, tmp_path, ca=ours / "server.key")
     assert "nosuch.crt: cannot be read" in refusal(9, tmp_path, ca=ours / "nosuch.crt")
 
@@ -232,17 +259,23 @@ def test_a_certificate_for_another_host_is_refused(hub: Hub, made: Path, tmp_pat
         )
 
 
-def test_tls_is_not_given_up_for_a_server_without_it(plain: Hub, made: Path, tmp_path: Path) -> None:
+def test_tls_is_not_given_up_for_a_server_without_it(
+    plain: Hub, made: Path, tmp_path: Path
+) -> None:
     assert "does not speak TLS" in refusal(plain.port, tmp_path, ca=made / "ours/ca.crt")
     assert plain.present() == {}
 
 
-def test_a_clock_that_is_wrong_is_named(hub: Hub, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_wrong_is_named(
+    hub: Hub, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import flwr.supernode.node_auth_http_interceptor as interceptor
 
     now = interceptor.now
     monkeypatch.setattr(interceptor, "now", lambda: now() + timedelta(hours=1))
-    refused = refusal(hub.port, tmp_path, key=made / "ours/clients/ada.key", ca=made / "ours/ca.crt")
+    refused = refusal(
+        hub.port, tmp_path, key=made / "ours/clients/ada.key", ca=made / "ours/ca.crt"
+    )
     assert "is this machine's clock right?" in refused
 
 
@@ -265,15 +298,41 @@ def test_another_web_server_is_not_taken_for_ours(tmp_path: Path) -> None:
 )
 def test_an_address_without_host_or_port_is_refused(server: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="give HOST:PORT"):
-        run_node(server, backwards, insecure=True, folder=tmp_path, status=lambda _: None, stop=threading.Event())
+        run_node(
+            server,
+            backwards,
+            insecure=True,
+            folder=tmp_path,
+            status=lambda _: None,
+            stop=threading.Event(),
+        )
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS"])
 def test_nothing_but_the_fleet_is_served(hub: Hub, made: Path, method: str) -> None:
-    paths = ["/", "/docs", "/redoc", "/openapi.json", "/health", "/v1/fleet/register-node", "/v1/fleet/unregister-node"]
-    paths += ["/v1/fleet/get-fab", "/v1/fleet/get-run", "//v1/fleet/pull-messages", "/v1/fleet/pull-messages/"]
-    paths += [f"/v1/control/{name}" for name in ("register-node", "start-run", "list-nodes", "stream-logs")]
-    paths += [f"/v1/runtime/{name}" for name in ("acquire-task", "push-messages", "pull-messages", "push-object")]
+    paths = [
+        "/",
+        "/docs",
+        "/redoc",
+        "/openapi.json",
+        "/health",
+        "/v1/fleet/register-node",
+        "/v1/fleet/unregister-node",
+    ]
+    paths += [
+        "/v1/fleet/get-fab",
+        "/v1/fleet/get-run",
+        "//v1/fleet/pull-messages",
+        "/v1/fleet/pull-messages/",
+    ]
+    paths += [
+        f"/v1/control/{name}"
+        for name in ("register-node", "start-run", "list-nodes", "stream-logs")
+    ]
+    paths += [
+        f"/v1/runtime/{name}"
+        for name in ("acquire-task", "push-messages", "pull-messages", "push-object")
+    ]
     paths += ["/v1/fleet/../control/list-nodes", "/v1/fleet/%2e%2e/control/list-nodes"]
     before = len(hub._state.nodes), len(hub._state.run_ids)
     with httpx.Client(verify=tls(made / "ours/ca.crt"), trust_env=False) as client:
@@ -296,7 +355,9 @@ def fleet_node(hub: Hub, made: Path, name: str, folder: Path) -> Any:
     """A node that does what the test wants."""
     folder.mkdir(exist_ok=True)
     ours = made / "ours"
-    node = nodes._FleetNode(f"127.0.0.1:{hub.port}", ours / f"clients/{name}.key", ours / "ca.crt", False, folder, name)
+    node = nodes._FleetNode(
+        f"127.0.0.1:{hub.port}", ours / f"clients/{name}.key", ours / "ca.crt", False, folder, name
+    )
     node.join()
     return node
 
@@ -360,7 +421,10 @@ def test_an_answer_that_is_too_large_is_refused_and_not_kept(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = {b"a": 2**20, b"b": 2**20 + 1, b"c": 2**22, b"d": 10 * parcel.PART}
-    with opened(made, largest=2**20) as hub, joined(hub, made, "ada", tmp_path, lambda word: bytes(sizes[word])):
+    with (
+        opened(made, largest=2**20) as hub,
+        joined(hub, made, "ada", tmp_path, lambda word: bytes(sizes[word])),
+    ):
         store = hub._state.object_store
         put, held = store.put, [0]
 
@@ -386,7 +450,9 @@ def test_a_client_that_fails_says_of_what_kind_only(hub: Hub, made: Path, tmp_pa
         assert hub.send({"ada": b"one"}, 30)["ada"][:2] == (None, "its client failed ('KeyError')")
 
 
-def test_a_client_cannot_write_to_another_or_read_its_letters(hub: Hub, made: Path, tmp_path: Path) -> None:
+def test_a_client_cannot_write_to_another_or_read_its_letters(
+    hub: Hub, made: Path, tmp_path: Path
+) -> None:
     asked: list[bytes] = []
 
     def note(letter: bytes) -> bytes:
@@ -419,13 +485,21 @@ def test_a_client_cannot_write_to_another_or_read_its_letters(hub: Hub, made: Pa
     assert asked == [b"from the hub"]
 
 
-def test_without_keys_a_client_has_the_name_that_it_gives_itself(plain: Hub, tmp_path: Path) -> None:
+def test_without_keys_a_client_has_the_name_that_it_gives_itself(
+    plain: Hub, tmp_path: Path
+) -> None:
     stops = [threading.Event() for _ in range(2)]
 
     def start(at: int, name: str) -> threading.Thread:
-        options: dict[str, Any] = {"insecure": True, "folder": tmp_path / str(at), "status": lambda _: None}
+        options: dict[str, Any] = {
+            "insecure": True,
+            "folder": tmp_path / str(at),
+            "status": lambda _: None,
+        }
         options |= {"stop": stops[at], "name": name}
-        thread = threading.Thread(target=run_node, args=(f"127.0.0.1:{plain.port}", backwards), kwargs=options)
+        thread = threading.Thread(
+            target=run_node, args=(f"127.0.0.1:{plain.port}", backwards), kwargs=options
+        )
         thread.start()
         return thread
 
@@ -437,11 +511,15 @@ def test_without_keys_a_client_has_the_name_that_it_gives_itself(plain: Hub, tmp
         thread.join(20)
 
 
-def test_a_name_that_is_taken_is_not_given_twice(plain: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_taken_is_not_given_twice(
+    plain: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(nodes, "IN_USE", 0.3)
     first = nodes._FleetNode(f"127.0.0.1:{plain.port}", None, None, True, tmp_path, "ada")
     first.join()
-    assert "has another client ada" in refusal(plain.port, tmp_path / "other", insecure=True, name="ada")
+    assert "has another client ada" in refusal(
+        plain.port, tmp_path / "other", insecure=True, name="ada"
+    )
     assert list(plain.present()) == ["ada"]
     first.close()
 
@@ -453,12 +531,16 @@ def test_a_key_that_is_in_use_is_told_apart_from_one_that_is_not_known(
     node = fleet_node(hub, made, "ada", tmp_path / "ada")
     key, ca = made / "ours/clients/ada.key", made / "ours/ca.crt"
     assert "another process has this key" in refusal(hub.port, tmp_path / "other", key=key, ca=ca)
-    with joined(hub, made, "ada", tmp_path):  # the process before it died: it is signed off by the same folder
+    with joined(
+        hub, made, "ada", tmp_path
+    ):  # the process before it died: it is signed off by the same folder
         assert hub.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
     node.close()
 
 
-def test_one_folder_is_for_one_process(hub: Hub, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_folder_is_for_one_process(
+    hub: Hub, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(nodes, "ENDING", 0.2)
     with joined(hub, made, "ada", tmp_path):
         assert "another client runs here" in refusal(hub.port, tmp_path / "ada", insecure=True)
@@ -495,7 +577,9 @@ def test_a_node_finds_a_hub_that_was_started_anew(made: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_node_that_is_killed_is_started_again_and_asked_again(hub: Hub, made: Path, tmp_path: Path) -> None:
+def test_a_node_that_is_killed_is_started_again_and_asked_again(
+    hub: Hub, made: Path, tmp_path: Path
+) -> None:
     command = process(hub, made, "ada", tmp_path, supervised=True)
     with started([sys.executable, "-c", SUPERVISOR, *command], stdout=subprocess.PIPE) as child:
         until(lambda: "ada" in hub.present())
@@ -509,8 +593,13 @@ def test_a_node_that_is_killed_is_started_again_and_asked_again(hub: Hub, made: 
 
 
 @pytest.mark.slow
-def test_a_node_that_is_killed_for_good_holds_nobody_up_for_long(hub: Hub, made: Path, tmp_path: Path) -> None:
-    with started(process(hub, made, "ada", tmp_path), stdout=subprocess.DEVNULL), joined(hub, made, "bob", tmp_path):
+def test_a_node_that_is_killed_for_good_holds_nobody_up_for_long(
+    hub: Hub, made: Path, tmp_path: Path
+) -> None:
+    with (
+        started(process(hub, made, "ada", tmp_path), stdout=subprocess.DEVNULL),
+        joined(hub, made, "bob", tmp_path),
+    ):
         until(lambda: "ada" in hub.present())
         found = hub.send({"ada": b"die", "bob": b"one"}, 600)
     assert found["bob"][0] == b"eno"
@@ -568,7 +657,8 @@ print(outside)
 
 def test_nothing_is_called_but_the_server_and_nothing_left_behind(tmp_path: Path) -> None:
     proxies = dict.fromkeys(
-        ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"), "http://192.0.2.1:9"
+        ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"),
+        "http://192.0.2.1:9",
     )
     home = tmp_path / "home"
     home.mkdir()
@@ -631,9 +721,12 @@ def test_a_process_does_not_outlive_its_supervisor(number: int, status: int, bod
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("status", "why"), [(70, "status 70"), (-signal.SIGSEGV, "signal 11"), (-signal.SIGTERM, "status 0")]
+    ("status", "why"),
+    [(70, "status 70"), (-signal.SIGSEGV, "signal 11"), (-signal.SIGTERM, "status 0")],
 )
-def test_a_process_that_ends_is_started_again_and_one_with_bad_input_is_not(status: int, why: str) -> None:
+def test_a_process_that_ends_is_started_again_and_one_with_bad_input_is_not(
+    status: int, why: str
+) -> None:
     body = f"sys.exit({status})" if status >= 0 else f"os.kill(os.getpid(), {-status})"
     body = "if line == b'again\\n': sys.exit(2)\n" + body + "\nstop.wait(); sys.exit(0)"
     done = subprocess.run(supervised(body), capture_output=True, text=True, timeout=60)
@@ -644,11 +737,28 @@ def test_a_process_that_ends_is_started_again_and_one_with_bad_input_is_not(stat
 
 
 @pytest.mark.slow
-def test_the_command_says_what_leaves_and_answers(made: Path, tmp_path: Path, files: list[str]) -> None:
+def test_the_command_says_what_leaves_and_answers(
+    made: Path, tmp_path: Path, files: list[str]
+) -> None:
     ours, home = made / "ours", {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
     with opened(made) as hub:
-        arguments = ["--server", f"127.0.0.1:{hub.port}", "--data", files[0], "--ca", str(ours / "ca.crt")]
-        command = [sys.executable, "-m", "fedsplit", "client", *arguments, "--key", str(ours / "clients/ada.key")]
+        arguments = [
+            "--server",
+            f"127.0.0.1:{hub.port}",
+            "--data",
+            files[0],
+            "--ca",
+            str(ours / "ca.crt"),
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "fedsplit",
+            "client",
+            *arguments,
+            "--key",
+            str(ours / "clients/ada.key"),
+        ]
         with started(command, env=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
             until(lambda: "ada" in hub.present())
             letter = hub.send({"ada": HELLO}, 60)["ada"][0]
@@ -667,17 +777,37 @@ def test_the_command_says_what_leaves_and_answers(made: Path, tmp_path: Path, fi
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--key", "{made}/theirs/clients/eve.key", "--ca", "{made}/ours/ca.crt"], "does not know the key"),
-        (["--key", "{made}/nosuch.key", "--ca", "{made}/ours/ca.crt"], "nosuch.key: No such file or directory"),
+        (
+            ["--key", "{made}/theirs/clients/eve.key", "--ca", "{made}/ours/ca.crt"],
+            "does not know the key",
+        ),
+        (
+            ["--key", "{made}/nosuch.key", "--ca", "{made}/ours/ca.crt"],
+            "nosuch.key: No such file or directory",
+        ),
         (["--insecure", "--data", "nosuch.csv"], "nosuch.csv"),
     ],
 )
 def test_the_command_gives_up_in_one_line(
     hub: Hub, made: Path, tmp_path: Path, files: list[str], options: list[str], why: str
 ) -> None:
-    arguments = ["--server", f"127.0.0.1:{hub.port}", "--data", files[0], "--folder", str(tmp_path / "state")]
+    arguments = [
+        "--server",
+        f"127.0.0.1:{hub.port}",
+        "--data",
+        files[0],
+        "--folder",
+        str(tmp_path / "state"),
+    ]
     done = subprocess.run(
-        [sys.executable, "-m", "fedsplit", "client", *arguments, *(each.format(made=made) for each in options)],
+        [
+            sys.executable,
+            "-m",
+            "fedsplit",
+            "client",
+            *arguments,
+            *(each.format(made=made) for each in options),
+        ],
         capture_output=True,
         text=True,
         timeout=60,
@@ -691,7 +821,10 @@ def test_the_command_gives_up_in_one_line(
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ([], "give --key and --ca, as the server's owner has them, or --insecure for a test on one machine"),
+        (
+            [],
+            "give --key and --ca, as the server's owner has them, or --insecure for a test on one machine",
+        ),
         (["--insecure", "--ca", "ca.crt"], "leave one of them out"),
         (["--insecure", "--max-rounds", "0"], "max_rounds must be"),
         (["--insecure", "--name", "../up"], "client '../up'"),
@@ -707,7 +840,9 @@ def test_the_command_refuses_what_cannot_be_meant(
 def test_without_flower_the_command_says_how_to_get_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "flwr" else find_spec(name))
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "flwr" else find_spec(name)
+    )
     monkeypatch.setitem(sys.modules, "fedsplit.remote.keys", None)
     monkeypatch.delattr("fedsplit.remote.keys")
     assert run(["client", "--server", "127.0.0.1:9", "--data", "x.csv", "--insecure"]) == 2
@@ -715,14 +850,35 @@ def test_without_flower_the_command_says_how_to_get_it(
     assert capsys.readouterr().err.count("pip install 'fedsplit[flower]'") == 2
 
 
-def test_keys_are_for_their_owners_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_are_for_their_owners_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "made"
-    assert run(["keys", str(folder), "--clients", "ada, bob", "--host", "fit.example.org", "--host", "10.0.0.7"]) == 0
+    assert (
+        run(
+            [
+                "keys",
+                str(folder),
+                "--clients",
+                "ada, bob",
+                "--host",
+                "fit.example.org",
+                "--host",
+                "10.0.0.7",
+            ]
+        )
+        == 0
+    )
     assert "fit.example.org, 10.0.0.7, valid for 365 days" in capsys.readouterr().out
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()}
     private = {"ca.key", "server.key", "ada.key", "bob.key"}
     assert {name for name, mode in modes.items() if mode == 0o600} == private
-    assert {name for name, mode in modes.items() if mode != 0o600} == {"ca.crt", "server.crt", "ada.pub", "bob.pub"}
+    assert {name for name, mode in modes.items() if mode != 0o600} == {
+        "ca.crt",
+        "server.crt",
+        "ada.pub",
+        "bob.pub",
+    }
     assert list(keys.read_public_keys(folder)) == ["ada", "bob"]
     assert keys.read_public_keys(folder) == keys.read_public_keys(folder / "clients")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -731,7 +887,9 @@ def test_keys_are_for_their_owners_alone(tmp_path: Path, capsys: pytest.CaptureF
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../a", "a/b", "/a", "a\0", "a\n", "-a", ".a", "a.", "a b", "x" * 65])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../a", "a/b", "/a", "a\0", "a\n", "-a", ".a", "a.", "a b", "x" * 65]
+)
 def test_names_that_are_no_safe_names_of_files_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="client"):
         keys.make_keys(tmp_path / "made", [name], ["localhost"], 1)

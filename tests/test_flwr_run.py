@@ -26,10 +26,17 @@ QUIET = {
 
 
 @pytest.mark.slow
-def test_a_stock_superlink_and_stock_supernodes_give_the_bits_of_one_process(tmp_path: Path) -> None:
+def test_a_stock_superlink_and_stock_supernodes_give_the_bits_of_one_process(
+    tmp_path: Path,
+) -> None:
     keys, home, out = tmp_path / "keys", tmp_path / "home", tmp_path / "out"
     home.mkdir()
-    environment = {**ENVIRONMENT, **QUIET, "FLWR_HOME": str(home), "PATH": f"{PROGRAMS}:{ENVIRONMENT['PATH']}"}
+    environment = {
+        **ENVIRONMENT,
+        **QUIET,
+        "FLWR_HOME": str(home),
+        "PATH": f"{PROGRAMS}:{ENVIRONMENT['PATH']}",
+    }
 
     def flwr(*arguments: str) -> str:
         done = subprocess.run(
@@ -73,7 +80,13 @@ def test_a_stock_superlink_and_stock_supernodes_give_the_bits_of_one_process(tmp
                 ],
                 f"{name}.log",
             )  # fmt: skip
-        flwr("run", "examples/flower", "here", "-c", f'formula="{FORMULA}" clients={len(SITES)} out="{out}"')
+        flwr(
+            "run",
+            "examples/flower",
+            "here",
+            "-c",
+            f'formula="{FORMULA}" clients={len(SITES)} out="{out}"',
+        )
         end = time.monotonic() + 900
         while not (out / "model.json").exists():
             [run] = json.loads(flwr("list", "here", "--format", "json"))["runs"]

@@ -46,7 +46,9 @@ LEVELS: dict[str, list[Level]] = {"g": ["a", "b", "c"], "h": [1, 2, 3]}
 )
 def test_terms_are_coded_and_named_as_formulaic_does_on_the_pool(terms: str) -> None:
     formula = Formula(f"y ~ {terms}")
-    names, A = formula.design(FRAME, {column: LEVELS[column] for column in LEVELS if column in formula.columns})
+    names, A = formula.design(
+        FRAME, {column: LEVELS[column] for column in LEVELS if column in formula.columns}
+    )
     pooled = model_matrix(terms, FRAME.assign(h=FRAME.h.astype(int)))
     assert names == list(pooled.columns)
     np.testing.assert_array_equal(A, pooled.to_numpy(float))
@@ -55,7 +57,9 @@ def test_terms_are_coded_and_named_as_formulaic_does_on_the_pool(terms: str) -> 
 @pytest.mark.parametrize("terms", ["x + C(g)*C(h)", "g + x:g", "C(g, contr.treatment('c')) + h"])
 def test_a_client_that_lacks_levels_has_the_columns_of_all(terms: str) -> None:
     formula = Formula(f"y ~ {terms}")
-    levels = {column: LEVELS[column] for column in formula.categories | ({"g"} & set(formula.columns))}
+    levels = {
+        column: LEVELS[column] for column in formula.categories | ({"g"} & set(formula.columns))
+    }
     names, A = formula.design(FRAME, levels)
     for rows in ([0], [0, 2], [1, 3]):
         of_part, part = formula.design(FRAME.iloc[rows], levels)
@@ -161,7 +165,9 @@ def test_a_formula_that_cannot_be_is_refused_with_the_reason(text: str, why: str
         "x\0",
     ],
 )
-def test_no_code_but_arithmetic_gets_through(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_code_but_arithmetic_gets_through(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for text in (f"y ~ {{{code}}}", f"{{{code}}} ~ x", f"y ~ I({code})", f"y ~ C({code})"):
         with pytest.raises(fs.InputError):
@@ -234,7 +240,22 @@ def test_an_expression_is_what_numpy_makes_of_it(expression: str, values: Any) -
 @pytest.mark.parametrize(
     "name",
     [
-        *("np", "C", "I", "log", "contr", "self", "lambda", "__class__", "q_0_", "Intercept", "2", ".", "größe", "ｘ"),
+        *(
+            "np",
+            "C",
+            "I",
+            "log",
+            "contr",
+            "self",
+            "lambda",
+            "__class__",
+            "q_0_",
+            "Intercept",
+            "2",
+            ".",
+            "größe",
+            "ｘ",
+        ),
         *("it's", 'a "b"', "x > 2", "a:b", "{x}", "e\u0301", "a\\b", "a\nb"),
     ],
 )
@@ -262,7 +283,9 @@ def test_a_name_that_cannot_be_quoted_is_refused() -> None:
             quoted(["x", name])
 
 
-@pytest.mark.parametrize("terms", ["g + `g[T.b]`", "x*h + `x:h`", "{x > 2} + `x > 2`", "g:h + `g[a]:h`"])
+@pytest.mark.parametrize(
+    "terms", ["g + `g[T.b]`", "x*h + `x:h`", "{x > 2} + `x > 2`", "g:h + `g[a]:h`"]
+)
 def test_two_columns_of_one_name_are_refused(terms: str) -> None:
     frame = FRAME.assign(**dict.fromkeys(("g[T.b]", "x:h", "x > 2", "g[a]:h"), FRAME.x))
     with pytest.raises(fs.InputError, match="two columns would be named"):
@@ -306,7 +329,11 @@ def test_a_design_can_be_written_without_changing_the_frame() -> None:
         "(x + h + y2)**30",
         "*".join(f"c{i}" for i in range(21)),
         ":".join(f"c{i}" for i in range(2_000)),
-        "(" + "+".join(f"a{i}" for i in range(1_000)) + ")/(" + "+".join(f"b{i}" for i in range(1_000)) + ")",
+        "("
+        + "+".join(f"a{i}" for i in range(1_000))
+        + ")/("
+        + "+".join(f"b{i}" for i in range(1_000))
+        + ")",
         "(" + "+".join(f"a{i}" for i in range(90)) + ")**2" + "+z" * 2_000,
         "x" + "^2" * 2_000,
         "+".join(f"I(x*{i})" for i in range(3_000)),

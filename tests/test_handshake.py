@@ -46,7 +46,10 @@ def test_numbers_at_one_client_and_text_at_another_are_one_category_inside_c() -
     model = fs.fit(coded, "score ~ C(ward)")
     assert list(model.coef_.index) == ["Intercept", "C(ward)[T.2]", "C(ward)[T.3]"]
     np.testing.assert_allclose(model.coef_, fs.fit(frames, "score ~ ward").coef_, rtol=1e-9)
-    with pytest.raises(fs.InputError, match=r"column ward holds numbers at client hospital0 and text at .*hospital1"):
+    with pytest.raises(
+        fs.InputError,
+        match=r"column ward holds numbers at client hospital0 and text at .*hospital1",
+    ):
         fs.fit(coded, "score ~ ward")
 
 
@@ -55,7 +58,9 @@ def test_a_column_that_is_empty_at_one_client_is_what_it_is_elsewhere(tmp_path: 
     frames["hospital1"]["age"] = np.nan
     model = fs.fit(write(frames, tmp_path), "score ~ age + ward")
     assert model.n_by_client.to_dict() == {"hospital0": 60, "hospital1": 0, "hospital2": 30}
-    assert run(["fit", str(tmp_path), "--formula", "score ~ age + ward"]) == 1  # a client is missing
+    assert (
+        run(["fit", str(tmp_path), "--formula", "score ~ age + ward"]) == 1
+    )  # a client is missing
     assert any("hospital1 has no complete row" in text for text in model.warnings)
     rest = fs.fit({name: frames[name] for name in ("hospital0", "hospital2")}, "score ~ age + ward")
     np.testing.assert_allclose(model.coef_, rest.coef_, rtol=1e-9)
@@ -68,7 +73,9 @@ def test_rows_with_missing_values_are_dropped_and_counted_by_client() -> None:
     model = fs.fit(frames, "score ~ age + ward")
     assert model.clients.missing.to_dict() == {"hospital0": 2, "hospital1": 0, "hospital2": 1}
     assert model.n == 132
-    np.testing.assert_allclose(model.coef_, fs.fit(pd.concat(frames.values()).dropna(), "score ~ age + ward").coef_)
+    np.testing.assert_allclose(
+        model.coef_, fs.fit(pd.concat(frames.values()).dropna(), "score ~ age + ward").coef_
+    )
 
 
 def test_missing_numbers_are_filled_with_the_mean_over_all_clients() -> None:
@@ -113,13 +120,22 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"formula": "ward ~ age"}, "column ward holds text"),
     ({"formula": "{score > 100} ~ age", "family": "logistic"}, "of the same class"),
     ({"formula": "{age + 1} ~ score", "family": "multinomial"}, "multinomial needs a column"),
-    ({"formula": "score ~ age + I(2 * age)"}, "column I(2 * age) is a combination of age over all clients"),
-    ({"formula": "score ~ age + I(0 * age)"}, "column I(0 * age) is 0 in every row of every client"),
+    (
+        {"formula": "score ~ age + I(2 * age)"},
+        "column I(2 * age) is a combination of age over all clients",
+    ),
+    (
+        {"formula": "score ~ age + I(0 * age)"},
+        "column I(0 * age) is 0 in every row of every client",
+    ),
     ({"formula": "score ~ age + hours + {age - hours}"}, "a combination of age, hours"),
     ({"formula": "score ~ np.log(age - 50)"}, "row 2: np.log(age - 50) is nan"),
     ({"formula": "score ~ age", "weights": "score"}, "the formula and is a weight"),
     ({"formula": "score ~ age", "weights": "ward"}, "column ward must hold numbers"),
-    ({"formula": "visits ~ age", "family": "poisson", "exposure": "score"}, "an exposure is above zero"),
+    (
+        {"formula": "visits ~ age", "family": "poisson", "exposure": "score"},
+        "an exposure is above zero",
+    ),
     ({"formula": "score ~ age", "exposure": "hours"}, "exposure needs a log link"),
     ({"formula": "score ~ age", "ridge": -1.0}, "ridge must be"),
     ({"formula": "score ~ age", "tol": 0.0}, "tol must be"),
@@ -143,7 +159,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "why"), BAD)
-def test_what_cannot_be_fitted_is_refused_with_the_reason(files: list[str], options: dict[str, Any], why: str) -> None:
+def test_what_cannot_be_fitted_is_refused_with_the_reason(
+    files: list[str], options: dict[str, Any], why: str
+) -> None:
     with pytest.raises(fs.InputError) as caught:
         fs.fit(files, **options)
     assert why in str(caught.value)
@@ -157,8 +175,13 @@ def test_small_clients_and_rare_categories_are_warned_of_and_refused_when_strict
     frames["narrow"] = people(2)["hospital0"].head(11)
     model = fs.fit(frames, "score ~ age + ward")
     assert any("tiny has 4 rows, fewer than 10" in text for text in model.warnings)
-    assert any("hospital1 has fewer than 3 rows of a kind: ward = attic in 1" in text for text in model.warnings)
-    assert any("narrow has 11 rows for 5 parameters, more than a third" in text for text in model.warnings)
+    assert any(
+        "hospital1 has fewer than 3 rows of a kind: ward = attic in 1" in text
+        for text in model.warnings
+    )
+    assert any(
+        "narrow has 11 rows for 5 parameters, more than a third" in text for text in model.warnings
+    )
     with pytest.raises(fs.InputError, match="do not be strict"):
         fs.fit(frames, "score ~ age + ward", strict=True)
     assert fs.fit(people(), "score ~ age", strict=True).warnings == []
@@ -214,13 +237,21 @@ def test_what_would_tell_of_single_rows_is_refused_at_the_client_before_it_is_to
 def test_numbers_with_a_mistake_are_no_category() -> None:
     frames = people()
     frames["hospital1"]["hours"] = [*frames["hospital1"].hours.astype(str)[:-1], "5%"]
-    with pytest.raises(fs.InputError, match="client hospital1: column hours holds numbers, but '5%' is none"):
+    with pytest.raises(
+        fs.InputError, match="client hospital1: column hours holds numbers, but '5%' is none"
+    ):
         fs.fit(frames, "score ~ hours")
 
 
 def test_a_column_of_names_is_no_category() -> None:
-    frames = {name: frame.assign(id=[f"p{i}" for i in range(len(frame))]) for name, frame in people().items()}
-    with pytest.raises(fs.InputError, match="column id has 60 values in fewer than 3 rows each: that is no category"):
+    frames = {
+        name: frame.assign(id=[f"p{i}" for i in range(len(frame))])
+        for name, frame in people().items()
+    }
+    with pytest.raises(
+        fs.InputError,
+        match="column id has 60 values in fewer than 3 rows each: that is no category",
+    ):
         fs.fit(frames, "score ~ age + id")
 
 
@@ -243,11 +274,20 @@ def separable(kind: str) -> pd.DataFrame:
 
 @pytest.mark.parametrize(
     ("kind", "column"),
-    [("separable", "x"), ("level", r"C\(g\)\[T.b\]"), ("reference level", r"C\(g\)"), ("ties", "x")],
+    [
+        ("separable", "x"),
+        ("level", r"C\(g\)\[T.b\]"),
+        ("reference level", r"C\(g\)"),
+        ("ties", "x"),
+    ],
 )
-def test_classes_that_are_separable_or_nearly_are_refused_and_a_ridge_helps(kind: str, column: str) -> None:
+def test_classes_that_are_separable_or_nearly_are_refused_and_a_ridge_helps(
+    kind: str, column: str
+) -> None:
     frame = separable(kind)
-    with pytest.raises(fs.InputError, match=rf"separable: the coefficients? of {column}.*add a ridge"):
+    with pytest.raises(
+        fs.InputError, match=rf"separable: the coefficients? of {column}.*add a ridge"
+    ):
         fs.fit(frame, "y ~ x + z + C(g)", family="logistic", group="c")
     assert fs.fit(frame, "y ~ x + z + C(g)", family="logistic", group="c", ridge=1.0).converged
 
@@ -255,7 +295,9 @@ def test_classes_that_are_separable_or_nearly_are_refused_and_a_ridge_helps(kind
 def test_an_offset_that_tells_the_classes_apart_separates_nothing() -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 120).astype(float)
-    frame = pd.DataFrame({"y": y, "o": y - 0.5, "x": rng.standard_normal(120), "c": np.arange(120) % 3})
+    frame = pd.DataFrame(
+        {"y": y, "o": y - 0.5, "x": rng.standard_normal(120), "c": np.arange(120) % 3}
+    )
     model = fs.fit(frame, "y ~ x", family="logistic", offset="o", group="c")
     A = np.column_stack([np.ones(120), frame.x])
     pooled = sm.GLM(y, A, family=sm.families.Binomial(), offset=frame.o).fit(tol=1e-14)
@@ -276,11 +318,19 @@ def test_classes_that_overlap_a_little_are_fitted() -> None:
         np.testing.assert_allclose(model.coef_, pooled.params, rtol=1e-7)
 
 
-def test_a_coefficient_without_end_of_another_family_is_named_in_a_run_that_has_not_converged() -> None:
-    frames = {name: frame.assign(visits=frame.visits * (frame.ward != "west")) for name, frame in people().items()}
+def test_a_coefficient_without_end_of_another_family_is_named_in_a_run_that_has_not_converged() -> (
+    None
+):
+    frames = {
+        name: frame.assign(visits=frame.visits * (frame.ward != "west"))
+        for name, frame in people().items()
+    }
     model = fs.fit(frames, "visits ~ age + ward", family="poisson", rounds=60)
     assert not model.converged
-    assert "the data hardly determine the coefficient of ward[T.west]: add a ridge, or leave it out" in model.warnings
+    assert (
+        "the data hardly determine the coefficient of ward[T.west]: add a ridge, or leave it out"
+        in model.warnings
+    )
     assert fs.fit(frames, "visits ~ age + ward", family="poisson", ridge=0.1).converged
 
 

@@ -22,13 +22,18 @@ def test_the_objective_ignores_how_observations_are_split(
     order = np.random.default_rng(seed).permutation(len(pool[1]))
     shuffled = tuple(part[order] for part in pool)
     x = 0.3 * np.random.default_rng(seed).standard_normal(d)
-    split, one = fs.Problem(loss(name, d), data, ridge), fs.Problem(loss(name, d), [shuffled], ridge)
+    split, one = (
+        fs.Problem(loss(name, d), data, ridge),
+        fs.Problem(loss(name, d), [shuffled], ridge),
+    )
     assert split.objective(x) == pytest.approx(one.objective(x), rel=1e-12)
     np.testing.assert_allclose(split.gradient(x), one.gradient(x), rtol=1e-9, atol=1e-10)
 
 
 @given(names, sizes, dimensions, seeds)
-def test_observations_of_weight_zero_change_nothing(name: str, n: list[int], d: int, seed: int) -> None:
+def test_observations_of_weight_zero_change_nothing(
+    name: str, n: list[int], d: int, seed: int
+) -> None:
     data = clients(name, n, d, seed)
     rng = np.random.default_rng(seed)
     longer = [
@@ -46,11 +51,15 @@ def test_observations_of_weight_zero_change_nothing(name: str, n: list[int], d: 
 
 
 @given(names, sizes, dimensions, seeds)
-def test_an_integer_weight_is_that_many_observations(name: str, n: list[int], d: int, seed: int) -> None:
+def test_an_integer_weight_is_that_many_observations(
+    name: str, n: list[int], d: int, seed: int
+) -> None:
     data = clients(name, n, d, seed)
     repeats = [np.arange(len(b)) % 3 + 1 for _, b, _ in data]
     weighted = [(A, b, r.astype(float)) for (A, b, _), r in zip(data, repeats, strict=True)]
-    repeated = [(A.repeat(r, axis=0), b.repeat(r)) for (A, b, _), r in zip(data, repeats, strict=True)]
+    repeated = [
+        (A.repeat(r, axis=0), b.repeat(r)) for (A, b, _), r in zip(data, repeats, strict=True)
+    ]
     x = 0.3 * np.random.default_rng(seed).standard_normal(d)
     p, q = (fs.Problem(loss(name, d), c) for c in (weighted, repeated))
     assert p.objective(x) == pytest.approx(q.objective(x), rel=1e-12)

@@ -10,7 +10,18 @@ from hypothesis import given
 import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Decrement
-from problems import LOSSES, clients, dimensions, loss, names, predictor, problem, ridges, seeds, sizes
+from problems import (
+    LOSSES,
+    clients,
+    dimensions,
+    loss,
+    names,
+    predictor,
+    problem,
+    ridges,
+    seeds,
+    sizes,
+)
 
 
 def differences(f: Callable[[Array], Array], x: Array, h: float = 1e-6) -> Array:
@@ -19,15 +30,21 @@ def differences(f: Callable[[Array], Array], x: Array, h: float = 1e-6) -> Array
 
 
 @given(names, sizes, dimensions, seeds, ridges)
-def test_gradient_is_the_derivative_of_the_value(name: str, n: list[int], d: int, seed: int, ridge: float) -> None:
+def test_gradient_is_the_derivative_of_the_value(
+    name: str, n: list[int], d: int, seed: int, ridge: float
+) -> None:
     p = problem(name, n, d, seed, ridge)
     x = 0.5 * np.random.default_rng(seed).standard_normal(d)
     numeric = differences(lambda y: p.clients.value(y).rows, x)
-    np.testing.assert_allclose(p.clients.gradient(x).rows, numeric.T, rtol=1e-5, atol=1e-5 * (1 + abs(numeric).max()))
+    np.testing.assert_allclose(
+        p.clients.gradient(x).rows, numeric.T, rtol=1e-5, atol=1e-5 * (1 + abs(numeric).max())
+    )
 
 
 @given(names, sizes, dimensions, seeds, ridges)
-def test_hessian_is_the_derivative_of_the_gradient(name: str, n: list[int], d: int, seed: int, ridge: float) -> None:
+def test_hessian_is_the_derivative_of_the_gradient(
+    name: str, n: list[int], d: int, seed: int, ridge: float
+) -> None:
     p = problem(name, n, d, seed, ridge)
     x = 0.5 * np.random.default_rng(seed).standard_normal(d)
     if name == "huber":  # away from the kinks of the slope, where there is no second derivative
@@ -35,11 +52,15 @@ def test_hessian_is_the_derivative_of_the_gradient(name: str, n: list[int], d: i
         if min(kinks) < 1e-4:
             return
     numeric = np.moveaxis(differences(lambda y: p.clients.gradient(y).rows, x), 0, 2)
-    np.testing.assert_allclose(p.clients.information(x).rows, numeric, rtol=1e-5, atol=1e-5 * (1 + abs(numeric).max()))
+    np.testing.assert_allclose(
+        p.clients.information(x).rows, numeric, rtol=1e-5, atol=1e-5 * (1 + abs(numeric).max())
+    )
 
 
 @given(names, sizes, dimensions, seeds, ridges)
-def test_global_curvature_bounds_the_local_one(name: str, n: list[int], d: int, seed: int, ridge: float) -> None:
+def test_global_curvature_bounds_the_local_one(
+    name: str, n: list[int], d: int, seed: int, ridge: float
+) -> None:
     p = problem(name, n, d, seed, ridge)
     bounds = p.clients.curvature().rows
     for x in np.random.default_rng(seed).standard_normal((5, d)):
@@ -149,7 +170,11 @@ def test_curvature_constants_are_those_of_the_gram_matrix() -> None:
 
 def test_poisson_sums_of_huge_slopes_neither_warn_nor_become_nan() -> None:
     cases = [
-        ([[10.0, 1.0], [-10.0, 1.0]], [0.0, 709.5], [0.0, np.inf]),  # each slope is finite, their sum is not
+        (
+            [[10.0, 1.0], [-10.0, 1.0]],
+            [0.0, 709.5],
+            [0.0, np.inf],
+        ),  # each slope is finite, their sum is not
         ([[-10.0, 0.0], [1.0, 1.0]], [-70.95, 2000.0], [np.inf, np.inf]),
     ]
     with warnings.catch_warnings():
@@ -167,14 +192,22 @@ def test_an_offset_is_a_column_whose_coefficient_is_one(name: str, n: list[int])
     rng = np.random.default_rng(1)
     data = [(A, b, w, rng.standard_normal(len(b))) for A, b, w in clients(name, n, 4, seed=7)]
     offset = fs.Problem(loss(name, 4), data).clients
-    column = fs.Problem(loss(name, 5), [(np.column_stack([A, o]), b, w) for A, b, w, o in data]).clients
+    column = fs.Problem(
+        loss(name, 5), [(np.column_stack([A, o]), b, w) for A, b, w, o in data]
+    ).clients
     x = np.array([0.3, -0.2, 0.1, 0.5])
     y = np.append(x, 1.0)
     np.testing.assert_allclose(offset.value(x).rows, column.value(y).rows, rtol=1e-12)
-    np.testing.assert_allclose(offset.gradient(x).rows, column.gradient(y).rows[:, :4], rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(offset.information(x).rows, column.information(y).rows[:, :4, :4], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        offset.gradient(x).rows, column.gradient(y).rows[:, :4], rtol=1e-9, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        offset.information(x).rows, column.information(y).rows[:, :4, :4], rtol=1e-9, atol=1e-12
+    )
     u = offset.prox(x, 0.3, x, fs.ExactProx()).rows
-    np.testing.assert_allclose(u + 0.3 * offset.gradient(u).rows, np.tile(x, (len(n), 1)), rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(
+        u + 0.3 * offset.gradient(u).rows, np.tile(x, (len(n), 1)), rtol=1e-9, atol=1e-10
+    )
     for each in (fs.NewtonProx(1e-9), fs.CvxpyProx()):
         np.testing.assert_allclose(offset.prox(x, 0.3, x, each).rows, u, atol=1e-3)
 
@@ -182,12 +215,21 @@ def test_an_offset_is_a_column_whose_coefficient_is_one(name: str, n: list[int])
 def test_weights_or_an_offset_of_none_are_none() -> None:
     A, b = np.arange(1.0, 9.0).reshape(4, 2), np.array([1.0, 2.0, 0.0, 3.0])
     forms = [(A, b), (A, b, None), (A, b, None, None), (A, b, np.ones(4), np.zeros(4))]
-    assert len({fs.Problem(fs.Poisson(), [form]).objective(np.array([0.1, -0.2])) for form in forms}) == 1
+    assert (
+        len({fs.Problem(fs.Poisson(), [form]).objective(np.array([0.1, -0.2])) for form in forms})
+        == 1
+    )
 
 
 def test_an_offset_of_a_row_without_weight_goes_with_its_row() -> None:
-    A, b, o = np.arange(1.0, 9.0).reshape(4, 2), np.array([1.0, 2.0, 0.0, 3.0]), np.array([9.0, 1.0, 2.0, 3.0])
-    whole, kept = (fs.Problem(fs.Huber(), [c]) for c in ((A, b, [0, 1, 1, 1], o), (A[1:], b[1:], None, o[1:])))
+    A, b, o = (
+        np.arange(1.0, 9.0).reshape(4, 2),
+        np.array([1.0, 2.0, 0.0, 3.0]),
+        np.array([9.0, 1.0, 2.0, 3.0]),
+    )
+    whole, kept = (
+        fs.Problem(fs.Huber(), [c]) for c in ((A, b, [0, 1, 1, 1], o), (A[1:], b[1:], None, o[1:]))
+    )
     assert whole.objective(np.ones(2)) == kept.objective(np.ones(2))
 
 
@@ -250,11 +292,15 @@ def test_a_multinomial_is_exact_at_huge_predictors_and_keeps_the_digits_of_a_tin
         assert p.objective(np.array([1e308, -1e308])) == 0.0
     tiny = np.exp(-40.0) + np.exp(-42.0)
     assert p.objective(np.array([40.0, -2.0])) == pytest.approx(tiny, rel=1e-14)
-    np.testing.assert_allclose(p.gradient(np.array([40.0, -2.0])), [-tiny, np.exp(-42.0)], rtol=1e-14)
+    np.testing.assert_allclose(
+        p.gradient(np.array([40.0, -2.0])), [-tiny, np.exp(-42.0)], rtol=1e-14
+    )
 
 
 @given(names, dimensions, seeds)
-def test_the_third_derivative_is_at_most_the_concordance_times_the_second(name: str, d: int, seed: int) -> None:
+def test_the_third_derivative_is_at_most_the_concordance_times_the_second(
+    name: str, d: int, seed: int
+) -> None:
     if name == "huber":  # it has none
         return
     (_, costs), *_ = problem(name, [20], d, seed, ridge=0.1).clients._blocks
@@ -273,7 +319,11 @@ def test_the_third_derivative_is_at_most_the_concordance_times_the_second(name: 
 
 def test_the_concordance_of_a_multinomial_is_reached_between_two_classes() -> None:
     ((_, costs),) = fs.Problem(fs.Multinomial(3), [(np.ones((1, 1)), [0])]).clients._blocks
-    x, h, t = np.array([[20.0, 10.0]]), np.array([[1.0, -1.0]]) / np.sqrt(2), 1e-4  # p is (e^-20, 1, e^-10), nearly
+    x, h, t = (
+        np.array([[20.0, 10.0]]),
+        np.array([[1.0, -1.0]]) / np.sqrt(2),
+        1e-4,
+    )  # p is (e^-20, 1, e^-10), nearly
     third = (costs.terms.hessian(x + t * h) - costs.terms.hessian(x - t * h))[0, 1, 1] / (2 * t)
     reached = abs(third) / costs.terms.hessian(x)[0, 1, 1]
     norm, leverage = costs.terms.concordance(np.eye(2)[None])
@@ -283,7 +333,11 @@ def test_the_concordance_of_a_multinomial_is_reached_between_two_classes() -> No
 
 def margins(p: fs.Problem, x: Array) -> list[float]:
     """Every client's margin at x, sorted."""
-    return sorted(m for _, costs in p.clients._blocks for m in costs.margin(np.tile(x, (costs.terms.k, 1))).tolist())
+    return sorted(
+        m
+        for _, costs in p.clients._blocks
+        for m in costs.margin(np.tile(x, (costs.terms.k, 1))).tolist()
+    )
 
 
 def test_a_margin_is_that_of_the_worst_observation() -> None:
@@ -292,7 +346,9 @@ def test_a_margin_is_that_of_the_worst_observation() -> None:
     found = margins(fs.Problem(fs.Logistic(), data), np.array([3.0]))
     assert found == [-6.0, 3.0, 3.0]  # min(3, -6, 3), min(3, 6, 3) whatever the offsets, min(3, 3)
     padded = np.vstack([np.ones((17, 1)), -np.ones((2, 1))])  # stacked as 20 rows
-    assert margins(fs.Problem(fs.Logistic(), [(padded, [1] * 17 + [0] * 2)]), np.array([3.0])) == [3.0]
+    assert margins(fs.Problem(fs.Logistic(), [(padded, [1] * 17 + [0] * 2)]), np.array([3.0])) == [
+        3.0
+    ]
 
 
 def test_a_multinomial_margin_is_to_the_next_best_class() -> None:
@@ -302,7 +358,9 @@ def test_a_multinomial_margin_is_to_the_next_best_class() -> None:
     assert margins(p, np.array([3.0, 4.0])) == [-2.0]  # min(3 - 4, 6 - 8, 0 + 3)
     assert margins(p, np.array([3.0, -2.0])) == [-2.0]  # min(3 - 0, 6 - 0, 0 - 2)
     padded = np.vstack([np.ones((17, 1)), -np.ones((2, 1))])  # stacked as 20 rows
-    assert margins(fs.Problem(fs.Multinomial(3), [(padded, [1] * 17 + [0] * 2)]), np.array([3.0, 1.0])) == [1.0]
+    assert margins(
+        fs.Problem(fs.Multinomial(3), [(padded, [1] * 17 + [0] * 2)]), np.array([3.0, 1.0])
+    ) == [1.0]
 
 
 @pytest.mark.parametrize("name", ["logistic", "multinomial"])
@@ -310,7 +368,10 @@ def test_where_every_margin_is_positive_the_objective_falls_to_zero(name: str) -
     x = 5.0 * np.random.default_rng(0).standard_normal(4)
     noisy, designs = clients(name, [20, 30], 4), [A for A, *_ in clients(name, [20, 30], 4)]
     scores = [predictor(name, A, x) for A in designs]
-    labels = [np.sign(s) if name == "logistic" else np.argmax(np.insert(s, 0, 0.0, axis=1), axis=1) for s in scores]
+    labels = [
+        np.sign(s) if name == "logistic" else np.argmax(np.insert(s, 0, 0.0, axis=1), axis=1)
+        for s in scores
+    ]
     clean = fs.Problem(loss(name, 4), list(zip(designs, labels, strict=True)))
     assert min(margins(clean, x)) > 0
     assert clean.objective(1e6 * x) == 0.0
@@ -342,21 +403,33 @@ def test_the_hessian_is_constant_within_the_steady_radius(name: str) -> None:
         A, b, _ = clients(name, [17, 3], 4, seed)[0]
         nearest = np.argmin(np.abs(np.abs(A @ x - b) - 0.7) / np.linalg.norm(A, axis=1))
         along = 1.001 * steady[0] * A[nearest] / np.linalg.norm(A[nearest])
-        crossed += any((p.clients.information(x + s * along).rows[0] != H[0]).any() for s in (1, -1))
+        crossed += any(
+            (p.clients.information(x + s * along).rows[0] != H[0]).any() for s in (1, -1)
+        )
     assert crossed == (30 if name == "huber" else 0)  # and it is the largest such radius
 
 
 @pytest.mark.parametrize("K", [2, 3, 5])
-def test_a_symmetric_multinomial_is_the_plain_one_in_coordinates_with_the_norm_of_all_classes(K: int) -> None:
+def test_a_symmetric_multinomial_is_the_plain_one_in_coordinates_with_the_norm_of_all_classes(
+    K: int,
+) -> None:
     """The second client has fewer rows than columns."""
     rng = np.random.default_rng(K)
-    data = [(rng.standard_normal((n, 4)), rng.integers(0, K, n), rng.uniform(0.5, 2.0, n)) for n in (30, 3)]
+    data = [
+        (rng.standard_normal((n, 4)), rng.integers(0, K, n), rng.uniform(0.5, 2.0, n))
+        for n in (30, 3)
+    ]
     loss = fs.Multinomial(K, symmetric=True)
-    ours, plain = fs.Problem(loss, data, 0.0).clients, fs.Problem(fs.Multinomial(K), data, 0.0).clients
+    ours, plain = (
+        fs.Problem(loss, data, 0.0).clients,
+        fs.Problem(fs.Multinomial(K), data, 0.0).clients,
+    )
     T = np.kron(loss.mix, np.eye(4))
     x = rng.standard_normal(4 * (K - 1))
     np.testing.assert_allclose(ours.value(x).rows, plain.value(T @ x).rows, rtol=1e-12)
-    np.testing.assert_allclose(ours.gradient(x).rows, plain.gradient(T @ x).rows @ T, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        ours.gradient(x).rows, plain.gradient(T @ x).rows @ T, rtol=1e-9, atol=1e-12
+    )
     H = T @ plain.information(T @ x).rows @ T
     np.testing.assert_allclose(ours.information(x).rows, H, rtol=1e-9, atol=1e-12)
     told = ours.diagonal(x).rows
@@ -367,7 +440,9 @@ def test_a_symmetric_multinomial_is_the_plain_one_in_coordinates_with_the_norm_o
         X, G = np.tile(x, (costs.terms.k, 1)), rng.standard_normal((costs.terms.k, len(x)))
         shifted = H[at] + 0.3 * np.eye(len(x))
         np.testing.assert_allclose(
-            costs.solve(X, np.full(len(x), 0.3), G), np.linalg.solve(shifted, G[:, :, None])[:, :, 0], rtol=1e-9
+            costs.solve(X, np.full(len(x), 0.3), G),
+            np.linalg.solve(shifted, G[:, :, None])[:, :, 0],
+            rtol=1e-9,
         )
     centred = np.vstack([np.zeros(4), (T @ x).reshape(K - 1, 4)])
     centred = centred - centred.mean(axis=0)

@@ -10,9 +10,13 @@ import fedsplit as fs
 
 @pytest.mark.parametrize("loss", [fs.LeastSquares(), fs.Logistic(), fs.Huber()], ids=repr)
 @pytest.mark.parametrize(("m", "n", "d"), [(400, 100, 100), (200, 60, 120), (40, 1000, 100)])
-def test_peak_memory_is_at_most_two_and_a_half_times_the_data(loss: fs.LeastSquares, m: int, n: int, d: int) -> None:
+def test_peak_memory_is_at_most_two_and_a_half_times_the_data(
+    loss: fs.LeastSquares, m: int, n: int, d: int
+) -> None:
     rng = np.random.default_rng(0)
-    data = [(rng.standard_normal((n, d)), rng.integers(0, 2, size=n).astype(float)) for _ in range(m)]
+    data = [
+        (rng.standard_normal((n, d)), rng.integers(0, 2, size=n).astype(float)) for _ in range(m)
+    ]
     tracemalloc.start()
     fs.solve(fs.Problem(loss, data), fs.FedSplit.plain(step=0.01), rounds=3, tol=0)
     _, peak = tracemalloc.get_traced_memory()

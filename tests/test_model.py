@@ -12,7 +12,12 @@ from hospitals import FORMULA, RANDHIE, people
 
 def test_a_model_comes_back_from_its_files_as_it_was(tmp_path: Path) -> None:
     frames = people()
-    for family, target in (("logistic", "ill"), ("gaussian", "score"), ("multinomial", "ward"), ("huber", "score")):
+    for family, target in (
+        ("logistic", "ill"),
+        ("gaussian", "score"),
+        ("multinomial", "ward"),
+        ("huber", "score"),
+    ):
         model = fs.fit(frames, f"{target} ~ age + hours", family=family)
         model.save(tmp_path / family)
         loaded = fs.load(tmp_path / family)
@@ -38,7 +43,9 @@ def test_a_model_comes_back_from_its_files_as_it_was(tmp_path: Path) -> None:
         lambda folder: np.savez(folder / "model.npz", coef=np.array([{}], dtype=object)),
     ],
 )
-def test_a_damaged_model_is_refused_in_one_line(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+def test_a_damaged_model_is_refused_in_one_line(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
     fs.fit(people(), "score ~ age").save(tmp_path)
     damage(tmp_path)
     with pytest.raises(fs.InputError) as caught:
@@ -51,8 +58,12 @@ def test_predictions_are_the_means_and_a_missing_value_has_none() -> None:
     frames = people()
     frame = frames["hospital1"].copy()
     model = fs.fit(frames, "visits ~ age + ward", family="poisson", exposure="hours")
-    A = np.column_stack([np.ones(len(frame)), frame.age, frame.ward == "south", frame.ward == "west"])
-    np.testing.assert_allclose(model.predict(frame), np.exp(A @ model.coef) * frame.hours, rtol=1e-12)
+    A = np.column_stack(
+        [np.ones(len(frame)), frame.age, frame.ward == "south", frame.ward == "west"]
+    )
+    np.testing.assert_allclose(
+        model.predict(frame), np.exp(A @ model.coef) * frame.hours, rtol=1e-12
+    )
     frame.loc[2, "ward"] = None
     predicted = model.predict(frame)
     assert np.flatnonzero(predicted.isna()).tolist() == [2]
@@ -62,7 +73,10 @@ def test_predictions_are_the_means_and_a_missing_value_has_none() -> None:
 
 
 def test_classes_are_predicted_by_name() -> None:
-    frames = {name: frame.assign(ill=np.where(frame.ill == 1, "yes", "no")) for name, frame in people().items()}
+    frames = {
+        name: frame.assign(ill=np.where(frame.ill == 1, "yes", "no"))
+        for name, frame in people().items()
+    }
     model = fs.fit(frames, "ill ~ age + ward", family="logistic")
     frame = frames["hospital0"]
     p = model.predict(frame)
@@ -75,7 +89,12 @@ def test_classes_are_predicted_by_name() -> None:
 
 
 def test_a_penalty_leaves_no_standard_error_and_says_why() -> None:
-    for options in ({"ridge": 1.0}, {"l1": 1.0}, {"nonnegative": ["age"]}, {"elastic_net": (1.0, 1.0)}):
+    for options in (
+        {"ridge": 1.0},
+        {"l1": 1.0},
+        {"nonnegative": ["age"]},
+        {"elastic_net": (1.0, 1.0)},
+    ):
         model = fs.fit(people(), "score ~ age + ward", **options)
         assert model.se is None
         assert "biased" in str(model.se_reason)
@@ -91,16 +110,22 @@ def test_a_coefficient_that_must_not_be_negative_is_zero() -> None:
     model = fs.fit(frames, "score ~ against + ward", nonnegative=["against"])
     assert model.coef_["against"] == 0
     assert model.converged
-    np.testing.assert_allclose(model.coef_.drop("against"), fs.fit(frames, "score ~ ward").coef_, rtol=1e-7)
+    np.testing.assert_allclose(
+        model.coef_.drop("against"), fs.fit(frames, "score ~ ward").coef_, rtol=1e-7
+    )
 
 
 def test_what_one_client_brings_is_close_to_what_leaving_it_out_shows() -> None:
     frames = people(3, (200, 150, 100, 80))
     model = fs.fit(frames, "score ~ age + ward")
     for name in frames:
-        rest = fs.fit({other: frame for other, frame in frames.items() if other != name}, "score ~ age + ward")
+        rest = fs.fit(
+            {other: frame for other, frame in frames.items() if other != name}, "score ~ age + ward"
+        )
         row = model.clients.loc[name]
-        moved = (rest.coef_ - model.coef_)[row.coefficient] / model.errors[list(model.names).index(row.coefficient)]
+        moved = (rest.coef_ - model.coef_)[row.coefficient] / model.errors[
+            list(model.names).index(row.coefficient)
+        ]
         assert row["shift"] == pytest.approx(moved, rel=1e-6)  # exact for a quadratic
     assert model.clients.leverage.sum() == pytest.approx(1.0)
 

@@ -41,7 +41,9 @@ def frames(family: str, clients: int = 4, n: int = 60) -> dict[str, pd.DataFrame
             "gamma": np.exp(eta) * rng.gamma(3.0, 1 / 3, n),
             "multinomial": np.array(["a", "b", "c"])[rng.integers(0, 3, n)],
         }[family]
-        found[f"site {j}"] = pd.DataFrame({"y": y, "age": age, "income": income, "sex": rng.choice(["f", "m"], n)})
+        found[f"site {j}"] = pd.DataFrame(
+            {"y": y, "age": age, "income": income, "sex": rng.choice(["f", "m"], n)}
+        )
     return found
 
 
@@ -56,11 +58,16 @@ def written(model: Model, tmp_path: Path) -> str:
 
 
 def pictures(text: str) -> list[bytes]:
-    return [base64.b64decode(found) for found in re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', text)]
+    return [
+        base64.b64decode(found)
+        for found in re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', text)
+    ]
 
 
 def visible(text: str) -> str:
-    return html.unescape(re.sub(r"<[^>]+>", " ", re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)))
+    return html.unescape(
+        re.sub(r"<[^>]+>", " ", re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL))
+    )
 
 
 def odd() -> Model:
@@ -69,7 +76,9 @@ def odd() -> Model:
     for name in ODD:
         x = rng.standard_normal((40, 3))
         columns = ["<b>bold</b>", "🏥 $a$", LONG]
-        data[name] = pd.DataFrame(x, columns=columns).assign(y=x @ [1.0, 2.0, 0.0] + rng.standard_normal(40))
+        data[name] = pd.DataFrame(x, columns=columns).assign(
+            y=x @ [1.0, 2.0, 0.0] + rng.standard_normal(40)
+        )
     return fs.fit(data, target="y")
 
 
@@ -190,7 +199,9 @@ def test_huber_has_the_robust_intervals(tmp_path: Path) -> None:
 
 def test_a_fit_that_did_not_converge_says_so_first(tmp_path: Path) -> None:
     model = dataclasses.replace(
-        fitted("poisson"), converged=False, certificate=FitCertificate(None, None, "the classes are <odd>")
+        fitted("poisson"),
+        converged=False,
+        certificate=FitCertificate(None, None, "the classes are <odd>"),
     )
     text = written(model, tmp_path)
     assert 'class="box good"' not in text
@@ -199,7 +210,9 @@ def test_a_fit_that_did_not_converge_says_so_first(tmp_path: Path) -> None:
 
 
 def test_warnings_are_shown_before_the_table(tmp_path: Path) -> None:
-    text = written(dataclasses.replace(fitted("poisson"), warnings=["client <a> has 3 rows"]), tmp_path)
+    text = written(
+        dataclasses.replace(fitted("poisson"), warnings=["client <a> has 3 rows"]), tmp_path
+    )
     assert text.index("client &lt;a&gt; has 3 rows") < text.index("<h2>")
 
 
@@ -296,9 +309,13 @@ def test_the_folder_is_made_and_one_that_cannot_be_is_named(tmp_path: Path) -> N
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("make", [lambda: fitted("logistic"), odd, crowded], ids=["plain", "odd", "crowded"])
+@pytest.mark.parametrize(
+    "make", [lambda: fitted("logistic"), odd, crowded], ids=["plain", "odd", "crowded"]
+)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_of_a_fit_opens_in_chromium(make: Callable[[], Model], scheme: str, tmp_path: Path) -> None:
+def test_the_page_of_a_fit_opens_in_chromium(
+    make: Callable[[], Model], scheme: str, tmp_path: Path
+) -> None:
     from playwright.sync_api import sync_playwright
 
     text = written(make(), tmp_path)
@@ -311,15 +328,22 @@ def test_the_page_of_a_fit_opens_in_chromium(make: Callable[[], Model], scheme: 
         )
         tab = browser.new_page(color_scheme=scheme)
         tab.on("request", lambda request: requested.append(request.url))
-        tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        tab.on(
+            "console",
+            lambda message: errors.append(message.text) if message.type == "error" else None,
+        )
         tab.on("pageerror", lambda error: errors.append(str(error)))
         tab.on("dialog", lambda dialog: errors.append(dialog.message))
         for width, media in ((700, "print"), (400, "screen"), (1200, "screen")):
             tab.emulate_media(media=media)
             tab.set_viewport_size({"width": width, "height": 800})
             tab.goto((tmp_path / "page.html").as_uri())
-            overflow.append(tab.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
-        drawn = tab.eval_on_selector_all("img", "all => all.map(i => i.complete && i.naturalWidth > 100)")
+            overflow.append(
+                tab.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+            )
+        drawn = tab.eval_on_selector_all(
+            "img", "all => all.map(i => i.complete && i.naturalWidth > 100)"
+        )
         browser.close()
     assert len(drawn) == len(pictures(text))
     assert all(drawn)

@@ -38,7 +38,9 @@ def small() -> dict[str, pd.DataFrame]:
     return {name: rows.iloc[:150] for name, rows in randhie().items()}
 
 
-def assert_path(path: RegularisationPath, columns: list[str], expected: Array, rtol: float = 1e-7) -> None:
+def assert_path(
+    path: RegularisationPath, columns: list[str], expected: Array, rtol: float = 1e-7
+) -> None:
     found = path.coef_[columns].to_numpy()
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
     np.testing.assert_array_equal(path.active, np.count_nonzero(expected, axis=1))
@@ -57,13 +59,17 @@ def test_the_path_is_that_of_scikit_learn(l1_ratio: float) -> None:
     assert_path(path, TEN, coefs.T)
 
 
-def test_the_path_with_more_columns_than_rows_is_that_of_scikit_learn_and_says_that_nothing_is_proved() -> None:
+def test_the_path_with_more_columns_than_rows_is_that_of_scikit_learn_and_says_that_nothing_is_proved() -> (
+    None
+):
     frames = wide()
     table = pd.concat(frames.values())
     columns = [name for name in table.columns if name != "target"]
     path = fs.path(frames, target="target", n_lambdas=12, ratio=0.03, standardize=False)
     A, b = table[columns].to_numpy(), table["target"].to_numpy()
-    _, coefs, _ = lasso_path(A - A.mean(axis=0), b - b.mean(), alphas=path.lambdas / 50, tol=1e-14, max_iter=1_000_000)
+    _, coefs, _ = lasso_path(
+        A - A.mean(axis=0), b - b.mean(), alphas=path.lambdas / 50, tol=1e-14, max_iter=1_000_000
+    )
     assert_path(path, columns, coefs.T)
     assert not path.converged.any()
     assert np.isnan(path.distance).all()
@@ -76,45 +82,86 @@ def test_a_ridge_makes_more_columns_than_rows_provable() -> None:
     assert path.converged.all()
     model = path.model(path.lambdas[3])
     assert model.converged
-    np.testing.assert_allclose(path.coef_.iloc[3], model.coef_, atol=1e-6 * float(np.max(model.errors)))
+    np.testing.assert_allclose(
+        path.coef_.iloc[3], model.coef_, atol=1e-6 * float(np.max(model.errors))
+    )
 
 
 def test_the_logistic_path_is_that_of_scikit_learn() -> None:
     table = centred()
-    path = fs.path(split(table, UNEVEN), f"high ~ {' + '.join(TEN)}", family="logistic", n_lambdas=5, ratio=0.05)
+    path = fs.path(
+        split(table, UNEVEN),
+        f"high ~ {' + '.join(TEN)}",
+        family="logistic",
+        n_lambdas=5,
+        ratio=0.05,
+    )
     expected = []
     for lam in path.lambdas[1:]:
-        reference = LogisticRegression(l1_ratio=1, C=1 / lam, solver="saga", tol=1e-12, max_iter=100_000)
+        reference = LogisticRegression(
+            l1_ratio=1, C=1 / lam, solver="saga", tol=1e-12, max_iter=100_000
+        )
         expected.append(reference.fit(table[TEN], table["high"]).coef_[0])
     assert path.converged.all()
     assert path.active[0] == 0
-    np.testing.assert_allclose(path.coef_[TEN].iloc[1:], expected, atol=1e-7 * np.max(np.abs(expected)))
+    np.testing.assert_allclose(
+        path.coef_[TEN].iloc[1:], expected, atol=1e-7 * np.max(np.abs(expected))
+    )
 
 
 @pytest.mark.parametrize("family", ["gaussian", "poisson", "huber"])
 @pytest.mark.parametrize("standardize", [True, False])
-def test_the_largest_lambda_is_the_smallest_without_coefficients(family: str, standardize: bool) -> None:
-    path = fs.path(small(), RAND, family=family, standardize=standardize, n_lambdas=2, offset="shift", l1_ratio=0.7)
+def test_the_largest_lambda_is_the_smallest_without_coefficients(
+    family: str, standardize: bool
+) -> None:
+    path = fs.path(
+        small(),
+        RAND,
+        family=family,
+        standardize=standardize,
+        n_lambdas=2,
+        offset="shift",
+        l1_ratio=0.7,
+    )
     above, below = (
-        fs.path(small(), RAND, family=family, standardize=standardize, offset="shift", l1_ratio=0.7, lambdas=[lam])
+        fs.path(
+            small(),
+            RAND,
+            family=family,
+            standardize=standardize,
+            offset="shift",
+            l1_ratio=0.7,
+            lambdas=[lam],
+        )
         for lam in path.lambdas[0] * np.array([1 + 1e-6, 1 - 1e-3])
     )
     assert path.active[0] == above.active[0] == 0
     assert below.active[0] == 1
 
 
-@pytest.mark.parametrize(("family", "l1_ratio"), [("poisson", 1.0), ("poisson", 0.5), ("gaussian", 0.0)])
+@pytest.mark.parametrize(
+    ("family", "l1_ratio"), [("poisson", 1.0), ("poisson", 0.5), ("gaussian", 0.0)]
+)
 def test_the_model_at_a_lambda_is_that_of_fit(family: str, l1_ratio: float) -> None:
     path = fs.path(small(), RAND, family=family, l1_ratio=l1_ratio, n_lambdas=6)
     lam = path.lambdas[4]
     model = path.model(lam)
-    same = fs.fit(small(), RAND, family=family, l1=lam * l1_ratio, ridge=lam * (1 - l1_ratio), standardize=True)
+    same = fs.fit(
+        small(),
+        RAND,
+        family=family,
+        l1=lam * l1_ratio,
+        ridge=lam * (1 - l1_ratio),
+        standardize=True,
+    )
     np.testing.assert_array_equal(model.coef, same.coef)
     assert model.to_dict() == same.to_dict()
     assert np.max(np.abs(path.coef_.iloc[4] - same.coef) / same.errors) < 1e-6
 
 
-def test_starting_where_the_last_lambda_ended_saves_more_than_half_of_the_rounds_and_changes_nothing() -> None:
+def test_starting_where_the_last_lambda_ended_saves_more_than_half_of_the_rounds_and_changes_nothing() -> (
+    None
+):
     path = fs.path(small(), RAND, family="poisson", n_lambdas=16)
     cold = [fs.path(small(), RAND, family="poisson", lambdas=[lam]) for lam in path.lambdas[1:]]
     assert 2 * path.rounds[1:].sum() < sum(each.rounds[0] for each in cold)
@@ -138,7 +185,9 @@ def test_a_state_goes_on_under_another_penalty() -> None:
 
 def test_restored_rows_are_those_before_scaling() -> None:
     A = np.random.default_rng(0).standard_normal((5, 2))
-    rows = CodedRows("a", FAMILIES["gaussian"], ["x", "u"], A.copy(), A[:, 0], np.ones(5), np.zeros(5))
+    rows = CodedRows(
+        "a", FAMILIES["gaussian"], ["x", "u"], A.copy(), A[:, 0], np.ones(5), np.zeros(5)
+    )
     rows.scale(Scaling(np.array([1.0, -2.0]), np.array([3.0, 0.1]), 2.0))
     restored = rows.restored()
     np.testing.assert_allclose(restored.A, A, rtol=1e-13)
@@ -156,12 +205,17 @@ def test_cross_validation_is_a_loop_over_held_out_clients(folds: str | int) -> N
     for k in np.unique(groups):
         training = {name: frames[name] for j, name in enumerate(names) if groups[j] != k}
         held = pd.concat([frames[name] for j, name in enumerate(names) if groups[j] == k]).dropna()
-        models = [fs.fit(training, RAND, family="poisson", l1=lam, standardize=True) for lam in path.lambdas]
+        models = [
+            fs.fit(training, RAND, family="poisson", l1=lam, standardize=True)
+            for lam in path.lambdas
+        ]
         b, mu = held["mdvis"], [model.predict(held) for model in models]
         deviance.append([2 * np.mean(xlogy(b, b / each) - b + each) for each in mu])
         rows.append(len(held))
     mean = np.average(deviance, axis=0, weights=rows)
-    se = np.sqrt(np.average((np.array(deviance) - mean) ** 2, axis=0, weights=rows) / (len(rows) - 1))
+    se = np.sqrt(
+        np.average((np.array(deviance) - mean) ** 2, axis=0, weights=rows) / (len(rows) - 1)
+    )
     assert path.cv is not None
     np.testing.assert_allclose(path.cv["mean"], mean, rtol=1e-7)
     np.testing.assert_allclose(path.cv["se"], se, rtol=1e-6)
@@ -173,7 +227,14 @@ def test_cross_validation_is_a_loop_over_held_out_clients(folds: str | int) -> N
 def test_the_summary_has_a_line_for_every_lambda_and_marks_the_best() -> None:
     path = fs.path(small(), RAND, family="poisson", n_lambdas=5, folds=2)
     text = str(path.summary())
-    assert sum(line.lstrip().startswith(f"{lam:.5g}") for lam in path.lambdas for line in text.splitlines()) == 5
+    assert (
+        sum(
+            line.lstrip().startswith(f"{lam:.5g}")
+            for lam in path.lambdas
+            for line in text.splitlines()
+        )
+        == 5
+    )
     assert text.count("best_1se") == 1
     assert "NO" not in text
     assert fs.path(small(), RAND, lambdas=[3.0, 5.0, 3.0]).lambdas.tolist() == [5.0, 3.0]
@@ -215,7 +276,13 @@ def test_bad_input_is_refused_in_one_line(options: dict[str, object], line: str)
 def test_folds_whose_training_clients_cannot_fit_the_model_are_refused() -> None:
     rng = np.random.default_rng(0)
     frames = {
-        name: pd.DataFrame({"x": rng.standard_normal(20), "u": float(j == 0) * np.arange(20), "y": np.arange(20) % 2})
+        name: pd.DataFrame(
+            {
+                "x": rng.standard_normal(20),
+                "u": float(j == 0) * np.arange(20),
+                "y": np.arange(20) % 2,
+            }
+        )
         for j, name in enumerate("abc")
     }
     with pytest.raises(fs.InputError, match="folds: without a, column u does not vary"):

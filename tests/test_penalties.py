@@ -41,9 +41,13 @@ def test_a_prox_minimises_what_it_should(name: str, v: Array, other: Array, t: f
         assert merit(x) <= merit(candidate) + 1e-9 * (1 + abs(merit(candidate)))
 
 
-@pytest.mark.parametrize("name", [name for name, penalty in PENALTIES.items() if coordinatewise(penalty)])
+@pytest.mark.parametrize(
+    "name", [name for name, penalty in PENALTIES.items() if coordinatewise(penalty)]
+)
 @given(v=vectors, t=st.lists(st.floats(0.1, 4.0), min_size=5, max_size=5).map(np.array))
-def test_a_coordinatewise_prox_takes_a_step_for_each_coordinate(name: str, v: Array, t: Array) -> None:
+def test_a_coordinatewise_prox_takes_a_step_for_each_coordinate(
+    name: str, v: Array, t: Array
+) -> None:
     penalty = PENALTIES[name]
     one_by_one = [penalty.prox(v, float(ti))[i] for i, ti in enumerate(t)]
     np.testing.assert_allclose(penalty.prox(v, t), one_by_one)
@@ -63,7 +67,9 @@ def sparse_clients(scales: Array | float = 1.0) -> list[tuple[Array, Array]]:
 def test_the_lasso_is_scikit_learns_with_the_same_zeros() -> None:
     data = sparse_clients()
     A, b = pooled(data)
-    reference = Lasso(alpha=30.0 / len(b), fit_intercept=False, tol=1e-15, max_iter=10**6).fit(A, b).coef_
+    reference = (
+        Lasso(alpha=30.0 / len(b), fit_intercept=False, tol=1e-15, max_iter=10**6).fit(A, b).coef_
+    )
     result = fs.solve(fs.Problem(fs.LeastSquares(), data), penalty=fs.L1(30.0))
     assert result.converged
     np.testing.assert_allclose(result.x, reference, atol=1e-8)
@@ -76,7 +82,11 @@ def test_the_elastic_net_is_scikit_learns() -> None:
     A, b = pooled(data)
     l1, l2 = 20.0, 5.0
     model = ElasticNet(
-        alpha=(l1 + l2) / len(b), l1_ratio=l1 / (l1 + l2), fit_intercept=False, tol=1e-15, max_iter=10**6
+        alpha=(l1 + l2) / len(b),
+        l1_ratio=l1 / (l1 + l2),
+        fit_intercept=False,
+        tol=1e-15,
+        max_iter=10**6,
     )
     result = fs.solve(fs.Problem(fs.LeastSquares(), data), penalty=fs.ElasticNet(l1, l2))
     np.testing.assert_allclose(result.x, model.fit(A, b).coef_, atol=1e-8)
@@ -101,7 +111,12 @@ def test_constraints_agree_with_scipy(name: str) -> None:
     p = problem(name, [40, 25, 60], 3, seed=2, ridge=0.3)
     result = fs.solve(p, penalty=fs.Box(-0.2, 0.3), tol=1e-13)
     found = minimize(
-        p.objective, np.zeros(3), jac=p.gradient, bounds=[(-0.2, 0.3)] * 3, tol=1e-14, options={"ftol": 1e-15}
+        p.objective,
+        np.zeros(3),
+        jac=p.gradient,
+        bounds=[(-0.2, 0.3)] * 3,
+        tol=1e-14,
+        options={"ftol": 1e-15},
     )
     np.testing.assert_allclose(result.x, found.x, atol=1e-6)
     assert result.converged
@@ -158,7 +173,8 @@ def test_a_penalty_in_the_method_is_that_of_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [fs.L1([1.0, 2.0]), fs.Box([0.0, 0.0], 1.0), fs.NonNegative([7]), fs.GroupL1(1.0, [[5]])]
+    "wrong",
+    [fs.L1([1.0, 2.0]), fs.Box([0.0, 0.0], 1.0), fs.NonNegative([7]), fs.GroupL1(1.0, [[5]])],
 )
 def test_a_penalty_of_other_coordinates_is_refused_before_the_run(wrong: fs.Penalty) -> None:
     with pytest.raises(fs.InputError, match="3 coordinates"):

@@ -18,13 +18,25 @@ BAD_CLIENTS: list[tuple[str, object, str]] = [
     ("NaN in A", [(A, B), (HOLE, B)], "client 1, row 2, column 1: A is nan"),
     ("infinity in b", [(A, [0, np.inf, 1, 1])], "client 0, row 1: b is inf"),
     ("NaN weight", [(A, B, [1, 1, np.nan, 1])], "client 0, row 2: weights is nan"),
-    ("A not two-dimensional", [(B, B)], r"client 0: A must have 2 dimension\(s\), its shape is \(4,\)"),
+    (
+        "A not two-dimensional",
+        [(B, B)],
+        r"client 0: A must have 2 dimension\(s\), its shape is \(4,\)",
+    ),
     ("b not one-dimensional", [(A, B[:, None])], r"client 0: b must have 1 dimension\(s\)"),
     ("rows do not match", [(A, B), (A, B[:3])], "client 1: b has 3 entries, but A has 4 rows"),
     ("weights do not match", [(A, B, [1.0])], "client 0: weights has 1 entries, but A has 4 rows"),
     ("columns differ", [(A, B), (A[:, :1], B)], "client 1: A has 1 columns, but client 0 has 2"),
-    ("infinity in the offset", [(A, B, None, [0, 0, -np.inf, 0])], "client 0, row 2: offset is -inf"),
-    ("offsets do not match", [(A, B), (A, B, None, [1.0])], "client 1: offset has 1 entries, but A has 4 rows"),
+    (
+        "infinity in the offset",
+        [(A, B, None, [0, 0, -np.inf, 0])],
+        "client 0, row 2: offset is -inf",
+    ),
+    (
+        "offsets do not match",
+        [(A, B), (A, B, None, [1.0])],
+        "client 1: offset has 1 entries, but A has 4 rows",
+    ),
     ("too many parts", [(A, B, B, B, B)], r"client 0: expected .* or \(A, b, weights, offset\)"),
     ("weight below zero", [(A, B, [1, 1, 1, -2])], "client 0, row 3: weight -2 is below zero"),
     ("all weights zero", [(A, B), (A, B, np.zeros(4))], "client 1 is empty: every weight is zero"),
@@ -35,13 +47,17 @@ BAD_CLIENTS: list[tuple[str, object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("clients", "message"), [case[1:] for case in BAD_CLIENTS], ids=[c[0] for c in BAD_CLIENTS])
+@pytest.mark.parametrize(
+    ("clients", "message"), [case[1:] for case in BAD_CLIENTS], ids=[c[0] for c in BAD_CLIENTS]
+)
 @pytest.mark.parametrize(
     "loss",
     [fs.LeastSquares(), fs.Logistic(), fs.Multinomial(3), fs.Poisson(), fs.Gamma(), fs.Huber()],
     ids=repr,
 )
-def test_bad_clients_are_refused_by_name(loss: fs.LeastSquares, clients: object, message: str) -> None:
+def test_bad_clients_are_refused_by_name(
+    loss: fs.LeastSquares, clients: object, message: str
+) -> None:
     with pytest.raises(fs.InputError, match=message):
         fs.Problem(loss, clients)  # type: ignore[arg-type]  # wrong types are the point
 
@@ -86,7 +102,9 @@ def test_amounts_that_are_not_above_zero_are_refused() -> None:
 
 @pytest.mark.parametrize("label", [-1, 3, 0.5])
 def test_labels_that_are_no_class_are_refused(label: float) -> None:
-    with pytest.raises(fs.InputError, match=f"client 1, row 3: label {label:g}; labels must be 0, 1, ..., 2"):
+    with pytest.raises(
+        fs.InputError, match=f"client 1, row 3: label {label:g}; labels must be 0, 1, ..., 2"
+    ):
         fs.Problem(fs.Multinomial(3), [(A, [0, 1, 2, 0]), (A, [0, 1, 2, label])])
 
 
@@ -100,7 +118,9 @@ def test_a_multinomial_takes_two_classes_or_more_and_no_offset() -> None:
 
 def test_a_multinomial_has_a_ridge_for_every_class_and_column() -> None:
     labels, x = [0, 1, 2, 2], np.arange(4.0)
-    plain, ridged = (fs.Problem(fs.Multinomial(3), [(A, labels)], ridge) for ridge in (0.0, [1.0, 2.0, 3.0, 4.0]))
+    plain, ridged = (
+        fs.Problem(fs.Multinomial(3), [(A, labels)], ridge) for ridge in (0.0, [1.0, 2.0, 3.0, 4.0])
+    )
     assert ridged.objective(x) == pytest.approx(plain.objective(x) + 0.5 * (2 + 3 * 4 + 4 * 9))
     with pytest.raises(fs.InputError, match="ridge must be a number or have 4 entries"):
         fs.Problem(fs.Multinomial(3), [(A, labels)], ridge=[1.0, 2.0])
@@ -175,7 +195,11 @@ def test_the_pooled_solution_is_found_where_the_cost_is_flat_at_zero() -> None:
     rng = np.random.default_rng(0)
     for offset in (5.0, 100.0, 1e4):  # every residual at x = 0 is beyond delta: no curvature there
         data = [
-            (np.column_stack([np.ones(40), rng.standard_normal(40)]), offset + rng.standard_normal(40)) for _ in "ab"
+            (
+                np.column_stack([np.ones(40), rng.standard_normal(40)]),
+                offset + rng.standard_normal(40),
+            )
+            for _ in "ab"
         ]
         p = fs.Problem(fs.Huber(), data)
         assert np.linalg.norm(p.gradient(p.solution())) < 1e-12 * offset

@@ -62,7 +62,9 @@ def test_a_step_for_each_coordinate_gives_the_prox_in_that_metric(
 
 
 @given(names, sizes, dimensions, seeds, ridges, steps)
-def test_the_prox_is_firmly_nonexpansive(name: str, n: list[int], d: int, seed: int, ridge: float, s: float) -> None:
+def test_the_prox_is_firmly_nonexpansive(
+    name: str, n: list[int], d: int, seed: int, ridge: float, s: float
+) -> None:
     p = problem(name, n, d, seed, ridge)
     V, W = arguments(p, seed), arguments(p, seed + 1)
     P, Q = (p.clients.prox(v, s, np.zeros(d), EXACT).rows for v in (V, W))
@@ -82,8 +84,12 @@ def test_the_gradient_of_the_moreau_envelope_is_the_prox_residual(
 
     v, h = arguments(p, seed)[0], 1e-5
     U = p.clients.prox(v, s, np.zeros(d), EXACT).rows
-    numeric = np.stack([(envelope(v + e) - envelope(v - e)) / (2 * h) for e in h * np.eye(d)], axis=1)
-    np.testing.assert_allclose((v - U) / s, numeric, rtol=1e-4, atol=1e-4 * (1 + abs(numeric).max()))
+    numeric = np.stack(
+        [(envelope(v + e) - envelope(v - e)) / (2 * h) for e in h * np.eye(d)], axis=1
+    )
+    np.testing.assert_allclose(
+        (v - U) / s, numeric, rtol=1e-4, atol=1e-4 * (1 + abs(numeric).max())
+    )
 
 
 CONJUGATES: dict[
@@ -107,12 +113,17 @@ def test_moreau_identity_with_the_conjugate_in_one_dimension(name: str, s: float
     u = float(p.clients.prox(np.array([[v]]), s, np.zeros(1), EXACT).rows[0, 0])
     conjugate, interval = CONJUGATES[name]
     dual = minimize_scalar(
-        lambda y: conjugate(y) + 0.5 * s * (y - v / s) ** 2, bounds=interval, method="bounded", options={"xatol": 1e-12}
+        lambda y: conjugate(y) + 0.5 * s * (y - v / s) ** 2,
+        bounds=interval,
+        method="bounded",
+        options={"xatol": 1e-12},
     )
     assert u + s * float(dual.x) == pytest.approx(v, abs=1e-6)
 
 
-@given(st.sampled_from(sorted(SOLVERS)), names, sizes, dimensions, seeds, st.sampled_from([0.01, 0.3]))
+@given(
+    st.sampled_from(sorted(SOLVERS)), names, sizes, dimensions, seeds, st.sampled_from([0.01, 0.3])
+)
 def test_the_stated_error_bounds_the_distance_to_the_prox(
     solver: str, name: str, n: list[int], d: int, seed: int, s: float
 ) -> None:
@@ -141,7 +152,10 @@ def test_more_gradient_steps_end_closer_to_the_prox(name: str, step: None) -> No
     p = problem(name, [30, 12, 3], 4, ridge=1.0)
     V = arguments(p, 0)
     exact = p.clients.prox(V, 0.1, np.zeros(4), EXACT).rows
-    ends = [p.clients.prox(V, 0.1, np.zeros(4), fs.GradientProx(e, step=step)).rows for e in (1, 10, 300)]
+    ends = [
+        p.clients.prox(V, 0.1, np.zeros(4), fs.GradientProx(e, step=step)).rows
+        for e in (1, 10, 300)
+    ]
     distances = [norms(U - exact).max() for U in ends]
     assert distances[0] > distances[1] > distances[2]
     assert distances[2] < 1e-9
@@ -160,7 +174,9 @@ def test_newton_finds_the_prox_from_a_start_where_the_cost_is_infinite() -> None
     V = np.array([[1.0, -2.0]])
     near = p.clients.prox(V, 0.5, np.zeros(2), EXACT).rows
     for far in ([1e3, 0.0], [500.0, 500.0], [-1e5, 0.0]):
-        np.testing.assert_allclose(p.clients.prox(V, 0.5, np.array(far), EXACT).rows, near, rtol=1e-12)
+        np.testing.assert_allclose(
+            p.clients.prox(V, 0.5, np.array(far), EXACT).rows, near, rtol=1e-12
+        )
 
 
 def test_newton_survives_a_prox_argument_where_the_cost_is_infinite() -> None:
@@ -237,7 +253,9 @@ def test_newton_states_its_error_too() -> None:
 
 
 @given(names, sizes, dimensions, seeds, ridges, steps)
-def test_newton_systems_are_solved(name: str, n: list[int], d: int, seed: int, ridge: float, s: float) -> None:
+def test_newton_systems_are_solved(
+    name: str, n: list[int], d: int, seed: int, ridge: float, s: float
+) -> None:
     p = problem(name, n, d, seed, ridge)
     rng = np.random.default_rng(seed)
     x, D = 0.3 * rng.standard_normal(d), np.exp(rng.uniform(-1, 1, size=d)) / s
@@ -245,7 +263,9 @@ def test_newton_systems_are_solved(name: str, n: list[int], d: int, seed: int, r
         k = costs.terms.k
         X, G = np.tile(x, (k, 1)), rng.standard_normal((k, d))
         dense = np.linalg.solve(costs.hessian(X) + np.diag(D), G[:, :, None])[:, :, 0]
-        np.testing.assert_allclose(costs.solve(X, D, G), dense, rtol=1e-7, atol=1e-9 * abs(dense).max())
+        np.testing.assert_allclose(
+            costs.solve(X, D, G), dense, rtol=1e-7, atol=1e-9 * abs(dense).max()
+        )
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -257,8 +277,12 @@ def test_clients_with_fewer_rows_than_columns_are_solved_by_their_rows(name: str
         assert costs.terms.rank < 12
         X, G = np.tile(x, (costs.terms.k, 1)), rng.standard_normal((costs.terms.k, 12))
         H = costs.terms.hessian(X)
-        np.testing.assert_allclose(costs.solve(X, D, G), np.linalg.solve(H + np.diag(D), G[:, :, None])[:, :, 0], 1e-9)
-        np.testing.assert_allclose(costs.terms.largest(X), np.linalg.eigvalsh(H)[:, -1], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            costs.solve(X, D, G), np.linalg.solve(H + np.diag(D), G[:, :, None])[:, :, 0], 1e-9
+        )
+        np.testing.assert_allclose(
+            costs.terms.largest(X), np.linalg.eigvalsh(H)[:, -1], rtol=1e-9, atol=1e-12
+        )
 
 
 def test_a_step_beyond_rounding_is_refused_in_words() -> None:

@@ -39,7 +39,9 @@ BRIEF = fs.Patience(round_timeout=30, give_up=60)
 def cluster() -> Iterator[None]:
     yield
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # Ray does not wait for all of the processes that it ends
+        warnings.simplefilter(
+            "ignore", ResourceWarning
+        )  # Ray does not wait for all of the processes that it ends
         ray.shutdown()
         gc.collect()
 
@@ -49,12 +51,20 @@ def same(ours: fs.Result, expected: fs.Result) -> None:
     np.testing.assert_array_equal(ours.x, expected.x)
     np.testing.assert_array_equal(ours.state.iterate, expected.state.iterate)
     for column in ("objective", "residual", "error", "floats_up", "floats_down", "answered"):
-        np.testing.assert_array_equal(getattr(ours.trace, column), getattr(expected.trace, column), column)
+        np.testing.assert_array_equal(
+            getattr(ours.trace, column), getattr(expected.trace, column), column
+        )
     assert ours.certificate == expected.certificate
-    assert (ours.rounds, ours.stopped_by, ours.notes) == (expected.rounds, expected.stopped_by, expected.notes)
+    assert (ours.rounds, ours.stopped_by, ours.notes) == (
+        expected.rounds,
+        expected.stopped_by,
+        expected.notes,
+    )
 
 
-def outcome(asked: fs.Problem | RayClients, method: Method[Any] | None, **settings: Any) -> fs.Result | str:
+def outcome(
+    asked: fs.Problem | RayClients, method: Method[Any] | None, **settings: Any
+) -> fs.Result | str:
     """A result, or the line that says why there is none."""
     try:
         return fs.solve(asked, method, **settings)
@@ -62,7 +72,9 @@ def outcome(asked: fs.Problem | RayClients, method: Method[Any] | None, **settin
         return str(error)
 
 
-def both(p: fs.Problem, on_ray: RayClients, method: Method[Any] | None = None, **settings: Any) -> None:
+def both(
+    p: fs.Problem, on_ray: RayClients, method: Method[Any] | None = None, **settings: Any
+) -> None:
     """The run on Ray is that of this process."""
     ours, expected = outcome(on_ray, method, **settings), outcome(p, method, **settings)
     if isinstance(ours, fs.Result) and isinstance(expected, fs.Result):
@@ -84,7 +96,10 @@ def smooth() -> fs.Problem:
 PROBLEMS: dict[str, tuple[Callable[[], fs.Problem], int]] = {
     "least squares, tall": (lambda: problem("least-squares", [30, 30, 30, 30, 30], 6), 2),
     "least squares, wide": (lambda: problem("least-squares", [4, 4, 4, 9, 9], 12, ridge=0.3), 3),
-    "logistic, unequal": (lambda: problem("logistic", [40, 12, 40, 25, 12, 33, 8], 4, ridge=0.1), 3),
+    "logistic, unequal": (
+        lambda: problem("logistic", [40, 12, 40, 25, 12, 33, 8], 4, ridge=0.1),
+        3,
+    ),
     "poisson": (lambda: problem("poisson", [30, 50, 20], 3), 1),
     "multinomial": (lambda: problem("multinomial", [60, 40, 50, 70], 4, ridge=1.0), 4),
     "huber": (lambda: problem("huber", [30, 20, 30], 5, ridge=np.linspace(0.1, 1.0, 5)), 2),
@@ -97,7 +112,8 @@ QUICK = ("least squares, tall", "least squares, wide", "logistic, unequal")
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PROBLEMS]
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PROBLEMS],
 )
 def test_every_bit_is_that_of_this_process(name: str) -> None:
     make, cohorts = PROBLEMS[name]
@@ -122,14 +138,29 @@ def saved(data: Sequence[tuple[Array, ...]], folder: Path) -> list[Path]:
 
 def test_files_that_workers_read_give_the_bits_of_arrays(tmp_path: Path) -> None:
     data, softmax = clients("multinomial", [60, 40, 50], 4), loss("multinomial", 4)
-    with RayClients(saved(data, tmp_path), loss=softmax, ridge=0.2, cohorts=2, measured=True) as on_ray:
+    with RayClients(
+        saved(data, tmp_path), loss=softmax, ridge=0.2, cohorts=2, measured=True
+    ) as on_ray:
         both(fs.Problem(softmax, data, ridge=0.2), on_ray)
 
 
 FITS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "group": lambda folder: {"data": together(folder), "group": "site", "formula": "score ~ age + ward"},
-    "frames": lambda folder: {"data": people(), "formula": "ill ~ age + ward", "family": "logistic"},
-    "toml": lambda folder: {"data": named(folder), "formula": "stay ~ age", "family": "gamma", "l1": 0.5},
+    "group": lambda folder: {
+        "data": together(folder),
+        "group": "site",
+        "formula": "score ~ age + ward",
+    },
+    "frames": lambda folder: {
+        "data": people(),
+        "formula": "ill ~ age + ward",
+        "family": "logistic",
+    },
+    "toml": lambda folder: {
+        "data": named(folder),
+        "formula": "stay ~ age",
+        "family": "gamma",
+        "l1": 0.5,
+    },
 }
 """What a fit is given, of data in a folder."""
 
@@ -153,7 +184,9 @@ def said(model: fs.Model) -> dict[str, Any]:
     return model.to_dict() | {
         "covariance": None if model.covariance_ is None else model.covariance_.tolist(),
         "robust": None if model.robust_ is None else model.robust_.tolist(),
-        "trace": [row._replace(seconds=0.0, latency=None, objective=0.0) for row in model.trace.rows],
+        "trace": [
+            row._replace(seconds=0.0, latency=None, objective=0.0) for row in model.trace.rows
+        ],
     }
 
 
@@ -183,19 +216,26 @@ def kill(pid: int) -> None:
 
 @pytest.mark.parametrize("kind", ["arrays", pytest.param("files", marks=pytest.mark.slow)])
 def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(kind: str, tmp_path: Path) -> None:
-    data = [(A, b, w, np.linspace(-1.0, 1.0, len(b))) for A, b, w in clients("logistic", [30, 20, 25], 4)]
+    data = [
+        (A, b, w, np.linspace(-1.0, 1.0, len(b)))
+        for A, b, w in clients("logistic", [30, 20, 25], 4)
+    ]
     p = fs.Problem(fs.Logistic(), data, ridge=0.2)
     source: Any = p if kind == "arrays" else saved(data, tmp_path)
     made: dict[str, Any] = {} if kind == "arrays" else {"loss": fs.Logistic(), "ridge": 0.2}
     with RayClients(source, cohorts=2, patience=BRIEF, measured=True, **made) as on_ray:
         first = on_ray.channel.pids()
-        result = fs.solve(on_ray, callbacks=[after(3, lambda: kill(first[0])), after(6, lambda: kill(first[1]))])
+        result = fs.solve(
+            on_ray, callbacks=[after(3, lambda: kill(first[0])), after(6, lambda: kill(first[1]))]
+        )
         assert not set(first) & set(on_ray.channel.pids())
     same(result, fs.solve(p))
 
 
 @pytest.mark.slow
-def test_a_fit_whose_worker_is_killed_goes_on_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_whose_worker_is_killed_goes_on_to_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made: list[RayChannel] = []
 
     def remembered(*args: Any) -> RayChannel:
@@ -210,13 +250,17 @@ def test_a_fit_whose_worker_is_killed_goes_on_to_the_same_bits(monkeypatch: pyte
             killed.append(made[0].pids()[1])
             kill(killed[0])
 
-    ours = fs.fit(RANDHIE, FORMULA, family="poisson", engine="ray", cohorts=3, patience=BRIEF, progress=watch)
+    ours = fs.fit(
+        RANDHIE, FORMULA, family="poisson", engine="ray", cohorts=3, patience=BRIEF, progress=watch
+    )
     assert killed
     np.testing.assert_equal(said(ours), said(fs.fit(RANDHIE, FORMULA, family="poisson")))
 
 
 @pytest.mark.parametrize("what", ["gone", "others"])
-def test_a_worker_that_is_not_made_again_as_it_was_ends_the_run_in_one_line(what: str, tmp_path: Path) -> None:
+def test_a_worker_that_is_not_made_again_as_it_was_ends_the_run_in_one_line(
+    what: str, tmp_path: Path
+) -> None:
     paths = saved(clients("logistic", [30, 20, 25], 4), tmp_path)
 
     def strike(pid: int) -> None:
@@ -231,7 +275,9 @@ def test_a_worker_that_is_not_made_again_as_it_was_ends_the_run_in_one_line(what
         with pytest.raises(fs.InputError) as caught:
             fs.solve(on_ray, callbacks=[after(3, lambda: strike(pid))])
     assert "\n" not in str(caught.value)
-    assert (str(paths[0]) if what == "gone" else "its data are not those that the run began with") in str(caught.value)
+    assert (
+        str(paths[0]) if what == "gone" else "its data are not those that the run began with"
+    ) in str(caught.value)
 
 
 def held_up(flag: Path, most: float) -> fs.Problem:
@@ -243,7 +289,12 @@ def held_up(flag: Path, most: float) -> fs.Problem:
             time.sleep(0.02)
         return x - data[1]
 
-    own = fs.CustomLoss(lambda x, data: 0.5 * float(np.sum((x - data[1]) ** 2)), gradient, 3, lambda x, data: np.eye(3))
+    own = fs.CustomLoss(
+        lambda x, data: 0.5 * float(np.sum((x - data[1]) ** 2)),
+        gradient,
+        3,
+        lambda x, data: np.eye(3),
+    )
     return fs.Problem(own, list(enumerate(np.random.default_rng(0).standard_normal((4, 3)))))
 
 
@@ -297,10 +348,15 @@ def test_a_run_on_ray_is_resumed_from_its_checkpoint_with_the_same_bits(tmp_path
 @pytest.mark.slow
 def test_a_problem_too_large_for_one_worker_runs_over_four(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    paths = saved([(rng.standard_normal((40_000, 100)), rng.standard_normal(40_000)) for _ in range(4)], tmp_path)
+    paths = saved(
+        [(rng.standard_normal((40_000, 100)), rng.standard_normal(40_000)) for _ in range(4)],
+        tmp_path,
+    )
     size, memory = sum(path.stat().st_size for path in paths), 112 * 2**20
     assert memory < size
-    with pytest.raises(fs.InputError, match="a worker's memory of 112 MiB is too small for its share: use more"):
+    with pytest.raises(
+        fs.InputError, match="a worker's memory of 112 MiB is too small for its share: use more"
+    ):
         RayClients(paths, loss=fs.LeastSquares(), cohorts=1, memory=memory)
     with RayClients(paths, loss=fs.LeastSquares(), cohorts=4, memory=memory) as on_ray:
         assert fs.solve(on_ray).converged
@@ -325,7 +381,10 @@ def test_compare_prints_the_same_on_ray(capsys: pytest.CaptureFixture[str]) -> N
 def test_ray_is_the_users_too_and_several_clients_share_it() -> None:
     p, other = problem("least-squares", [9] * 6, 3), problem("huber", [9] * 2, 3)
     more = 1 + len(os.sched_getaffinity(0))
-    with RayClients(p, cohorts=more, measured=True) as one, RayClients(other, cohorts=99, measured=True) as two:
+    with (
+        RayClients(p, cohorts=more, measured=True) as one,
+        RayClients(other, cohorts=99, measured=True) as two,
+    ):
         assert len(two.channel.names) == 2
         both(p, one)
         both(other, two)
@@ -339,7 +398,9 @@ def test_ray_is_the_users_too_and_several_clients_share_it() -> None:
 def test_workers_use_one_thread() -> None:
     def threads(x: Array, data: object) -> float:
         x @ np.eye(2)
-        return float(max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"))
+        return float(
+            max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        )
 
     # at x = 0 a client is asked for its value when the problem is made, here
     p = fs.Problem(fs.CustomLoss(threads, lambda x, data: x, 2), [0, 1])
@@ -358,7 +419,9 @@ def test_what_goes_wrong_in_a_users_loss_is_said_in_one_line() -> None:
         RayClients(p, cohorts=1)
     lock = threading.Lock()  # which cannot be sent
     with pytest.raises(fs.InputError, match="cannot send the clients to a worker") as caught:
-        RayClients(fs.Problem(fs.CustomLoss(lambda x, data: 0.0, lambda x, data: x, 2), [lock]), cohorts=1)
+        RayClients(
+            fs.Problem(fs.CustomLoss(lambda x, data: 0.0, lambda x, data: x, 2), [lock]), cohorts=1
+        )
     assert "\n" not in str(caught.value)
 
 
@@ -416,7 +479,9 @@ def test_a_file_that_cannot_be_used_is_named(damage: str, tmp_path: Path) -> Non
 
 def test_files_of_different_widths_in_two_workers_are_named(tmp_path: Path) -> None:
     paths = saved([*clients("least-squares", [9], 4), *clients("least-squares", [9], 3)], tmp_path)
-    with pytest.raises(fs.InputError, match=f"{paths[1]}: x has 3 entries here, and 4 in {paths[0]}"):
+    with pytest.raises(
+        fs.InputError, match=f"{paths[1]}: x has 3 entries here, and 4 in {paths[0]}"
+    ):
         RayClients(paths, loss=fs.LeastSquares(), cohorts=2)
 
 
@@ -432,16 +497,28 @@ def test_files_of_different_widths_in_two_workers_are_named(tmp_path: Path) -> N
         (["a.npz"], {"loss": fs.LeastSquares(), "memory": 0.5}, "memory must be a whole number"),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(source: Any, settings: dict[str, Any], what: str) -> None:
+def test_bad_arguments_are_refused_in_one_line(
+    source: Any, settings: dict[str, Any], what: str
+) -> None:
     with pytest.raises(fs.InputError, match=what) as caught:
         RayClients(source, **settings)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no-such-host.invalid:6379", "nonsense", "ftp://host:1", " "]
+    "address",
+    [
+        "127.0.0.1:1",
+        "ray://127.0.0.1:1",
+        "no-such-host.invalid:6379",
+        "nonsense",
+        "ftp://host:1",
+        " ",
+    ],
 )
-def test_an_address_without_ray_is_refused_at_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_without_ray_is_refused_at_once(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(fs.InputError, match=r"Ray cannot be reached at|address must be") as caught:
         RayClients(problem("huber", [9], 2), address=address)
@@ -452,7 +529,11 @@ def test_without_ray_one_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], files: list[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    for name in ("fedsplit.remote.ray.cluster", "fedsplit.remote.ray.workers", "fedsplit.regression.server.workers"):
+    for name in (
+        "fedsplit.remote.ray.cluster",
+        "fedsplit.remote.ray.workers",
+        "fedsplit.regression.server.workers",
+    ):
         monkeypatch.delitem(sys.modules, name)
     line = r"pip install 'fedsplit\[ray\]'"
     with pytest.raises(ImportError, match=line):
@@ -483,7 +564,10 @@ time.sleep(1)  # time for Ray to say something
 @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_nothing_is_printed_and_no_process_is_left_behind(end: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT + end, tmp_path / "pids"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", SCRIPT + end, tmp_path / "pids"],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.stdout == done.stderr == ""
     left = [int(pid) for pid in (tmp_path / "pids").read_text().split()]

@@ -32,7 +32,9 @@ def test_the_example_prints_what_the_readme_shows() -> None:
     assert example is not None
     code, output = example.groups()
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stdout == output
 
 
@@ -43,9 +45,13 @@ def test_the_main_job_prints_the_table_that_the_readme_shows(
     assert recipe is not None
     command = shlex.split(recipe.group(1).replace("\\\n", " "))
     monkeypatch.chdir(tmp_path)
-    assert run([argument.replace("examples/", f"{ROOT}/examples/") for argument in command[1:]]) == 0
+    assert (
+        run([argument.replace("examples/", f"{ROOT}/examples/") for argument in command[1:]]) == 0
+    )
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert [*map(proof_at_rounding, printed)] == [*map(proof_at_rounding, shown("`make run` prints"))]
+    assert [*map(proof_at_rounding, printed)] == [
+        *map(proof_at_rounding, shown("`make run` prints"))
+    ]
 
 
 def test_compare_prints_the_table_that_the_readme_shows(capsys: pytest.CaptureFixture[str]) -> None:

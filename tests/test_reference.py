@@ -32,12 +32,22 @@ def statsmodels_glm(name: str, family: "sm.families.Family") -> Array:
 def sklearn_ridge(name: str, ridge: float) -> Array:
     A, b, w = pool(name)
     if name == "least-squares":
-        model = Ridge(alpha=ridge, fit_intercept=False) if ridge else LinearRegression(fit_intercept=False)
+        model = (
+            Ridge(alpha=ridge, fit_intercept=False)
+            if ridge
+            else LinearRegression(fit_intercept=False)
+        )
     elif name == "logistic":
-        model = LogisticRegression(C=1 / ridge, fit_intercept=False, solver="newton-cholesky", tol=1e-14, max_iter=500)
+        model = LogisticRegression(
+            C=1 / ridge, fit_intercept=False, solver="newton-cholesky", tol=1e-14, max_iter=500
+        )
     else:  # scikit-learn's Poisson loss is averaged over the weights
         model = PoissonRegressor(
-            alpha=ridge / w.sum(), fit_intercept=False, solver="newton-cholesky", tol=1e-14, max_iter=500
+            alpha=ridge / w.sum(),
+            fit_intercept=False,
+            solver="newton-cholesky",
+            tol=1e-14,
+            max_iter=500,
         )
     with warnings.catch_warnings():  # a tolerance below rounding ends in a warning, at the optimum
         warnings.simplefilter("ignore")
@@ -60,10 +70,26 @@ def scipy_huber(ridge: float) -> Array:
 
 
 REFERENCES: dict[str, tuple[str, float, Callable[[], Array]]] = {
-    "statsmodels OLS": ("least-squares", 0.0, lambda: statsmodels_glm("least-squares", sm.families.Gaussian())),
-    "statsmodels logit": ("logistic", 0.0, lambda: statsmodels_glm("logistic", sm.families.Binomial())),
-    "statsmodels Poisson": ("poisson", 0.0, lambda: statsmodels_glm("poisson", sm.families.Poisson())),
-    "statsmodels gamma": ("gamma", 0.0, lambda: statsmodels_glm("gamma", sm.families.Gamma(sm.families.links.Log()))),
+    "statsmodels OLS": (
+        "least-squares",
+        0.0,
+        lambda: statsmodels_glm("least-squares", sm.families.Gaussian()),
+    ),
+    "statsmodels logit": (
+        "logistic",
+        0.0,
+        lambda: statsmodels_glm("logistic", sm.families.Binomial()),
+    ),
+    "statsmodels Poisson": (
+        "poisson",
+        0.0,
+        lambda: statsmodels_glm("poisson", sm.families.Poisson()),
+    ),
+    "statsmodels gamma": (
+        "gamma",
+        0.0,
+        lambda: statsmodels_glm("gamma", sm.families.Gamma(sm.families.links.Log())),
+    ),
     "scikit-learn OLS": ("least-squares", 0.0, lambda: sklearn_ridge("least-squares", 0.0)),
     "scikit-learn ridge": ("least-squares", 3.0, lambda: sklearn_ridge("least-squares", 3.0)),
     "scikit-learn logit": ("logistic", 3.0, lambda: sklearn_ridge("logistic", 3.0)),
@@ -89,12 +115,18 @@ def test_the_pooled_solution_is_theirs(reference: str) -> None:
         ("gamma", sm.families.Gamma(sm.families.links.Log())),
     ],
 )
-def test_the_solution_with_an_offset_and_weights_is_theirs(name: str, family: "sm.families.Family") -> None:
+def test_the_solution_with_an_offset_and_weights_is_theirs(
+    name: str, family: "sm.families.Family"
+) -> None:
     rng = np.random.default_rng(5)
-    data = [(A, b, w, 0.5 * rng.standard_normal(len(b))) for A, b, w in clients(name, SIZES, D, seed=11)]
+    data = [
+        (A, b, w, 0.5 * rng.standard_normal(len(b))) for A, b, w in clients(name, SIZES, D, seed=11)
+    ]
     A, b, w, o = (np.concatenate(part) for part in zip(*data, strict=True))
     b = np.where(b > 0, 1, 0) if name == "logistic" else b
-    theirs = sm.GLM(b, A, family=family, freq_weights=w, offset=o).fit(tol=1e-14, maxiter=200).params
+    theirs = (
+        sm.GLM(b, A, family=family, freq_weights=w, offset=o).fit(tol=1e-14, maxiter=200).params
+    )
     p = fs.Problem(loss(name, D), data)
     np.testing.assert_allclose(p.solution(), theirs, rtol=1e-8, atol=1e-9)
     result = fs.solve(p, tol=1e-13)
@@ -108,10 +140,14 @@ def test_the_multinomial_solution_is_theirs(d: int) -> None:
     A, b, w = (np.concatenate(part) for part in zip(*data, strict=True))
     times = w.astype(int)  # statsmodels takes no weights, but repeated rows
     model = sm.MNLogit(b.repeat(times), A.repeat(times, axis=0))
-    theirs = np.asarray(model.fit(method="newton", tol=1e-14, maxiter=100, disp=False).params).T.ravel()
+    theirs = np.asarray(
+        model.fit(method="newton", tol=1e-14, maxiter=100, disp=False).params
+    ).T.ravel()
     p = fs.Problem(loss("multinomial", d), data)
     np.testing.assert_allclose(p.solution(), theirs, rtol=1e-8, atol=1e-9)
-    assert p.objective(theirs) == pytest.approx(-model.loglike(theirs.reshape(-1, A.shape[1]).T), rel=1e-12)
+    assert p.objective(theirs) == pytest.approx(
+        -model.loglike(theirs.reshape(-1, A.shape[1]).T), rel=1e-12
+    )
     result = fs.solve(p, tol=1e-13)
     assert result.converged
     np.testing.assert_allclose(result.x, theirs, rtol=1e-6, atol=1e-7)

@@ -76,11 +76,15 @@ def test_everything_is_written_and_a_second_run_computes_nothing(
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         reproduce(module.select(["fig1", "fig4b"]), tmp_path / folder, "same")
-    names = [path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file()]
+    names = [
+        path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file()
+    ]
     assert len(names) > 10
     for name in names:
         if name.name not in ("record.json", "index.html"):  # these have the time that it took
-            assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+            assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), (
+                name
+            )
 
 
 def test_changed_settings_missing_data_and_force_are_computed_again(
@@ -93,13 +97,17 @@ def test_changed_settings_missing_data_and_force_are_computed_again(
     assert computed() == set()
     (tmp_path / "data" / "fig2b" / "record.json").write_text("{")
     assert computed() == {"fig2b"}
-    changed = replace(EXPERIMENTS["fig1"], settings=dict(EXPERIMENTS["fig1"].settings) | {"seed": 5})
+    changed = replace(
+        EXPERIMENTS["fig1"], settings=dict(EXPERIMENTS["fig1"].settings) | {"seed": 5}
+    )
     monkeypatch.setitem(EXPERIMENTS, "fig1", changed)
     assert computed() == {"fig1"}
     assert computed(force=True) == {"fig1", "fig2b"}
 
 
-def test_what_is_finished_stays_when_a_run_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_finished_stays_when_a_run_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(settings: object, watch: object) -> Record:
         raise KeyboardInterrupt
 
@@ -111,7 +119,9 @@ def test_what_is_finished_stays_when_a_run_is_interrupted(tmp_path: Path, monkey
     assert set(reproduce(module.select(["fig1", "fig2b"]), tmp_path, "")) == {"fig2b"}
 
 
-def test_the_report_is_made_from_saved_data_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_is_made_from_saved_data_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reproduce(module.select(["fig1"]), tmp_path, "fedsplit reproduce fig1")
     page, claims = (tmp_path / "index.html").read_text(), (tmp_path / "claims.json").read_bytes()
     for path in tmp_path.glob("*.*"):
@@ -127,13 +137,18 @@ def test_the_report_is_made_from_saved_data_alone(tmp_path: Path, monkeypatch: p
     assert "fedsplit reproduce fig1" in page
 
 
-def test_bad_input_gives_one_line_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_gives_one_line_and_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("")
     for arguments, message in (
         (["reproduce", "fig9", "--out", str(tmp_path)], "figure 'fig9' is not known: use fig1"),
         (["reproduce"], "--out"),
         (["reproduce", "fig1", "--out", str(tmp_path / "file")], "is a file, not a folder"),
-        (["reproduce", "fig1", "--out", str(tmp_path / "file" / "below")], "is a file, not a folder"),
+        (
+            ["reproduce", "fig1", "--out", str(tmp_path / "file" / "below")],
+            "is a file, not a folder",
+        ),
         (["report", str(tmp_path)], "has no saved experiment"),
         (["report", str(tmp_path / "missing")], "has no saved experiment"),
     ):
@@ -144,14 +159,18 @@ def test_bad_input_gives_one_line_and_status_2(tmp_path: Path, capsys: pytest.Ca
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_data_of_another_version_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_of_another_version_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     save(Record({}, {}, {}), tmp_path / "data" / "fig1", "old")
     assert run(["report", str(tmp_path)]) == 2
     assert "made by another version" in capsys.readouterr().err
     assert run(["reproduce", "fig1", "--out", str(tmp_path)]) == 0
 
 
-def test_a_full_disk_leaves_no_half_written_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_half_written_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write = Path.write_text
 
     def full(path: Path, *args: object, **kwargs: object) -> int:
@@ -175,7 +194,14 @@ def test_a_record_is_read_back_to_the_bit(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def whole_paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("paper")
-    command = [sys.executable, "-c", "from fedsplit.commands.app import main; main()", "reproduce", "--out", str(out)]
+    command = [
+        sys.executable,
+        "-c",
+        "from fedsplit.commands.app import main; main()",
+        "reproduce",
+        "--out",
+        str(out),
+    ]
     subprocess.run(command, check=True)
     return out
 
@@ -203,8 +229,17 @@ def test_the_paper_at_full_size_shows_the_known_numbers(whole_paper: Path) -> No
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_what_is_finished(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from fedsplit.commands.app import main; main()", "reproduce", "fig1", "fig3"]
-    with subprocess.Popen([*command, "--out", str(tmp_path)], stderr=subprocess.PIPE, start_new_session=True) as child:
+    command = [
+        sys.executable,
+        "-c",
+        "from fedsplit.commands.app import main; main()",
+        "reproduce",
+        "fig1",
+        "fig3",
+    ]
+    with subprocess.Popen(
+        [*command, "--out", str(tmp_path)], stderr=subprocess.PIPE, start_new_session=True
+    ) as child:
         for _ in range(600):
             if (tmp_path / "data" / "fig1").exists():
                 break
@@ -229,10 +264,15 @@ def test_the_page_opens_in_chromium_without_a_network(whole_paper: Path) -> None
         )
         page = browser.new_page(viewport={"width": 390, "height": 800})
         page.on("request", lambda request: requested.append(request.url))
-        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on(
+            "console",
+            lambda message: errors.append(message.text) if message.type == "error" else None,
+        )
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto((whole_paper / "index.html").as_uri())
-        drawn = page.eval_on_selector_all("img", "images => images.map(i => i.complete && i.naturalWidth > 100)")
+        drawn = page.eval_on_selector_all(
+            "img", "images => images.map(i => i.complete && i.naturalWidth > 100)"
+        )
         overflow = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         rows = page.locator("tbody tr").count()
         browser.close()
@@ -247,7 +287,9 @@ def test_the_page_opens_in_chromium_without_a_network(whole_paper: Path) -> None
 def test_the_picture_on_the_page_is_the_figure_beside_it(tmp_path: Path) -> None:
     reproduce(module.select(["fig1"]), tmp_path, "")
     assert write_report(tmp_path) == ["fig1"]
-    found = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', (tmp_path / "index.html").read_text())
+    found = re.findall(
+        r'src="data:image/svg\+xml;base64,([^"]+)"', (tmp_path / "index.html").read_text()
+    )
     assert [base64.b64decode(svg) for svg in found] == [
         (tmp_path / f"{name}.svg").read_bytes() for name in ("fig1", "fig1-ours")
     ]

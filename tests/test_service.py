@@ -27,7 +27,15 @@ from fedsplit.regression.server.fit import fit_over
 from fedsplit.remote import codec, messages
 from fedsplit.remote.channel import Question, Reply
 from fedsplit.remote.members import Patience
-from fedsplit.remote.messages import HELLO, Hello, LetterChannel, check_version, read_hello, read_reply, write_question
+from fedsplit.remote.messages import (
+    HELLO,
+    Hello,
+    LetterChannel,
+    check_version,
+    read_hello,
+    read_reply,
+    write_question,
+)
 
 FORMULA = "y ~ x + C(ward)"
 
@@ -36,7 +44,9 @@ def table(seed: int, n: int = 60) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(n)
     ward = rng.choice(["east", "west", "north"], n)
-    return pd.DataFrame({"y": rng.poisson(np.exp(0.3 * x + 0.2 * (ward == "west"))), "x": x, "ward": ward})
+    return pd.DataFrame(
+        {"y": rng.poisson(np.exp(0.3 * x + 0.2 * (ward == "west"))), "x": x, "ward": ward}
+    )
 
 
 class Mail:
@@ -47,9 +57,16 @@ class Mail:
         self.sites = {name: self.site(name) for name in ("a", "b", "c")}
 
     def site(self, name: str) -> Site:
-        return Site(name, str(self.folder / f"{name}.csv"), folder=self.folder / f"kept {name}", **self.rules)  # type: ignore[arg-type]  # the site's own rules
+        return Site(
+            name,
+            str(self.folder / f"{name}.csv"),
+            folder=self.folder / f"kept {name}",
+            **self.rules,
+        )  # type: ignore[arg-type]  # the site's own rules
 
-    def send(self, mail: Mapping[str, bytes], timeout: float) -> dict[str, tuple[bytes | None, str, float]]:
+    def send(
+        self, mail: Mapping[str, bytes], timeout: float
+    ) -> dict[str, tuple[bytes | None, str, float]]:
         if self.restarts:
             self.sites = {name: self.site(name) for name in self.sites}
         return {name: (self.sites[name].reply(letter), "", 0.01) for name, letter in mail.items()}
@@ -60,7 +77,10 @@ class Mail:
         return fit_over(channel, FORMULA, None, None, chosen, Patience())
 
     def log(self, name: str = "a") -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.sites[name].log.read_text(encoding="utf-8").splitlines()]
+        return [
+            json.loads(line)
+            for line in self.sites[name].log.read_text(encoding="utf-8").splitlines()
+        ]
 
 
 @pytest.fixture
@@ -74,7 +94,9 @@ def in_process(folder: Path, **settings: object) -> Model:
     return fs.fit(folder / "*.csv", FORMULA, family="poisson", **settings)  # type: ignore[arg-type]  # fit's own
 
 
-@pytest.mark.parametrize("settings", [{}, {"ridge": 0.5}, {"l1": 2.0}, {"missing": "mean", "standardize": True}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"ridge": 0.5}, {"l1": 2.0}, {"missing": "mean", "standardize": True}]
+)
 def test_letters_give_the_bits_of_one_process(folder: Path, settings: dict[str, object]) -> None:
     here, there = in_process(folder, **settings), Mail(folder).fit(**settings)
     assert np.array_equal(here.coef, there.coef)
@@ -105,7 +127,9 @@ def test_prepared_arrays_are_memory_mapped(folder: Path) -> None:
     restarted = mail.site("a")
     [frame] = (folder / "kept a" / "prepared").glob("*/*.frame")
     key, x = frame.stem, np.zeros(4)
-    reply = read_reply(restarted.reply(write_question(Question("gradient", (key, 3, x)))), fs.Answer, 0.0)
+    reply = read_reply(
+        restarted.reply(write_question(Question("gradient", (key, 3, x)))), fs.Answer, 0.0
+    )
     assert reply.outcome == "answer"
     coding, settled = codec.decode(tuple[Coding, Frame], frame.read_bytes())
     [data] = restarted._cohort._data(coding, settled)
@@ -121,20 +145,36 @@ def test_prepared_data_of_a_changed_source_are_not_used(folder: Path) -> None:
 
 def test_a_source_that_changes_in_the_middle_of_a_run_is_named(folder: Path) -> None:
     class Changing(Mail):
-        def send(self, mail: Mapping[str, bytes], timeout: float) -> dict[str, tuple[bytes | None, str, float]]:
-            if any(letter.startswith(b"prox") for letter in mail.values()) and self.rules != {"strict": False}:
+        def send(
+            self, mail: Mapping[str, bytes], timeout: float
+        ) -> dict[str, tuple[bytes | None, str, float]]:
+            if any(letter.startswith(b"prox") for letter in mail.values()) and self.rules != {
+                "strict": False
+            }:
                 table(99).to_csv(self.folder / "b.csv", index=False)
                 os.utime(self.folder / "b.csv", ns=(1, 1))
                 self.rules = {"strict": False}
             return super().send(mail, timeout)
 
-    with pytest.raises(fs.InputError, match="client b: its data are not those that the run began with"):
+    with pytest.raises(
+        fs.InputError, match="client b: its data are not those that the run began with"
+    ):
         Changing(folder, restarts=True).fit()
 
 
 def test_nothing_is_answered_that_is_not_on_the_list(folder: Path) -> None:
     site = Mail(folder).sites["a"]
-    for letter in (b"rows\n", b"_data\n", b"__init__\n", b"eval\n1+1", b"", b"\n", b"prox", b"\xff\xfe\n", b"x" * 100):
+    for letter in (
+        b"rows\n",
+        b"_data\n",
+        b"__init__\n",
+        b"eval\n1+1",
+        b"",
+        b"\n",
+        b"prox",
+        b"\xff\xfe\n",
+        b"x" * 100,
+    ):
         reply = read_reply(site.reply(letter), str, 0.0)
         assert reply.outcome == "refused"
     assert set(ARGUMENTS) == {
@@ -144,9 +184,13 @@ def test_nothing_is_answered_that_is_not_on_the_list(folder: Path) -> None:
 
 
 @given(st.sampled_from(sorted(ARGUMENTS)), st.binary(max_size=200))
-def test_no_letter_brings_a_client_down(tmp_path_factory: pytest.TempPathFactory, name: str, body: bytes) -> None:
+def test_no_letter_brings_a_client_down(
+    tmp_path_factory: pytest.TempPathFactory, name: str, body: bytes
+) -> None:
     site = _any_site(tmp_path_factory)
-    reply = read_reply(site.reply(name.encode() + b"\n" + body), SiloCohort.kinds.get(name, Hello), 0.0)
+    reply = read_reply(
+        site.reply(name.encode() + b"\n" + body), SiloCohort.kinds.get(name, Hello), 0.0
+    )
     assert reply.outcome in ("answer", "refused")
     assert reply.outcome == "refused" or name in ("hello", "columns")
 
@@ -167,7 +211,9 @@ def test_the_guards_of_a_strict_client_hold_whatever_the_server_wants(folder: Pa
     frame.loc[0, "ward"] = "south"
     frame.to_csv(folder / "a.csv", index=False)
     assert Mail(folder).fit().warnings
-    with pytest.raises(fs.InputError, match="client a has fewer than 3 rows of a kind: ward = south in 1"):
+    with pytest.raises(
+        fs.InputError, match="client a has fewer than 3 rows of a kind: ward = south in 1"
+    ):
         Mail(folder, strict=True).fit()
 
 
@@ -177,7 +223,10 @@ def test_a_strict_client_is_strict_without_being_asked_to_describe_itself(folder
     frame.assign(weight=[1.0] * 5 + [0.0] * 55).to_csv(folder / "a.csv", index=False)
     site = Mail(folder, strict=True).sites["a"]
     levels = {"ward": ["east-1", "east", "north", "west"]}
-    plans = [Plan("y ~ x + C(ward)", "poisson", levels), Plan("y ~ x", "poisson", {}, weights="weight")]
+    plans = [
+        Plan("y ~ x + C(ward)", "poisson", levels),
+        Plan("y ~ x", "poisson", {}, weights="weight"),
+    ]
     for plan, what in zip(plans, ("ward = east-1 in 1", "5 rows, fewer than 10"), strict=True):
         reply = ask(site, "code", Coding(plan, False, ("a",)))
         assert (reply.outcome, what in reply.text) == ("refused", True)
@@ -266,10 +315,14 @@ def test_a_strict_client_tells_nothing_before_it_refuses(folder: Path) -> None:
     assert mail.log()[0]["question"] == "columns"
 
 
-def test_rounds_end_at_the_owners_limit_also_after_a_restart_and_for_other_models(folder: Path) -> None:
+def test_rounds_end_at_the_owners_limit_also_after_a_restart_and_for_other_models(
+    folder: Path,
+) -> None:
     limit = in_process(folder).rounds + 6  # to describe, code, settle, at last to fit, and two more
     assert Mail(folder, max_rounds=limit).fit().converged
-    with pytest.raises(fs.InputError, match=f"client a: its owner allows {limit} questions, and they are spent"):
+    with pytest.raises(
+        fs.InputError, match=f"client a: its owner allows {limit} questions, and they are spent"
+    ):
         Mail(folder, max_rounds=limit).fit(tol=1e-6)
     assert Mail(folder, max_rounds=limit, fresh=True).fit().converged
 
@@ -294,19 +347,25 @@ def test_a_bad_value_is_told_to_its_owner_and_not_to_the_server(folder: Path) ->
     frame.loc[7, "y"] = -1234
     frame.to_csv(folder / "a.csv", index=False)
     mail = Mail(folder)
-    with pytest.raises(fs.InputError, match="client a: y has 1 values that cannot be used") as caught:
+    with pytest.raises(
+        fs.InputError, match="client a: y has 1 values that cannot be used"
+    ) as caught:
         mail.fit()
     assert "1234" not in str(caught.value)
     assert "row 8: y is -1234" in str(mail.log()[-1]["trouble"])
 
 
 @pytest.mark.parametrize("text", ["John Smith", "n/k"])
-def test_text_among_numbers_is_told_to_its_owner_and_not_to_the_server(folder: Path, text: str) -> None:
+def test_text_among_numbers_is_told_to_its_owner_and_not_to_the_server(
+    folder: Path, text: str
+) -> None:
     frame = table(0).astype({"x": object})
     frame.loc[3, "x"] = text
     frame.to_csv(folder / "a.csv", index=False)
     mail = Mail(folder)
-    with pytest.raises(fs.InputError, match="client a: column x holds numbers, but also other text") as caught:
+    with pytest.raises(
+        fs.InputError, match="client a: column x holds numbers, but also other text"
+    ) as caught:
         mail.fit()
     assert text not in str(caught.value)
     assert str(folder) not in str(caught.value)
@@ -316,24 +375,37 @@ def test_text_among_numbers_is_told_to_its_owner_and_not_to_the_server(folder: P
 def test_the_terms_say_what_leaves_and_what_does_not(folder: Path) -> None:
     terms = Mail(folder, max_rounds=40, strict=True).sites["a"].terms()
     assert re.search(r"client a: 60 rows and 3 columns", terms)
-    for words in ("Rows never do", "is refused", "At most 40 questions", "questions.jsonl", "no code is taken"):
+    for words in (
+        "Rows never do",
+        "is refused",
+        "At most 40 questions",
+        "questions.jsonl",
+        "no code is taken",
+    ):
         assert words in terms
 
 
 def test_a_client_of_another_protocol_is_refused_with_both_versions() -> None:
     site_hello = Hello("a", "9.1.0", messages.PROTOCOL + 1)
-    with pytest.raises(fs.InputError, match=rf"client a runs fedsplit 9.1.0 .* this server fedsplit {fs.__version__}"):
+    with pytest.raises(
+        fs.InputError,
+        match=rf"client a runs fedsplit 9.1.0 .* this server fedsplit {fs.__version__}",
+    ):
         check_version(site_hello)
     check_version(Hello("a", "9.1.0", messages.PROTOCOL))
 
 
 def test_hello_names_the_client_and_its_version(folder: Path) -> None:
-    assert read_hello(Mail(folder).sites["b"].reply(HELLO)) == Hello("b", fs.__version__, messages.PROTOCOL)
+    assert read_hello(Mail(folder).sites["b"].reply(HELLO)) == Hello(
+        "b", fs.__version__, messages.PROTOCOL
+    )
 
 
 def test_a_client_answers_in_its_own_name_only(folder: Path) -> None:
     coding = Coding(Plan("y ~ x", "poisson", {}), False, ("b",))
-    reply = read_reply(Mail(folder).sites["a"].reply(write_question(Question("code", (coding,)))), str, 0.0)
+    reply = read_reply(
+        Mail(folder).sites["a"].reply(write_question(Question("code", (coding,)))), str, 0.0
+    )
     assert (reply.outcome, reply.text) == ("refused", "client a: it is a, and was asked as b")
 
 
@@ -342,9 +414,16 @@ def test_a_formula_from_the_server_runs_no_code(folder: Path, tmp_path: Path) ->
     request = Request(("y",), frozenset(), frozenset(), False)
     site = Mail(folder).sites["a"]
     site.reply(write_question(Question("describe", (request,))))
-    for formula in (f"y ~ __import__('os').system('touch {mark}')", "y ~ x.__class__", "y ~ open('/etc/passwd')"):
+    for formula in (
+        f"y ~ __import__('os').system('touch {mark}')",
+        "y ~ x.__class__",
+        "y ~ open('/etc/passwd')",
+    ):
         coding = Coding(replace(Plan("y ~ x", "poisson", {}), formula=formula), False, ("a",))
-        assert read_reply(site.reply(write_question(Question("code", (coding,)))), str, 0.0).outcome == "refused"
+        assert (
+            read_reply(site.reply(write_question(Question("code", (coding,)))), str, 0.0).outcome
+            == "refused"
+        )
     assert not mark.exists()
 
 

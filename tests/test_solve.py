@@ -23,7 +23,11 @@ def p() -> fs.Problem:
     return problem("least-squares", [30, 12, 25], D, seed=1)
 
 
-METHODS: dict[str, Method[Any]] = {"fedgd": fs.FedGD(), "fedprox": fs.FedProx(), "fedsplit": fs.FedSplit.plain()}
+METHODS: dict[str, Method[Any]] = {
+    "fedgd": fs.FedGD(),
+    "fedprox": fs.FedProx(),
+    "fedsplit": fs.FedSplit.plain(),
+}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -35,7 +39,9 @@ def test_the_trace_has_one_row_a_round_and_one_more_objective(p: fs.Problem, nam
     for column in ("residual", "error", "floats_up", "floats_down", "answered", "seconds", "kind"):
         assert len(getattr(trace, column)) == 7
     assert list(trace.kind) == ["setup"] + ["round"] * 6
-    assert trace.objective[0] == trace.objective[1] == p.objective(np.zeros(D))  # set-up repeats the value
+    assert (
+        trace.objective[0] == trace.objective[1] == p.objective(np.zeros(D))
+    )  # set-up repeats the value
     assert trace.objective[-1] == p.objective(result.x)
     assert np.isnan(trace.residual[0])
     assert (trace.residual[1:] > 0).all()
@@ -47,7 +53,11 @@ def test_floats_are_counted_both_ways(p: fs.Problem) -> None:
     setup = (0, 2 * M)  # two scalars from every client
     cases: list[tuple[Method[Any], int, int]] = [
         (fs.FedSplit.plain(), 2 * D + 1, D + 1),  # v, x and s down; the prox and its error up
-        (fs.FedSplit.plain(prox=fs.GradientProx(2, start="argument")), D + 1, D + 1),  # the start is v itself
+        (
+            fs.FedSplit.plain(prox=fs.GradientProx(2, start="argument")),
+            D + 1,
+            D + 1,
+        ),  # the start is v itself
         (fs.FedProx(), D + 1, D + 1),
         (fs.FedGD(local_steps=3), D + 1, D),
     ]
@@ -75,7 +85,9 @@ def test_the_step_that_the_theory_gives_is_recorded(p: fs.Problem) -> None:
 @pytest.mark.parametrize("method", [fs.FedGD(), fs.FedProx(), fs.FedSplit.plain()], ids=repr)
 def test_without_strong_convexity_the_step_is_one_over_l(method: fs.FedGD) -> None:
     p = problem("logistic", [30, 2, 25], D)
-    assert fs.solve(p, method, rounds=2).step == pytest.approx(1 / p.clients.curvature().rows[:, 1].max())
+    assert fs.solve(p, method, rounds=2).step == pytest.approx(
+        1 / p.clients.curvature().rows[:, 1].max()
+    )
 
 
 def test_without_global_curvature_the_step_comes_from_the_start() -> None:
@@ -108,7 +120,10 @@ def own(huber: fs.Huber) -> fs.CustomLoss:
         lambda x, client: client[0].T @ (client[2] * huber.slope(client[0] @ x, client[1])),
         3,
         hessian,
-        lambda client: (0.0, float(np.linalg.eigvalsh((client[0] * client[2][:, None]).T @ client[0])[-1])),
+        lambda client: (
+            0.0,
+            float(np.linalg.eigvalsh((client[0] * client[2][:, None]).T @ client[0])[-1]),
+        ),
     )
 
 
@@ -146,7 +161,9 @@ def test_a_callback_sees_every_round_and_can_stop_the_run(p: fs.Problem) -> None
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
-@pytest.mark.parametrize("method", [fs.FedGD(1e-3, 3), fs.FedProx(0.02), fs.FedSplit.plain(0.02)], ids=repr)
+@pytest.mark.parametrize(
+    "method", [fs.FedGD(1e-3, 3), fs.FedProx(0.02), fs.FedSplit.plain(0.02)], ids=repr
+)
 def test_going_on_from_a_state_is_exact_to_the_bit(name: str, method: fs.FedGD) -> None:
     p = problem(name, [30, 12, 3], D, ridge=0.5)
     whole = fs.solve(p, method, rounds=9, tol=0)
@@ -166,11 +183,17 @@ def test_a_start_is_used(p: fs.Problem) -> None:
     x0 = np.arange(4.0)
     result = fs.solve(p, fs.FedSplit.plain(0.01), x0=x0, rounds=1)
     assert result.trace.objective[0] == p.objective(x0)
-    assert fs.solve(p, rounds=1000, x0=p.solution() + 1.0).x == pytest.approx(p.solution(), abs=1e-7)
+    assert fs.solve(p, rounds=1000, x0=p.solution() + 1.0).x == pytest.approx(
+        p.solution(), abs=1e-7
+    )
 
 
-def test_too_large_a_step_diverges_with_the_round_the_cause_and_what_came_before(p: fs.Problem) -> None:
-    with pytest.raises(fs.Diverged, match=r"round \d+; likely cause: the step is above 2/L\*") as caught:
+def test_too_large_a_step_diverges_with_the_round_the_cause_and_what_came_before(
+    p: fs.Problem,
+) -> None:
+    with pytest.raises(
+        fs.Diverged, match=r"round \d+; likely cause: the step is above 2/L\*"
+    ) as caught:
         fs.solve(p, fs.FedGD(step=1.0), rounds=500)
     assert caught.value.round == caught.value.result.rounds + 1
     assert caught.value.result.stopped_by == "diverged"
@@ -235,7 +258,11 @@ class Absent:
 
     def __getattr__(self, name: str) -> Any:
         answer = getattr(self.whole, name)
-        return answer if name in ("m", "d", "value", "curvature") else lambda *question: self._drop(answer(*question))
+        return (
+            answer
+            if name in ("m", "d", "value", "curvature")
+            else lambda *question: self._drop(answer(*question))
+        )
 
     def _drop(self, answer: Answer) -> Answer:
         rows, present, error = answer.rows.copy(), answer.present.copy(), answer.error.copy()
@@ -243,8 +270,12 @@ class Absent:
         return Answer(rows, present, error, answer.seconds)
 
 
-@pytest.mark.parametrize("method", [fs.FedGD(1e-3, 2), fs.FedProx(0.1), fs.FedSplit.plain(0.1)], ids=repr)
-def test_a_client_that_does_not_answer_does_not_move_and_still_counts_in_the_mean(method: Method[Any]) -> None:
+@pytest.mark.parametrize(
+    "method", [fs.FedGD(1e-3, 2), fs.FedProx(0.1), fs.FedSplit.plain(0.1)], ids=repr
+)
+def test_a_client_that_does_not_answer_does_not_move_and_still_counts_in_the_mean(
+    method: Method[Any],
+) -> None:
     whole = problem("least-squares", [30, 12, 25], D, seed=1).clients
     absent: Any = Absent(whole)
     state = method.start(whole, np.ones(D))
@@ -269,7 +300,9 @@ def test_a_client_that_does_not_answer_does_not_move_and_still_counts_in_the_mea
 
 
 def test_set_up_questions_are_counted_too() -> None:
-    poisson = fs.solve(problem("poisson", [30, 12], 3, ridge=1.0), fs.FedSplit.plain(), rounds=3, tol=0).trace
+    poisson = fs.solve(
+        problem("poisson", [30, 12], 3, ridge=1.0), fs.FedSplit.plain(), rounds=3, tol=0
+    ).trace
     assert list(poisson.floats_down[:2]) == [0, 2 * 3]  # curvature everywhere, then at x0
     assert list(poisson.floats_up[:2]) == [2 * 2, 2 * 2]
     method = fs.RegularisedFedSplit(1.0, 1.0)
@@ -290,8 +323,12 @@ def test_the_traced_error_is_that_of_the_worst_client() -> None:
 
 def test_the_tolerance_of_the_residual_is_relative_to_the_size_of_z() -> None:
     rng = np.random.default_rng(0)
-    data = [(A, A @ np.full(3, 1e6), np.ones(9)) for A in (rng.standard_normal((9, 3)) for _ in "abc")]
-    result = fs.solve(fs.Problem(own(fs.Huber(1e3)), data), fs.FedSplit.plain(), rounds=10000, tol=1e-6)
+    data = [
+        (A, A @ np.full(3, 1e6), np.ones(9)) for A in (rng.standard_normal((9, 3)) for _ in "abc")
+    ]
+    result = fs.solve(
+        fs.Problem(own(fs.Huber(1e3)), data), fs.FedSplit.plain(), rounds=10000, tol=1e-6
+    )
     assert result.stopped_by == "residual"
     assert result.trace.residual[result.trace.kind == "round"][-1] > 1e-5  # ‖z‖ is about 1e6
 
@@ -308,7 +345,9 @@ def test_a_slow_divergence_is_noticed(p: fs.Problem) -> None:
         fs.solve(p, fs.FedGD(step=2.1 / top), rounds=300, tol=0)
 
 
-def test_an_objective_that_is_not_a_number_is_divergence_and_an_infinite_one_no_convergence() -> None:
+def test_an_objective_that_is_not_a_number_is_divergence_and_an_infinite_one_no_convergence() -> (
+    None
+):
     def value(x: Array, data: object) -> float:
         return float("nan") if np.abs(x).max() > 0.1 else 0.0
 
@@ -319,7 +358,9 @@ def test_an_objective_that_is_not_a_number_is_divergence_and_an_infinite_one_no_
     with pytest.raises(fs.Diverged, match="not a number"):
         fs.solve(odd, fs.FedGD(step=0.5))
     poisson = fs.Problem(fs.Poisson(), [(np.ones((3, 1)), [1, 2, 3])])
-    stuck = fs.solve(poisson, fs.FedSplit.plain(0.05, fs.GradientProx(5)), x0=np.array([800.0]), rounds=5)
+    stuck = fs.solve(
+        poisson, fs.FedSplit.plain(0.05, fs.GradientProx(5)), x0=np.array([800.0]), rounds=5
+    )
     assert not stuck.converged
 
 
@@ -338,7 +379,9 @@ def test_a_divergence_survives_the_way_between_processes(p: fs.Problem) -> None:
 
 def test_a_state_of_another_method_or_problem_is_refused(p: fs.Problem) -> None:
     state = fs.solve(p, fs.FedGD(1e-3), rounds=2).state
-    with pytest.raises(fs.InputError, match="FedSplit goes on from a FedSplitState, not AverageState"):
+    with pytest.raises(
+        fs.InputError, match="FedSplit goes on from a FedSplitState, not AverageState"
+    ):
         fs.solve(p, fs.FedSplit.plain(), state=state)
     other = fs.solve(problem("least-squares", [9, 9], D), fs.FedSplit.plain(0.1), rounds=2).state
     with pytest.raises(fs.InputError, match="3 clients and 4 coordinates"):

@@ -56,10 +56,22 @@ def test_a_csv_file_is_read_with_its_kinds(tmp_path: Path) -> None:
         " 2e3,,'q',,+1\r\n NA ,FALSE,\"a\r\nb\",2020-02-01 10:00,007\r\n",
     )
     assert source.name == "boston"
-    assert source.columns() == {"n": "number", "b": "boolean", "t": "text", "d": "date", "x,y": "number"}
+    assert source.columns() == {
+        "n": "number",
+        "b": "boolean",
+        "t": "text",
+        "d": "date",
+        "x,y": "number",
+    }
     frame = source.read(["x,y", "t", "b", "n", "d"])
     assert list(frame.columns) == ["x,y", "t", "b", "n", "d"]
-    assert [str(dtype) for dtype in frame.dtypes] == ["float64", "object", "float64", "float64", "object"]
+    assert [str(dtype) for dtype in frame.dtypes] == [
+        "float64",
+        "object",
+        "float64",
+        "float64",
+        "object",
+    ]
     np.testing.assert_array_equal(frame["n"], [1.0, 2000.0, np.nan])
     np.testing.assert_array_equal(frame["b"], [1.0, np.nan, 0.0])
     np.testing.assert_array_equal(frame["x,y"], [0.5, 1.0, 7.0])
@@ -69,7 +81,9 @@ def test_a_csv_file_is_read_with_its_kinds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_the_delimiter_is_the_one_of_the_first_line(tmp_path: Path, delimiter: str, end: str) -> None:
+def test_the_delimiter_is_the_one_of_the_first_line(
+    tmp_path: Path, delimiter: str, end: str
+) -> None:
     lines = [delimiter.join(row) for row in (['"a;,|\t."', "b"], ["1", '"x,;|\t"'], ["2", "y"])]
     frame = one(tmp_path / "x.csv", end.join(lines)).read(["b", "a;,|\t."])
     assert frame["b"].tolist() == ["x,;|\t", "y"]
@@ -81,12 +95,30 @@ def test_every_word_for_missing_is_missing_in_numbers_and_in_text(tmp_path: Path
     source = one(tmp_path / "x.csv", f"n,t,k\n1,q,z\n{rows}")
     frame = source.read(["n", "t"])
     assert source.columns() == {"n": "number", "t": "text", "k": "text"}
-    assert frame["n"].isna().tolist() == frame["t"].isna().tolist() == [False] + [True] * 2 * len(MISSING)
+    assert (
+        frame["n"].isna().tolist()
+        == frame["t"].isna().tolist()
+        == [False] + [True] * 2 * len(MISSING)
+    )
     assert one(tmp_path / "y.csv", "a,b\nNA,\n").columns() == {"a": "number", "b": "number"}
 
 
 @pytest.mark.parametrize(
-    "value", ["1_000", "+-1", "0x10", '"1,234"', "1 000", "$5", "yes", "1f", "٣", "12:30", "1/2/2020", "2020-13-01"]
+    "value",
+    [
+        "1_000",
+        "+-1",
+        "0x10",
+        '"1,234"',
+        "1 000",
+        "$5",
+        "yes",
+        "1f",
+        "٣",
+        "12:30",
+        "1/2/2020",
+        "2020-13-01",
+    ],
 )
 def test_what_is_not_plainly_a_number_is_text_as_it_stands(tmp_path: Path, value: str) -> None:
     source = one(tmp_path / "x.csv", f"a,b\n{value},1\n{value},2\n")
@@ -134,8 +166,16 @@ def test_csv_that_could_be_misread_is_refused(tmp_path: Path, content: bytes, pa
 @pytest.mark.parametrize("number", ["1e400", "inf", "-inf", "Infinity", "9" * 400])
 def test_an_infinite_number_is_refused_with_its_place(tmp_path: Path, number: str) -> None:
     path = tmp_path / "x.csv"
-    refused(lambda: one(path, f"a,b\n1,2\n1,{number}\n").read(["a", "b"]), path, "column 'b', row 2", "infinite")
-    refused(lambda: sources({"us": FRAME.assign(cost=-np.inf)})[0].read(["cost"]), "us: column 'cost', row 1: ")
+    refused(
+        lambda: one(path, f"a,b\n1,2\n1,{number}\n").read(["a", "b"]),
+        path,
+        "column 'b', row 2",
+        "infinite",
+    )
+    refused(
+        lambda: sources({"us": FRAME.assign(cost=-np.inf)})[0].read(["cost"]),
+        "us: column 'cost', row 1: ",
+    )
 
 
 def test_a_header_alone_is_a_client_without_rows(tmp_path: Path) -> None:
@@ -144,8 +184,14 @@ def test_a_header_alone_is_a_client_without_rows(tmp_path: Path) -> None:
 
 
 def test_names_that_differ_in_case_are_two_columns_of_csv_and_json(tmp_path: Path) -> None:
-    assert one(tmp_path / "x.csv", "a,A\n1,2\n").read(["A", "a"]).to_dict("list") == {"A": [2.0], "a": [1.0]}
-    assert one(tmp_path / "y.jsonl", '{"a":1}\n{"A":2}').read(["A"])["A"].isna().tolist() == [True, False]
+    assert one(tmp_path / "x.csv", "a,A\n1,2\n").read(["A", "a"]).to_dict("list") == {
+        "A": [2.0],
+        "a": [1.0],
+    }
+    assert one(tmp_path / "y.jsonl", '{"a":1}\n{"A":2}').read(["A"])["A"].isna().tolist() == [
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".json"])
@@ -160,11 +206,20 @@ def test_a_gzip_file_is_read_and_a_damaged_one_is_refused(tmp_path: Path, suffix
     assert source.read(["b"])["b"].tolist() == [row["b"] for row in rows]
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 4
-    for bad in (whole[: len(whole) // 2], whole[:-4], bytes(flipped), text.encode(), b"", whole + b"junk"):
+    for bad in (
+        whole[: len(whole) // 2],
+        whole[:-4],
+        bytes(flipped),
+        text.encode(),
+        b"",
+        whole + b"junk",
+    ):
         refused(lambda bad=bad: one(path, bad).columns(), path)  # type: ignore[misc]  # mypy cannot infer this lambda
 
 
-def test_parquet_has_the_kinds_of_its_schema_and_nested_columns_are_refused_only_when_read(tmp_path: Path) -> None:
+def test_parquet_has_the_kinds_of_its_schema_and_nested_columns_are_refused_only_when_read(
+    tmp_path: Path,
+) -> None:
     path = parquet(
         tmp_path / "x.parquet",
         "select 7::utinyint u, 2.5::decimal(10, 2) d, 123456789012345678901234::hugeint h, 'nan'::double f, true b, "
@@ -174,16 +229,31 @@ def test_parquet_has_the_kinds_of_its_schema_and_nested_columns_are_refused_only
     [source] = sources(path)
     kinds = source.columns()
     assert list(kinds.values()) == (
-        ["number"] * 4 + ["boolean"] + ["date"] * 3 + ["other"] * 2 + ["text"] * 2 + ["number", "other"]
+        ["number"] * 4
+        + ["boolean"]
+        + ["date"] * 3
+        + ["other"] * 2
+        + ["text"] * 2
+        + ["number", "other"]
     )
     row = source.read([name for name, kind in kinds.items() if kind != "other"]).iloc[0].tolist()
     assert row[:3] == [7.0, 2.5, 123456789012345678901234.0]
     assert np.isnan(row[3])
-    assert row[4:] == [1.0, "2020-01-31", "2020-01-31 10:00:00", "2020-01-31 08:00:00+00", "q\"'", None, 2.0**53]
+    assert row[4:] == [
+        1.0,
+        "2020-01-31",
+        "2020-01-31 10:00:00",
+        "2020-01-31 08:00:00+00",
+        "q\"'",
+        None,
+        2.0**53,
+    ]
     refused(lambda: source.read(["u", "l"]), path, "column 'l' is nested")
 
 
-def test_parquet_that_is_not_whole_or_not_parquet_or_has_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+def test_parquet_that_is_not_whole_or_not_parquet_or_has_two_columns_of_one_name_is_refused(
+    tmp_path: Path,
+) -> None:
     path = parquet(tmp_path / "x.parquet", "select range i, range * 2 j from range(1000)")
     whole = path.read_bytes()
     for bad in (whole[: len(whole) // 2], whole[50:], b"a,b\n1,2\n" * 9, b"", b"PAR1PAR1"):
@@ -194,7 +264,11 @@ def test_parquet_that_is_not_whole_or_not_parquet_or_has_two_columns_of_one_name
 
 
 @pytest.mark.parametrize(
-    "text", ['{"a": 1, "b": "x"}\n\n{"b": null, "a": 2.5, "c": [1]}\n', '[{"a":1,"b":"x"},\n{"a":2.5,"c":{}}]']
+    "text",
+    [
+        '{"a": 1, "b": "x"}\n\n{"b": null, "a": 2.5, "c": [1]}\n',
+        '[{"a":1,"b":"x"},\n{"a":2.5,"c":{}}]',
+    ],
 )
 def test_json_is_read_by_the_line_or_as_one_array(tmp_path: Path, text: str) -> None:
     source = one(tmp_path / "x.json", "\ufeff" + text)
@@ -228,7 +302,12 @@ def test_json_that_could_be_misread_is_refused(tmp_path: Path, text: str, part: 
 
 def test_a_column_that_is_not_there_is_refused_with_the_nearest_that_is(tmp_path: Path) -> None:
     source = one(tmp_path / "x.csv", "age,income\n1,2\n")
-    refused(lambda: source.read(["agee"]), tmp_path / "x.csv", "no column 'agee', did you mean 'age'?", "age, income")
+    refused(
+        lambda: source.read(["agee"]),
+        tmp_path / "x.csv",
+        "no column 'agee', did you mean 'age'?",
+        "age, income",
+    )
     refused(lambda: sources({"us": FRAME})[0].read(["zzz"]), "us: ", "there are age, site, cost")
 
 
@@ -248,7 +327,9 @@ def test_what_is_not_a_readable_file_is_refused(tmp_path: Path) -> None:
     ]:
         refused(lambda name=name: sources(tmp_path / name)[0].columns(), tmp_path / name, part)  # type: ignore[misc]  # as above
     (tmp_path / "x.xlsx").write_bytes(b"PK")
-    refused(lambda: sources(tmp_path / "x.xlsx"), tmp_path / "x.xlsx", ".csv, .txt, .tsv", ".parquet")
+    refused(
+        lambda: sources(tmp_path / "x.xlsx"), tmp_path / "x.xlsx", ".csv, .txt, .tsv", ".parquet"
+    )
     refused(lambda: sources("a\0b"), "'a")
     refused(lambda: sources(""), "''")
     refused(lambda: sources(3), "data must be")
@@ -263,7 +344,9 @@ def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
     refused(source.columns, tmp_path / "x.csv", "Permission denied")
 
 
-@pytest.mark.parametrize("name", ["http://x.org/a.csv", "s3://b/a.parquet", "https://x/*.csv", "file:///etc/a.csv"])
+@pytest.mark.parametrize(
+    "name", ["http://x.org/a.csv", "s3://b/a.parquet", "https://x/*.csv", "file:///etc/a.csv"]
+)
 def test_only_local_files_are_read(tmp_path: Path, name: str) -> None:
     refused(lambda: sources(name), name, "only local files")
     toml = tmp_path / "c.toml"
@@ -322,16 +405,24 @@ def test_a_toml_file_names_clients_with_files_and_queries_in_its_own_folder(
 ) -> None:
     folder = tmp_path / "a, b"
     folder.mkdir()
-    (tmp_path / "x.csv").write_text("a,b\n9,9\n")  # the same name in the working folder is not the one that is meant
+    (tmp_path / "x.csv").write_text(
+        "a,b\n9,9\n"
+    )  # the same name in the working folder is not the one that is meant
     (folder / "x.csv").write_text("a,b\n1,2\n3,4\n")
     (folder / "all.toml").write_text(
         '[clients.boston]\npath = "x.csv"\n[clients.seattle]\nquery = "select b, a from \'x.csv\' where a > 1; "\n'
-        '[clients.comment]\nquery = """from read_csv("x.csv") -- all"""\n'.replace('("x.csv")', "('x.csv')")
+        '[clients.comment]\nquery = """from read_csv("x.csv") -- all"""\n'.replace(
+            '("x.csv")', "('x.csv')"
+        )
     )
     monkeypatch.chdir(tmp_path)
     clients = sources("a, b/all.toml")
     assert [client.name for client in clients] == ["boston", "seattle", "comment"]
-    assert [client.read(["b", "a"])["b"].tolist() for client in clients] == [[2.0, 4.0], [4.0], [2.0, 4.0]]
+    assert [client.read(["b", "a"])["b"].tolist() for client in clients] == [
+        [2.0, 4.0],
+        [4.0],
+        [2.0, 4.0],
+    ]
     assert clients[1].columns() == {"b": "number", "a": "number"}
     assert Path.cwd() == tmp_path
     refused(lambda: clients[0].read(["c"]), "boston (a, b/x.csv): ")
@@ -358,7 +449,9 @@ def test_a_toml_file_names_clients_with_files_and_queries_in_its_own_folder(
         ("[clients.a]\nquery=\"from 'https://example.org/x.parquet'\"", "client a: "),
     ],
 )
-def test_a_toml_file_that_names_no_clients_rightly_is_refused(tmp_path: Path, text: str, part: str) -> None:
+def test_a_toml_file_that_names_no_clients_rightly_is_refused(
+    tmp_path: Path, text: str, part: str
+) -> None:
     path = tmp_path / "c.toml"
     path.write_text(text)
     refused(lambda: sources(path)[0].columns(), path, part)
@@ -380,8 +473,13 @@ def test_a_group_column_splits_one_file_into_clients_and_reads_it_once(tmp_path:
     frames = sources(FRAME, group="site")
     assert [client.name for client in frames] == ["a", "b"]
     assert frames[0].read(["age"])["age"].tolist() == [50.0, 47.0]
-    big = parquet(tmp_path / "y.parquet", "select unnest([9007199254740993, 9007199254740992]) k, 1 v")
-    assert {client.name for client in sources(big, group="k")} == {"9007199254740993", "9007199254740992"}
+    big = parquet(
+        tmp_path / "y.parquet", "select unnest([9007199254740993, 9007199254740992]) k, 1 v"
+    )
+    assert {client.name for client in sources(big, group="k")} == {
+        "9007199254740993",
+        "9007199254740992",
+    }
 
 
 def test_a_group_that_cannot_split_is_refused(tmp_path: Path) -> None:
@@ -389,7 +487,10 @@ def test_a_group_that_cannot_split_is_refused(tmp_path: Path) -> None:
     path.write_text("site,v\na,1\n,2\nNA,3\n")
     refused(lambda: sources(path, group="site"), path, "2 of 3 rows have no 'site'")
     refused(lambda: sources(path, group="sites"), path, "did you mean 'site'?")
-    refused(lambda: sources([FRAME, FRAME], group="site"), "group 'site' splits one file or DataFrame, there are 2")
+    refused(
+        lambda: sources([FRAME, FRAME], group="site"),
+        "group 'site' splits one file or DataFrame, there are 2",
+    )
     path.write_text("site,v\n")
     refused(lambda: sources(path, group="site"), path, "no row")
     path.write_text("site,v\na,1\nb,2\n")
@@ -426,7 +527,13 @@ def test_frames_of_every_dtype_are_read_and_never_changed() -> None:
     [source] = sources(frame)
     kinds = source.columns()
     assert list(kinds.values()) == (
-        ["number"] * 2 + ["boolean"] * 2 + ["text"] * 5 + ["number"] * 2 + ["date"] * 2 + ["number"] + ["other"] * 4
+        ["number"] * 2
+        + ["boolean"] * 2
+        + ["text"] * 5
+        + ["number"] * 2
+        + ["date"] * 2
+        + ["number"]
+        + ["other"] * 4
     )
     read = source.read([name for name, kind in kinds.items() if kind != "other"])
     for name, kind in kinds.items():
@@ -436,7 +543,9 @@ def test_frames_of_every_dtype_are_read_and_never_changed() -> None:
             assert read[name].dtype == object
             assert all(value is None or type(value) is str for value in read[name])
     assert read["nullable"].isna().tolist() == read["boolean"].isna().tolist() == [False, True]
-    assert read["category"].tolist() == read["string"].tolist() == read["str"].tolist() == ["x", None]
+    assert (
+        read["category"].tolist() == read["string"].tolist() == read["str"].tolist() == ["x", None]
+    )
     assert read["levels"].tolist() == ["3", "4"]
     assert read["decimal"].iloc[0] == 1.5
     assert read["stamp"].tolist() == ["2020-01-31 00:00:00", None]
@@ -461,7 +570,9 @@ def parsed(content: bytes) -> list[list[list[str]]]:
     text, answers = content.decode("utf-8-sig"), []
     for skip in (False, True):
         try:
-            rows = list(csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=skip))
+            rows = list(
+                csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=skip)
+            )
         except csv.Error:
             continue
         width = len(rows[0])
@@ -485,7 +596,10 @@ def attempt(path: Path, content: bytes) -> pd.DataFrame | None:
     """What is read, or None where it is refused in one line that begins with the path."""
     try:
         source = one(path, content)
-        return cast(pd.DataFrame, source.read([name for name, kind in source.columns().items() if kind != "other"]))
+        return cast(
+            pd.DataFrame,
+            source.read([name for name, kind in source.columns().items() if kind != "other"]),
+        )
     except InputError as error:
         message = str(error)
     assert message.startswith(f"{path}: ")
@@ -496,19 +610,27 @@ def attempt(path: Path, content: bytes) -> pd.DataFrame | None:
 def base(rng: random.Random) -> bytes:
     words = ["red", "a b", 'say "x"', "x,y", "two\nlines", "é", ""]
     rows = [
-        [str(i), f"{rng.gauss(0, 1):.4g}", rng.choice(words), rng.choice(["true", "false", "NA"])] for i in range(12)
+        [str(i), f"{rng.gauss(0, 1):.4g}", rng.choice(words), rng.choice(["true", "false", "NA"])]
+        for i in range(12)
     ]
     out = io.StringIO(newline="")
-    csv.writer(out, lineterminator=rng.choice(["\n", "\r\n"])).writerows([["id", "x", "t", "ok"], *rows])
+    csv.writer(out, lineterminator=rng.choice(["\n", "\r\n"])).writerows(
+        [["id", "x", "t", "ok"], *rows]
+    )
     return out.getvalue().encode()
 
 
-def test_csv_that_was_tampered_with_is_refused_or_read_as_pythons_csv_module_reads_it(tmp_path: Path) -> None:
+def test_csv_that_was_tampered_with_is_refused_or_read_as_pythons_csv_module_reads_it(
+    tmp_path: Path,
+) -> None:
     rng, read = random.Random(0), 0
     for trial in range(400):
         content = mutated(base(rng), rng)
         packed = trial % 4 == 0
-        frame = attempt(tmp_path / f"x.csv{'.gz' if packed else ''}", gzip.compress(content) if packed else content)
+        frame = attempt(
+            tmp_path / f"x.csv{'.gz' if packed else ''}",
+            gzip.compress(content) if packed else content,
+        )
         if frame is None:
             continue
         read += 1
@@ -516,20 +638,29 @@ def test_csv_that_was_tampered_with_is_refused_or_read_as_pythons_csv_module_rea
         assert any(
             [name.strip() for name in rows[0]] == list(frame.columns)
             and len(rows) - 1 == len(frame)
-            and all(same(cell, frame.iat[i, j]) for i, row in enumerate(rows[1:]) for j, cell in enumerate(row))
+            and all(
+                same(cell, frame.iat[i, j])
+                for i, row in enumerate(rows[1:])
+                for j, cell in enumerate(row)
+            )
             for rows in answers
         ), (trial, content, frame)
     assert 50 < read < 350
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv.gz"])
-def test_packed_files_that_were_tampered_with_are_refused_in_one_line_or_read(tmp_path: Path, suffix: str) -> None:
+def test_packed_files_that_were_tampered_with_are_refused_in_one_line_or_read(
+    tmp_path: Path, suffix: str
+) -> None:
     rng, read = random.Random(1), 0
     whole = "".join(
-        json.dumps({"id": i, "x": i / 7, "t": "é" * (i % 3), "ok": i % 2 == 0}) + "\n" for i in range(20)
+        json.dumps({"id": i, "x": i / 7, "t": "é" * (i % 3), "ok": i % 2 == 0}) + "\n"
+        for i in range(20)
     ).encode()
     if suffix == ".parquet":
-        whole = parquet(tmp_path / "y.parquet", "select range id, range / 7 x, 'é' t from range(20)").read_bytes()
+        whole = parquet(
+            tmp_path / "y.parquet", "select range id, range / 7 x, 'é' t from range(20)"
+        ).read_bytes()
     if suffix == ".csv.gz":
         whole = gzip.compress(base(rng))
     for _ in range(150):
@@ -537,7 +668,11 @@ def test_packed_files_that_were_tampered_with_are_refused_in_one_line_or_read(tm
         frame = attempt(tmp_path / f"x{suffix}", content)
         read += frame is not None
         if frame is not None and suffix == ".jsonl":
-            records = [json.loads(line) for line in content.decode("utf-8-sig").splitlines() if line.strip()]
+            records = [
+                json.loads(line)
+                for line in content.decode("utf-8-sig").splitlines()
+                if line.strip()
+            ]
             assert len(frame) == len(records)
             for i, record in enumerate(records):
                 for name in frame.columns:

@@ -22,7 +22,9 @@ def spiked(kappa: float, **sizes: int) -> fs.Problem:
 def iterates(method: fs.FedSplit, p: fs.Problem, rounds: int) -> list[Array]:
     """z of the start and after each round."""
     found: list[Array] = [np.zeros((p.m, p.d))]
-    fs.solve(p, method, rounds=rounds, tol=0, callbacks=[lambda row, state: found.append(state.iterate)])
+    fs.solve(
+        p, method, rounds=rounds, tol=0, callbacks=[lambda row, state: found.append(state.iterate)]
+    )
     return found
 
 
@@ -41,7 +43,9 @@ def test_on_the_spiked_ensemble_z_contracts_by_exactly_rho(kappa: float) -> None
     p = spiked(kappa)
     s = theory.fedsplit_step(1.0, kappa)
     target = theory.fedsplit_fixed_point(p.clients, p.solution(), s)
-    distances = np.array([np.linalg.norm(z - target) for z in iterates(fs.FedSplit.plain(step=s), p, 200)])
+    distances = np.array(
+        [np.linalg.norm(z - target) for z in iterates(fs.FedSplit.plain(step=s), p, 200)]
+    )
     relative = distances / np.linalg.norm(target)
     if kappa == 1.0:  # ρ = 0: one round is exact
         assert relative[1] < 1e-14
@@ -65,12 +69,17 @@ def test_exact_fedsplit_stays_within_theorem_1(name: str) -> None:
     found = iterates(fs.FedSplit.plain(step=s), p, 60)
     distance = float(np.linalg.norm(found[0] - target))
     for t, z in enumerate(found):
-        assert np.linalg.norm(z.mean(axis=0) - x) <= theory.theorem1_bound(t, kappa, distance, p.m) * (1 + 1e-9) + 1e-12
+        assert (
+            np.linalg.norm(z.mean(axis=0) - x)
+            <= theory.theorem1_bound(t, kappa, distance, p.m) * (1 + 1e-9) + 1e-12
+        )
 
 
 @pytest.mark.parametrize("start", ["iterate", "broadcast"])
 @pytest.mark.parametrize("steps", [3, 10])
-def test_inexact_fedsplit_stays_within_the_bounds_that_its_trace_gives(start: Start, steps: int) -> None:
+def test_inexact_fedsplit_stays_within_the_bounds_that_its_trace_gives(
+    start: Start, steps: int
+) -> None:
     p = spiked(10.0)
     s = theory.fedsplit_step(1.0, 10.0)
     method = fs.FedSplit.plain(step=s, prox=fs.GradientProx(steps, start=start, step="paper"))
@@ -91,7 +100,11 @@ def test_inexact_fedsplit_stays_within_the_bounds_that_its_trace_gives(start: St
 def test_theorem_1_rounds_suffice_and_one_less_does_not_on_the_worst_case() -> None:
     for kappa in (2.0, 10.0, 1e4):
         T = theory.theorem1_rounds(1e-6, kappa, 5.0, m=4)
-        assert theory.theorem1_bound(T, kappa, 5.0, 4) <= 1e-6 < theory.theorem1_bound(T - 1, kappa, 5.0, 4)
+        assert (
+            theory.theorem1_bound(T, kappa, 5.0, 4)
+            <= 1e-6
+            < theory.theorem1_bound(T - 1, kappa, 5.0, 4)
+        )
     assert theory.theorem1_rounds(10.0, 4.0, 1.0, m=4) == 0
     assert theory.theorem1_rounds(1e-6, 1.0, 1.0, m=1) == 1
 
@@ -128,7 +141,8 @@ def test_the_inner_rate_is_rho_itself() -> None:
 def test_starting_at_the_argument_can_diverge_and_says_so() -> None:
     p = spiked(100.0)
     method = fs.FedSplit.plain(
-        step=theory.fedsplit_step(1.0, 100.0), prox=fs.GradientProx(1, start="argument", step="paper")
+        step=theory.fedsplit_step(1.0, 100.0),
+        prox=fs.GradientProx(1, start="argument", step="paper"),
     )
     with pytest.raises(fs.Diverged, match="broadcast"):
         fs.solve(p, method, rounds=2000, tol=0)
@@ -148,7 +162,9 @@ def test_starting_at_the_iterate_has_a_floor_and_at_the_broadcast_point_none() -
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize("kappa", [10.0, 1e3])
-def test_any_number_of_steps_from_the_broadcast_point_is_exact_in_the_limit(steps: int, kappa: float) -> None:
+def test_any_number_of_steps_from_the_broadcast_point_is_exact_in_the_limit(
+    steps: int, kappa: float
+) -> None:
     p = spiked(kappa)
     method = fs.FedSplit.plain(step=theory.fedsplit_step(1.0, kappa), prox=fs.GradientProx(steps))
     result = limit(p, method, 20000, 1e-13)
@@ -213,7 +229,9 @@ def test_the_fixed_point_of_fedsplit_is_x_minus_s_gradients() -> None:
         assert theory.fedsplit_defect(p.clients, target, s) <= 1e-13 * np.linalg.norm(target)
 
 
-@pytest.mark.parametrize("method", [fs.FedGD(0.01, 10), fs.FedProx(0.3), fs.FedSplit.plain(0.3)], ids=repr)
+@pytest.mark.parametrize(
+    "method", [fs.FedGD(0.01, 10), fs.FedProx(0.3), fs.FedSplit.plain(0.3)], ids=repr
+)
 def test_with_a_common_minimiser_every_method_is_exact(method: fs.FedGD) -> None:
     rng = np.random.default_rng(2)
     x = rng.standard_normal(4)
@@ -234,7 +252,9 @@ def test_fedsplit_is_right_for_steps_over_six_orders_of_magnitude(factor: float)
 
 
 def test_figure_1_has_the_floors_of_the_closed_forms() -> None:
-    p = fs.Problem(fs.LeastSquares(), fs.ensembles.isotropic(m=25, d=100, n=500, noise=0.25).clients)
+    p = fs.Problem(
+        fs.LeastSquares(), fs.ensembles.isotropic(m=25, d=100, n=500, noise=0.25).clients
+    )
     s = 1 / constants(p)[1]
     best = p.objective(p.solution())
     floors = {}
@@ -276,7 +296,10 @@ def test_figure_2b_needs_the_measured_number_of_rounds_at_a_tenth_of_the_size() 
     best = p.objective(p.solution())
     gaps = {
         method: fs.solve(p, method, rounds=60, tol=0).trace.objective - best
-        for method in (fs.FedSplit.plain(theory.fedsplit_step(1.0, 10.0)), fs.FedGD(theory.fedgd_step(1.0, 10.0)))
+        for method in (
+            fs.FedSplit.plain(theory.fedsplit_step(1.0, 10.0)),
+            fs.FedGD(theory.fedgd_step(1.0, 10.0)),
+        )
     }
     split, gd = (int(np.argmax(gap <= 1e-3)) for gap in gaps.values())
     assert 8 <= split <= 14
@@ -293,7 +316,9 @@ Observed = tuple[Array, ...]
 def test_theorem_2_reaches_eps_on_a_singular_least_squares_problem(eps: float) -> None:
     rng = np.random.default_rng(3)
     halves = [rng.standard_normal((n, 4)) for n in (10, 25, 40)]
-    data: list[Observed] = [(np.hstack([A, A]), A @ np.ones(4) + rng.standard_normal(len(A))) for A in halves]
+    data: list[Observed] = [
+        (np.hstack([A, A]), A @ np.ones(4) + rng.standard_normal(len(A))) for A in halves
+    ]
     p = fs.Problem(fs.LeastSquares(), data)
     assert p.clients.curvature().rows[:, 0].max() == 0.0
     assert np.linalg.matrix_rank(p.clients.pooled_information(np.zeros(8))) == 4
@@ -321,7 +346,9 @@ def check_theorem_2(data: list[Observed], loss: fs.LeastSquares | fs.Logistic, e
     target = theory.fedsplit_fixed_point(ridged.clients, ridged.solution(), plan.s)
     assert np.linalg.norm(target) <= np.linalg.norm(radius + plan.s * (g + (L + plan.lam) * radius))
     rho = theory.contraction((L.max() + plan.lam) / plan.lam)
-    assert np.linalg.norm(result.state.iterate - target) <= rho**plan.rounds * np.linalg.norm(target) * (1 + 1e-6)
+    assert np.linalg.norm(result.state.iterate - target) <= rho**plan.rounds * np.linalg.norm(
+        target
+    ) * (1 + 1e-6)
 
 
 def test_theorem_2_is_centred_at_the_start() -> None:
@@ -332,7 +359,9 @@ def test_theorem_2_is_centred_at_the_start() -> None:
     assert result.stopped_by == "method"
     assert p.objective(result.x) - p.objective(x) <= 1e-3
     assert isinstance(result.state, RegularisedState)
-    pull = p.m * result.state.lam * (result.x - start)  # ∇F_λ = ∇F + mλ(x - x¹) vanishes, ∇F alone does not
+    pull = (
+        p.m * result.state.lam * (result.x - start)
+    )  # ∇F_λ = ∇F + mλ(x - x¹) vanishes, ∇F alone does not
     assert np.linalg.norm(p.gradient(result.x) + pull) < 1e-2 * np.linalg.norm(p.gradient(result.x))
 
 
@@ -347,7 +376,9 @@ def test_the_plan_of_theorem_2_by_hand() -> None:
 def test_bounds_by_hand() -> None:
     """κ = 9: ρ = 1/2, √κ + 1 = 4."""
     assert theory.theorem1_bound(2, 9.0, 8.0, m=4, b=0.1) == pytest.approx(0.25 * 8 / 2 + 0.4)
-    np.testing.assert_allclose(theory.master_bound(9.0, 8.0, [1.0, 0.5]), [8.0, 4.0 + 2.0, 3.0 + 1.0])
+    np.testing.assert_allclose(
+        theory.master_bound(9.0, 8.0, [1.0, 0.5]), [8.0, 4.0 + 2.0, 3.0 + 1.0]
+    )
     assert theory.corollary1_bound(2, 9.0, 16.0) == pytest.approx(9.0)
     assert theory.inner_step(0.5, 1.0, 3.0) == 0.5
     assert theory.fedsplit_step(1e-200, 1e-200) == pytest.approx(1e200)

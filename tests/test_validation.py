@@ -33,7 +33,10 @@ class Lying:
 
     def ask(self, questions: Mapping[int, Question], timeout: float) -> dict[int, Reply]:
         self._time += 1.0
-        replies = {at: self._channels[at].ask({0: question}, timeout)[0] for at, question in questions.items()}
+        replies = {
+            at: self._channels[at].ask({0: question}, timeout)[0]
+            for at, question in questions.items()
+        }
         if 1 in questions and questions[1].name == self._question:
             replies[1] = self._lie(replies[1])
         return replies
@@ -67,11 +70,23 @@ def unprepared(reply: Reply) -> Reply:
 
 LIES: list[tuple[str, Callable[[Reply], Reply], str]] = [
     ("describe", of_description(kinds={}), "a description of other columns"),
-    ("describe", of_description(kinds={"score": "number", "age": "magic", "ward": "text"}), "a description of other"),
+    (
+        "describe",
+        of_description(kinds={"score": "number", "age": "magic", "ward": "text"}),
+        "a description of other",
+    ),
     ("describe", of_description(levels={}), "a description with other levels"),
-    ("describe", of_description(levels={"ward": {1: 5, "a": 5}}), "a description with other levels"),
+    (
+        "describe",
+        of_description(levels={"ward": {1: 5, "a": 5}}),
+        "a description with other levels",
+    ),
     ("describe", of_description(kept=-1), "counts that cannot be"),
-    ("describe", of_description(missing={"score": -2, "age": 0, "ward": 0}), "counts that cannot be"),
+    (
+        "describe",
+        of_description(missing={"score": -2, "age": 0, "ward": 0}),
+        "counts that cannot be",
+    ),
     ("describe", lambda reply: reply._replace(value=[]), "an answer of the wrong kind"),
     ("describe", unprepared, "it has lost what was settled"),
     ("code", of_moments(mean=np.zeros(1)), "moments of the wrong shape"),
@@ -98,7 +113,9 @@ def test_a_client_that_makes_no_sense_is_named_and_removed(
     model = fit_over(channel, "score ~ age + ward", None, None, Settings(), patience)
     assert list(model.removed) == [liar]
     assert any(what in incident.what for incident in model.incidents)
-    others = fs.fit({name: frame for name, frame in people().items() if name != liar}, "score ~ age + ward")
+    others = fs.fit(
+        {name: frame for name, frame in people().items() if name != liar}, "score ~ age + ward"
+    )
     assert model.converged
     np.testing.assert_allclose(model.coef, others.coef, rtol=1e-9)
     assert model.log_likelihood == pytest.approx(others.log_likelihood, rel=1e-12)

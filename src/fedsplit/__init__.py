@@ -29,7 +29,16 @@ from fedsplit.methods.regularised import RegularisedFedSplit
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
 from fedsplit.methods.secants import Secants
-from fedsplit.penalties.penalties import L1, Box, ElasticNet, GroupL1, L2Ball, NonNegative, Penalty, Simplex
+from fedsplit.penalties.penalties import (
+    L1,
+    Box,
+    ElasticNet,
+    GroupL1,
+    L2Ball,
+    NonNegative,
+    Penalty,
+    Simplex,
+)
 from fedsplit.problem import Problem
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx

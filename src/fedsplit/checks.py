@@ -12,7 +12,12 @@ from fedsplit.errors import InputError
 
 def number(name: str, value: Any, least: float = 0.0, strict: bool = True) -> float:
     """``value`` as a finite float above ``least`` (or at least that, where not strict)."""
-    if not _is(Real, value) or not math.isfinite(value) or value < least or (strict and value == least):
+    if (
+        not _is(Real, value)
+        or not math.isfinite(value)
+        or value < least
+        or (strict and value == least)
+    ):
         allowed = "above" if strict else "of at least"
         raise InputError(f"{name} must be a finite number {allowed} {least:g}, not {value!r}")
     return float(value)

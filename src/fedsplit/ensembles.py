@@ -21,7 +21,9 @@ class Ensemble(NamedTuple):
     x_true: Array
 
 
-def isotropic(m: int = 25, d: int = 100, n: int = 500, noise: float = 0.25, seed: int = 0) -> Ensemble:
+def isotropic(
+    m: int = 25, d: int = 100, n: int = 500, noise: float = 0.25, seed: int = 0
+) -> Ensemble:
     """Least squares with Gaussian designs: A_j has N(0, 1) entries, b_j = A_j x_0 + N(0, noise I), x_0 ~ N(0, I)."""
 
     def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
@@ -30,13 +32,17 @@ def isotropic(m: int = 25, d: int = 100, n: int = 500, noise: float = 0.25, seed
     return _draw(m, d, n, seed, 1.0, client)
 
 
-def spiked(m: int = 10, d: int = 100, n: int = 400, kappa: float = 10.0, noise: float = 1.0, seed: int = 0) -> Ensemble:
+def spiked(
+    m: int = 10, d: int = 100, n: int = 400, kappa: float = 10.0, noise: float = 1.0, seed: int = 0
+) -> Ensemble:
     """Least squares with A_j = U_j Λ V_j: singular values (√κ, 1, …, 1), Haar-random orthogonal U_j and V_j (§4.3).
 
     Every H_j = A_jᵀA_j has condition number κ. Only the first d columns of U_j matter, so U_j is n×d.
     """
     if n < d or not 1 <= kappa < np.inf:
-        raise InputError(f"the spiked ensemble needs n >= d and a finite kappa >= 1, not n={n}, d={d}, kappa={kappa:g}")
+        raise InputError(
+            f"the spiked ensemble needs n >= d and a finite kappa >= 1, not n={n}, d={d}, kappa={kappa:g}"
+        )
 
     def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
         U, V = haar(n, d, rng), haar(d, d, rng)
@@ -62,13 +68,17 @@ def log_uniform(
     they are; else each has its own. Client j's own parameter is x_0 + N(0, spread I).
     """
     if n < d or not 1 <= kappa < np.inf:
-        raise InputError(f"this ensemble needs n >= d and a finite kappa >= 1, not n={n}, d={d}, kappa={kappa:g}")
+        raise InputError(
+            f"this ensemble needs n >= d and a finite kappa >= 1, not n={n}, d={d}, kappa={kappa:g}"
+        )
     V = haar(d, d, np.random.default_rng([seed, 1]))
     roots = np.sqrt(np.geomspace(1.0, kappa, d))
 
     def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
         U, V_j = haar(n, d, rng), V if shared else haar(d, d, rng)
-        return _respond(U * roots @ V_j.T, x_true + np.sqrt(spread) * rng.standard_normal(d), noise, rng)
+        return _respond(
+            U * roots @ V_j.T, x_true + np.sqrt(spread) * rng.standard_normal(d), noise, rng
+        )
 
     return _draw(m, d, n, seed, 1.0, client)
 
@@ -85,7 +95,9 @@ def badly_scaled(
     return _draw(m, d, n, seed, 1.0, client)
 
 
-def label_sorted(m: int = 10, d: int = 100, n: int = 1000, scale: float = 1.0, seed: int = 0) -> Ensemble:
+def label_sorted(
+    m: int = 10, d: int = 100, n: int = 1000, scale: float = 1.0, seed: int = 0
+) -> Ensemble:
     """The logistic ensemble dealt out again by label: one class at most clients."""
     clients, x_true = logistic(m, d, n, scale, seed)
     A, b = np.concatenate([A for A, _ in clients]), np.concatenate([b for _, b in clients])
@@ -93,7 +105,9 @@ def label_sorted(m: int = 10, d: int = 100, n: int = 1000, scale: float = 1.0, s
     return Ensemble([(A[rows], b[rows]) for rows in order], x_true)
 
 
-def logistic(m: int = 10, d: int = 100, n: int = 1000, scale: float = 1.0, seed: int = 0) -> Ensemble:
+def logistic(
+    m: int = 10, d: int = 100, n: int = 1000, scale: float = 1.0, seed: int = 0
+) -> Ensemble:
     """Logistic regression (§4.2): a_ij ~ N(0, I), P(b_ij = 1) = 1/(1 + exp(-a_ijᵀx_0)), x_0 ~ N(0, scale I)."""
 
     def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
@@ -111,11 +125,18 @@ def haar(n: int, d: int, rng: Generator) -> Array:
 
 
 def _draw(
-    m: int, d: int, n: int, seed: int, scale: float, client: Callable[[Generator, Array], tuple[Array, Array]]
+    m: int,
+    d: int,
+    n: int,
+    seed: int,
+    scale: float,
+    client: Callable[[Generator, Array], tuple[Array, Array]],
 ) -> Ensemble:
     """x_0 ~ N(0, scale I), and every client from a random stream of its own: client j is the same for every m."""
     if min(m, d, n) < 1:
-        raise InputError(f"an ensemble needs at least one client, column and row, not m={m}, d={d}, n={n}")
+        raise InputError(
+            f"an ensemble needs at least one client, column and row, not m={m}, d={d}, n={n}"
+        )
     root = np.random.SeedSequence(seed)
     streams = [np.random.default_rng(child) for child in root.spawn(m)]
     x_true = np.sqrt(scale) * np.random.default_rng(root).standard_normal(d)

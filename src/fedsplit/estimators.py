@@ -15,7 +15,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import d2_tweedie_score
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
 from fedsplit.arrays import Array
 from fedsplit.checks import number
@@ -41,10 +46,21 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     max_rounds: int
 
     def _solve(
-        self, family: str, X: Array, y: Array, w: Array, groups: Any, classes: Sequence[str] = (), **penalty: Any
+        self,
+        family: str,
+        X: Array,
+        y: Array,
+        w: Array,
+        groups: Any,
+        classes: Sequence[str] = (),
+        **penalty: Any,
     ) -> tuple[Array, Array]:
         """Intercepts, (k,), and coefficients, (k, p), of k = 1 predictor, or of one for each class but the first."""
-        shared: dict[str, Any] = {"intercept": self.fit_intercept, "tol": self.tol, "rounds": self.max_rounds}
+        shared: dict[str, Any] = {
+            "intercept": self.fit_intercept,
+            "tol": self.tol,
+            "rounds": self.max_rounds,
+        }
         settings = Settings(family, **penalty, **shared)
         if not (w > 0).any():
             raise InputError("every sample_weight is zero: there is nothing to fit")
@@ -84,7 +100,9 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 
     def _predictor(self, X: object) -> Array:
         check_is_fitted(self)
-        eta: Array = validate_data(self, X, dtype=np.float64, reset=False) @ self.coef_.T + self.intercept_
+        eta: Array = (
+            validate_data(self, X, dtype=np.float64, reset=False) @ self.coef_.T + self.intercept_
+        )
         return eta
 
 
@@ -139,7 +157,9 @@ class FedLinearRegression(_Regressor):
         Whether they ended because the tolerance is proved, or because nothing moves but rounding.
     """
 
-    def __init__(self, *, fit_intercept: bool = True, tol: float = 1e-9, max_rounds: int = 500) -> None:
+    def __init__(
+        self, *, fit_intercept: bool = True, tol: float = 1e-9, max_rounds: int = 500
+    ) -> None:
         self.fit_intercept = fit_intercept
         self.tol = tol
         self.max_rounds = max_rounds
@@ -181,7 +201,12 @@ class FedLasso(_Regressor):
     """
 
     def __init__(
-        self, alpha: float = 1.0, *, fit_intercept: bool = True, tol: float = 1e-9, max_rounds: int = 500
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        tol: float = 1e-9,
+        max_rounds: int = 500,
     ) -> None:
         self.alpha = alpha
         self.fit_intercept = fit_intercept
@@ -202,7 +227,12 @@ class FedPoissonRegressor(_Regressor):
     _family: ClassVar = "poisson"
 
     def __init__(
-        self, *, alpha: float = 1.0, fit_intercept: bool = True, tol: float = 1e-9, max_rounds: int = 500
+        self,
+        *,
+        alpha: float = 1.0,
+        fit_intercept: bool = True,
+        tol: float = 1e-9,
+        max_rounds: int = 500,
     ) -> None:
         self.alpha = alpha
         self.fit_intercept = fit_intercept
@@ -262,7 +292,14 @@ class FedLogisticRegression(ClassifierMixin, _Federated):  # type: ignore[misc] 
     intercept_, (1,) or (K,), and classes_, the labels in order.
     """
 
-    def __init__(self, *, C: float = 1.0, fit_intercept: bool = True, tol: float = 1e-9, max_rounds: int = 500) -> None:
+    def __init__(
+        self,
+        *,
+        C: float = 1.0,
+        fit_intercept: bool = True,
+        tol: float = 1e-9,
+        max_rounds: int = 500,
+    ) -> None:
         self.C = C
         self.fit_intercept = fit_intercept
         self.tol = tol
@@ -276,7 +313,9 @@ class FedLogisticRegression(ClassifierMixin, _Federated):  # type: ignore[misc] 
         self.classes_ = np.unique(y[w > 0])
         K = len(self.classes_)
         if K < 2:
-            raise InputError(f"every row is of one class, {self.classes_.tolist()}: there is nothing to fit")
+            raise InputError(
+                f"every row is of one class, {self.classes_.tolist()}: there is nothing to fit"
+            )
         b = np.searchsorted(self.classes_, np.where(w > 0, y, self.classes_[0])).astype(np.float64)
         ridge = 0.0 if np.isposinf(self.C) else 1.0 / number("C", self.C)
         family = "logistic" if K == 2 else "multinomial"
@@ -314,7 +353,13 @@ class FedLogisticRegression(ClassifierMixin, _Federated):  # type: ignore[misc] 
 
 
 def _by_client(
-    settings: Settings, X: Array, y: Array, w: Array, groups: Any, names: Sequence[str], classes: int
+    settings: Settings,
+    X: Array,
+    y: Array,
+    w: Array,
+    groups: Any,
+    names: Sequence[str],
+    classes: int,
 ) -> tuple[Array, list[CodedRows]]:
     """The clients' labels, in the order of their first rows, and the rows of each that have a weight."""
     labels = pd.Series([0] * len(X) if groups is None else list(groups), dtype=object)
@@ -327,7 +372,9 @@ def _by_client(
 
     def coded(client: int, at: NDArray[np.intp]) -> CodedRows:
         A = np.column_stack([np.ones((len(at), int(settings.intercept))), X[at]])
-        return CodedRows(str(found[client]), family, columns, A, y[at], w[at], np.zeros(len(at)), classes)
+        return CodedRows(
+            str(found[client]), family, columns, A, y[at], w[at], np.zeros(len(at)), classes
+        )
 
     ends = np.cumsum(np.bincount(codes))[:-1]
     rows = np.split(used[np.argsort(codes, kind="stable")], ends)
@@ -345,7 +392,11 @@ def _independent(
     moments = [each.moments() for each in rows]
     pool = Pool(moments)
     mean, p = pool.mean, len(pool.mean)
-    idle = {i: weights for i, weights in pool.dependent(intercept).items() if not (penalised and weights.any())}
+    idle = {
+        i: weights
+        for i, weights in pool.dependent(intercept).items()
+        if not (penalised and weights.any())
+    }
     if not idle:
         return rows, moments, np.eye(p)
     kept = [i for i in range(p) if i not in idle]
@@ -355,7 +406,9 @@ def _independent(
     spread: Array = np.linalg.pinv(M)
     if intercept is not None:
         spread[intercept] += mean[kept] - mean @ spread
-    rows = [replace(each, columns=[each.columns[i] for i in kept], A=each.A[:, kept]) for each in rows]
+    rows = [
+        replace(each, columns=[each.columns[i] for i in kept], A=each.A[:, kept]) for each in rows
+    ]
     return rows, [each.moments() for each in rows], spread
 
 

@@ -12,7 +12,10 @@ import jinja2
 def render(template: str, **values: object) -> str:
     """A page from its template; every value is escaped, and one that is missing is an error."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("fedsplit"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+        loader=jinja2.PackageLoader("fedsplit"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
     )
     environment.filters |= {"data_uri": _data_uri, "number": _number}
     return environment.get_template(template).render(values)

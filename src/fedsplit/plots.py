@@ -52,7 +52,16 @@ STYLES: dict[str, Style] = {
     "fedsplit-e100-broadcast": Style("FedSplit, e = 100, from x", BLACK, ">"),
 }
 
-OTHERS = [("v", BLACK), ("^", SKY), ("<", GREEN), (">", ORANGE), ("D", GREY), ("P", PINK), ("h", RED), ("*", BLUE)]
+OTHERS = [
+    ("v", BLACK),
+    ("^", SKY),
+    ("<", GREEN),
+    (">", ORANGE),
+    ("D", GREY),
+    ("P", PINK),
+    ("h", RED),
+    ("*", BLUE),
+]
 """For methods without a style of their own."""
 
 LOWEST = 1e-12
@@ -82,13 +91,22 @@ def curves(tables: Mapping[str, Columns], names: Sequence[str], title: str) -> F
     figure, axes = _axes(title, "rounds", "optimality gap  F(x) - F*")
     last = max(len(tables[name]["gap"]) for name in names) - 1
     for i, name in enumerate(names):
-        _curve(axes, style_of(name, i), tables[name]["round"], tables[name]["gap"], last, i / len(names))
+        _curve(
+            axes,
+            style_of(name, i),
+            tables[name]["round"],
+            tables[name]["gap"],
+            last,
+            i / len(names),
+        )
     shown = [tables[name]["gap"] for name in names]
     _limits(axes, last, np.concatenate(shown), top=10 * max(gap[0] for gap in shown))
     return _with_legend(figure)
 
 
-def spread(tables: Mapping[str, Columns], names: Sequence[str], kappas: Sequence[float], title: str) -> Figure:
+def spread(
+    tables: Mapping[str, Columns], names: Sequence[str], kappas: Sequence[float], title: str
+) -> Figure:
     """Gap against rounds for several condition numbers: the median over the seeds, and a band from least to most."""
     figure, axes = _axes(title, "rounds", "optimality gap  F(x) - F*")
     everything = []
@@ -102,10 +120,22 @@ def spread(tables: Mapping[str, Columns], names: Sequence[str], kappas: Sequence
             shown = ~np.isnan(gaps).any(axis=0)
             rounds = table["round"][shown]
             axes.fill_between(
-                rounds, gaps[:, shown].min(axis=0), gaps[:, shown].max(axis=0), color=style.colour, alpha=0.2
+                rounds,
+                gaps[:, shown].min(axis=0),
+                gaps[:, shown].max(axis=0),
+                color=style.colour,
+                alpha=0.2,
             )
             labelled = style._replace(label=f"{style.label}, κ = {kappa:g}")
-            _curve(axes, labelled, rounds, np.median(gaps[:, shown], axis=0), last, kappas.index(kappa) / 3, dash)
+            _curve(
+                axes,
+                labelled,
+                rounds,
+                np.median(gaps[:, shown], axis=0),
+                last,
+                kappas.index(kappa) / 3,
+                dash,
+            )
             everything.append(seeds.ravel())
     _limits(axes, last, np.concatenate(everything), top=np.inf)
     return _with_legend(figure)
@@ -119,9 +149,18 @@ def conditioning(table: Columns, slopes: Mapping[str, float], title: str) -> Fig
     for i, (name, slope) in enumerate(slopes.items()):
         style = style_of(name, i)
         seeds = np.array([table[name][table["kappa"] == kappa] for kappa in kappas])
-        axes.fill_between(kappas, seeds.min(axis=1), seeds.max(axis=1), color=style.colour, alpha=0.25)
+        axes.fill_between(
+            kappas, seeds.min(axis=1), seeds.max(axis=1), color=style.colour, alpha=0.25
+        )
         label = f"{style.label}: slope {slope:.2f}"
-        axes.plot(kappas, np.median(seeds, axis=1), color=style.colour, marker=style.marker, label=label, linewidth=1.6)
+        axes.plot(
+            kappas,
+            np.median(seeds, axis=1),
+            color=style.colour,
+            marker=style.marker,
+            label=label,
+            linewidth=1.6,
+        )
     return _with_legend(figure)
 
 
@@ -150,7 +189,13 @@ def _axes(title: str, xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
 
 
 def _curve(
-    axes: Axes, style: Style, rounds: NDArray[Any], gaps: NDArray[Any], last: int, offset: float, dash: str = "-"
+    axes: Axes,
+    style: Style,
+    rounds: NDArray[Any],
+    gaps: NDArray[Any],
+    last: int,
+    offset: float,
+    dash: str = "-",
 ) -> None:
     """One curve, its markers shifted by ``offset`` of their spacing so that those of equal curves stay apart."""
     shown = gaps > LOWEST

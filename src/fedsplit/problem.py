@@ -39,16 +39,22 @@ class Problem:
         The number of clients, and of coordinates of x.
     """
 
-    def __init__(self, loss: Loss, clients: Sequence[object], ridge: float | Sequence[float] | Array = 0.0) -> None:
+    def __init__(
+        self, loss: Loss, clients: Sequence[object], ridge: float | Sequence[float] | Array = 0.0
+    ) -> None:
         instance("loss", loss, "stack")
         self.loss = loss
         self.ridge = _check_ridge(ridge)
         with one_blas_thread():
             self.d, self.blocks = loss.stack(clients, self.ridge)
         if self.ridge.shape not in ((), (self.d,)):
-            raise InputError(f"ridge must be a number or have {self.d} entries, its shape is {self.ridge.shape}")
+            raise InputError(
+                f"ridge must be a number or have {self.d} entries, its shape is {self.ridge.shape}"
+            )
         self.m = sum(len(block.clients) for block in self.blocks)
-        self.clients = StackedClients(self.d, self.blocks, np.broadcast_to(self.ridge / self.m, (self.d,)))
+        self.clients = StackedClients(
+            self.d, self.blocks, np.broadcast_to(self.ridge / self.m, (self.d,))
+        )
 
     def with_ridge(self, ridge: float | Sequence[float] | Array) -> Problem:
         """The same data with another ridge; nothing is copied."""
@@ -63,7 +69,9 @@ class Problem:
         other.m = len(clients)
         blocks = [block.part(clients) for block in self.blocks]
         other.blocks = [block for block in blocks if block.clients]
-        other.clients = StackedClients(self.d, other.blocks, np.broadcast_to(self.ridge / self.m, (self.d,)))
+        other.clients = StackedClients(
+            self.d, other.blocks, np.broadcast_to(self.ridge / self.m, (self.d,))
+        )
         return other
 
     def among(self, m: int) -> StackedClients:
@@ -98,7 +106,9 @@ class Problem:
             if size == 0:
                 return x
             step, complete = _newton_step(H, g)
-            if size > 1e-8 * first and not complete:  # flat where the gradient is not: go down as far as F falls
+            if (
+                size > 1e-8 * first and not complete
+            ):  # flat where the gradient is not: go down as far as F falls
                 x, F = self._line_search(x, F, g / size, grow=True)
                 continue
             decrement = float(g @ step)
@@ -115,7 +125,9 @@ class Problem:
             "(separable classes, for instance); add a ridge"
         )
 
-    def _line_search(self, x: Array, F: float, step: Array, grow: bool = False) -> tuple[Array, float]:
+    def _line_search(
+        self, x: Array, F: float, step: Array, grow: bool = False
+    ) -> tuple[Array, float]:
         """x - t·step for the first t of 1, ½, ¼, … at which F does not rise; then doubled while F falls, if it may."""
         t, slack = 1.0, 16 * np.finfo(np.float64).eps * abs(F)
         value = self.objective(x - step)

@@ -150,7 +150,9 @@ def fedprox_defect(clients: Clients, x: Array, s: float, solver: ProxSolver | No
     return float(np.linalg.norm((x - moved).sum(axis=0)) / s)
 
 
-def fedsplit_defect(clients: Clients, z: Array, s: float, solver: ProxSolver | None = None) -> float:
+def fedsplit_defect(
+    clients: Clients, z: Array, s: float, solver: ProxSolver | None = None
+) -> float:
     """‖T(z) - z‖ with T(z)_j = z_j + 2(prox_{s f_j}(2z̄ - z_j) - z̄), zero exactly at a fixed point (Proposition 3)."""
     x = z.mean(axis=0)
     moved = clients.prox(2 * x - z, s, x, solver or ExactProx()).rows
@@ -171,7 +173,9 @@ def _quadratics(clients: Clients) -> tuple[Array, Array]:
     """H_j and c_j of f_j(x) = ½xᵀH_jx - c_jᵀx + const."""
     zero = np.zeros(clients.d)
     H = clients.information(zero).rows
-    if not np.allclose(clients.information(zero + 1.0).rows, H, rtol=1e-6, atol=1e-12 * np.abs(H).max()):
+    if not np.allclose(
+        clients.information(zero + 1.0).rows, H, rtol=1e-6, atol=1e-12 * np.abs(H).max()
+    ):
         raise InputError("the closed forms are for least squares: these costs are not quadratic")
     return H, -clients.gradient(zero).rows
 

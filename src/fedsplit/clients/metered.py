@@ -39,7 +39,11 @@ class Exchange(NamedTuple):
         n = max(1, math.ceil(up / d), math.ceil(down / (2 * d)))
         shares = [(self.floats_down * i // n, self.floats_up * i // n) for i in range(n + 1)]
         return [
-            self._replace(floats_down=after[0] - before[0], floats_up=after[1] - before[1], seconds=self.seconds / n)
+            self._replace(
+                floats_down=after[0] - before[0],
+                floats_up=after[1] - before[1],
+                seconds=self.seconds / n,
+            )
             for before, after in pairwise(shares)
         ]
 
@@ -74,7 +78,9 @@ class MeteredClients:
         answer = self._ask(lambda: self._clients.prox(v, s, start, solver), down, self.d + 1)
         if answer.margin is not None and not np.isnan(margin := float(np.min(answer.margin))):
             last = self._exchanges[-1]
-            self._exchanges[-1] = last._replace(floats_up=last.floats_up + last.answered, margin=margin)
+            self._exchanges[-1] = last._replace(
+                floats_up=last.floats_up + last.answered, margin=margin
+            )
         return answer
 
     def descend(self, x: Array, step: float, steps: int, shift: Array | None = None) -> Answer:
@@ -118,7 +124,9 @@ class MeteredClients:
         self.present, self.heard = answer.present, self.heard | answer.present
         answered = int(answer.present.sum())
         worst = float(answer.error[answer.present].max(initial=0.0))
-        exchange = Exchange(self.m * down, answered * up, answered, worst, seconds, latency=self._latency(answer))
+        exchange = Exchange(
+            self.m * down, answered * up, answered, worst, seconds, latency=self._latency(answer)
+        )
         self._exchanges.append(exchange)
         return answer
 

@@ -28,7 +28,11 @@ class Answer(NamedTuple):
     def rows_or(self, default: Array) -> Array:
         """The rows, with ``default`` where a client did not answer."""
         xp = array_namespace(self.rows)
-        return self.rows if xp.all(self.present) else xp.where(self.present[:, None], self.rows, default)
+        return (
+            self.rows
+            if xp.all(self.present)
+            else xp.where(self.present[:, None], self.rows, default)
+        )
 
 
 class Decrement(NamedTuple):

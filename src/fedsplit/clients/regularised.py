@@ -22,4 +22,6 @@ class RegularisedProx:
 
     def prox(self, v: Array, s: float | Array, start: Array, solver: ProxSolver) -> Answer:
         shrink = 1.0 / (1.0 + s * self.lam)
-        return self.clients.prox(shrink * (v + s * self.lam * self.centre), shrink * s, start, solver)
+        return self.clients.prox(
+            shrink * (v + s * self.lam * self.centre), shrink * s, start, solver
+        )

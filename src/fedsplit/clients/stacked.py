@@ -46,8 +46,12 @@ class StackedClients:
 
         def answer(block: tuple[Index, Costs]) -> None:
             at, costs = block
-            rows[at], error[at] = solver.solve(costs, v[at], s, start[at] if start.ndim == 2 else start)
-            margin[at] = costs.margin(start[at] if start.ndim == 2 else repeated(start, costs.terms.k))
+            rows[at], error[at] = solver.solve(
+                costs, v[at], s, start[at] if start.ndim == 2 else start
+            )
+            margin[at] = costs.margin(
+                start[at] if start.ndim == 2 else repeated(start, costs.terms.k)
+            )
 
         with np.errstate(**QUIET):
             each(answer, self._blocks)
@@ -68,11 +72,15 @@ class StackedClients:
         return self._ask(Costs.value, x, ())
 
     def evaluate(self, x: Array) -> Answer:
-        return self._ask(lambda costs, X: np.column_stack([costs.value(X), costs.gradient(X)]), x, (1 + self.d,))
+        return self._ask(
+            lambda costs, X: np.column_stack([costs.value(X), costs.gradient(X)]), x, (1 + self.d,)
+        )
 
     def curvature(self, x: Array | None = None) -> Answer:
         if x is None:
-            return self._ask(lambda costs, _: np.stack(costs.bounds, axis=1), np.zeros(self.d), (2,))
+            return self._ask(
+                lambda costs, _: np.stack(costs.bounds, axis=1), np.zeros(self.d), (2,)
+            )
         return self._ask(lambda costs, X: np.stack(costs.bounds_at(X), axis=1), x, (2,))
 
     def diagonal(self, x: Array) -> Answer:
@@ -103,10 +111,15 @@ class StackedClients:
     def pooled_information(self, x: Array) -> Array:
         """Σ_j ∇²f_j(x), (d, d), without holding all the Hessians at once."""
         X = self._rows(x)
-        total: Array = sum((costs.hessian(X[at]).sum(axis=0) for at, costs in self._blocks), np.zeros((self.d, self.d)))
+        total: Array = sum(
+            (costs.hessian(X[at]).sum(axis=0) for at, costs in self._blocks),
+            np.zeros((self.d, self.d)),
+        )
         return total
 
-    def _ask(self, question: Callable[..., Array], x: Array, shape: tuple[int, ...], *more: Array) -> Answer:
+    def _ask(
+        self, question: Callable[..., Array], x: Array, shape: tuple[int, ...], *more: Array
+    ) -> Answer:
         """One answer of the given shape from every client, block by block, to a question about x and more vectors."""
         began = time.perf_counter()
         given, rows = [self._rows(point) for point in (x, *more)], np.empty((self.m, *shape))
@@ -124,10 +137,16 @@ class StackedClients:
         return x if x.ndim == 2 else repeated(np.ascontiguousarray(x), self.m)
 
     def _answer(self, rows: Array, error: Array, began: float) -> Answer:
-        return Answer(rows, self._present, error, np.full(self.m, (time.perf_counter() - began) / self.m))
+        return Answer(
+            rows, self._present, error, np.full(self.m, (time.perf_counter() - began) / self.m)
+        )
 
 
 def _index(clients: Sequence[int]) -> Index:
     """Neighbours as a slice, which NumPy reads without a copy."""
     first, last = clients[0], clients[-1]
-    return slice(first, last + 1) if list(clients) == list(range(first, last + 1)) else np.array(clients)
+    return (
+        slice(first, last + 1)
+        if list(clients) == list(range(first, last + 1))
+        else np.array(clients)
+    )

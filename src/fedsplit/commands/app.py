@@ -36,7 +36,8 @@ app.command("report")(report_command)
 
 @app.callback(invoke_without_command=True)
 def _describe(
-    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Federated convex optimisation: the pooled answer from clients that never pool their data."""
     if version:
@@ -62,7 +63,10 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         return _fail(f"{error.filename or 'output'}: {error.strerror or error}")
     except Exception as error:  # nobody is shown a stack trace
-        return _fail(f"a fault of fedsplit itself, please report it ({type(error).__name__}: {error})", status=1)
+        return _fail(
+            f"a fault of fedsplit itself, please report it ({type(error).__name__}: {error})",
+            status=1,
+        )
     except (typer.Abort, KeyboardInterrupt):
         return 130
     except Terminated:

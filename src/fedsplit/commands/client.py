@@ -24,26 +24,42 @@ def client_command(
     server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the server listens.")],
     data: Annotated[str, typer.Option(help="This client's file, as fedsplit fit takes it.")],
     name: Annotated[
-        str | None, typer.Option(help="By which the server knows this client: the name of its key, or of its file.")
+        str | None,
+        typer.Option(
+            help="By which the server knows this client: the name of its key, or of its file."
+        ),
     ] = None,
     key: Annotated[Path | None, typer.Option(help="This client's private key, NAME.key.")] = None,
     ca: Annotated[
-        Path | None, typer.Option(help="The server's ca.crt; without, the certificates that this machine trusts.")
+        Path | None,
+        typer.Option(
+            help="The server's ca.crt; without, the certificates that this machine trusts."
+        ),
     ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Without TLS and keys, for a test on one machine.")
     ] = False,
     folder: Annotated[
-        Path | None, typer.Option(help="For what this client keeps; ~/.local/state/fedsplit/NAME where not given.")
+        Path | None,
+        typer.Option(
+            help="For what this client keeps; ~/.local/state/fedsplit/NAME where not given."
+        ),
     ] = None,
     max_rounds: Annotated[
-        int | None, typer.Option(help="The most rounds that are answered until this command is started again.")
+        int | None,
+        typer.Option(help="The most rounds that are answered until this command is started again."),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse what could disclose single rows, whatever the server wants.")
+        bool,
+        typer.Option(
+            "--strict", help="Refuse what could disclose single rows, whatever the server wants."
+        ),
     ] = False,
     log: Annotated[
-        Path | None, typer.Option(help="File with a line for each question; questions.jsonl in the folder otherwise.")
+        Path | None,
+        typer.Option(
+            help="File with a line for each question; questions.jsonl in the folder otherwise."
+        ),
     ] = None,
 ) -> None:
     """Take part in fits with the rows of a file, which stay here: dial a server and answer its questions.
@@ -58,7 +74,9 @@ def client_command(
     from fedsplit.remote.keys import check_name
 
     if not insecure and key is None and ca is None:
-        raise InputError("give --key and --ca, as the server's owner has them, or --insecure for a test on one machine")
+        raise InputError(
+            "give --key and --ca, as the server's owner has them, or --insecure for a test on one machine"
+        )
     if insecure and ca is not None:
         raise InputError("--ca is for TLS, which --insecure does without: leave one of them out")
     if max_rounds is not None:
@@ -87,7 +105,11 @@ def _absolute(path: Path | None) -> str | None:
 
 def _place(name: str) -> Path:
     """Where a client of this name keeps what it has to."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedsplit" / name
+    return (
+        Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        / "fedsplit"
+        / name
+    )
 
 
 def _tell(text: str) -> None:
@@ -119,7 +141,9 @@ def _work(told: dict[str, Any], stop: threading.Event) -> None:
     from fedsplit.regression.client.service import Site
     from fedsplit.remote.flower.node import run_node
 
-    folder, log, key, ca = (None if told[at] is None else Path(told[at]) for at in ("folder", "log", "key", "ca"))
+    folder, log, key, ca = (
+        None if told[at] is None else Path(told[at]) for at in ("folder", "log", "key", "ca")
+    )
     assert folder is not None
     site = Site(
         told["name"], told["data"], folder=folder, max_rounds=told["max_rounds"], strict=told["strict"], log=log,

@@ -44,11 +44,19 @@ DEFAULT_METHODS = [
 
 
 def compare_command(
-    ensemble: Annotated[str, typer.Option(help=f"The kind of random problem: {', '.join(ENSEMBLES)}.")] = "isotropic",
+    ensemble: Annotated[
+        str, typer.Option(help=f"The kind of random problem: {', '.join(ENSEMBLES)}.")
+    ] = "isotropic",
     clients: Annotated[int, typer.Option("--clients", "-m", min=1, help="Number of clients.")] = 25,
-    features: Annotated[int, typer.Option("--features", "-d", min=1, help="Number of coordinates of x.")] = 100,
-    observations: Annotated[int, typer.Option("--observations", "-n", min=1, help="Observations a client.")] = 500,
-    kappa: Annotated[float, typer.Option(help=f"Condition number, of {', '.join(CONDITIONED)}.")] = 10.0,
+    features: Annotated[
+        int, typer.Option("--features", "-d", min=1, help="Number of coordinates of x.")
+    ] = 100,
+    observations: Annotated[
+        int, typer.Option("--observations", "-n", min=1, help="Observations a client.")
+    ] = 500,
+    kappa: Annotated[
+        float, typer.Option(help=f"Condition number, of {', '.join(CONDITIONED)}.")
+    ] = 10.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random problem.")] = 0,
     rounds: Annotated[int, typer.Option(min=2, help="Most rounds for each method.")] = 50,
     method: Annotated[
@@ -59,16 +67,27 @@ def compare_command(
         ),
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="Where the clients are: local, in this process, or ray, on a Ray cluster.")
+        str,
+        typer.Option(
+            help="Where the clients are: local, in this process, or ray, on a Ray cluster."
+        ),
     ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Of a running Ray cluster, as in host:6379; without it Ray is started here.")
+        str | None,
+        typer.Option(
+            help="Of a running Ray cluster, as in host:6379; without it Ray is started here."
+        ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Ray workers that share the clients; one a core without it.")
+        int | None,
+        typer.Option(min=1, help="Ray workers that share the clients; one a core without it."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw gap against rounds to this .png, .svg or .pdf.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw gap against rounds to this .png, .svg or .pdf.")
+    ] = None,
 ) -> None:
     """Run several methods on one random problem and print how many rounds each needs, or where it stops wrongly.
 
@@ -93,7 +112,9 @@ def compare_command(
             asked,
         )
     name = f"{ensemble}, κ = {kappa:g}" if ensemble in CONDITIONED else ensemble
-    title = f"{name}: m = {clients} clients, d = {features}, n = {observations} a client, seed {seed}"
+    title = (
+        f"{name}: m = {clients} clients, d = {features}, n = {observations} a client, seed {seed}"
+    )
     if as_json:
         settings = {
             "ensemble": ensemble,
@@ -104,12 +125,17 @@ def compare_command(
             "seed": seed,
             "rounds": rounds,
         }
-        typer.echo(json.dumps(settings | {"methods": [_json(run) for run in runs]}, indent=2, allow_nan=False))
+        typer.echo(
+            json.dumps(
+                settings | {"methods": [_json(run) for run in runs]}, indent=2, allow_nan=False
+            )
+        )
     else:
         Console().print(_table(runs, title))
     if plot is not None:
         tables = {
-            STYLED.get(run.label, run.label): {"round": np.arange(len(run.gaps)), "gap": run.gaps} for run in runs
+            STYLED.get(run.label, run.label): {"round": np.arange(len(run.gaps)), "gap": run.gaps}
+            for run in runs
         }
         plots.save(plots.curves(tables, list(tables), title), plot)
 
@@ -134,7 +160,10 @@ def _table(runs: list[Run], title: str) -> Table:
     table.add_column("floats sent", justify="right")
     for run in runs:
         reached = [run.rounds_to(target) for target in TARGETS]
-        cells = [str(found) if found is not None else "never" if run.outcome == "floor" else "–" for found in reached]
+        cells = [
+            str(found) if found is not None else "never" if run.outcome == "floor" else "–"
+            for found in reached
+        ]
         table.add_row(run.label, *cells, _end(run), f"{run.floats_up + run.floats_down:,}")
     return table
 

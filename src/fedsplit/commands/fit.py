@@ -29,7 +29,9 @@ def fit_command(
     ],
     formula: options.Formula = None,
     target: options.Target = None,
-    group: Annotated[str | None, typer.Option(help="The column of the one file that says whose row it is.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="The column of the one file that says whose row it is.")
+    ] = None,
     family: options.Family = "gaussian",
     ridge: options.Ridge = 0.0,
     l1: options.L1 = 0.0,
@@ -50,8 +52,12 @@ def fit_command(
     engine: Annotated[
         str, typer.Option(help="Where clients are: local, in this process, or ray, on a cluster.")
     ] = "local",
-    address: Annotated[str | None, typer.Option(help="Of the Ray cluster; this machine where not given.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Ray workers; one for each core where not given.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster; this machine where not given.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Ray workers; one for each core where not given.")
+    ] = None,
     round_timeout: options.RoundTimeout = 60.0,
     give_up: options.GiveUp = 600.0,
     min_clients: options.MinClients = None,
@@ -112,7 +118,11 @@ def present(model: Model, out: Path | None, as_json: bool) -> bool:
     """Write the model where it is wanted, and print it; whether it is all that was asked for."""
     if out is not None:
         model.write(out)
-    typer.echo(json.dumps(model.to_dict(), indent=2, allow_nan=False) if as_json else printable(model.summary()))
+    typer.echo(
+        json.dumps(model.to_dict(), indent=2, allow_nan=False)
+        if as_json
+        else printable(model.summary())
+    )
     if out is not None and not as_json:
         typer.echo(f"\npage: {out / 'report.html'}")
     return bool(model.converged and not model.removed and (model.n_by_client > 0).all())
@@ -122,5 +132,6 @@ def show(now: Progress) -> None:
     """A line a round."""
     gap = f"{'at most' if now.proved else 'about'} {now.gap:.1e}" if now.gap >= 0 else "not known"
     typer.echo(
-        f"round {now.round:4}   gap {gap:<16}   clients {now.answered}/{now.clients}   floats {now.floats:,}", err=True
+        f"round {now.round:4}   gap {gap:<16}   clients {now.answered}/{now.clients}   floats {now.floats:,}",
+        err=True,
     )

@@ -24,7 +24,9 @@ from fedsplit.remote.flower.chunks import NONCE, pack, unpack
 from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import HELLO, LetterChannel, check_version, read_hello
 
-logging.getLogger("flwr").setLevel(logging.INFO)  # Flower's programs log, where fedsplit's own keep quiet
+logging.getLogger("flwr").setLevel(
+    logging.INFO
+)  # Flower's programs log, where fedsplit's own keep quiet
 
 POLL = 0.1
 """Seconds between looks for answers."""
@@ -57,11 +59,23 @@ def serve(grid: Grid, context: Context) -> None:
     chosen = context.run_config
     post = GridPost(grid)
     names = post.gather(int(chosen["clients"]), float(chosen["wait"]))
-    settings = make_settings(family=str(chosen["family"]), ridge=float(chosen["ridge"]), l1=float(chosen["l1"]))
-    patience = Patience(float(chosen["round-timeout"]), float(chosen["give-up"]), int(chosen["min-clients"]) or None)
+    settings = make_settings(
+        family=str(chosen["family"]), ridge=float(chosen["ridge"]), l1=float(chosen["l1"])
+    )
+    patience = Patience(
+        float(chosen["round-timeout"]), float(chosen["give-up"]), int(chosen["min-clients"]) or None
+    )
     out = Path(str(chosen["out"]))
     channel = LetterChannel(post, names, SiloCohort.kinds)
-    model = fit_over(channel, str(chosen["formula"]), None, None, settings, patience, Checkpoint(out / "checkpoint"))
+    model = fit_over(
+        channel,
+        str(chosen["formula"]),
+        None,
+        None,
+        settings,
+        patience,
+        Checkpoint(out / "checkpoint"),
+    )
     model.write(out)
 
 
@@ -76,19 +90,26 @@ class GridPost:
         end = time.monotonic() + wait
         while len(self._nodes) < wanted:
             if time.monotonic() > end:
-                raise TooFewClients(f"{len(self._nodes)} of {wanted} clients came within {wait:g} seconds")
+                raise TooFewClients(
+                    f"{len(self._nodes)} of {wanted} clients came within {wait:g} seconds"
+                )
             self._greet()
             time.sleep(POLL)
         return sorted(self._nodes)[:wanted]
 
-    def send(self, letters: Mapping[str, bytes], timeout: float) -> dict[str, tuple[bytes | None, str, float]]:
+    def send(
+        self, letters: Mapping[str, bytes], timeout: float
+    ) -> dict[str, tuple[bytes | None, str, float]]:
         """Each client's reply, or what went wrong, and the seconds that it took."""
         online = set(self._grid.get_node_ids())
         if any(self._nodes.get(name) not in online for name in letters):
             self._greet()  # a node that comes back may have another id
         there = {name: self._nodes[name] for name in letters if self._nodes.get(name) in online}
         found = self._exchange({node: letters[name] for name, node in there.items()}, timeout)
-        return {name: found.get(there.get(name, -1), (None, "its node is not here", 0.0)) for name in letters}
+        return {
+            name: found.get(there.get(name, -1), (None, "its node is not here", 0.0))
+            for name in letters
+        }
 
     def _greet(self) -> None:
         new = set(self._grid.get_node_ids()) - set(self._nodes.values())
@@ -98,13 +119,17 @@ class GridPost:
                 check_version(hello)
                 self._nodes[hello.name] = node
 
-    def _exchange(self, letters: Mapping[int, bytes], timeout: float) -> dict[int, tuple[bytes | None, str, float]]:
+    def _exchange(
+        self, letters: Mapping[int, bytes], timeout: float
+    ) -> dict[int, tuple[bytes | None, str, float]]:
         began, nonce = time.monotonic(), os.urandom(NONCE)
         messages = [
             Message(pack(letter, nonce), message_type="query.letter", dst_node_id=node)
             for node, letter in letters.items()
         ]
-        waiting = dict(zip(self._grid.push_messages(messages), letters, strict=True)) if messages else {}
+        waiting = (
+            dict(zip(self._grid.push_messages(messages), letters, strict=True)) if messages else {}
+        )
         found: dict[int, tuple[bytes | None, str, float]] = {}
         while waiting and time.monotonic() - began < timeout:
             for reply in self._grid.pull_messages(list(waiting)):

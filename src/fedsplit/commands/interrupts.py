@@ -34,5 +34,8 @@ def resumable(checkpoint: Checkpoint | None) -> Iterator[None]:
     except (KeyboardInterrupt, Terminated, TooFewClients) as error:
         if checkpoint is not None and checkpoint.begun:
             what = "stopped" if isinstance(error, TooFewClients) else "interrupted"
-            typer.echo(f"fedsplit: {what}: go on with the same command and --resume {checkpoint.folder}", err=True)
+            typer.echo(
+                f"fedsplit: {what}: go on with the same command and --resume {checkpoint.folder}",
+                err=True,
+            )
         raise

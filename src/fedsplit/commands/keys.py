@@ -24,13 +24,20 @@ Delete clients/*.key here once they are handed over: {clients}.
 
 
 def keys_command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the keys; nothing there is written over.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Folder for the keys; nothing there is written over."),
+    ],
     clients: Annotated[str, typer.Option(metavar="NAME,...", help="The clients, one key each.")],
     host: Annotated[
         list[str] | None,
-        typer.Option(help="A name or address under which clients reach the server; may be repeated."),
+        typer.Option(
+            help="A name or address under which clients reach the server; may be repeated."
+        ),
     ] = None,
-    days: Annotated[int, typer.Option(help="For how long the server's certificate is valid.")] = 365,
+    days: Annotated[
+        int, typer.Option(help="For how long the server's certificate is valid.")
+    ] = 365,
 ) -> None:
     """Make the keys of a federation: the server's certificate for TLS, and a key for each client.
 
@@ -45,4 +52,8 @@ def keys_command(
     hosts = host or ["localhost", "127.0.0.1"]
     files.check_writable(folder)
     make_keys(folder, names, hosts, days)
-    typer.echo(TOLD.format(folder=folder, hosts=", ".join(hosts), days=days, clients=", ".join(names)).rstrip("\n"))
+    typer.echo(
+        TOLD.format(
+            folder=folder, hosts=", ".join(hosts), days=days, clients=", ".join(names)
+        ).rstrip("\n")
+    )

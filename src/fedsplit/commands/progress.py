@@ -23,7 +23,9 @@ def progress() -> Progress:
 
 def printable(text: str) -> str:
     """Text from elsewhere without what a terminal would obey."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text
+    )
 
 
 def live() -> bool:

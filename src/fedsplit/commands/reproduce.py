@@ -14,18 +14,32 @@ from fedsplit.paper.reproduce import reproduce, select, write_report
 
 
 def reproduce_command(
-    out: Annotated[Path, typer.Option(help="The folder for figures, data, claims.json and index.html.")],
+    out: Annotated[
+        Path, typer.Option(help="The folder for figures, data, claims.json and index.html.")
+    ],
     figures: Annotated[
-        list[str] | None, typer.Argument(help=f"Which figures: {', '.join(EXPERIMENTS)}. All where none is named.")
+        list[str] | None,
+        typer.Argument(help=f"Which figures: {', '.join(EXPERIMENTS)}. All where none is named."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Compute again what is there already.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compute again what is there already.")
+    ] = False,
 ) -> None:
     """Run the paper's experiments at full size; write every figure, the claims that it makes, checked, and one page.
 
     What is in the folder already, from the same settings and version, is not computed again.
     """
     chosen = select(figures or [])
-    command = " ".join(["fedsplit", "reproduce", *(figures or []), "--out", str(out), *(["--force"] if force else [])])
+    command = " ".join(
+        [
+            "fedsplit",
+            "reproduce",
+            *(figures or []),
+            "--out",
+            str(out),
+            *(["--force"] if force else []),
+        ]
+    )
     with progress() as bar:
         overall = bar.add_task("all", total=sum(each.cost for each in chosen), gap="")
         tasks = {each.name: bar.add_task(each.name, total=each.cost, gap="") for each in chosen}
@@ -43,11 +57,16 @@ def reproduce_command(
 
 
 def report_command(
-    folder: Annotated[Path, typer.Argument(help="A folder that `fedsplit reproduce` or `fedsplit fit --out` wrote.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(help="A folder that `fedsplit reproduce` or `fedsplit fit --out` wrote."),
+    ],
 ) -> None:
     """Write the page again from saved data, without computing: a fit's, or the paper's with its figures and claims."""
     if (folder / "model.json").exists():
-        from fedsplit.regression.result.model import load  # pandas and formulas take a second to import
+        from fedsplit.regression.result.model import (
+            load,
+        )  # pandas and formulas take a second to import
 
         load(folder).report(folder / "report.html")
         typer.echo(f"page: {folder / 'report.html'}")

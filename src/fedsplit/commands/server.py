@@ -38,10 +38,14 @@ class Present(Protocol):
 
 def server_command(
     clients: Annotated[
-        str, typer.Option(help="How many clients to wait for, or their names with commas between them.")
+        str,
+        typer.Option(help="How many clients to wait for, or their names with commas between them."),
     ],
     out: Annotated[
-        Path, typer.Option(help="Folder for the model, the trace, the page report.html and the checkpoint.")
+        Path,
+        typer.Option(
+            help="Folder for the model, the trace, the page report.html and the checkpoint."
+        ),
     ],
     formula: options.Formula = None,
     target: options.Target = None,
@@ -61,14 +65,20 @@ def server_command(
     rounds: options.Rounds = 500,
     delta: options.Delta = 1.345,
     keys: Annotated[
-        Path | None, typer.Option(help="Folder that fedsplit keys made: the certificate, and who may join.")
+        Path | None,
+        typer.Option(help="Folder that fedsplit keys made: the certificate, and who may join."),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Without encryption and keys: for tests on one machine.")
+        bool,
+        typer.Option("--insecure", help="Without encryption and keys: for tests on one machine."),
     ] = False,
-    host: Annotated[str, typer.Option(help="Address to listen on; 127.0.0.1 with --insecure where not given.")] = "",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 127.0.0.1 with --insecure where not given.")
+    ] = "",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for the clients before the first round.")] = 3600.0,
+    wait: Annotated[
+        float, typer.Option(help="Seconds to wait for the clients before the first round.")
+    ] = 3600.0,
     round_timeout: options.RoundTimeout = 60.0,
     give_up: options.GiveUp = 600.0,
     min_clients: options.MinClients = None,
@@ -134,7 +144,9 @@ def server_command(
 def _allowed(keys: Path | None, insecure: bool) -> Mapping[str, bytes] | None:
     """Who may join, by name; None is everybody."""
     if (keys is None) != insecure:
-        raise InputError("name a folder of fedsplit keys with --keys, or say --insecure for a test on one machine")
+        raise InputError(
+            "name a folder of fedsplit keys with --keys, or say --insecure for a test on one machine"
+        )
     if keys is None:
         return None
     from fedsplit.remote.keys import read_public_keys
@@ -142,7 +154,9 @@ def _allowed(keys: Path | None, insecure: bool) -> Mapping[str, bytes] | None:
     return read_public_keys(keys)
 
 
-def _hub(make: type[Hub], keys: Path | None, allowed: Mapping[str, bytes] | None, host: str, port: int) -> Hub:
+def _hub(
+    make: type[Hub], keys: Path | None, allowed: Mapping[str, bytes] | None, host: str, port: int
+) -> Hub:
     if keys is None:
         return make(host or "127.0.0.1", port, None, None, None)
     return make(host or "0.0.0.0", port, keys / "server.crt", keys / "server.key", allowed)
@@ -152,18 +166,24 @@ def _wanted(clients: str, allowed: Mapping[str, bytes] | None) -> tuple[list[str
     """The names of those who may come, as far as they are known, and how many are to."""
     if re.fullmatch(r"[1-9]\d*", clients.strip()):
         if allowed is not None and int(clients) > len(allowed):
-            raise InputError(f"--clients: {clients} are wanted and there are {len(allowed)} keys: make more")
+            raise InputError(
+                f"--clients: {clients} are wanted and there are {len(allowed)} keys: make more"
+            )
         return list(allowed or ()), int(clients)
     names = options.names(clients)
     if not names or len(set(names)) < len(names) or re.fullmatch(r"[-+\d.]+", clients.strip()):
-        raise InputError(f"--clients is a number, or different names with commas between them, not {clients!r}")
+        raise InputError(
+            f"--clients is a number, or different names with commas between them, not {clients!r}"
+        )
     for name in names:
         if allowed is not None and name not in allowed:
             raise InputError(f"--clients: there is no key of {name}, there are {listed(allowed)}")
     return names, len(names)
 
 
-def gather(hub: Present, known: Sequence[str], wanted: int, wait: float, least: int | None) -> list[str]:
+def gather(
+    hub: Present, known: Sequence[str], wanted: int, wait: float, least: int | None
+) -> list[str]:
     """Wait for so many clients, with a list of who is there and who is missing; their names in order."""
     end, shown = time.monotonic() + wait, None
     while True:
@@ -198,4 +218,6 @@ def _check_versions(post: Post, names: Sequence[str]) -> None:
         hello = read_hello(letter)
         check_version(hello)
         if hello.name != name:
-            raise InputError(f"client {name} calls itself {hello.name}: start it with --name {name}")
+            raise InputError(
+                f"client {name} calls itself {hello.name}: start it with --name {name}"
+            )

@@ -27,7 +27,9 @@ class _Signal(Exception):
     """Somebody wants this process to end."""
 
 
-def supervise(command: Sequence[str], first: bytes, again: bytes, tell: Callable[[str], object]) -> int:
+def supervise(
+    command: Sequence[str], first: bytes, again: bytes, tell: Callable[[str], object]
+) -> int:
     """Run a command for ever, or until its input is bad or this process is told to end; the exit status.
 
     The command reads a line from its standard input, ``first`` when it starts and ``again`` when it is started anew,

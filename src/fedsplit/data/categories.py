@@ -20,14 +20,20 @@ def categorical(column: str, values: pd.Series, levels: Sequence[Level]) -> pd.S
     if is_numeric_dtype(values) and not any(isinstance(level, str) for level in levels):
         codes = pd.Index([float(level) for level in levels], dtype=np.float64).get_indexer(values)
     else:  # text at some client is text at all of them
-        codes = pd.Index([as_text(level) for level in levels], dtype=object).get_indexer(texts(values).astype(object))
+        codes = pd.Index([as_text(level) for level in levels], dtype=object).get_indexer(
+            texts(values).astype(object)
+        )
     unknown = (codes < 0) & values.notna().to_numpy()
     if unknown.any():
         raise RowError(
             f"column {column}: {as_text(values[unknown].iloc[0])} is none of its levels {listed(levels)}",
             f"column {column} has {int(unknown.sum())} values that are none of the levels {listed(levels)}",
         )
-    return pd.Series(pd.Categorical.from_codes(codes, categories=pd.Index(levels)), index=values.index, name=column)
+    return pd.Series(
+        pd.Categorical.from_codes(codes, categories=pd.Index(levels)),
+        index=values.index,
+        name=column,
+    )
 
 
 def as_text(level: Level) -> str:

@@ -40,7 +40,10 @@ class DelimitedTable:
         bits = {name: int(code[0]) for name, code in zip(names, codes, strict=True)}
         for name, code in bits.items():
             if code & 16:
-                fail(self.where, f"column {name!r} has a NUL byte: this is not text, save it as UTF-8")
+                fail(
+                    self.where,
+                    f"column {name!r} has a NUL byte: this is not text, save it as UTF-8",
+                )
         self._check_count(columns, delimiter, inside + (1 + int(rows[0])) * (len(names) - 1))
         return {name: KINDS.get(code, "text") for name, code in bits.items()}
 
@@ -67,9 +70,14 @@ class DelimitedTable:
         DuckDB drops surplus values of a row where all are missing, and a row that has shifted may have such a one.
         """
         with raw(self.path) as file:
-            count = sum(chunk.count(delimiter.encode()) for chunk in iter(partial(file.read, 1 << 20), b""))
+            count = sum(
+                chunk.count(delimiter.encode()) for chunk in iter(partial(file.read, 1 << 20), b"")
+            )
         if count != expected:
-            parts = (f"coalesce(sum(length({x}) - length(replace({x}, '{delimiter}', ''))), 0)" for x in columns)
+            parts = (
+                f"coalesce(sum(length({x}) - length(replace({x}, '{delimiter}', ''))), 0)"
+                for x in columns
+            )
             inside = self._select([f"cast({' + '.join(parts)} as bigint)"], len(columns), delimiter)
             if count != expected + int(inside[0][0]):
                 fail(
@@ -95,14 +103,22 @@ class DelimitedTable:
         bare = re.sub(r'"[^"]*"', "", line)
         counts = sorted(((bare.count(each), each) for each in self.delimiters), reverse=True)
         if len(counts) > 1 and counts[0][0] == counts[1][0] > 0:
-            fail(self.where, f"its first line has {counts[0][1]!r} as often as {counts[1][1]!r}: use one between names")
+            fail(
+                self.where,
+                f"its first line has {counts[0][1]!r} as often as {counts[1][1]!r}: use one between names",
+            )
         delimiter = counts[0][1] if counts[0][0] else self.delimiters[0]
         try:
-            names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter, strict=True))]
+            names = [
+                name.strip() for name in next(csv.reader([line], delimiter=delimiter, strict=True))
+            ]
         except csv.Error as error:
             fail(self.where, f"its first line cannot be read: {error}")
         if broken := [name for name in names if "\n" in name or "\r" in name]:
-            fail(self.where, f"the name {broken[0]!r} in the first line has a line break: write it in one line")
+            fail(
+                self.where,
+                f"the name {broken[0]!r} in the first line has a line break: write it in one line",
+            )
         check_names(self.where, names)
         if all(re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", name) for name in names):
             fail(self.where, "its first line is numbers: put the names of the columns there")

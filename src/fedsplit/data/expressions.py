@@ -21,11 +21,28 @@ from fedsplit.data.categories import Level, categorical, texts
 
 ELEMENTWISE = {
     name: getattr(np, name)
-    for name in ("log", "log2", "log10", "log1p", "exp", "expm1", "sqrt", "abs", "sin", "cos", "tan", "floor", "sign")
+    for name in (
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "exp",
+        "expm1",
+        "sqrt",
+        "abs",
+        "sin",
+        "cos",
+        "tan",
+        "floor",
+        "sign",
+    )
 }
 """Functions of single values, written ``log(x)`` or ``np.log(x)``."""
 
-CONTRASTS = {name: getattr(ContrastsRegistry, name) for name in ("treatment", "SAS", "sum", "helmert", "diff", "poly")}
+CONTRASTS = {
+    name: getattr(ContrastsRegistry, name)
+    for name in ("treatment", "SAS", "sum", "helmert", "diff", "poly")
+}
 """Codings of categories, written ``C(g, contr.treatment("b"))``."""
 
 LEARNING = {
@@ -76,7 +93,9 @@ class Rows(NamedTuple):
         """Text at some client is text at all of them, and shows in the levels."""
         if column not in self.frame:
             raise ValueError(f"there is no column {column}")
-        return not is_numeric_dtype(self.frame[column]) or any(isinstance(_, str) for _ in self.levels.get(column, ()))
+        return not is_numeric_dtype(self.frame[column]) or any(
+            isinstance(_, str) for _ in self.levels.get(column, ())
+        )
 
     def values(self, column: str) -> Any:
         """Numbers as float64, text as objects."""
@@ -86,12 +105,16 @@ class Rows(NamedTuple):
 
     def numbers(self, column: str) -> Array:
         if self.holds_text(column):
-            raise ValueError(f"column {column} holds text: use it as a term, or compare it as in {column} == 'a'")
+            raise ValueError(
+                f"column {column} holds text: use it as a term, or compare it as in {column} == 'a'"
+            )
         values: Array = self.values(column)
         return values
 
     def is_category(self, factor: Factor) -> bool:
-        return factor.category is not None or (factor.column is not None and self.holds_text(factor.column))
+        return factor.category is not None or (
+            factor.column is not None and self.holds_text(factor.column)
+        )
 
     def width(self, factor: Factor) -> int:
         """At most how many columns it has."""
@@ -103,7 +126,9 @@ class Rows(NamedTuple):
             raise ValueError(f"column {column} is a category without levels")
         for level in self.levels[column]:
             if isinstance(level, str) and (level.startswith("__") or "]:" in level):
-                raise ValueError(f"column {column}: rename {level}: such a level has no column of its own in formulaic")
+                raise ValueError(
+                    f"column {column}: rename {level}: such a level has no column of its own in formulaic"
+                )
         return categorical(column, self.frame[column], self.levels[column]).reset_index(drop=True)
 
 
@@ -168,9 +193,9 @@ class Factor:
             match tree:
                 case ast.Name():
                     return cls.of_column(reader.name(tree))
-                case ast.Call(func=ast.Name("C"), args=[ast.Name() as name, *contrasts], keywords=[]) if (
-                    len(contrasts) < 2
-                ):
+                case ast.Call(
+                    func=ast.Name("C"), args=[ast.Name() as name, *contrasts], keywords=[]
+                ) if len(contrasts) < 2:
                     column, coding = reader.name(name), _contrasts(*contrasts)
                     return cls(
                         plain,
@@ -253,11 +278,17 @@ class Reader(NamedTuple):
                     return self.number(node.args[0])
                 raise ValueError("write I(expression)")
             case ast.Name("C"):
-                raise ValueError("write C(column) or C(column, contr.treatment('level')), as a factor of its own")
+                raise ValueError(
+                    "write C(column) or C(column, contr.treatment('level')), as a factor of its own"
+                )
             case ast.Name(name) if name in LEARNING:
-                raise ValueError(f"{name}() depends on the other rows of a client: {LEARNING[name]}")
+                raise ValueError(
+                    f"{name}() depends on the other rows of a client: {LEARNING[name]}"
+                )
             case ast.Name() as function:
-                raise ValueError(f"{self.name(function)}() is not known: use {', '.join(ELEMENTWISE)}, I and C")
+                raise ValueError(
+                    f"{self.name(function)}() is not known: use {', '.join(ELEMENTWISE)}, I and C"
+                )
             case ast.Attribute(attr=name):
                 raise ValueError(f"{name} is not known: use {', '.join(ELEMENTWISE)}")
         raise ValueError(f"only a name can be called: {', '.join(ELEMENTWISE)}, I and C")

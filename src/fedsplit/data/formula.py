@@ -58,7 +58,9 @@ class Formula:
         if len(self._left) != 1:
             raise self._error("it needs one target on the left, as in y ~ x")
         if self._left[0].category is not None:
-            raise self._error(f"the target cannot be {self.target}: use {{{self._left[0].category} == 'a'}}")
+            raise self._error(
+                f"the target cannot be {self.target}: use {{{self._left[0].category} == 'a'}}"
+            )
         if self.target_column in [name for factor in self._right for name in factor.columns]:
             raise self._error(f"{self.target_column} is on both sides")
         if self.intercept and "Intercept" in [factor.column for factor in self._right]:
@@ -82,7 +84,9 @@ class Formula:
     @cached_property
     def columns(self) -> list[str]:
         """Every column that is needed, the target's first, in the order of the formula."""
-        return list(dict.fromkeys(name for factor in (*self._left, *self._right) for name in factor.columns))
+        return list(
+            dict.fromkeys(name for factor in (*self._left, *self._right) for name in factor.columns)
+        )
 
     @cached_property
     def categories(self) -> set[str]:
@@ -97,7 +101,9 @@ class Formula:
         """The same without a constant term."""
         return Formula(f"{self.text} - 1") if self.intercept else self
 
-    def design(self, frame: pd.DataFrame, levels: Mapping[str, Sequence[Level]]) -> tuple[list[str], Array]:
+    def design(
+        self, frame: pd.DataFrame, levels: Mapping[str, Sequence[Level]]
+    ) -> tuple[list[str], Array]:
         """The names of the terms' columns and their values, (n, p), with these levels of each category."""
         try:
             return self._design(Rows(frame, levels))
@@ -111,7 +117,11 @@ class Formula:
         target, rows = self._left[0], Rows(frame, {})
         try:
             with np.errstate(all="ignore"):
-                values = rows.numbers(target.column) if target.column is not None else target.values(rows)
+                values = (
+                    rows.numbers(target.column)
+                    if target.column is not None
+                    else target.values(rows)
+                )
             return np.array(values, dtype=np.float64)
         except Exception as error:
             raise self._error(_first_line(error)) from None
@@ -120,16 +130,22 @@ class Formula:
         right = self._parsed.right
         if any(sum(map(rows.is_category, factors.values())) > MOST_CATEGORIES for factors in right):
             raise ValueError(f"a term has more than {MOST_CATEGORIES} categories")
-        columns = sum(math.prod(rows.width(factor) for factor in factors.values()) for factors in right)
+        columns = sum(
+            math.prod(rows.width(factor) for factor in factors.values()) for factors in right
+        )
         if columns > MOST_COLUMNS:
-            raise ValueError(f"its terms have about {columns} columns, more than {MOST_COLUMNS}: leave out some")
+            raise ValueError(
+                f"its terms have about {columns} columns, more than {MOST_COLUMNS}: leave out some"
+            )
         with np.errstate(all="ignore"):  # what is not finite is found, and named, afterwards
             used = {key: factor for factors in right for key, factor in factors.items()}
             values = {key: factor.values(rows) for key, factor in used.items()}
             matrix = self._parsed.terms.get_model_matrix(
                 pd.DataFrame(index=range(len(rows.frame))), context=values, na_action="ignore"
             )
-        names = [name.translate(PLAIN) for name in matrix.model_spec.column_names]  # the matrix merges equal ones
+        names = [
+            name.translate(PLAIN) for name in matrix.model_spec.column_names
+        ]  # the matrix merges equal ones
         twice = [name for name, number in Counter(names).items() if number > 1]
         if twice:
             raise ValueError(f"two columns would be named {twice[0]}: rename a column or a level")
@@ -155,7 +171,9 @@ class Formula:
         return [factor for factors in self._parsed.right for factor in factors.values()]
 
     def _error(self, why: str) -> InputError:
-        text, why = (part if len(part) <= 400 else part[:400] + "..." for part in (repr(self.text), why))
+        text, why = (
+            part if len(part) <= 400 else part[:400] + "..." for part in (repr(self.text), why)
+        )
         return InputError(f"formula {text}: {why}")
 
 
@@ -190,21 +208,32 @@ def _parse(text: str) -> Parsed:
         raise ValueError("a column needs a name between the backticks")
     tokens = list(tokenize(text))
     if len(tokens) > MOST_TOKENS:
-        raise ValueError(f"it has {len(tokens)} names, numbers and operators, more than {MOST_TOKENS}")
+        raise ValueError(
+            f"it has {len(tokens)} names, numbers and operators, more than {MOST_TOKENS}"
+        )
     factors: dict[str, Factor] = {}
     marked = " ".join(_marked(token, factors) for token in tokens)
     _check_size(DefaultFormulaParser().get_ast(marked))
     model = formulaic.Formula(marked)
     left, right = getattr(model, "lhs", None), getattr(model, "rhs", None)
-    if not isinstance(left, formulaic.SimpleFormula) or not isinstance(right, formulaic.SimpleFormula):
-        raise ValueError("it needs a target on the left of ~ and one set of terms on the right, as in y ~ x")
+    if not isinstance(left, formulaic.SimpleFormula) or not isinstance(
+        right, formulaic.SimpleFormula
+    ):
+        raise ValueError(
+            "it needs a target on the left of ~ and one set of terms on the right, as in y ~ x"
+        )
     for term in right:
         if len(term.factors) > 1 and not any(factor.expr in factors for factor in term.factors):
             raise ValueError("a product of numbers is no term")
     targets = [factor for term in left for factor in term.factors]
     return Parsed(
-        [factors[factor.expr] for factor in targets] if all(factor.expr in factors for factor in targets) else [],
-        [{each.expr: factors[each.expr] for each in term.factors if each.expr in factors} for term in right],
+        [factors[factor.expr] for factor in targets]
+        if all(factor.expr in factors for factor in targets)
+        else [],
+        [
+            {each.expr: factors[each.expr] for each in term.factors if each.expr in factors}
+            for term in right
+        ],
         right,
     )
 
@@ -213,13 +242,19 @@ def _marked(token: Token, factors: dict[str, Factor]) -> str:
     """A token as formulaic may see it: a name, a number, a bracket or an operator, and no expression."""
     text: str = token.token
     if token.kind in (Token.Kind.NAME, Token.Kind.PYTHON):
-        factor = Factor.of_column(text) if token.kind is Token.Kind.NAME else Factor.of_expression(text)
+        factor = (
+            Factor.of_column(text) if token.kind is Token.Kind.NAME else Factor.of_expression(text)
+        )
         key = (EXPRESSION if factor.column is None else COLUMN) + factor.text.replace("`", TICK)
         factors[key] = factor
         return f"`{key}`"
     if token.kind is Token.Kind.OPERATOR and text == "in":
         return "%in%"
-    known = {Token.Kind.OPERATOR: "+-*/:^~|", Token.Kind.VALUE: "0123456789.", Token.Kind.CONTEXT: "()[]"}
+    known = {
+        Token.Kind.OPERATOR: "+-*/:^~|",
+        Token.Kind.VALUE: "0123456789.",
+        Token.Kind.CONTEXT: "()[]",
+    }
     if set(text) - set(known[token.kind]):
         raise ValueError(f"{text} is neither a column nor a number nor an operator of terms")
     return text
@@ -232,12 +267,18 @@ def _check_size(tree: ASTNode | Token | None) -> None:
         nodes.extend(arg for arg in node.args if isinstance(arg, ASTNode))
     sizes: dict[int, tuple[int, int]] = {}
     for node in reversed(nodes):
-        (terms, factors), (more, others) = [*(sizes.get(id(arg), (1, 1)) for arg in node.args), (0, 0), (0, 0)][:2]
+        (terms, factors), (more, others) = [
+            *(sizes.get(id(arg), (1, 1)) for arg in node.args),
+            (0, 0),
+            (0, 0),
+        ][:2]
         match node.operator.symbol:
             case "**" | "^":
                 power = node.args[1]
                 if not isinstance(power, Token) or power.token not in ("1", "2", "3"):
-                    raise ValueError("a power of terms is 1, 2 or 3; write I(x**4) for that of a column")
+                    raise ValueError(
+                        "a power of terms is 1, 2 or 3; write I(x**4) for that of a column"
+                    )
                 terms, factors = terms ** int(power.token), factors * int(power.token)
             case "*":
                 terms, factors = terms + more + terms * more, factors + others

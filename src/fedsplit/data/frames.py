@@ -56,7 +56,8 @@ class FrameTable:
             return values
         try:
             return np.array(
-                series.astype(object).where(~missing, np.nan) if missing.any() else series, dtype=np.float64
+                series.astype(object).where(~missing, np.nan) if missing.any() else series,
+                dtype=np.float64,
             )
         except (TypeError, ValueError, OverflowError) as error:
             fail(self.where, f"column {name!r}: {error}")

@@ -49,7 +49,10 @@ class JsonTable:
                 array = self._parse("the array", first + file.read())
                 found = ((f"entry {number}", record) for number, record in enumerate(array, 1))
             else:
-                found = ((place, self._parse(place, line)) for place, line in chain([(place, first)], rows))
+                found = (
+                    (place, self._parse(place, line))
+                    for place, line in chain([(place, first)], rows)
+                )
             for place, record in found:
                 if not isinstance(record, dict):
                     fail(self.where, f"{place}: expected an object with the columns as keys")

@@ -21,7 +21,9 @@ READERS: dict[str, Callable[[str, Path], Table]] = {
     ".ndjson": JsonTable,
     ".json": JsonTable,
 }
-READERS |= {f"{suffix}.gz": reader for suffix, reader in READERS.items()} | {".parquet": ParquetTable}
+READERS |= {f"{suffix}.gz": reader for suffix, reader in READERS.items()} | {
+    ".parquet": ParquetTable
+}
 """How a file is read, by the end of its name."""
 
 
@@ -47,14 +49,18 @@ def paths(item: str | os.PathLike[str], folder: Path | None = None) -> list[Path
         kinds = f"no file in the folder ends in one of {', '.join(READERS)}"
         fail(
             str(path),
-            kinds if path.is_dir() else "there is no such file or folder, and no file matches it as a pattern",
+            kinds
+            if path.is_dir()
+            else "there is no such file or folder, and no file matches it as a pattern",
         )
     return found
 
 
 def _find(path: Path) -> list[Path]:
     if path.is_dir():
-        inside = (each for each in path.iterdir() if each.is_file() and not each.name.startswith("."))
+        inside = (
+            each for each in path.iterdir() if each.is_file() and not each.name.startswith(".")
+        )
         return sorted(each for each in inside if suffix(each))
     if os.path.lexists(path):
         return [path]

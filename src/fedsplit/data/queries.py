@@ -26,7 +26,17 @@ CONFIG = {
     "python_enable_replacements": False,  # a query sees files, not the caller's variables
 }
 
-NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BIGNUM")
+NUMBERS = (
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "HUGEINT",
+    "FLOAT",
+    "DOUBLE",
+    "DECIMAL",
+    "BIGNUM",
+)
 
 FOLDER = threading.Lock()
 """Held while a query runs in its own folder: there is one working folder a process."""
@@ -45,7 +55,10 @@ class ParquetTable:
         stored = set(fetch(self.where, "select name from parquet_schema(?)", self.path)[0])
         for name in kinds:
             if name not in stored:  # DuckDB renames a second column of one name
-                fail(self.where, f"two columns have one name but for upper and lower case, see {name!r}: rename one")
+                fail(
+                    self.where,
+                    f"two columns have one name but for upper and lower case, see {name!r}: rename one",
+                )
         return kinds
 
     def take(self, wanted: Mapping[str, str]) -> pd.DataFrame:

@@ -57,7 +57,10 @@ class TableSource:
         frame = self.table.take(wanted)
         for column, kind in wanted.items():
             if kind == "number" and (infinite := np.isinf(frame[column].to_numpy())).any():
-                fail(self.where, f"column {column!r}, row {infinite.argmax() + 1}: the number is infinite, correct it")
+                fail(
+                    self.where,
+                    f"column {column!r}, row {infinite.argmax() + 1}: the number is infinite, correct it",
+                )
         return frame
 
     def kind(self, column: str) -> str:
@@ -65,7 +68,10 @@ class TableSource:
         if column not in self._kinds:
             near = difflib.get_close_matches(column, self._kinds, n=1)
             hint = f", did you mean {near[0]!r}?" if near else ","
-            fail(self.where, f"there is no column {column!r}{hint} there are {', '.join(self._kinds)}")
+            fail(
+                self.where,
+                f"there is no column {column!r}{hint} there are {', '.join(self._kinds)}",
+            )
         if (kind := self._kinds[column]) == "other":
             fail(
                 self.where,
@@ -133,7 +139,9 @@ def sources(data: object, group: str | None = None) -> list[Source]:
         raise InputError("there is no client: name a file, a folder or a DataFrame")
     if group is not None:
         if len(found) > 1:
-            raise InputError(f"group {group!r} splits one file or DataFrame, there are {len(found)}: name one")
+            raise InputError(
+                f"group {group!r} splits one file or DataFrame, there are {len(found)}: name one"
+            )
         return list(_split(found[0], group))
     seen: dict[str, str] = {}
     for source in found:
@@ -154,7 +162,9 @@ def _gather(data: object) -> Iterator[TableSource]:
             yield _named(name, item)
     elif isinstance(data, list | tuple):
         for i, item in enumerate(data):
-            yield from [_named(f"client {i}", item)] if isinstance(item, pd.DataFrame) else _gather(item)
+            yield from (
+                [_named(f"client {i}", item)] if isinstance(item, pd.DataFrame) else _gather(item)
+            )
     elif isinstance(data, pd.DataFrame):
         yield _named("client 0", data)
     elif isinstance(data, str | os.PathLike):
@@ -181,7 +191,10 @@ def _named(name: str, item: object, folder: Path | None = None) -> TableSource:
 def _file(path: Path, name: str | None = None) -> TableSource:
     end = suffix(path)
     if end is None:
-        fail(str(path), f"this kind of file cannot be read, its name must end in one of {', '.join(READERS)}")
+        fail(
+            str(path),
+            f"this kind of file cannot be read, its name must end in one of {', '.join(READERS)}",
+        )
     stem = path.name[: -len(end)]
     where = str(path) if name in (None, stem) else f"{name} ({path})"
     return TableSource(name or stem, where, READERS[end](where, path.absolute()))
@@ -199,7 +212,10 @@ def _toml(path: Path) -> Iterator[TableSource]:
         fail(where, f"is not TOML: {error}")
     clients = content.get("clients")
     if not isinstance(clients, dict) or not clients:
-        fail(where, 'there is no client: write [clients.NAME] and below it path = "FILE" or query = "SELECT …"')
+        fail(
+            where,
+            'there is no client: write [clients.NAME] and below it path = "FILE" or query = "SELECT …"',
+        )
     if unknown := sorted(content.keys() - {"clients"}):
         fail(where, f"unknown key {unknown[0]!r}: only [clients.NAME] is read")
     for name, entry in clients.items():
@@ -213,7 +229,10 @@ def _entry(path: Path, name: str, entry: object) -> TableSource:
     if unknown := sorted(entry.keys() - {"path", "query"}):
         fail(where, f"unknown key {unknown[0]!r}: a client has path or query")
     if len(entry) != 1:
-        fail(where, "a client has either path or query, this one has " + ("both" if entry else "neither"))
+        fail(
+            where,
+            "a client has either path or query, this one has " + ("both" if entry else "neither"),
+        )
     [(key, value)] = entry.items()
     if not isinstance(value, str) or not value.strip():
         fail(where, f"{key} must be text in quotes, not {value!r}")
@@ -227,7 +246,10 @@ def _split(source: TableSource, group: str) -> Iterator[GroupSource]:
     labels = source.labels(group)
     missing = sum(label is None for label in labels)
     if missing:
-        fail(source.where, f"{missing} of {len(labels)} rows have no {group!r}: fill them, or leave them out")
+        fail(
+            source.where,
+            f"{missing} of {len(labels)} rows have no {group!r}: fill them, or leave them out",
+        )
     if not len(labels):
         fail(source.where, "there is no row to split into clients")
     codes, names = pd.factorize(labels)

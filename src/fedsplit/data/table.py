@@ -36,7 +36,9 @@ class Table(Protocol):
 def fail(where: str, what: object) -> NoReturn:
     """Refuse in one line."""
     line = " ".join(str(what).split())
-    raise InputError(f"{' '.join(where.split())}: {line if len(line) <= 250 else line[:249] + '…'}") from None
+    raise InputError(
+        f"{' '.join(where.split())}: {line if len(line) <= 250 else line[:249] + '…'}"
+    ) from None
 
 
 def check_names(where: str, names: Sequence[str]) -> None:
@@ -89,6 +91,7 @@ def opened(where: str, path: Path) -> Iterator[IO[str]]:
 def framed(wanted: Mapping[str, str], columns: Sequence[np.ndarray[Any, Any]]) -> pd.DataFrame:
     """Columns as a frame, without a copy and without pandas' own ideas about text."""
     named = {
-        name: pd.Series(column, dtype=column.dtype, copy=False) for name, column in zip(wanted, columns, strict=True)
+        name: pd.Series(column, dtype=column.dtype, copy=False)
+        for name, column in zip(wanted, columns, strict=True)
     }
     return pd.DataFrame(named, copy=False)

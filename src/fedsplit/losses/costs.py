@@ -85,7 +85,9 @@ class Costs:
 
     def decrement(self, X: Array, G: Array) -> tuple[Array, ...]:
         """The fields of ``Decrement``: f_j, gᵀH⁻¹g with H = ∇²f_j(x_j), λ_min(H), ℓ_j, how fast H changes, a floor."""
-        q, mu, W = self._wide_decrement(X, G) if self.terms.rank < self.terms.d else self._decrement(X, G)
+        q, mu, W = (
+            self._wide_decrement(X, G) if self.terms.rank < self.terms.d else self._decrement(X, G)
+        )
         norm, leverage = self.terms.concordance(W)
         ell = np.minimum(self.bounds[0], mu)
         return self.value(X), q, mu, ell, norm, leverage, self.terms.floor(), self.terms.steady(X)
@@ -95,16 +97,24 @@ class Costs:
         H = self.hessian(X)
         q, mu, W = inverse_norm(H, G)
         claimed = self.bounds[0]
-        refuted = np.isfinite(H).all(axis=(1, 2)) & (claimed > 2.0 * mu) & (claimed > 1e-9 * self.bounds[1])
+        refuted = (
+            np.isfinite(H).all(axis=(1, 2))
+            & (claimed > 2.0 * mu)
+            & (claimed > 1e-9 * self.bounds[1])
+        )
         if refuted.any():
             least = claimed[refuted][0]
-            raise InputError(f"a cost claims a curvature of at least {least:g} everywhere and has less: correct that")
+            raise InputError(
+                f"a cost claims a curvature of at least {least:g} everywhere and has less: correct that"
+            )
         return q, mu, W
 
     def _wide_decrement(self, X: Array, G: Array) -> tuple[Array, Array, None]:
         """The same with fewer observations than columns, where H is as definite as the ridge, and no root is made."""
         ridge = self.ridge.min()
-        certain = ridge > 1e-8 * self.terms.largest(X)  # else the small system has too few digits left
+        certain = ridge > 1e-8 * self.terms.largest(
+            X
+        )  # else the small system has too few digits left
         mu = np.where(certain, ridge, 0.0)
         if not certain.any():
             return np.full(mu.shape, np.inf), mu, None

@@ -96,11 +96,15 @@ class CustomTerms:
         try:
             ell, L = np.array([self.loss.curvature(data) for data in self.data], dtype=np.float64).T
         except (TypeError, ValueError):
-            raise InputError("curvature must return two numbers, ell and L, for each client") from None
+            raise InputError(
+                "curvature must return two numbers, ell and L, for each client"
+            ) from None
         wrong = np.flatnonzero(~((ell >= 0) & (ell <= L)))
         if wrong.size:
             j = int(wrong[0])
-            raise InputError(f"client {j}: curvature must be 0 <= ell <= L, not ({ell[j]:g}, {L[j]:g})")
+            raise InputError(
+                f"client {j}: curvature must be 0 <= ell <= L, not ({ell[j]:g}, {L[j]:g})"
+            )
         return ell, L
 
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
@@ -124,17 +128,23 @@ class CustomTerms:
     def _gradient(self, j: int, x: Array) -> Array:
         g: Array = np.asarray(self.loss.gradient(x, self.data[j]), dtype=np.float64)
         if g.shape != (self.d,):
-            raise InputError(f"client {j}: gradient must return shape ({self.d},), it returned {g.shape}")
+            raise InputError(
+                f"client {j}: gradient must return shape ({self.d},), it returned {g.shape}"
+            )
         return g
 
     def _hessian(self, j: int, x: Array) -> Array:
         if self.loss.hessian is None:
             h = np.cbrt(np.finfo(np.float64).eps) * np.maximum(1.0, np.abs(x))
             steps = np.diag(h)
-            H = np.stack([(self._gradient(j, x + e) - self._gradient(j, x - e)) for e in steps]) / (2 * h[:, None])
+            H = np.stack([(self._gradient(j, x + e) - self._gradient(j, x - e)) for e in steps]) / (
+                2 * h[:, None]
+            )
         else:
             H = np.asarray(self.loss.hessian(x, self.data[j]), dtype=np.float64)
         if H.shape != (self.d, self.d):
-            raise InputError(f"client {j}: hessian must return shape ({self.d}, {self.d}), it returned {H.shape}")
+            raise InputError(
+                f"client {j}: hessian must return shape ({self.d}, {self.d}), it returned {H.shape}"
+            )
         symmetric: Array = 0.5 * (H + H.T)
         return symmetric

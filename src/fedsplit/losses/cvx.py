@@ -47,9 +47,13 @@ class Expression:
         self.x = cp.Variable(loss.d)
         self.cost = self.of(self.x)
         if not isinstance(self.cost, cp.Expression):
-            raise InputError(f"client {j}: build must return a CVXPY expression, it returned {self.cost!r}")
+            raise InputError(
+                f"client {j}: build must return a CVXPY expression, it returned {self.cost!r}"
+            )
         if not self.cost.is_scalar() or not self.cost.is_convex():
-            raise InputError(f"client {j}: the expression must be scalar and convex by CVXPY's rules: {self.cost}")
+            raise InputError(
+                f"client {j}: the expression must be scalar and convex by CVXPY's rules: {self.cost}"
+            )
 
     def of(self, x: Any) -> Any:
         """The same cost as an expression in another variable."""

@@ -63,7 +63,11 @@ class HuberTerms(LinearTerms):
     def steady(self, X: Array) -> Array:
         length = np.linalg.norm(self.A, axis=2)
         rounding = 2 * (self.d + 4) * np.finfo(np.float64).eps
-        error = rounding * (length * norms(X)[:, None] + np.abs(self.o) + np.abs(self.b) + self.phi.delta)
+        error = rounding * (
+            length * norms(X)[:, None] + np.abs(self.o) + np.abs(self.b) + self.phi.delta
+        )
         room = np.abs(np.abs(self.eta(X) - self.b) - self.phi.delta) - error
-        steady = np.where(length > 0, np.maximum(room, 0.0) / np.where(length > 0, length, 1.0), np.inf)
+        steady = np.where(
+            length > 0, np.maximum(room, 0.0) / np.where(length > 0, length, 1.0), np.inf
+        )
         return (1.0 - rounding) * least(steady, self.w)

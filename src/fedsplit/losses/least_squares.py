@@ -48,7 +48,9 @@ class LeastSquares:
         d = data[0].A.shape[1]
         tall = [j for j, (A, *_) in enumerate(data) if A.shape[0] >= d]
         wide = [j for j, (A, *_) in enumerate(data) if A.shape[0] < d]
-        blocks = [Block(chunk, gram_terms([data[j] for j in chunk])) for chunk in cut(tall, 8 * d * d)]
+        blocks = [
+            Block(chunk, gram_terms([data[j] for j in chunk])) for chunk in cut(tall, 8 * d * d)
+        ]
         return d, blocks + stack_linear(self, data, wide, WideTerms)
 
 
@@ -125,7 +127,9 @@ class GramTerms(QuadraticTerms):
         kept = self._inverse.get(key)
         if kept is None:
             R = add_diagonal(self.H.copy(), D)
-            few = max(1, 2**20 // (8 * self.d**2))  # at a time, in place: no second array of the block's size
+            few = max(
+                1, 2**20 // (8 * self.d**2)
+            )  # at a time, in place: no second array of the block's size
             for i in range(0, self.k, few):
                 R[i : i + few] = np.linalg.inv(R[i : i + few])
             kept = R, matvec(R, self.c)
@@ -137,7 +141,13 @@ class GramTerms(QuadraticTerms):
 def gram_terms(data: Sequence[Observations]) -> GramTerms:
     """Reduce each client to H, c and its expansion point, one client at a time: no copy of all the rows."""
     k, d = len(data), data[0].A.shape[1]
-    H, c, u, g, f = np.empty((k, d, d)), np.empty((k, d)), np.empty((k, d)), np.empty((k, d)), np.empty(k)
+    H, c, u, g, f = (
+        np.empty((k, d, d)),
+        np.empty((k, d)),
+        np.empty((k, d)),
+        np.empty((k, d)),
+        np.empty(k),
+    )
     for j, (A, b, w, _) in enumerate(data):
         B = A if (w == 1).all() else np.sqrt(w)[:, None] * A
         H[j] = B.T @ B
@@ -178,7 +188,9 @@ class WideTerms(LinearTerms, QuadraticTerms):
         if factor is None:
             root = np.sqrt(self.w)
             B = root[:, :, None] * self.A
-            C = np.linalg.cholesky(add_diagonal(np.matmul(B / D, np.swapaxes(B, 1, 2)), np.ones(B.shape[1])))
+            C = np.linalg.cholesky(
+                add_diagonal(np.matmul(B / D, np.swapaxes(B, 1, 2)), np.ones(B.shape[1]))
+            )
             factor = Factor(np.linalg.solve(C, B / D), solve_rows(C, root * self.b))
             self._factors.clear()
             self._factors[key] = factor

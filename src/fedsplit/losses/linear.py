@@ -151,7 +151,9 @@ class ExponentialTerms(LinearTerms):
             log_slope = self.phi.log_slope(eta, self.b).clip(max=1e300)
             large = log_slope > 600.0
             top = np.max(np.where(large, log_slope, 0.0), axis=1, keepdims=True)
-            scaled = rmatvec(self.A, np.where(large, np.sign(r) * self.w * np.exp(log_slope - top), 0.0))
+            scaled = rmatvec(
+                self.A, np.where(large, np.sign(r) * self.w * np.exp(log_slope - top), 0.0)
+            )
             size = np.exp(np.log(np.abs(scaled)) + top)
         g: Array = rmatvec(self.A, np.where(large, 0.0, r)) + np.copysign(size, scaled)
         return g
@@ -177,7 +179,9 @@ def solve_wide(B: Array, D: Array, G: Array) -> Array:
 
 def largest_eigenvalue(B: Array) -> Array:
     """The largest eigenvalue of every B_jᵀB_j, from the smaller of the two products."""
-    return extreme_eigenvalues(gram(B) if B.shape[1] >= B.shape[2] else np.matmul(B, np.swapaxes(B, 1, 2)))[1]
+    return extreme_eigenvalues(
+        gram(B) if B.shape[1] >= B.shape[2] else np.matmul(B, np.swapaxes(B, 1, 2))
+    )[1]
 
 
 def padded(n: int) -> int:
@@ -190,14 +194,20 @@ def padded(n: int) -> int:
 
 
 def stack_linear(
-    phi: ScalarLoss, data: Sequence[Observations], members: Sequence[int], kind: type[LinearTerms] = LinearTerms
+    phi: ScalarLoss,
+    data: Sequence[Observations],
+    members: Sequence[int],
+    kind: type[LinearTerms] = LinearTerms,
 ) -> list[Block]:
     """The terms of φ of these clients, in blocks of equal padded length."""
     return stack_rows(partial(kind, phi), data, members, data[0].A.shape[1])
 
 
 def stack_rows(
-    make: Callable[[Array, Array, Array, Array], Terms], data: Sequence[Observations], members: Sequence[int], d: int
+    make: Callable[[Array, Array, Array, Array], Terms],
+    data: Sequence[Observations],
+    members: Sequence[int],
+    d: int,
 ) -> list[Block]:
     """The terms that ``make`` makes of stacked A, b, w and o, with up to d floats of work an observation."""
 
@@ -213,7 +223,9 @@ def stack_rows(
         return padded(data[j].b.shape[0])
 
     groups = groupby(sorted(members, key=length), key=length)
-    return [Block(chunk, pad(chunk)) for n, group in groups for chunk in cut(list(group), 8 * n * d)]
+    return [
+        Block(chunk, pad(chunk)) for n, group in groups for chunk in cut(list(group), 8 * n * d)
+    ]
 
 
 def cut(members: Sequence[int], client_bytes: int) -> Iterator[Sequence[int]]:

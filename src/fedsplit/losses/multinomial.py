@@ -116,7 +116,9 @@ class MultinomialTerms:
     def gradient(self, X: Array) -> Array:
         p, rest = _probabilities(self._eta(X))
         own = _labels(self.b)
-        np.put_along_axis(p, own, -np.take_along_axis(rest, own, axis=-1), axis=-1)  # p - 1, with its digits
+        np.put_along_axis(
+            p, own, -np.take_along_axis(rest, own, axis=-1), axis=-1
+        )  # p - 1, with its digits
         slopes = np.swapaxes(self.w[:, :, None] * p[:, :, 1:] @ self.phi.mix, 1, 2)
         g: Array = np.matmul(slopes, self.A).reshape(self.k, self.d)
         return g
@@ -162,7 +164,10 @@ class MultinomialTerms:
         if W is None:
             return norm, np.full(self.k, np.inf)
         roots = np.matmul(self.phi.mix, W.reshape(self.k, self.classes - 1, -1)).reshape(*W.shape)
-        of_class = [np.zeros(()), *np.moveaxis(roots.reshape(self.k, self.classes - 1, -1, W.shape[2]), 1, 0)]
+        of_class = [
+            np.zeros(()),
+            *np.moveaxis(roots.reshape(self.k, self.classes - 1, -1, W.shape[2]), 1, 0),
+        ]
         ranges = [longest(np.matmul(self.A, V - U), self.w) for U, V in combinations(of_class, 2)]
         leverage = np.max(ranges, axis=0)
         return norm, np.where(np.isnan(leverage), np.inf, leverage)
@@ -187,7 +192,9 @@ class MultinomialTerms:
 
     def _root(self, X: Array) -> Array:
         """B_j with ∇²f_j(x_j) = B_jᵀB_j, (k, n(K - 1), d): for clients with fewer rows than columns."""
-        B: Array = (self._class_root(X)[..., None] * self.A[:, :, None, None, :]).reshape(self.k, -1, self.d)
+        B: Array = (self._class_root(X)[..., None] * self.A[:, :, None, None, :]).reshape(
+            self.k, -1, self.d
+        )
         return B
 
     def _class_root(self, X: Array) -> Array:

@@ -27,14 +27,18 @@ def read(clients: Sequence[object]) -> list[Observations]:
     try:
         clients = list(clients)
     except TypeError:
-        raise InputError(f"clients must be a list with one (A, b) a client, not {type(clients).__name__}") from None
+        raise InputError(
+            f"clients must be a list with one (A, b) a client, not {type(clients).__name__}"
+        ) from None
     if not clients:
         raise InputError(f"there is no client: pass a list with one {EXPECTED} a client")
     data = [_read_one(j, client) for j, client in enumerate(clients)]
     d = data[0].A.shape[1]
     for j, (A, *_) in enumerate(data):
         if A.shape[1] != d:
-            raise InputError(f"client {j}: A has {A.shape[1]} columns, but client 0 has {d}: all clients need the same")
+            raise InputError(
+                f"client {j}: A has {A.shape[1]} columns, but client 0 has {d}: all clients need the same"
+            )
     return data
 
 
@@ -71,14 +75,18 @@ def _read_one(j: int, client: object) -> Observations:
     o = np.zeros(n) if offset is None else _numbers(j, "offset", offset, ndim=1)
     for name, vector in (("b", b), ("weights", w), ("offset", o)):
         if vector.shape[0] != n:
-            raise InputError(f"client {j}: {name} has {vector.shape[0]} entries, but A has {n} rows")
+            raise InputError(
+                f"client {j}: {name} has {vector.shape[0]} entries, but A has {n} rows"
+            )
     if (w < 0).any():
         row = int(np.flatnonzero(w < 0)[0])
         raise InputError(f"client {j}, row {row}: weight {w[row]:g} is below zero")
     kept = w > 0
     if not kept.any():
         raise InputError(f"client {j} is empty: every weight is zero, leave it out")
-    return Observations(A, b, w, o) if kept.all() else Observations(A[kept], b[kept], w[kept], o[kept])
+    return (
+        Observations(A, b, w, o) if kept.all() else Observations(A[kept], b[kept], w[kept], o[kept])
+    )
 
 
 def _numbers(j: int, name: str, values: object, ndim: int) -> Array:
@@ -93,7 +101,9 @@ def _numbers(j: int, name: str, values: object, ndim: int) -> Array:
     except (TypeError, ValueError) as error:
         raise InputError(f"client {j}: {name} is not an array of real numbers ({error})") from None
     if array.ndim != ndim:
-        raise InputError(f"client {j}: {name} must have {ndim} dimension(s), its shape is {array.shape}")
+        raise InputError(
+            f"client {j}: {name} must have {ndim} dimension(s), its shape is {array.shape}"
+        )
     finite = np.isfinite(array)
     if not finite.all():
         where = np.argwhere(~finite)[0]

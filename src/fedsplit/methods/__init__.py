@@ -61,7 +61,9 @@ def parse(text: str) -> Method[Any]:
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
         if key not in known:
-            raise InputError(f"method {name!r} has no setting {key!r}: use {', '.join(known) or 'none'}")
+            raise InputError(
+                f"method {name!r} has no setting {key!r}: use {', '.join(known) or 'none'}"
+            )
         try:
             settings[key] = known[key](value)
         except ValueError:

@@ -60,7 +60,9 @@ class Adapt:
     def __post_init__(self) -> None:
         number("Adapt: bound", self.bound, least=1.0)
 
-    def start(self, clients: Clients, x0: Array, step: float | None, obstacle: str | None) -> Setting:
+    def start(
+        self, clients: Clients, x0: Array, step: float | None, obstacle: str | None
+    ) -> Setting:
         """The setting at x0, from one question; absent clients are taken to be like those who answered.
 
         ``obstacle`` says why the coordinates cannot have steps of their own, if they cannot.
@@ -75,7 +77,9 @@ class Adapt:
         if told.shape[0] == 0:
             raise InputError(f"no client answered the first question, asked {ATTEMPTS + 1} times")
         if not xp.all(xp.isfinite(told)):
-            raise InputError("no step follows from the curvature at the start, which is not finite: pass another x0")
+            raise InputError(
+                "no step follows from the curvature at the start, which is not finite: pass another x0"
+            )
         diagonals, high = told[:, :-2], told[:, -1]
         low = xp.maximum(told[:, -2], FLATTEST * high)
         total = xp.sum(diagonals, axis=0)
@@ -88,10 +92,14 @@ class Adapt:
             scale = xp.ones_like(scale)
         elif obstacle is not None:
             scale = xp.ones_like(scale)
-            notes = (f"the features are badly scaled, and {obstacle}: expect many rounds, or scale the features",)
+            notes = (
+                f"the features are badly scaled, and {obstacle}: expect many rounds, or scale the features",
+            )
         else:
             low = high = xp.mean(diagonals * scale**2, axis=1)
-        if not xp.any(high > 0):  # a flat start, as far from the data of a Huber loss: what is known of every x
+        if not xp.any(
+            high > 0
+        ):  # a flat start, as far from the data of a Huber loss: what is known of every x
             bounds = clients.curvature()
             ends = bounds.rows[bounds.present][:, 1]
             known = float(xp.max(ends)) if ends.shape[0] else xp.inf
@@ -100,7 +108,10 @@ class Adapt:
         curved = high > 0
         sigma = math.exp(float(xp.mean(xp.log(low[curved]) + xp.log(high[curved]))) / 2.0)
         lows, highs = xp.full(clients.m, sigma), xp.full(clients.m, sigma)
-        lows[answer.present], highs[answer.present] = xp.where(curved, low, sigma), xp.where(curved, high, sigma)
+        lows[answer.present], highs[answer.present] = (
+            xp.where(curved, low, sigma),
+            xp.where(curved, high, sigma),
+        )
         return Setting(1.0 / sigma if step is None else step, scale, lows, highs, notes)
 
     def follow(self, s: float, low: float, high: float, first: float, cap: float) -> float:

@@ -77,7 +77,9 @@ class CG:
         curvature = _dot(p, Hp)
         defect, before = abs(_dot(p_before, Hp)), _norm(p_before)
         if not defect <= AFFINE * before * _norm(Hp) + ROUNDING * L * before * (before + length):
-            raise InputError("CG: the gradient is not affine, so these costs are not quadratic: use LBFGS()")
+            raise InputError(
+                "CG: the gradient is not affine, so these costs are not quadratic: use LBFGS()"
+            )
         if not curvature > 0:  # flat along p, which a gradient of F is not but for rounding
             return None
         s = _dot(g, g) / curvature

@@ -24,7 +24,9 @@ def minimise(
     """
     xp = array_namespace(x)
     if penalty is None:
-        return scale * xp.linalg.solve(M + 1e-15 * largest * xp.eye(b.shape[0]), b), xp.zeros_like(x)
+        return scale * xp.linalg.solve(M + 1e-15 * largest * xp.eye(b.shape[0]), b), xp.zeros_like(
+            x
+        )
     t = 1.0 / largest
     steps = t if xp.all(scale == 1.0) else t * scale**2
     before = w = x / scale

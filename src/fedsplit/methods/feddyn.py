@@ -60,7 +60,9 @@ class FedDyn:
 
     def start(self, clients: Clients, x0: Array) -> FedDynState:
         xp = array_namespace(x0)
-        s = choose_step(None if self.alpha is None else 1.0 / self.alpha, fedsplit_step, clients, x0)
+        s = choose_step(
+            None if self.alpha is None else 1.0 / self.alpha, fedsplit_step, clients, x0
+        )
         return FedDynState(x0, xp.zeros((clients.m, clients.d), dtype=x0.dtype), s)
 
     def update(self, clients: Clients, state: FedDynState) -> FedDynState:

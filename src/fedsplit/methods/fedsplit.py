@@ -111,7 +111,9 @@ class FedSplit:
         check_prox(self.prox)
         check_penalty(self.penalty)
         if not isinstance(self.accelerate, Secants | Anderson | None):
-            raise InputError(f"FedSplit: accelerate must be Secants(), Anderson() or None, not {self.accelerate!r}")
+            raise InputError(
+                f"FedSplit: accelerate must be Secants(), Anderson() or None, not {self.accelerate!r}"
+            )
         if not isinstance(self.adapt, Adapt | None):
             raise InputError(f"FedSplit: adapt must be Adapt() or None, not {self.adapt!r}")
 
@@ -151,7 +153,10 @@ class FedSplit:
             setting = self.adapt.start(clients, x0, self.step, self._obstacle)
         accelerate, notes = self._accelerator(clients.d), setting.notes
         if accelerate is not self.accelerate:
-            notes = (*notes, f"Anderson stands in for Secants, whose work at the server grows like d³: d = {clients.d}")
+            notes = (
+                *notes,
+                f"Anderson stands in for Secants, whose work at the server grows like d³: d = {clients.d}",
+            )
         k = 1 if accelerate is None else accelerate.pairs(clients.m, clients.d)
         learnt = Learnt.nothing(setting, x0, clients.m, k, notes)
         return FedSplitState(self._average(z, learnt.steps), z, learnt.steps, learnt)
@@ -161,9 +166,13 @@ class FedSplit:
         solver = self._solver
         v = 2.0 * x - z
         start = {"broadcast": x, "iterate": z, "argument": v}[solver.start]
-        if not isinstance(s, float | int):  # the steps take the place of x in the question: two vectors, not three
+        if not isinstance(
+            s, float | int
+        ):  # the steps take the place of x in the question: two vectors, not three
             if self._obstacle is not None:
-                raise InputError(f"state: it has a step for each coordinate, but {self._obstacle}: start without it")
+                raise InputError(
+                    f"state: it has a step for each coordinate, but {self._obstacle}: start without it"
+                )
             solver, start = ExactProx(), v
         answer = clients.prox(v, s, start, solver)
         z_half = answer.rows_or(x)  # local prox step
@@ -185,14 +194,18 @@ class FedSplit:
         if state.learnt is None:
             return state._replace(x=self._average(state.z, state.s))
         xp = array_namespace(state.z)
-        learnt = state.learnt._replace(first=state.learnt.s, best=float("inf"), taken=0, falls=0, pause=0)
+        learnt = state.learnt._replace(
+            first=state.learnt.s, best=float("inf"), taken=0, falls=0, pause=0
+        )
         if not isinstance(self._accelerator(state.z.shape[1]), Secants):
             return state._replace(x=self._average(state.z, state.s), learnt=learnt.forget())
         if gradients is not None and hessians is not None:
             learnt = learnt.told(state.x, gradients, hessians)
         models = learn(learnt.dp, learnt.dy, learnt.low, learnt.high)
         total = models.pooled()
-        x, slope = self._minimiser(learnt, models, total, float(xp.linalg.eigvalsh(total)[-1]), state.x)
+        x, slope = self._minimiser(
+            learnt, models, total, float(xp.linalg.eigvalsh(total)[-1]), state.x
+        )
         learnt = learnt._replace(reach=float(xp.linalg.vector_norm((x - state.x) / learnt.scale)))
         y = _gradients(learnt, models, x, slope)
         return FedSplitState(x, x - learnt.s * learnt.scale * y, learnt.steps, learnt)
@@ -207,25 +220,33 @@ class FedSplit:
         return FedSplitState(self._average(z, state.s), z, state.s, learnt)
 
     def _accelerator(self, d: int) -> Secants | Anderson | None:
-        return Anderson() if isinstance(self.accelerate, Secants) and d > LARGEST else self.accelerate
+        return (
+            Anderson() if isinstance(self.accelerate, Secants) and d > LARGEST else self.accelerate
+        )
 
     def _average(self, z: Array, s: float | Array) -> Array:
         """prox_{(s/m)g}(mean z): the mean itself without a penalty."""
         mean: Array = array_namespace(z).mean(z, axis=0)
         return mean if self.penalty is None else self.penalty.prox(mean, s / z.shape[0])
 
-    def _minimiser(self, learnt: Learnt, models: Models, total: Array, largest: float, x: Array) -> tuple[Array, Array]:
+    def _minimiser(
+        self, learnt: Learnt, models: Models, total: Array, largest: float, x: Array
+    ) -> tuple[Array, Array]:
         """x that minimises the models with the penalty, found from the given one, and a subgradient of the penalty."""
         b = array_namespace(x).sum(models.times(learnt.p) - learnt.y, axis=0)
         return minimise(total, b, largest, self.penalty, learnt.scale, x)
 
-    def _accelerated(self, state: FedSplitState, known: Learnt, answer: Answer, v: Array, z: Array) -> FedSplitState:
+    def _accelerated(
+        self, state: FedSplitState, known: Learnt, answer: Answer, v: Array, z: Array
+    ) -> FedSplitState:
         """The next state from all that is known now; ``z`` is the plain method's."""
         xp = array_namespace(z)
         m, d = z.shape
         accelerate, scale = self._accelerator(d), known.scale
         everyone = bool(xp.all(answer.present))
-        learnt, residual = known.hear(state.x / scale, v / scale, answer, isinstance(accelerate, Anderson))
+        learnt, residual = known.hear(
+            state.x / scale, v / scale, answer, isinstance(accelerate, Anderson)
+        )
         z = z / scale
         trusted = accelerate is not None and learnt.trusts(residual)
         if everyone:
@@ -238,18 +259,27 @@ class FedSplit:
             learnt = learnt._replace(low=models.low, high=models.high)
             total = models.pooled()
             spectrum = xp.linalg.eigvalsh(total)
-            low, high = max(float(spectrum[0]), SINGULAR * float(spectrum[-1])) / m, float(spectrum[-1]) / m
+            low, high = (
+                max(float(spectrum[0]), SINGULAR * float(spectrum[-1])) / m,
+                float(spectrum[-1]) / m,
+            )
         if isinstance(accelerate, Secants) and trusted:
             x, slope = self._minimiser(learnt, models, total, float(spectrum[-1]), state.x)
             excess = max(1.0, learnt.leaps(x, state.x))
             x = state.x + (x - state.x) / excess if self.penalty is None and excess > 1.0 else x
-            trusted = self.penalty is None or excess == 1.0  # part of the way would be no output of its prox
+            trusted = (
+                self.penalty is None or excess == 1.0
+            )  # part of the way would be no output of its prox
         if isinstance(accelerate, Secants) and trusted:
             y = _gradients(learnt, models, x, slope)
         else:
             trusted = trusted and everyone
             if isinstance(accelerate, Anderson) and trusted:
-                r, dr, dz = learnt.p - learnt.x, learnt.dp - learnt.dx[:, None], learnt.dp - learnt.s * learnt.dy
+                r, dr, dz = (
+                    learnt.p - learnt.x,
+                    learnt.dp - learnt.dx[:, None],
+                    learnt.dp - learnt.s * learnt.dy,
+                )
                 z = extrapolate(accelerate, r, z, dr, dz)
             x = self._average(scale * z, learnt.steps)
             y = (x / scale - z) / learnt.s

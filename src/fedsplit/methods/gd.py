@@ -57,7 +57,9 @@ def total(name: str, answer: Answer) -> Array:
 def complete(name: str, answer: Answer) -> Array:
     """The rows of every client: a sum without one of them is that of another F."""
     if not array_namespace(answer.rows).all(answer.present):
-        raise InputError(f"{name} needs every client's answer in every round: use a method that does not, as FedSplit")
+        raise InputError(
+            f"{name} needs every client's answer in every round: use a method that does not, as FedSplit"
+        )
     return answer.rows
 
 
@@ -68,7 +70,9 @@ def curvatures(name: str, clients: Clients, x0: Array) -> Array:
     if not xp.all(xp.isfinite(rows)):
         rows = complete(name, clients.curvature(x0))
     if not (xp.all(xp.isfinite(rows)) and xp.max(rows[:, 1]) > 0):
-        raise InputError(f"{name}: no step follows from curvatures L_j up to {float(xp.max(rows[:, 1])):g}: pass step=")
+        raise InputError(
+            f"{name}: no step follows from curvatures L_j up to {float(xp.max(rows[:, 1])):g}: pass step="
+        )
     return rows
 
 

@@ -86,7 +86,9 @@ class LBFGS:
             moves = xp.concat([moves, move[None, :]])[-self.memory :]
             changes = xp.concat([changes, change[None, :]])[-self.memory :]
         p_next = -_inverse(moves, changes, g_next)
-        return LBFGSState(x + move, F_next, g_next, p_next, 1.0 if moves.shape[0] else s, moves, changes)
+        return LBFGSState(
+            x + move, F_next, g_next, p_next, 1.0 if moves.shape[0] else s, moves, changes
+        )
 
 
 def _evaluate(clients: Clients, x: Array) -> tuple[float, Array]:

@@ -186,7 +186,9 @@ class Learnt(NamedTuple):
 
     def restart(self, s: float) -> Learnt:
         """With another step, and without the residuals of the old one."""
-        return self._replace(s=s, first=s, best=float("inf"), early=0.0, taken=0, falls=self.falls + 1)
+        return self._replace(
+            s=s, first=s, best=float("inf"), early=0.0, taken=0, falls=self.falls + 1
+        )
 
     def told(self, x: Array, gradients: Array, hessians: Array) -> Learnt:
         """With each client's gradient and Hessian at x, (m, d) and (m, d, d): a secant along every axis.
@@ -199,7 +201,9 @@ class Learnt(NamedTuple):
             return self
         axes = xp.broadcast_to(xp.eye(d)[:, None], self.dp.shape)
         dy = xp.permute_dims(hessians * self.scale * self.scale[:, None], (1, 0, 2))
-        return self._replace(p=xp.tile(x / self.scale, (m, 1)), y=gradients * self.scale, dp=axes, dy=dy)
+        return self._replace(
+            p=xp.tile(x / self.scale, (m, 1)), y=gradients * self.scale, dp=axes, dy=dy
+        )
 
     def of(self, kept: Mask) -> Learnt:
         """What is known of these clients alone: their curvatures; no change, residual or place to go back to."""
@@ -215,10 +219,14 @@ class Learnt(NamedTuple):
             home_low=self.home_low[kept],
             home_high=self.home_high[kept],
         )
-        return fewer.forget()._replace(first=self.s, best=float("inf"), early=0.0, taken=0, reach=0.0, falls=0, pause=0)
+        return fewer.forget()._replace(
+            first=self.s, best=float("inf"), early=0.0, taken=0, reach=0.0, falls=0, pause=0
+        )
 
     def forget(self) -> Learnt:
         """Without the changes, and with nothing to compare the next answers with."""
         xp = array_namespace(self.dp)
         blank = xp.zeros_like(self.dp)
-        return self._replace(dx=xp.zeros_like(self.dx), dp=blank, dy=blank, heard=xp.zeros_like(self.heard))
+        return self._replace(
+            dx=xp.zeros_like(self.dx), dp=blank, dy=blank, heard=xp.zeros_like(self.heard)
+        )

@@ -59,7 +59,9 @@ class Method(Protocol[S]):
         """The next state, or None when the method has done all it promised."""
 
 
-def choose_step(given: float | None, rule: Callable[[float, float], float], clients: Clients, x0: Array) -> float:
+def choose_step(
+    given: float | None, rule: Callable[[float, float], float], clients: Clients, x0: Array
+) -> float:
     """The given step, or the rule's at ℓ* = min ℓ_j and L* = max L_j.
 
     Where some L_j is not known for every x, the rule takes the curvature at x0 instead.

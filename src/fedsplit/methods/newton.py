@@ -82,7 +82,10 @@ def newton_start(name: str, clients: Clients, x0: Array) -> NewtonState:
 
 
 def newton_update(
-    name: str, clients: Clients, state: NewtonState, direction: Callable[[Clients, Array, Array], Array]
+    name: str,
+    clients: Clients,
+    state: NewtonState,
+    direction: Callable[[Clients, Array, Array], Array],
 ) -> NewtonState:
     """One question: the gradient, what the direction needs, or the line search."""
     x, g, p, s, phase = state
@@ -92,7 +95,11 @@ def newton_update(
     if phase == DIRECTION:
         return NewtonState(x, g, direction(clients, x, g), s, LINE)
     t = search(name, clients, x, p, s)
-    return NewtonState(x + t * p, g, p, t, GRADIENT) if t > 0 else NewtonState(x, g, RETRY * p, s, LINE)
+    return (
+        NewtonState(x + t * p, g, p, t, GRADIENT)
+        if t > 0
+        else NewtonState(x, g, RETRY * p, s, LINE)
+    )
 
 
 def search(name: str, clients: Clients, x: Array, p: Array, usual: float) -> float:
@@ -104,4 +111,6 @@ def search(name: str, clients: Clients, x: Array, p: Array, usual: float) -> flo
     best = int(xp.argmin(F))
     rounding = 16.0 * EPS * float(xp.sum(xp.abs(answer.rows[:, best])))
     equal = [t for t, value in zip(STEPS, F, strict=True) if value <= F[best] + rounding]
-    return min(equal, key=lambda t: abs(math.log(t / usual)) if t > 0 else math.inf, default=0.0)  # none: not numbers
+    return min(
+        equal, key=lambda t: abs(math.log(t / usual)) if t > 0 else math.inf, default=0.0
+    )  # none: not numbers

@@ -68,7 +68,9 @@ class RegularisedFedSplit:
     def start(self, clients: Clients, x0: Array) -> RegularisedState:
         curvature, gradient = clients.curvature(), clients.gradient(x0)
         if not (curvature.present & gradient.present).all():
-            raise InputError("Theorem 2 needs an answer of every client: use FedSplit with participation below 1")
+            raise InputError(
+                "Theorem 2 needs an answer of every client: use FedSplit with participation below 1"
+            )
         plan = theorem2(self.eps, self.radius, curvature.rows[:, 1], norms(gradient.rows))
         inner = FedSplit.plain(plan.s).start(clients, x0)
         return RegularisedState(inner.x, inner.z, plan.s, plan.lam, x0, plan.rounds)

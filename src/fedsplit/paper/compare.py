@@ -67,7 +67,11 @@ def generate(ensemble: str, m: int, d: int, n: int, kappa: float, seed: int) -> 
         case "logistic":
             return Problem(Logistic(), ensembles.logistic(m, d, n, scale=1 / d, seed=seed).clients)
         case "sorted":
-            return Problem(Logistic(), ensembles.label_sorted(m, d, n, scale=1 / d, seed=seed).clients, ridge=1.0)
+            return Problem(
+                Logistic(),
+                ensembles.label_sorted(m, d, n, scale=1 / d, seed=seed).clients,
+                ridge=1.0,
+            )
     raise InputError(f"ensemble {ensemble!r} is not known: use one of {', '.join(ENSEMBLES)}")
 
 

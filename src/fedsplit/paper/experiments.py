@@ -6,4 +6,6 @@ from fedsplit.paper.fig3 import FIG3
 from fedsplit.paper.fig4 import FIG4A, FIG4B
 from fedsplit.paper.record import Experiment
 
-EXPERIMENTS: dict[str, Experiment] = {each.name: each for each in (FIG1, FIG2A, FIG2B, FIG3, FIG4A, FIG4B)}
+EXPERIMENTS: dict[str, Experiment] = {
+    each.name: each for each in (FIG1, FIG2A, FIG2B, FIG3, FIG4A, FIG4B)
+}

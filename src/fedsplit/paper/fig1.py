@@ -25,27 +25,45 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Record:
     """Run FedGD with e = 1, 2, 10, 100, FedProx, and FedSplit with as many local gradient steps."""
     ensemble = ensembles.isotropic(**sizes(settings), noise=settings["noise"])
     T = settings["rounds"]
-    bench = Bench(Problem(LeastSquares(), ensemble.clients), watch, work=T * (1 + 2 + 10 + 100 + 1 + 11 + 101 + 1))
+    bench = Bench(
+        Problem(LeastSquares(), ensemble.clients),
+        watch,
+        work=T * (1 + 2 + 10 + 100 + 1 + 11 + 101 + 1),
+    )
     ell, L = bench.constants()
     s, s_split = 1 / L, theory.fedsplit_step(ell, L)
     tables = {f"fedgd-e{e}": bench.curve(FedGD(s, e), T, cost=e) for e in (1, 2, 10, 100)}
     tables["fedprox"] = bench.curve(FedProx(s), T)
     tables["fedsplit-exact"] = bench.curve(FedSplit.plain(s_split), T)
     for e in (10, 100):
-        tables[f"fedsplit-e{e}-broadcast"] = bench.curve(FedSplit.plain(s_split, GradientProx(e)), T, cost=e + 1)
+        tables[f"fedsplit-e{e}-broadcast"] = bench.curve(
+            FedSplit.plain(s_split, GradientProx(e)), T, cost=e + 1
+        )
     points = {f"fedgd-e{e}": theory.fedgd_fixed_point(bench.clients, s, e) for e in (2, 10, 100)}
     points["fedprox"] = theory.fedprox_fixed_point(bench.clients, s)
     closed = {name: bench.gap_at(x) for name, x in points.items()}
-    return Record(settings, tables, {"s": s, "s_fedsplit": s_split, "ell": ell, "L": L, "closed_form_gaps": closed})
+    return Record(
+        settings,
+        tables,
+        {"s": s, "s_fedsplit": s_split, "ell": ell, "L": L, "closed_form_gaps": closed},
+    )
 
 
 def draw(record: Record) -> Mapping[str, Figure]:
     """The paper's figure, and FedSplit with the same local work beside the floors."""
     return {
-        "fig1": plots.curves(record.tables, ["fedgd-e1", *WRONG], "Figure 1: least squares, isotropic"),
+        "fig1": plots.curves(
+            record.tables, ["fedgd-e1", *WRONG], "Figure 1: least squares, isotropic"
+        ),
         "fig1-ours": plots.curves(
             record.tables,
-            ["fedgd-e10", "fedgd-e100", "fedsplit-e10-broadcast", "fedsplit-e100-broadcast", "fedsplit-exact"],
+            [
+                "fedgd-e10",
+                "fedgd-e100",
+                "fedsplit-e10-broadcast",
+                "fedsplit-e100-broadcast",
+                "fedsplit-exact",
+            ],
             "Figure 1, ours: the same local steps, without a floor",
         ),
     }
@@ -58,7 +76,13 @@ def claims(record: Record) -> list[Claim]:
     ratios = [floor(record.gap(name)) / closed[name] for name in WRONG]
     one, two = floor(record.gap("fedgd-e1")), floor(record.gap("fedgd-e2"))
     return [
-        Claim("fig1-e1-converges", "FedGD with e = 1 converges to the optimum", "no floor", one, abs(one) < 1e-8),
+        Claim(
+            "fig1-e1-converges",
+            "FedGD with e = 1 converges to the optimum",
+            "no floor",
+            one,
+            abs(one) < 1e-8,
+        ),
         Claim(
             "fig1-floors",
             "FedGD with e = 10 and e = 100, and FedProx, stop at an error floor",

@@ -39,7 +39,9 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Record:
     for e in STEPS:
         paper = GradientProx(e, start="iterate", step=alpha)
         tables[f"fedsplit-e{e}"] = bench.curve(FedSplit.plain(s, paper), T, cost=e + 1)
-        tables[f"fedsplit-e{e}-broadcast"] = bench.curve(FedSplit.plain(s, GradientProx(e)), T, cost=e + 1)
+        tables[f"fedsplit-e{e}-broadcast"] = bench.curve(
+            FedSplit.plain(s, GradientProx(e)), T, cost=e + 1
+        )
     facts = {"s": s, "alpha": alpha, "ell": ell, "L": L, "contraction": bench.contraction(s, T)}
     return Record(settings, tables, facts)
 
@@ -52,7 +54,9 @@ def draw_as(name: str, title: str) -> Callable[[Record], Mapping[str, Figure]]:
         return {
             name: plots.curves(record.tables, ["fedgd-e1", *INEXACT, "fedsplit-exact"], title),
             f"{name}-ours": plots.curves(
-                record.tables, ["fedgd-e1", *ours, "fedsplit-exact"], f"{title}; inner steps from the broadcast point"
+                record.tables,
+                ["fedgd-e1", *ours, "fedsplit-exact"],
+                f"{title}; inner steps from the broadcast point",
             ),
         }
 
@@ -74,7 +78,9 @@ def common_claims(name: str, record: Record) -> list[Claim]:
             "floors, lower for larger e",
             floors,
             floors[0] > floors[1] > floors[2] and floors[1] > rounding,
-            "" if floors[2] > rounding else "e = 10 ends at the level of rounding of F, so its floor is only just seen",
+            ""
+            if floors[2] > rounding
+            else "e = 10 ends at the level of rounding of F, so its floor is only just seen",
         ),
         Claim(
             f"{name}-exact-converges",
@@ -120,7 +126,13 @@ def claims_a(record: Record) -> list[Claim]:
             kappa,
             kappa < 10,
         ),
-        Claim("fig2a-rounds", "exact FedSplit needs few rounds to a gap of 1e-6", "few", rounds, rounds <= 15),
+        Claim(
+            "fig2a-rounds",
+            "exact FedSplit needs few rounds to a gap of 1e-6",
+            "few",
+            rounds,
+            rounds <= 15,
+        ),
     ]
 
 
@@ -131,7 +143,11 @@ def claims_b(record: Record) -> list[Claim]:
     return [
         *common_claims("fig2b", record),
         Claim(
-            "fig2b-kappa", "the spiked ensemble has condition number κ", target, kappa, abs(kappa / target - 1) < 1e-9
+            "fig2b-kappa",
+            "the spiked ensemble has condition number κ",
+            target,
+            kappa,
+            abs(kappa / target - 1) < 1e-9,
         ),
         Claim(
             "fig2b-slowdown",

@@ -18,7 +18,15 @@ from fedsplit.paper.runs import Bench, floor, linear_fit, rounds_to, sizes
 from fedsplit.problem import Problem
 from fedsplit.prox.gradient import GradientProx
 
-SETTINGS = {"m": 10, "d": 100, "n": 1000, "seed": 0, "rounds": 80, "literal_rounds": 1800, "theorem_rounds": 100}
+SETTINGS = {
+    "m": 10,
+    "d": 100,
+    "n": 1000,
+    "seed": 0,
+    "rounds": 80,
+    "literal_rounds": 1800,
+    "theorem_rounds": 100,
+}
 STEPS = (1, 5, 10)
 INEXACT = [f"fedsplit-e{e}" for e in STEPS]
 EXACT_COST = 25.0  # an exact logistic prox takes about as long as this many gradients
@@ -28,13 +36,20 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Record:
     """Run both scales of the true parameter: N(0, I/d), and the paper's letter, N(0, I)."""
     T, T1, T2 = settings["rounds"], settings["literal_rounds"], settings["theorem_rounds"]
     gradients = sum(e + 1 for e in STEPS)
-    works = [T * (1 + EXACT_COST + 2 * gradients), T1 * (EXACT_COST + gradients) + T2 * (EXACT_COST + gradients)]
+    works = [
+        T * (1 + EXACT_COST + 2 * gradients),
+        T1 * (EXACT_COST + gradients) + T2 * (EXACT_COST + gradients),
+    ]
     shares = np.cumsum([0, *works]) / sum(works)
 
     def bench(scale: float, part: int) -> Bench:
         data = ensembles.logistic(**sizes(settings), scale=scale).clients
         start, width = shares[part], shares[part + 1] - shares[part]
-        return Bench(Problem(Logistic(), data), lambda share, gap: watch(start + width * share, gap), works[part])
+        return Bench(
+            Problem(Logistic(), data),
+            lambda share, gap: watch(start + width * share, gap),
+            works[part],
+        )
 
     tables: dict[str, Table] = {}
     facts: dict[str, float] = {}
@@ -44,14 +59,20 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Record:
     tables["fedgd-e1"] = scaled.curve(FedGD(), T)
     tables |= family(scaled, s, T, "")
     for e in STEPS:
-        tables[f"fedsplit-e{e}-broadcast"] = scaled.curve(FedSplit.plain(s, GradientProx(e)), T, cost=e + 1)
+        tables[f"fedsplit-e{e}-broadcast"] = scaled.curve(
+            FedSplit.plain(s, GradientProx(e)), T, cost=e + 1
+        )
     facts |= {"s": s, "ell_at_optimum": ell, "L": L}
 
     literal = bench(1.0, 1)
     ell, L = float(literal.clients.curvature(literal.x).rows[:, 0].min()), literal.constants()[1]
     tables |= family(literal, 1 / L, T1, "-literal")
     tables |= family(literal, 1 / math.sqrt(ell * L), T2, "-literal-theorem")
-    facts |= {"literal_s": 1 / L, "literal_theorem_s": 1 / math.sqrt(ell * L), "literal_ell_at_optimum": ell}
+    facts |= {
+        "literal_s": 1 / L,
+        "literal_theorem_s": 1 / math.sqrt(ell * L),
+        "literal_ell_at_optimum": ell,
+    }
     return Record(settings, tables, facts)
 
 
@@ -60,7 +81,9 @@ def family(bench: Bench, s: float, rounds: int, suffix: str) -> dict[str, Table]
     tables = {f"fedsplit-exact{suffix}": bench.curve(FedSplit.plain(s), rounds, cost=EXACT_COST)}
     for e in STEPS:
         solver = GradientProx(e, start="iterate", step="paper")
-        tables[f"fedsplit-e{e}{suffix}"] = bench.curve(FedSplit.plain(s, solver), rounds, cost=e + 1)
+        tables[f"fedsplit-e{e}{suffix}"] = bench.curve(
+            FedSplit.plain(s, solver), rounds, cost=e + 1
+        )
     return tables
 
 
@@ -70,10 +93,14 @@ def draw(record: Record) -> Mapping[str, Figure]:
     ours = [f"{name}-broadcast" for name in INEXACT]
     title = "Figure 3: logistic regression"
     return {
-        "fig3": plots.curves(record.tables, ["fedgd-e1", *INEXACT, "fedsplit-exact"], f"{title}, x₀ ~ N(0, I/d)"),
+        "fig3": plots.curves(
+            record.tables, ["fedgd-e1", *INEXACT, "fedsplit-exact"], f"{title}, x₀ ~ N(0, I/d)"
+        ),
         "fig3-literal": plots.curves(literal, list(literal), f"{title}, x₀ ~ N(0, I), s = 1/L*"),
         "fig3-ours": plots.curves(
-            record.tables, ["fedgd-e1", *ours, "fedsplit-exact"], f"{title}; inner steps from the broadcast point"
+            record.tables,
+            ["fedgd-e1", *ours, "fedsplit-exact"],
+            f"{title}; inner steps from the broadcast point",
         ),
     }
 

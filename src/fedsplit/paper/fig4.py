@@ -21,7 +21,11 @@ from fedsplit.prox.gradient import GradientProx
 
 SIZES = {"m": 10, "d": 100, "n": 400, "noise": 1.0}
 SETTINGS_A = SIZES | {"seeds": [0, 1, 2, 3, 4], "kappas": [1e2, 1e3, 1e4], "rounds": 600}
-SETTINGS_B = SIZES | {"seeds": [0, 1, 2, 3, 4], "kappas": [float(10 ** (k / 2)) for k in range(9)], "eps": 1e-3}
+SETTINGS_B = SIZES | {
+    "seeds": [0, 1, 2, 3, 4],
+    "kappas": [float(10 ** (k / 2)) for k in range(9)],
+    "eps": 1e-3,
+}
 METHODS = ("fedgd-e1", "fedsplit-exact")
 OURS = "fedsplit-e10-broadcast"
 
@@ -49,9 +53,15 @@ def compute_a(settings: Mapping[str, Any], watch: Watch) -> Record:
     tables: dict[str, dict[str, Array]] = {}
     facts: dict[str, list[float]] = {"pooled_kappa": [], "client_kappa": [], "contraction": []}
     for i, (kappa, seed) in enumerate(parts):
-        bench = Bench(problem(settings, kappa, seed), _part(watch, i / len(parts), (i + 1) / len(parts)), work=3 * T)
+        bench = Bench(
+            problem(settings, kappa, seed),
+            _part(watch, i / len(parts), (i + 1) / len(parts)),
+            work=3 * T,
+        )
         for name, method in methods(kappa).items():
-            table = tables.setdefault(f"{name}-kappa{kappa:g}", {"round": np.arange(T + 1, dtype=np.float64)})
+            table = tables.setdefault(
+                f"{name}-kappa{kappa:g}", {"round": np.arange(T + 1, dtype=np.float64)}
+            )
             table[f"gap_seed{seed}"] = bench.curve(method, T)["gap"]
         spectrum = np.linalg.eigvalsh(bench.clients.pooled_information(bench.x))
         ell, L = bench.constants()
@@ -64,7 +74,9 @@ def compute_a(settings: Mapping[str, Any], watch: Watch) -> Record:
 def compute_b(settings: Mapping[str, Any], watch: Watch) -> Record:
     """Rounds to a gap of ε for all methods, condition numbers and seeds."""
     parts = [(kappa, seed) for kappa in settings["kappas"] for seed in settings["seeds"]]
-    cost = np.array([100 + 3.6 * kappa for kappa, _ in parts])  # FedGD's rounds, about, dominate the work
+    cost = np.array(
+        [100 + 3.6 * kappa for kappa, _ in parts]
+    )  # FedGD's rounds, about, dominate the work
     before = np.concatenate([[0.0], np.cumsum(cost)]) / cost.sum()
     eps = settings["eps"]
     rows: dict[str, list[float]] = {
@@ -85,7 +97,9 @@ def compute_b(settings: Mapping[str, Any], watch: Watch) -> Record:
             rows[name].append(rounds_to(bench.curve(method, 100_000, until=eps)["gap"], eps))
         finer = bench.curve(methods(kappa)["fedsplit-exact"], 100_000, until=eps**2)
         rows["fedsplit-1e-6"].append(rounds_to(finer["gap"], eps**2))
-    return Record(settings, {"rounds": {name: np.array(column) for name, column in rows.items()}}, {})
+    return Record(
+        settings, {"rounds": {name: np.array(column) for name, column in rows.items()}}, {}
+    )
 
 
 def _part(watch: Watch, start: float, end: float) -> Watch:
@@ -96,7 +110,10 @@ def _part(watch: Watch, start: float, end: float) -> Watch:
 def medians(record: Record, name: str) -> list[float]:
     """Median rounds over the seeds, one a condition number."""
     table: Table = record.tables["rounds"]
-    return [float(np.median(table[name][table["kappa"] == kappa])) for kappa in record.settings["kappas"]]
+    return [
+        float(np.median(table[name][table["kappa"] == kappa]))
+        for kappa in record.settings["kappas"]
+    ]
 
 
 def slope(record: Record, name: str) -> float:
@@ -141,7 +158,9 @@ def claims_a(record: Record) -> list[Claim]:
 
     rates = {name: [fit(name, kappa)[0] for kappa in kappas] for name in METHODS}
     quality = [fit(name, kappa)[1] for name in METHODS for kappa in kappas]
-    contraction = [float(part.max()) for part in np.split(np.array(record.facts["contraction"]), len(kappas))]
+    contraction = [
+        float(part.max()) for part in np.split(np.array(record.facts["contraction"]), len(kappas))
+    ]
     lost = {name: (1 - rates[name][0]) / (1 - rates[name][-1]) for name in METHODS}
     return [
         Claim(
@@ -170,17 +189,28 @@ def claims_a(record: Record) -> list[Claim]:
             "Theorem 1: ‖z - z*‖ falls by ρ each round, here exactly: largest measured factor at κ = 1e2, 1e3, 1e4",
             [theory.contraction(kappa) for kappa in kappas],
             contraction,
-            bool(np.allclose(contraction, [theory.contraction(kappa) for kappa in kappas], rtol=1e-9)),
+            bool(
+                np.allclose(contraction, [theory.contraction(kappa) for kappa in kappas], rtol=1e-9)
+            ),
         ),
         Claim(
             "fig4a-condition-number",
             "the spiked objective has condition number κ as the paper defines it, on the product space: error",
             0.0,
-            float(np.max(np.abs(np.array(record.facts["client_kappa"]) / np.repeat(kappas, len(seeds)) - 1))),
-            bool(np.allclose(record.facts["client_kappa"], np.repeat(kappas, len(seeds)), rtol=1e-6)),
+            float(
+                np.max(
+                    np.abs(
+                        np.array(record.facts["client_kappa"]) / np.repeat(kappas, len(seeds)) - 1
+                    )
+                )
+            ),
+            bool(
+                np.allclose(record.facts["client_kappa"], np.repeat(kappas, len(seeds)), rtol=1e-6)
+            ),
             "the pooled Hessian is better conditioned: its κ is about "
             + ", ".join(
-                f"{np.median(part):.0f}" for part in np.split(np.array(record.facts["pooled_kappa"]), len(kappas))
+                f"{np.median(part):.0f}"
+                for part in np.split(np.array(record.facts["pooled_kappa"]), len(kappas))
             ),
         ),
     ]
@@ -243,8 +273,22 @@ CHOICES = (
     "at x = 0."
 )
 FIG4A = Experiment(
-    "fig4a", "Convergence at three condition numbers", CHOICES, SETTINGS_A, compute_a, draw_a, claims_a, cost=10
+    "fig4a",
+    "Convergence at three condition numbers",
+    CHOICES,
+    SETTINGS_A,
+    compute_a,
+    draw_a,
+    claims_a,
+    cost=10,
 )
 FIG4B = Experiment(
-    "fig4b", "Rounds against the condition number", CHOICES, SETTINGS_B, compute_b, draw_b, claims_b, cost=65
+    "fig4b",
+    "Rounds against the condition number",
+    CHOICES,
+    SETTINGS_B,
+    compute_b,
+    draw_b,
+    claims_b,
+    cost=65,
 )

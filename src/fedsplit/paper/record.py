@@ -72,7 +72,12 @@ class Experiment:
 
 def save(record: Record, folder: Path, key: str) -> None:
     """Write a record as one CSV a table and one JSON file for the rest."""
-    meta = {"key": key, "settings": record.settings, "facts": record.facts, "seconds": record.seconds}
+    meta = {
+        "key": key,
+        "settings": record.settings,
+        "facts": record.facts,
+        "seconds": record.seconds,
+    }
     contents = {f"{name}.csv": _to_csv(table) for name, table in record.tables.items()}
     files.write_folder(folder, {"record.json": json.dumps(meta, indent=2), **contents})
 
@@ -81,7 +86,10 @@ def load(folder: Path) -> tuple[Record, str] | None:
     """A saved record and its key; None where there is none that is whole."""
     try:
         meta = json.loads((folder / "record.json").read_text(encoding="utf-8"))
-        tables = {path.stem: _from_csv(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.csv"))}
+        tables = {
+            path.stem: _from_csv(path.read_text(encoding="utf-8"))
+            for path in sorted(folder.glob("*.csv"))
+        }
         return Record(meta["settings"], tables, meta["facts"], meta["seconds"]), str(meta["key"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -69,9 +69,15 @@ def write_report(out: Path, command: str = "") -> list[str]:
     Returns the names of the experiments found. ``command`` is what made the data; where it is empty, the last one is
     kept.
     """
-    found = [(experiment, saved[0]) for name, experiment in EXPERIMENTS.items() if (saved := load(out / "data" / name))]
+    found = [
+        (experiment, saved[0])
+        for name, experiment in EXPERIMENTS.items()
+        if (saved := load(out / "data" / name))
+    ]
     if not found:
-        raise InputError(f"{out}: has no saved experiment; make some with: fedsplit reproduce --out {out}")
+        raise InputError(
+            f"{out}: has no saved experiment; make some with: fedsplit reproduce --out {out}"
+        )
     files.check_writable(out)
     sections = [_section(experiment, record, out) for experiment, record in found]
     claims = [claim.as_json() for section in sections for claim in section.claims]
@@ -80,7 +86,8 @@ def write_report(out: Path, command: str = "") -> list[str]:
     if command:
         files.write(made_by, command)
     files.write(
-        out / "index.html", page.page(sections, made_by.read_text(encoding="utf-8") if made_by.exists() else "")
+        out / "index.html",
+        page.page(sections, made_by.read_text(encoding="utf-8") if made_by.exists() else ""),
     )
     return [experiment.name for experiment, _ in found]
 
@@ -97,7 +104,9 @@ def _section(experiment: Experiment, record: Record, out: Path) -> page.Section:
         figures, claims = experiment.draw(record), experiment.claims(record)
     except KeyError:
         folder = out / "data" / experiment.name
-        raise InputError(f"{folder}: made by another version; run fedsplit reproduce --out {out} again") from None
+        raise InputError(
+            f"{folder}: made by another version; run fedsplit reproduce --out {out} again"
+        ) from None
     rendered = {name: plots.render(figure, "svg") for name, figure in figures.items()}
     for name, figure in figures.items():
         plots.save(figure, out / f"{name}.png")
@@ -105,7 +114,9 @@ def _section(experiment: Experiment, record: Record, out: Path) -> page.Section:
     return page.Section(experiment, record, rendered, claims)
 
 
-def _compute(experiments: Sequence[Experiment], progress: Progress) -> Iterator[tuple[Experiment, Record]]:
+def _compute(
+    experiments: Sequence[Experiment], progress: Progress
+) -> Iterator[tuple[Experiment, Record]]:
     """Every experiment's record as it is completed: one in this process, several in a process each, a core each."""
     if len(experiments) <= 1:
         for experiment in experiments:
@@ -115,7 +126,9 @@ def _compute(experiments: Sequence[Experiment], progress: Progress) -> Iterator[
     news: SimpleQueue[tuple[str, float, float]] = context.SimpleQueue()
     longest_first = sorted(experiments, key=lambda experiment: -experiment.cost)
     with ProcessPoolExecutor(WORKERS, context, _connect, (news,)) as pool:
-        waiting = {pool.submit(_run_there, each.name, each.settings): each for each in longest_first}
+        waiting = {
+            pool.submit(_run_there, each.name, each.settings): each for each in longest_first
+        }
         try:
             while waiting:
                 done, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)

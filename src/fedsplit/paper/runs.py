@@ -20,13 +20,17 @@ from fedsplit.rounds.trace import Diverged, Row
 class Bench:
     """One problem, its optimum, and a meter of how much of an experiment's work is done."""
 
-    def __init__(self, problem: Problem, watch: Callable[[float, float], None], work: float) -> None:
+    def __init__(
+        self, problem: Problem, watch: Callable[[float, float], None], work: float
+    ) -> None:
         self.problem, self.clients = problem, problem.clients
         self.x = problem.solution()
         self.best = problem.objective(self.x)
         self._watch, self._work, self._done = watch, work, 0.0
 
-    def curve(self, method: Method[Any], rounds: int, until: float = -np.inf, cost: float = 1.0) -> Table:
+    def curve(
+        self, method: Method[Any], rounds: int, until: float = -np.inf, cost: float = 1.0
+    ) -> Table:
         """Gap F(x) - F* at the start and after each round, to the end, divergence, or a gap of ``until``."""
 
         def look(row: Row, state: State) -> bool:

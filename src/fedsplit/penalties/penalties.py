@@ -31,7 +31,9 @@ def _weights(name: str, values: object) -> Array:
     try:
         array: Array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number or one number a coordinate, not {values!r}") from None
+        raise InputError(
+            f"{name} must be a number or one number a coordinate, not {values!r}"
+        ) from None
     if array.ndim > 1 or not (np.isfinite(array) & (array >= 0)).all():
         raise InputError(f"{name} must be finite and at least zero, not {values!r}")
     return array
@@ -92,7 +94,9 @@ class ElasticNet:
     def dual_gap(self, x: Array, g: Array, level: float) -> float:
         excess = np.maximum(np.abs(g) - np.asarray(self.l1), 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            most = np.where(excess > 0, excess**2 / (2.0 * np.asarray(self.l2, dtype=np.float64)), 0.0)
+            most = np.where(
+                excess > 0, excess**2 / (2.0 * np.asarray(self.l2, dtype=np.float64)), 0.0
+            )
         if np.isinf(most).any() and np.all(np.asarray(self.l2) == 0):
             return L1(self.l1).dual_gap(x, g, level)
         return float(g @ x) + self.value(x) + float(np.sum(most))
@@ -118,8 +122,14 @@ class GroupL1:
     def __post_init__(self) -> None:
         number("GroupL1: lam", self.lam, strict=False)
         members = [i for group in self.groups for i in group]
-        if len(set(members)) != len(members) or any(len(group) == 0 for group in self.groups) or min(members) < 0:
-            raise InputError("GroupL1: groups hold coordinates from 0 on, are not empty, and share none")
+        if (
+            len(set(members)) != len(members)
+            or any(len(group) == 0 for group in self.groups)
+            or min(members) < 0
+        ):
+            raise InputError(
+                "GroupL1: groups hold coordinates from 0 on, are not empty, and share none"
+            )
 
     def value(self, x: Array) -> float:
         return self.lam * sum(float(np.linalg.norm(x[list(group)])) for group in self.groups)
@@ -137,7 +147,9 @@ class GroupL1:
         for group in map(list, self.groups):
             inside[group] = True
             length = float(np.linalg.norm(g[group]))
-            excess = max(excess, length / self.lam - 1.0 if self.lam > 0 else (np.inf if length else 0.0))
+            excess = max(
+                excess, length / self.lam - 1.0 if self.lam > 0 else (np.inf if length else 0.0)
+            )
         if np.any(g[~inside]):
             return np.inf
         return float(g @ x) + self.value(x) + (level * excess if excess > 0 else 0.0)
@@ -154,11 +166,15 @@ class Box:
 
     def __post_init__(self) -> None:
         try:
-            fine = bool(np.all(np.asarray(self.lower, np.float64) <= np.asarray(self.upper, np.float64)))
+            fine = bool(
+                np.all(np.asarray(self.lower, np.float64) <= np.asarray(self.upper, np.float64))
+            )
         except (TypeError, ValueError):
             fine = False
         if not fine:
-            raise InputError(f"Box: lower must be at most upper everywhere, not {self.lower!r} and {self.upper!r}")
+            raise InputError(
+                f"Box: lower must be at most upper everywhere, not {self.lower!r} and {self.upper!r}"
+            )
 
     def value(self, x: Array) -> float:
         return 0.0 if np.all((self.lower <= x) & (x <= self.upper)) else np.inf
@@ -261,7 +277,9 @@ def fits(penalty: Penalty, d: int) -> None:
         shape = np.shape(penalty.prox(np.zeros(d), 1.0))
         value = penalty.value(np.zeros(d))
     except (ValueError, IndexError, TypeError) as error:
-        raise InputError(f"penalty: it does not fit x, which has {d} coordinates ({error})") from None
+        raise InputError(
+            f"penalty: it does not fit x, which has {d} coordinates ({error})"
+        ) from None
     if shape != (d,) or np.ndim(value) != 0:
         raise InputError(
             f"penalty: prox must return {d} numbers and value one, not shapes {shape} and {np.shape(value)}"

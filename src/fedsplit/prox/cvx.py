@@ -56,7 +56,9 @@ class _Problem:
         except cp.SolverError:
             self.u.value = None
         if self.u.value is None:
-            raise InputError("CvxpyProx: Clarabel could not solve a client's prox: use ExactProx, or a smaller step")
+            raise InputError(
+                "CvxpyProx: Clarabel could not solve a client's prox: use ExactProx, or a smaller step"
+            )
         u: Array = np.array(self.u.value)
         return u
 
@@ -96,4 +98,6 @@ def _cost(terms: Terms, j: int, u: cp.Variable) -> Any:
         return cp.sum(cp.multiply(w, cp.log_sum_exp(eta, axis=1) - own))
     if isinstance(terms, CustomTerms) and isinstance(own := terms.data[j], Expression):
         return own.of(u)
-    raise InputError("CvxpyProx has no expression for this loss: use ExactProx or GradientProx, or give a CvxpyLoss")
+    raise InputError(
+        "CvxpyProx has no expression for this loss: use ExactProx or GradientProx, or give a CvxpyLoss"
+    )

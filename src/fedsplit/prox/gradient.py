@@ -41,7 +41,9 @@ class GradientProx:
     def __post_init__(self) -> None:
         count("GradientProx: steps", self.steps)
         if self.start not in get_args(Start):
-            raise InputError(f"GradientProx: start must be one of {', '.join(get_args(Start))}, not {self.start!r}")
+            raise InputError(
+                f"GradientProx: start must be one of {', '.join(get_args(Start))}, not {self.start!r}"
+            )
         if not isinstance(self.step, str) and self.step is not None:
             number("GradientProx: step", self.step)
         elif self.step not in (None, "paper", "backtracking"):
@@ -60,7 +62,9 @@ class GradientProx:
             if known.all():
                 U = U - step
             else:
-                searched = search(merit, Point(U, merit.value(U), known), step, dots(r / s, step), share=0.5)
+                searched = search(
+                    merit, Point(U, merit.value(U), known), step, dots(r / s, step), share=0.5
+                )
                 U = np.where(known[:, None], U - step, searched.U)
         return Proximal(U, distance_bound(costs, s, defect(costs, V, s, U)))
 

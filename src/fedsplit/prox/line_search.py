@@ -54,11 +54,17 @@ def search(merit: Merit, at: Point, step: Array, slope: Array, share: float) -> 
     for _ in range(HALVINGS):
         trial = at.U - t[:, None] * step
         value = merit.value(trial)
-        enough = np.where(np.isfinite(at.h), at.h - np.maximum(share * t * slope, rounding), np.finfo(np.float64).max)
+        enough = np.where(
+            np.isfinite(at.h),
+            at.h - np.maximum(share * t * slope, rounding),
+            np.finfo(np.float64).max,
+        )
         accepted = seeking & (value <= enough)
         drowned = seeking & (np.abs(value - at.h) < rounding)
         if drowned.any():
-            accepted |= drowned & (dots(merit.gradient(trial), step) >= -(1.0 - 2.0 * share) * slope)
+            accepted |= drowned & (
+                dots(merit.gradient(trial), step) >= -(1.0 - 2.0 * share) * slope
+            )
         U, h = np.where(accepted[:, None], trial, U), np.where(accepted, value, h)
         seeking &= ~accepted
         if not seeking.any():

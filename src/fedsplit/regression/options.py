@@ -47,12 +47,18 @@ class Settings:
         count("seed", self.seed, least=0)
         for name in ("weights", "offset", "exposure"):
             _column(name, getattr(self, name))
-        if isinstance(self.nonnegative, str) or not all(isinstance(name, str) for name in self.nonnegative):
-            raise InputError(f"nonnegative must be a list of coefficients' names, not {self.nonnegative!r}")
+        if isinstance(self.nonnegative, str) or not all(
+            isinstance(name, str) for name in self.nonnegative
+        ):
+            raise InputError(
+                f"nonnegative must be a list of coefficients' names, not {self.nonnegative!r}"
+            )
         object.__setattr__(self, "nonnegative", tuple(self.nonnegative))
         family = FAMILIES[self.family]
         if self.exposure is not None and family.link != "log":
-            raise InputError(f"exposure needs a log link (poisson, gamma), {self.family} has none: use offset")
+            raise InputError(
+                f"exposure needs a log link (poisson, gamma), {self.family} has none: use offset"
+            )
         if self.offset is not None and family.per_class:
             raise InputError(f"{self.family} takes no offset")
 

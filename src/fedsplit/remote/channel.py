@@ -126,9 +126,13 @@ class LocalChannel:
 def same_data(before: Any, after: Any) -> bool:
     """Whether two replies to ``settle`` are of the same data; numbers may differ by rounding."""
     if isinstance(before, np.ndarray | float):
-        return np.shape(before) == np.shape(after) and bool(np.allclose(before, after, rtol=ALIKE, equal_nan=True))
+        return np.shape(before) == np.shape(after) and bool(
+            np.allclose(before, after, rtol=ALIKE, equal_nan=True)
+        )
     if isinstance(before, list | tuple):
-        return len(before) == len(after) and all(same_data(a, b) for a, b in zip(before, after, strict=True))
+        return len(before) == len(after) and all(
+            same_data(a, b) for a, b in zip(before, after, strict=True)
+        )
     return bool(before == after)
 
 

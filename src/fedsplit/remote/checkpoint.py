@@ -51,10 +51,14 @@ class Checkpoint:
         Go on with the run that is in the folder. Without it, a folder that holds one is refused.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, every: int = 1, resume: bool = False) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], *, every: int = 1, resume: bool = False
+    ) -> None:
         self.folder, self.every, self.resume = Path(folder), count("every", every), bool(resume)
         if resume and not (self.folder / HEADER).is_file():
-            raise InputError(f"{self.folder}: there is no checkpoint here to resume, start without it")
+            raise InputError(
+                f"{self.folder}: there is no checkpoint here to resume, start without it"
+            )
         if not resume and (self.folder / HEADER).exists():
             raise self._taken
 
@@ -93,7 +97,9 @@ class Checkpoint:
 
     @property
     def _taken(self) -> InputError:
-        return InputError(f"{self.folder}: there is a checkpoint here: resume it, or name another folder")
+        return InputError(
+            f"{self.folder}: there is a checkpoint here: resume it, or name another folder"
+        )
 
     @property
     def begun(self) -> bool:
@@ -118,13 +124,17 @@ class Checkpoint:
             header = json.loads(path.read_text(encoding="utf-8"))
             return header["format"], header["version"], dict(header["run"])
         except (ValueError, TypeError, KeyError):
-            raise InputError(f"{path}: this is no checkpoint, or a damaged one: start anew in another folder") from None
+            raise InputError(
+                f"{path}: this is no checkpoint, or a damaged one: start anew in another folder"
+            ) from None
 
     def _check(self, expected: Mapping[str, Any]) -> None:
         """Refuse the checkpoint of another run, format or version."""
         path, found = self.folder / HEADER, self._header()
         if found[0] != FORMAT:
-            raise InputError(f"{path}: its format is {found[0]}, this version reads {FORMAT}: start anew")
+            raise InputError(
+                f"{path}: its format is {found[0]}, this version reads {FORMAT}: start anew"
+            )
         if found[1] != __version__:
             raise InputError(
                 f"{path}: written by fedsplit {found[1]}, this is {__version__}: resume it with that one, or start anew"
@@ -132,11 +142,15 @@ class Checkpoint:
         for name, value in expected["run"].items():
             if name not in found[2] or found[2][name] != value:
                 before = json.dumps(found[2].get(name))
-                raise InputError(f"{path}: of another run, its {name} is {before}, not {json.dumps(value)}: start anew")
+                raise InputError(
+                    f"{path}: of another run, its {name} is {before}, not {json.dumps(value)}: start anew"
+                )
 
 
 @contextmanager
-def journalled(clients: Clients, checkpoint: Checkpoint, about: Mapping[str, Any]) -> Iterator[RemoteClients]:
+def journalled(
+    clients: Clients, checkpoint: Checkpoint, about: Mapping[str, Any]
+) -> Iterator[RemoteClients]:
     """The clients, with what they answer kept in the checkpoint."""
     remote = clients if isinstance(clients, RemoteClients) else in_process(clients)
     with checkpoint.over(remote.roll.channel, about) as journal:
@@ -167,7 +181,11 @@ class Journal:
         if self._file.closed:
             return self._channel.ask(questions, timeout)
         self._answered, digest = False, _digest(questions)
-        return self._recall(digest, questions) if self.replaying else self._ask(digest, questions, timeout)
+        return (
+            self._recall(digest, questions)
+            if self.replaying
+            else self._ask(digest, questions, timeout)
+        )
 
     def now(self) -> float:
         return self._time
@@ -194,9 +212,15 @@ class Journal:
             )
         replies = {}
         for each, blob in zip(record.heard, blobs, strict=True):
-            value = codec.decode(self.kinds[each.question], blob, LARGEST) if each.outcome == "answer" else None
+            value = (
+                codec.decode(self.kinds[each.question], blob, LARGEST)
+                if each.outcome == "answer"
+                else None
+            )
             replies[each.cohort] = Reply(each.outcome, value, each.text, each.seconds)
-            if each.outcome == "answer" and (each.question == "settle" or each.cohort not in self._settled):
+            if each.outcome == "answer" and (
+                each.question == "settle" or each.cohort not in self._settled
+            ):
                 self._unsure[each.cohort] = questions[each.cohort], value
                 self._settled |= {each.cohort} if each.question == "settle" else set()
         if self.free:
@@ -204,20 +228,26 @@ class Journal:
         self._heard, self._time, self._answered = self._heard + 1, record.time, True
         return replies
 
-    def _ask(self, digest: str, questions: Mapping[int, Question], timeout: float) -> dict[int, Reply]:
+    def _ask(
+        self, digest: str, questions: Mapping[int, Question], timeout: float
+    ) -> dict[int, Reply]:
         if self._offset is None:
             self._offset = self._channel.now() - self._time
         replies = self._make_sure(questions, timeout)
         ready = {at: question for at, question in questions.items() if at not in replies}
         replies |= self._channel.ask(ready, timeout) if ready else {}
         self._time = self._channel.now() - self._offset
-        kept = {at: self._kept(question, replies.get(at, SILENT)) for at, question in questions.items()}
+        kept = {
+            at: self._kept(question, replies.get(at, SILENT)) for at, question in questions.items()
+        }
         if all(reply.outcome != "refused" for reply, _ in kept.values()):
             heard = [
                 Heard(at, questions[at].name, reply.outcome, len(blob), reply.text, reply.seconds)
                 for at, (reply, blob) in kept.items()
             ]
-            self._file.append(Record(digest, self._time, heard), [blob for _, blob in kept.values()], self._every)
+            self._file.append(
+                Record(digest, self._time, heard), [blob for _, blob in kept.values()], self._every
+            )
             self._heard, self._answered = self._heard + 1, True
         return {at: reply for at, (reply, _) in kept.items()}
 
@@ -227,9 +257,13 @@ class Journal:
             return reply, b""
         try:
             blob = codec.encode(reply.value)
-            return reply._replace(value=codec.decode(self.kinds[question.name], blob, LARGEST)), blob
+            return reply._replace(
+                value=codec.decode(self.kinds[question.name], blob, LARGEST)
+            ), blob
         except (InputError, TypeError) as error:
-            return Reply("failed", text=f"an answer that cannot be read ({error})", seconds=reply.seconds), b""
+            return Reply(
+                "failed", text=f"an answer that cannot be read ({error})", seconds=reply.seconds
+            ), b""
 
     def _make_sure(self, cohorts: Iterable[int], timeout: float) -> dict[int, Reply]:
         """After a resumption, that cohorts stand on the data that the run began with; this settles them too.
@@ -238,7 +272,9 @@ class Journal:
         """
         again = {at: self._unsure[at][0] for at in cohorts if at in self._unsure}
         heard = self._channel.ask(again, timeout) if again else {}
-        replies = {at: self._kept(question, heard.get(at, SILENT))[0] for at, question in again.items()}
+        replies = {
+            at: self._kept(question, heard.get(at, SILENT))[0] for at, question in again.items()
+        }
         for at, reply in replies.items():
             if reply.outcome == "refused":
                 raise InputError(reply.text)
@@ -254,4 +290,6 @@ def _digest(questions: Mapping[int, Question]) -> str:
     try:
         return sha256(codec.encode(asked)).hex()
     except TypeError as error:
-        raise InputError(f"a checkpoint keeps plain values, and {error}: make it a dataclass of them") from None
+        raise InputError(
+            f"a checkpoint keeps plain values, and {error}: make it a dataclass of them"
+        ) from None

@@ -41,7 +41,9 @@ class RemoteClients:
         By cohort, the name of what is settled, which goes with every question.
     """
 
-    def __init__(self, roll: Roll, d: int, settle: dict[int, Question], keys: dict[int, str]) -> None:
+    def __init__(
+        self, roll: Roll, d: int, settle: dict[int, Question], keys: dict[int, str]
+    ) -> None:
         self.d, self.m, self.roll = d, len(roll.names), roll
         self.free = roll.channel.free
         self._settle, self._keys, self._insists = settle, keys, False
@@ -93,7 +95,9 @@ class RemoteClients:
         return self._ask("evaluate", (1 + self.d,), x)
 
     def curvature(self, x: Array | None = None) -> Answer:
-        return self.insistent()._ask("curvature", (2,), x)  # a step that follows from it must suit everybody
+        return self.insistent()._ask(
+            "curvature", (2,), x
+        )  # a step that follows from it must suit everybody
 
     def diagonal(self, x: Array) -> Answer:
         return self._ask("diagonal", (self.d + 2,), x)
@@ -116,7 +120,9 @@ class RemoteClients:
     def _ask(self, name: str, shape: tuple[int, ...], *args: Any) -> Answer:
         places = self._places()
         questions = {
-            at: Question(name, (self._keys[at], self.m, *(_part(arg, part, self.m) for arg in args)))
+            at: Question(
+                name, (self._keys[at], self.m, *(_part(arg, part, self.m) for arg in args))
+            )
             for at, part in places.items()
         }
 
@@ -128,7 +134,9 @@ class RemoteClients:
         if self.roll.patience is None and len(replies) == 1:
             [reply] = replies.values()
             return reply.value  # type: ignore[no-any-return]  # a cohort in this process answers with an Answer
-        while not replies and self.roll.patience is not None:  # until somebody answers, or all are given up
+        while (
+            not replies and self.roll.patience is not None
+        ):  # until somebody answers, or all are given up
             replies = self.heard(questions, check, self._insists)
         return self._together(shape, places, replies)
 
@@ -139,13 +147,24 @@ class RemoteClients:
             places[at] = slice(end, end := end + len(members))
         return places
 
-    def _together(self, shape: tuple[int, ...], places: dict[int, slice], replies: dict[int, Reply]) -> Answer:
+    def _together(
+        self, shape: tuple[int, ...], places: dict[int, slice], replies: dict[int, Reply]
+    ) -> Answer:
         """The cohorts' answers as one; rows of those who gave none are not numbers."""
         rows, margin = np.full((self.m, *shape), np.nan), np.full(self.m, np.nan)
-        present, error, seconds = np.zeros(self.m, dtype=bool), np.zeros(self.m), np.full(self.m, np.nan)
+        present, error, seconds = (
+            np.zeros(self.m, dtype=bool),
+            np.zeros(self.m),
+            np.full(self.m, np.nan),
+        )
         for at, reply in replies.items():
             part, told = places[at], reply.value
-            rows[part], error[part], present[part], seconds[part] = told.rows, told.error, True, reply.seconds
+            rows[part], error[part], present[part], seconds[part] = (
+                told.rows,
+                told.error,
+                True,
+                reply.seconds,
+            )
             if told.margin is not None:
                 margin[part] = told.margin
         return Answer(rows, present, error, seconds, margin)
@@ -156,7 +175,11 @@ class RemoteClients:
         waiting = questions
         for attempt in range(ATTEMPTS):
             ready, again = self._confirm(waiting, insist), attempt < ATTEMPTS - 1
-            replies = self.roll.ask({at: waiting[at] for at in ready}, check, insist, lost=again) if ready else {}
+            replies = (
+                self.roll.ask({at: waiting[at] for at in ready}, check, insist, lost=again)
+                if ready
+                else {}
+            )
             found |= {at: reply for at, reply in replies.items() if reply.outcome == "answer"}
             lost = [at for at, reply in replies.items() if reply.outcome == "unprepared"]
             if not lost:

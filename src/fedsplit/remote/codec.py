@@ -48,7 +48,9 @@ def encode(value: object) -> bytes:
     header = _dumped(_plain(value, arrays)).encode()
     header += b" " * (-len(header) % 8)
     if len(header) > HEADER:
-        raise InputError(f"a message holds at most {HEADER} bytes beside its arrays, not {len(header)}")
+        raise InputError(
+            f"a message holds at most {HEADER} bytes beside its arrays, not {len(header)}"
+        )
     return b"".join([MAGIC, len(header).to_bytes(4, "little"), header, *arrays])
 
 
@@ -64,10 +66,14 @@ def decode(kind: Any, data: bytes, limit: int = LIMIT) -> Any:
         raise InputError(f"message: expected at most {limit} bytes, found {len(data)}")
     end = 8 + int.from_bytes(data[4:8], "little")
     if data[:4] != MAGIC or end % 8 or end > min(8 + HEADER, len(data)):
-        raise InputError(f"message: expected {MAGIC.decode()} and a header, found something else, or a part")
+        raise InputError(
+            f"message: expected {MAGIC.decode()} and a header, found something else, or a part"
+        )
     objects = _Objects(data, end)
     try:
-        value = json.loads(data[8:end].decode(), object_pairs_hook=objects, parse_int=_whole, parse_constant=_whole)
+        value = json.loads(
+            data[8:end].decode(), object_pairs_hook=objects, parse_int=_whole, parse_constant=_whole
+        )
         if objects.end != len(data):
             raise InputError(f"message: expected {objects.end} bytes, found {len(data)}")
         return _read(kind, value, "message")
@@ -99,9 +105,18 @@ def _plain(value: Any, arrays: list[bytes]) -> Any:
         arrays.append(content + bytes(-len(content) % 8))
         return {"array": [value.dtype.name, *value.shape]}
     if _is_record(kind):
-        return {"record": [kind.__name__, _plain({name: getattr(value, name) for name in _fields(kind)}, arrays)]}
-    if isinstance(value, Mapping) and all(isinstance(key, str | int | float | np.generic) for key in value):
-        return {"mapping": [[_plain(key, arrays), _plain(each, arrays)] for key, each in value.items()]}
+        return {
+            "record": [
+                kind.__name__,
+                _plain({name: getattr(value, name) for name in _fields(kind)}, arrays),
+            ]
+        }
+    if isinstance(value, Mapping) and all(
+        isinstance(key, str | int | float | np.generic) for key in value
+    ):
+        return {
+            "mapping": [[_plain(key, arrays), _plain(each, arrays)] for key, each in value.items()]
+        }
     if isinstance(value, np.generic) and type(value.item()) in (bool, int, float, str):
         return _plain(value.item(), arrays)
     if kind in (set, frozenset):
@@ -147,16 +162,26 @@ class _Objects:
         match pairs:
             case [("float", str(digits))] if re.fullmatch("[0-9a-f]{16}", digits):
                 return struct.unpack(">d", bytes.fromhex(digits))[0]
-            case [("array", [str(name), *shape])] if name in DTYPES and all(type(n) is int and n >= 0 for n in shape):
+            case [("array", [str(name), *shape])] if name in DTYPES and all(
+                type(n) is int and n >= 0 for n in shape
+            ):
                 return self._array(DTYPES[name], shape)
-            case [("mapping", [*items])] if all(type(item) is list and len(item) == 2 for item in items):
+            case [("mapping", [*items])] if all(
+                type(item) is list and len(item) == 2 for item in items
+            ):
                 return _Items(items)
-            case [("record", [str(name), _Items() as items])] if all(type(key) is str for key, _ in items):
+            case [("record", [str(name), _Items() as items])] if all(
+                type(key) is str for key, _ in items
+            ):
                 return _Record(name, items)
-        raise InputError(f"message: expected an array, mapping, record or float, found {_shown(pairs)}")
+        raise InputError(
+            f"message: expected an array, mapping, record or float, found {_shown(pairs)}"
+        )
 
     def _array(self, dtype: np.dtype[Any], shape: list[int]) -> np.ndarray[Any, Any]:
-        with suppress(TypeError, ValueError):  # of bytes that are too few, and of shapes that no array has
+        with suppress(
+            TypeError, ValueError
+        ):  # of bytes that are too few, and of shapes that no array has
             array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, self.data, self.end)
             last = self.end + array.nbytes
             filled = last + -last % 8
@@ -215,12 +240,16 @@ def _read(kind: Any, value: Any, place: str) -> Any:
         kinds = args if origin is tuple and args[1:] != (...,) else args[:1] * len(value)
         if len(kinds) != len(value):
             raise InputError(f"{place}: expected {len(kinds)} values, found {len(value)}")
-        members = [_read(*each, f"{place}[{i}]") for i, each in enumerate(zip(kinds, value, strict=True))]
+        members = [
+            _read(*each, f"{place}[{i}]") for i, each in enumerate(zip(kinds, value, strict=True))
+        ]
         found = members if origin is Sequence else origin(members)
     else:
         return value
     if len(found) != len(value):
-        raise InputError(f"{place}: expected no {'key' if type(value) is _Items else 'member'} twice")
+        raise InputError(
+            f"{place}: expected no {'key' if type(value) is _Items else 'member'} twice"
+        )
     return found
 
 
@@ -243,7 +272,9 @@ def _made(kind: Any, items: _Items, place: str) -> Any:
 
 
 def _is_record(kind: Any) -> bool:
-    return isinstance(kind, type) and (is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields")))
+    return isinstance(kind, type) and (
+        is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    )
 
 
 @cache

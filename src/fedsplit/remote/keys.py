@@ -28,7 +28,9 @@ CLIENTS = "clients"
 def check_name(name: str) -> None:
     """Refuse a client's name that is no safe name of a file."""
     if not SAFE.fullmatch(name) or name.endswith("."):
-        raise InputError(f"client {name!r}: use letters, digits, '.', '-' and '_', at most 64, a letter or digit first")
+        raise InputError(
+            f"client {name!r}: use letters, digits, '.', '-' and '_', at most 64, a letter or digit first"
+        )
 
 
 def make_keys(folder: Path, clients: Sequence[str], hosts: Sequence[str], days: int) -> None:
@@ -61,13 +63,17 @@ def make_keys(folder: Path, clients: Sequence[str], hosts: Sequence[str], days: 
     server = _certificate(hosts[0][:64], server_key, signed_ca.subject, ca_key, days)
     server = server.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     server = server.add_extension(_usage(signs_certificates=False), critical=True)
-    server = server.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    server = server.add_extension(
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
+    )
     server = server.add_extension(x509.SubjectAlternativeName(places), critical=False)
 
     _write(folder / "ca.key", _pem(ca_key), secret=True)
     _write(folder / "ca.crt", signed_ca.public_bytes(forms.Encoding.PEM))
     _write(folder / "server.key", _pem(server_key), secret=True)
-    _write(folder / "server.crt", server.sign(ca_key, hashes.SHA256()).public_bytes(forms.Encoding.PEM))
+    _write(
+        folder / "server.crt", server.sign(ca_key, hashes.SHA256()).public_bytes(forms.Encoding.PEM)
+    )
     for name in clients:
         write_key(folder / CLIENTS / f"{name}.key")
 
@@ -75,7 +81,11 @@ def make_keys(folder: Path, clients: Sequence[str], hosts: Sequence[str], days: 
 def write_key(path: Path) -> None:
     """Make a client's key, and beside it its public key."""
     key = _new_key()
-    _write(path, key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption()), secret=True)
+    _write(
+        path,
+        key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption()),
+        secret=True,
+    )
     public = key.public_key().public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
     _write(path.with_suffix(".pub"), public + b"\n")
 
@@ -91,33 +101,45 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     except (ValueError, UnsupportedAlgorithm):
         raise InputError(f"{path}: is no private key; make keys with fedsplit keys") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise InputError(f"{path}: is a key of another kind, not ECDSA; make keys with fedsplit keys")
+        raise InputError(
+            f"{path}: is a key of another kind, not ECDSA; make keys with fedsplit keys"
+        )
     return key
 
 
 def read_public_keys(folder: Path) -> dict[str, bytes]:
     """By client, its public key in PEM: those in the folder that ``make_keys`` made, or in one with NAME.pub files."""
     within = folder / CLIENTS if (folder / CLIENTS).is_dir() else folder
-    keys = {path.stem: public_pem(path.read_bytes(), str(path)) for path in sorted(within.glob("*.pub"))}
+    keys = {
+        path.stem: public_pem(path.read_bytes(), str(path)) for path in sorted(within.glob("*.pub"))
+    }
     if not keys:
         raise InputError(f"{within}: has no public keys (NAME.pub); make keys with fedsplit keys")
     for name, key in keys.items():
         check_name(name)
         twins = [other for other in keys if keys[other] == key]
         if len(twins) > 1:
-            raise InputError(f"{within}: clients {', '.join(twins)} have the same key, each needs its own")
+            raise InputError(
+                f"{within}: clients {', '.join(twins)} have the same key, each needs its own"
+            )
     return keys
 
 
 def public_pem(key: bytes, where: str) -> bytes:
     """A public key in PEM, from PEM or OpenSSH's form; ``where`` it is from, for a message."""
-    load = forms.load_pem_public_key if key.lstrip().startswith(b"-----") else forms.load_ssh_public_key
+    load = (
+        forms.load_pem_public_key
+        if key.lstrip().startswith(b"-----")
+        else forms.load_ssh_public_key
+    )
     try:
         public = load(key)
     except (ValueError, UnsupportedAlgorithm):
         raise InputError(f"{where}: is no public key; make keys with fedsplit keys") from None
     if not isinstance(public, ec.EllipticCurvePublicKey):
-        raise InputError(f"{where}: is a key of another kind, not ECDSA; make keys with fedsplit keys")
+        raise InputError(
+            f"{where}: is a key of another kind, not ECDSA; make keys with fedsplit keys"
+        )
     return public.public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo)
 
 
@@ -151,7 +173,11 @@ def _place(host: str) -> x509.GeneralName:
 
 
 def _certificate(
-    name: str, key: ec.EllipticCurvePrivateKey, issuer: x509.Name | None, signer: ec.EllipticCurvePrivateKey, days: int
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Name | None,
+    signer: ec.EllipticCurvePrivateKey,
+    days: int,
 ) -> x509.CertificateBuilder:
     subject, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), datetime.now(UTC)
     return (
@@ -163,7 +189,9 @@ def _certificate(
         .not_valid_before(now - timedelta(hours=1))  # clocks differ
         .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
     )
 
 

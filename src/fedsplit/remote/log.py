@@ -90,12 +90,17 @@ class Records:
         if len(head) < HEAD:
             return None
         length, check = int.from_bytes(head[4:12], "little"), int.from_bytes(head[-4:], "little")
-        known, last = head[:4] == MARK and zlib.crc32(head[:-4]) == check, self.end + HEAD + length >= size
+        known, last = (
+            head[:4] == MARK and zlib.crc32(head[:-4]) == check,
+            self.end + HEAD + length >= size,
+        )
         if known and self.end + HEAD + length <= size and sha256(self._read(length)) == head[12:-4]:
             return length
         if known and last:
             return None
-        raise InputError(f"{self.path}: record {len(self.places) + 1} is damaged: start anew in another folder")
+        raise InputError(
+            f"{self.path}: record {len(self.places) + 1} is damaged: start anew in another folder"
+        )
 
     def read(self, number: int) -> tuple[Record, list[bytes]]:
         """A record, and the answers behind it."""
@@ -146,7 +151,9 @@ class Records:
                 waiting = waiting[self._file.write(waiting) :]
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise InputError(f"{self.path}: cannot be written ({error.strerror}): make room, then resume") from None
+            raise InputError(
+                f"{self.path}: cannot be written ({error.strerror}): make room, then resume"
+            ) from None
 
     def close(self) -> None:
         """Write what is left."""

@@ -103,7 +103,9 @@ class Roll:
     ) -> None:
         self.channel, self.patience, self.book = channel, patience, Book() if book is None else book
         wanted = None if names is None else set(names)
-        present = [[name for name in each if wanted is None or name in wanted] for each in channel.names]
+        present = [
+            [name for name in each if wanted is None or name in wanted] for each in channel.names
+        ]
         self.cohorts = {at: tuple(members) for at, members in enumerate(present) if members}
         self.names = [name for members in self.cohorts.values() for name in members]
 
@@ -121,7 +123,11 @@ class Roll:
         return "" if several else f"an answer of the wrong kind, {type(value).__name__}"
 
     def ask(
-        self, questions: Mapping[int, Question], check: Check, insist: bool = False, lost: bool = False
+        self,
+        questions: Mapping[int, Question],
+        check: Check,
+        insist: bool = False,
+        lost: bool = False,
     ) -> dict[int, Reply]:
         """Good answers by cohort.
 
@@ -139,7 +145,9 @@ class Roll:
             found |= self._hear(missing, check, timeout, lost)
         return {at: found[at] for at in questions if at in found}
 
-    def _hear(self, questions: Mapping[int, Question], check: Check, timeout: float, lost: bool) -> dict[int, Reply]:
+    def _hear(
+        self, questions: Mapping[int, Question], check: Check, timeout: float, lost: bool
+    ) -> dict[int, Reply]:
         """Ask once; note who did not answer and since when."""
         assert self.patience is not None
         began = self.channel.now()
@@ -149,14 +157,18 @@ class Roll:
         for reply in replies.values():
             if reply.outcome == "refused":
                 raise InputError(reply.text)
-        wrong = {at: what for at, reply in replies.items() if (what := _trouble(at, reply, check, lost))}
+        wrong = {
+            at: what for at, reply in replies.items() if (what := _trouble(at, reply, check, lost))
+        }
         if len(wrong) == len(self.cohorts) and set(wrong.values()) == {NOT_FINITE}:
             wrong = {}
         for at, question in questions.items():
             if at in wrong:
                 self._note(at, wrong[at])
                 self.book.absent.setdefault(at, began)
-            elif replies[at].outcome == "answer" and question.name != "settle":  # which is not yet an answer
+            elif (
+                replies[at].outcome == "answer" and question.name != "settle"
+            ):  # which is not yet an answer
                 self.book.absent.pop(at, None)
         if wrong:
             self._give_up()

@@ -67,7 +67,11 @@ def read_question(letter: bytes, arguments: Mapping[str, Any]) -> Question:
 
 def write_reply(reply: Reply) -> bytes:
     """A reply as a letter: an answer, or a text."""
-    return reply.outcome.encode() + b"\n" + codec.encode(reply.value if reply.outcome == "answer" else reply.text)
+    return (
+        reply.outcome.encode()
+        + b"\n"
+        + codec.encode(reply.value if reply.outcome == "answer" else reply.text)
+    )
 
 
 def read_reply(letter: bytes, kind: Any, seconds: float) -> Reply:
@@ -111,7 +115,9 @@ def _opened(letter: bytes) -> tuple[str, bytes]:
 class Post(Protocol):
     """What carries letters to clients by name, and their replies back."""
 
-    def send(self, letters: Mapping[str, bytes], timeout: float) -> Mapping[str, tuple[bytes | None, str, float]]:
+    def send(
+        self, letters: Mapping[str, bytes], timeout: float
+    ) -> Mapping[str, tuple[bytes | None, str, float]]:
         """Each client's reply, or what went wrong, and the seconds that it took."""
 
 
@@ -124,7 +130,9 @@ class LetterChannel:
         self.names, self.kinds, self._post = [[name] for name in names], kinds, post
 
     def ask(self, questions: Mapping[int, Question], timeout: float) -> dict[int, Reply]:
-        letters = {self.names[at][0]: write_question(question) for at, question in questions.items()}
+        letters = {
+            self.names[at][0]: write_question(question) for at, question in questions.items()
+        }
         found = self._post.send(letters, timeout)
         replies = {}
         for at, question in questions.items():

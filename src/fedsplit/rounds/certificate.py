@@ -61,7 +61,9 @@ def certify_by_information(
         reason = "the Hessian of the sum is singular" if np.isinf(nu2[0]) else _why_not(told, x)[0]
         return Certificate(None, None, objective, reason)
     rounding = 4 * np.finfo(np.float64).eps * abs(objective)
-    return Certificate(bound.gap + rounding, bound.distance, objective, bound.reason, radius=bound.radius)
+    return Certificate(
+        bound.gap + rounding, bound.distance, objective, bound.reason, radius=bound.radius
+    )
 
 
 def _rounding(H: Array, told: Decrement, x: Array) -> float:
@@ -73,7 +75,9 @@ def _rounding(H: Array, told: Decrement, x: Array) -> float:
     size = np.sqrt(np.diag(H))
     correlated = np.abs(np.linalg.inv(H / np.outer(size, size))).sum()
     deviance = max(0.0, 2.0 * float(np.sum(told.value - told.floor)))
-    spread = math.sqrt(max(0.0, float(x @ H @ x))) + (math.sqrt(deviance) if math.isfinite(deviance) else 0.0)
+    spread = math.sqrt(max(0.0, float(x @ H @ x))) + (
+        math.sqrt(deviance) if math.isfinite(deviance) else 0.0
+    )
     return float(4.0 * np.finfo(np.float64).eps * spread * math.sqrt(correlated))
 
 
@@ -110,14 +114,20 @@ def certify(
 
 
 def _certify(
-    clients: Clients, x: Array, penalty: Penalty | None, subgradient: Array | None, allowed: Callable[[], bool]
+    clients: Clients,
+    x: Array,
+    penalty: Penalty | None,
+    subgradient: Array | None,
+    allowed: Callable[[], bool],
 ) -> Certificate:
     try:
         gradient = _everyone(lambda: clients.gradient(x), clients.m, allowed).sum(axis=0)
         slope = gradient if subgradient is None else gradient + subgradient
         told = Decrement(*_everyone(lambda: clients.decrement(x, slope), clients.m, allowed).T)
     except Interrupted:
-        return Certificate(None, None, math.nan, "the rounds ended before every client had answered", True)
+        return Certificate(
+            None, None, math.nan, "the rounds ended before every client had answered", True
+        )
     objective = float(told.value.sum()) + (0.0 if penalty is None else penalty.value(x))
     candidates = [_dual(told, x, gradient, penalty)]
     if penalty is None or subgradient is not None:
@@ -148,7 +158,9 @@ def _everyone(ask: Callable[[], Answer], m: int, allowed: Callable[[], bool]) ->
         if not allowed():
             raise Interrupted
         answer = ask()
-        rows = np.where((answer.present & ~present).reshape(m, *[1] * (rows.ndim - 1)), answer.rows, rows)
+        rows = np.where(
+            (answer.present & ~present).reshape(m, *[1] * (rows.ndim - 1)), answer.rows, rows
+        )
         present = present | answer.present
     return rows
 
@@ -212,7 +224,9 @@ def _dual(told: Decrement, x: Array, gradient: Array, penalty: Penalty | None) -
     """F(x) - F* ≤ max_y ⟨∇f(x), x - y⟩ + g(x) - g(y), over the y that the optimum can be among."""
     if penalty is None or not hasattr(penalty, "dual_gap"):
         return None
-    level = float(told.value.sum()) + penalty.value(x) - float(told.floor.sum())  # g(x*) cannot be above
+    level = (
+        float(told.value.sum()) + penalty.value(x) - float(told.floor.sum())
+    )  # g(x*) cannot be above
     gap = penalty.dual_gap(x, gradient, level)
     return Bound(max(gap, 0.0), "a duality bound")
 
@@ -224,9 +238,18 @@ def _convexity(penalty: Penalty | None) -> float:
 def _why_not(told: Decrement, x: Array) -> tuple[str, bool]:
     """Why nothing is proved, and whether that may change."""
     if np.isinf(told.q).all():
-        return "no client's Hessian is positive definite, so scalars prove nothing: add a ridge", False
+        return (
+            "no client's Hessian is positive definite, so scalars prove nothing: add a ridge",
+            False,
+        )
     if (told.steady > KINK * np.linalg.norm(x)).all():
-        return "x is too far from the optimum for a bound from the costs near x: run more rounds", True
+        return (
+            "x is too far from the optimum for a bound from the costs near x: run more rounds",
+            True,
+        )
     if np.isinf(np.minimum(told.norm, told.leverage)).any():
-        return "the loss is not strongly convex, and how fast its Hessian changes is not known: add a ridge", False
+        return (
+            "the loss is not strongly convex, and how fast its Hessian changes is not known: add a ridge",
+            False,
+        )
     return "x is too far from the optimum for the self-concordance bound: run more rounds", True

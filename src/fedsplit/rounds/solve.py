@@ -119,7 +119,9 @@ def solve(
     count("rounds", rounds)
     number("tol", tol, strict=False)
     if not 0 < number("participation", participation) <= 1:
-        raise InputError(f"participation must be a share of the clients, above 0 and at most 1, not {participation!r}")
+        raise InputError(
+            f"participation must be a share of the clients, above 0 and at most 1, not {participation!r}"
+        )
     count("seed", seed, least=0)
     penalty = getattr(method, "penalty", None) if penalty is None else penalty
     if penalty is not None:
@@ -135,7 +137,9 @@ def solve(
     with ExitStack() as journals, one_blas_thread(), np.errstate(**QUIET):
         for checkpoint in kept:
             clients = journals.enter_context(journalled(clients, checkpoint, about))
-        return _Run(clients, participation, seed, method, penalty, rounds, tol, called).go(start, state)
+        return _Run(clients, participation, seed, method, penalty, rounds, tol, called).go(
+            start, state
+        )
 
 
 class _Run:
@@ -152,12 +156,19 @@ class _Run:
         tol: float,
         callbacks: Sequence[Callback],
     ) -> None:
-        self.participation, self.seed, self.method, self.penalty = participation, seed, method, penalty
+        self.participation, self.seed, self.method, self.penalty = (
+            participation,
+            seed,
+            method,
+            penalty,
+        )
         self.rounds, self.tol, self.callbacks = rounds, tol, callbacks
         self.trace, self.spent, self.measured = Trace(np.nan), 0, True
         self.removed: tuple[str, ...] = ()
         self.numbers = np.arange(clients.m)  # of those who take part
-        self.known = len(clients.roll.book.incidents) if isinstance(clients, RemoteClients) else 0  # from earlier runs
+        self.known = (
+            len(clients.roll.book.incidents) if isinstance(clients, RemoteClients) else 0
+        )  # from earlier runs
         self.doing: Kind = "setup"
         self.state: State | None = None
         self._begin(clients)
@@ -185,10 +196,14 @@ class _Run:
         assert isinstance(self.clients, RemoteClients)
         kept = np.array([name not in names for name in self.clients.roll.names])
         remaining = getattr(self.method, "remaining", None)
-        self._record(self.doing, self.trace.objective[-1], np.nan, 0.0)  # what was answered before it was interrupted
+        self._record(
+            self.doing, self.trace.objective[-1], np.nan, 0.0
+        )  # what was answered before it was interrupted
         self._begin(self.clients.without(names))
         self.removed, self.numbers = (*self.removed, *names), self.numbers[kept]
-        self.state = None if self.state is None or remaining is None else remaining(self.state, kept)
+        self.state = (
+            None if self.state is None or remaining is None else remaining(self.state, kept)
+        )
 
     def _go(self, start: Array, state: State | None) -> Result:
         if not len(self.trace):
@@ -217,7 +232,11 @@ class _Run:
             self.state = state
             self._record("round", objective, residual, seconds)
             stop = [bool(callback(self.trace.rows[-1], state)) for callback in self.callbacks]
-            if self.method.settles and self.tol > 0 and (reason := self._settled(before, state, residual)):
+            if (
+                self.method.settles
+                and self.tol > 0
+                and (reason := self._settled(before, state, residual))
+            ):
                 return self._result(state, reason)
             if any(stop):
                 return self._result(state, "callback")
@@ -245,7 +264,11 @@ class _Run:
         if not np.isfinite(self.first):
             self.first = max(residual, 1e-9 * max(1.0, float(np.linalg.norm(state.iterate))))
         if not residual <= GROWTH * self.first:
-            return f"the residual grew to {residual:.1e}" if np.isfinite(residual) else "the iterate is not finite"
+            return (
+                f"the residual grew to {residual:.1e}"
+                if np.isfinite(residual)
+                else "the iterate is not finite"
+            )
         self.smallest = min(self.smallest, max(residual, 1e-9 * self.first))
         if np.isnan(objective) and self.measured:
             return "the objective is not a number"
@@ -253,15 +276,23 @@ class _Run:
         self.uphill = self.uphill + 1 if above else 0
         return f"the objective grew to {objective:.1e}" if self.uphill == UPHILL_ROUNDS else None
 
-    def _settled(self, before: State, state: State, residual: float) -> Literal["certificate", "residual"] | None:
+    def _settled(
+        self, before: State, state: State, residual: float
+    ) -> Literal["certificate", "residual"] | None:
         """Whether the run has reached the tolerance: by proof, or, where there is none, because z no longer moves.
 
         A proof is asked for when the move, as an estimate of the gap, promises one, and the price is within limits;
         with absent clients, when every one of them has had its say since the moves became so small.
         """
-        if residual == 0.0 and not np.array_equal(before.s, state.s):  # a step was refused, a shorter one is to come
+        if residual == 0.0 and not np.array_equal(
+            before.s, state.s
+        ):  # a step was refused, a shorter one is to come
             return None
-        row, last, size = self.trace.rows[-1], self.certificate, float(np.linalg.norm(state.iterate))
+        row, last, size = (
+            self.trace.rows[-1],
+            self.certificate,
+            float(np.linalg.norm(state.iterate)),
+        )
         present = self.meter.present
         move = (state.iterate - before.iterate) / np.sqrt(state.s)
         estimate = float(np.sum(move * move))
@@ -272,7 +303,9 @@ class _Run:
         scale = float(np.fmax(1.0, self.level))
         exact = row.error <= max(self.tol, ROUGHEST) * max(1.0, size)
         sound = exact and (np.isfinite(row.objective) or not self.measured)
-        still = bool(sound and residual <= self.tol * max(1.0, size) and estimate <= self.tol * scale)
+        still = bool(
+            sound and residual <= self.tol * max(1.0, size) and estimate <= self.tol * scale
+        )
         promising = still or (self._provable and self.doubt * estimate <= self.tol * scale)
         self.quiet = self.quiet | present if promising else np.zeros(self.meter.m, dtype=bool)
         if not self.quiet.all():  # those who were absent may still move
@@ -286,7 +319,9 @@ class _Run:
             return "certificate"
         if self.certificate.gap is not None:
             self.doubt = 10.0 * self.certificate.gap / max(estimate, 1e-300)
-        if self._provable:  # not yet, or at a point where the method stands still and that is not the optimum
+        if (
+            self._provable
+        ):  # not yet, or at a point where the method stands still and that is not the optimum
             still = still and residual <= STANDSTILL * size
         return "residual" if still else None
 
@@ -298,9 +333,13 @@ class _Run:
         """Ask for F(x), to know what the tolerance is relative to: one round, which a long run can afford."""
         self.doing, began = "certificate", time.perf_counter()
         answer = self.meter.value(state.x)
-        value = float(answer.rows.sum()) + (0.0 if self.penalty is None else self.penalty.value(state.x))
+        value = float(answer.rows.sum()) + (
+            0.0 if self.penalty is None else self.penalty.value(state.x)
+        )
         self.level = abs(value) if answer.present.all() else 1.0
-        self._record("certificate", self.trace.rows[-1].objective, np.nan, time.perf_counter() - began)
+        self._record(
+            "certificate", self.trace.rows[-1].objective, np.nan, time.perf_counter() - began
+        )
         self.spent += 1
 
     @property
@@ -325,13 +364,22 @@ class _Run:
         def allowed() -> bool:
             return before + self.meter.waiting < self.rounds
 
-        self.certificate, self.proved = certify(self.meter, state.x, self.penalty, subgradient, allowed), state
-        self._record("certificate", self.trace.rows[-1].objective, np.nan, time.perf_counter() - began)
+        self.certificate, self.proved = (
+            certify(self.meter, state.x, self.penalty, subgradient, allowed),
+            state,
+        )
+        self._record(
+            "certificate", self.trace.rows[-1].objective, np.nan, time.perf_counter() - began
+        )
         self.spent += min(2, len(self.trace) - before)
 
     def _record(self, kind: Kind, objective: float, residual: float, seconds: float) -> None:
         """One row for each round; the last one brings the new objective and the server's own time."""
-        exchanges = [part for exchange in self.meter.take() for part in exchange.rounds(self.meter.m, self.meter.d)]
+        exchanges = [
+            part
+            for exchange in self.meter.take()
+            for part in exchange.rounds(self.meter.m, self.meter.d)
+        ]
         before = self.trace.rows[-1].objective if self.trace.rows else self.trace.start
         for i, exchange in enumerate(exchanges):
             last = i == len(exchanges) - 1
@@ -358,7 +406,9 @@ class _Run:
         if certificate.gap is not None and state is not self.proved:
             certificate = MOVED
         without_proof = stopped_by == "residual" and not self._provable
-        reached = stopped_by == "method" or (self._certified and state is self.proved) or without_proof
+        reached = (
+            stopped_by == "method" or (self._certified and state is self.proved) or without_proof
+        )
         return Result(
             state.x,
             len(self.trace),
@@ -370,13 +420,19 @@ class _Run:
             absent,
             getattr(state, "notes", ()),
             self.removed,
-            tuple(self.clients.roll.book.incidents[self.known :]) if isinstance(self.clients, RemoteClients) else (),
+            tuple(self.clients.roll.book.incidents[self.known :])
+            if isinstance(self.clients, RemoteClients)
+            else (),
         )
 
 
 def _described(method: Method[Any]) -> str:
     """A method with its settings, in words that are the same tomorrow: without the addresses of objects."""
-    return re.sub(" at 0x[0-9a-fA-F]+", "", repr(method)) if is_dataclass(method) else type(method).__name__
+    return (
+        re.sub(" at 0x[0-9a-fA-F]+", "", repr(method))
+        if is_dataclass(method)
+        else type(method).__name__
+    )
 
 
 def _with_penalty(method: Method[Any], penalty: Penalty) -> Method[Any]:
@@ -385,14 +441,18 @@ def _with_penalty(method: Method[Any], penalty: Penalty) -> Method[Any]:
     return replace(method, penalty=penalty)
 
 
-def _check_start(clients: Clients, method: Method[Any], x0: Array | None, state: State | None) -> Array:
+def _check_start(
+    clients: Clients, method: Method[Any], x0: Array | None, state: State | None
+) -> Array:
     """The point where the run starts, as float64."""
     if state is not None and x0 is not None:
         raise InputError("pass x0 or state, not both: a state has its own x")
     if state is not None:
         if not isinstance(state, method.state_type):
             wanted = method.state_type.__name__
-            raise InputError(f"state: {type(method).__name__} goes on from a {wanted}, not {type(state).__name__}")
+            raise InputError(
+                f"state: {type(method).__name__} goes on from a {wanted}, not {type(state).__name__}"
+            )
         if state.iterate.shape not in ((clients.d,), (clients.m, clients.d)):
             raise InputError(
                 f"state: it is not of {clients.m} clients and {clients.d} coordinates: {state.iterate.shape}"

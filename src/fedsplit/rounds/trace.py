@@ -94,7 +94,10 @@ class Trace:
     def latency(self) -> dict[str, Array]:
         """By client, the seconds to its answer in every round, not a number where it gave none."""
         names = dict.fromkeys(name for row in self.rows for name in row.latency or ())
-        return {name: np.array([(row.latency or {}).get(name, np.nan) for row in self.rows]) for name in names}
+        return {
+            name: np.array([(row.latency or {}).get(name, np.nan) for row in self.rows])
+            for name in names
+        }
 
     def _column(self, name: str) -> NDArray[Any]:
         return np.array([getattr(row, name) for row in self.rows])

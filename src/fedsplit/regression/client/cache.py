@@ -91,7 +91,11 @@ class StoredCohort(SiloCohort):
             if place.parent.is_dir():
                 _write_arrays(place, data[0]._asdict())
             return data
-        return [Observations(*(np.load(place / f"{part}.npy", mmap_mode="r") for part in Observations._fields))]
+        return [
+            Observations(
+                *(np.load(place / f"{part}.npy", mmap_mode="r") for part in Observations._fields)
+            )
+        ]
 
     def _place(self, coding: Coding) -> Path:
         return self._folder / hashlib.sha256(codec.encode(coding)).hexdigest()[:32]
@@ -107,7 +111,9 @@ class StoredCohort(SiloCohort):
         [rows], [moments] = self.rows, self._told
         shutil.rmtree(place, ignore_errors=True)
         _write_arrays(place, {part: getattr(rows, part) for part in PARTS})
-        about = Prepared(stamp, tuple(rows.columns), rows.classes, moments, coding.strict or self._strict)
+        about = Prepared(
+            stamp, tuple(rows.columns), rows.classes, moments, coding.strict or self._strict
+        )
         files.write(place / "about", codec.encode(about))
         _keep_latest(each for each in self._folder.iterdir() if each.is_dir())
 
@@ -121,7 +127,9 @@ class StoredCohort(SiloCohort):
             return
         if about.stamp != self._stamp() or (self._strict and not about.strict):
             return
-        rows = CodedRows(self._silo.name, FAMILIES[coding.plan.family], about.columns, A, b, w, o, about.classes)
+        rows = CodedRows(
+            self._silo.name, FAMILIES[coding.plan.family], about.columns, A, b, w, o, about.classes
+        )
         self._forget()
         self._coding, self.rows, self._told = coding, [rows], [about.moments]
 

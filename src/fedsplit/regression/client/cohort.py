@@ -135,10 +135,16 @@ class SiloCohort:
     def code(self, coding: Coding) -> list[Coded]:
         """Code the rows, and tell their moments."""
         self._forget()
-        coded = [self._silos[name].code(coding.plan, coding.strict or self._strict) for name in coding.names]
+        coded = [
+            self._silos[name].code(coding.plan, coding.strict or self._strict)
+            for name in coding.names
+        ]
         self._coding, self.rows = coding, [rows for rows, _ in coded]
         self._told = [rows.moments() for rows in self.rows]
-        return [Coded(moments, warnings) for moments, (_, warnings) in zip(self._told, coded, strict=True)]
+        return [
+            Coded(moments, warnings)
+            for moments, (_, warnings) in zip(self._told, coded, strict=True)
+        ]
 
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
         """Make the costs of the rounds, and tell the moments of the rows that they are made of."""
@@ -147,7 +153,9 @@ class SiloCohort:
         key, without = key_of(coding, frame), key_of(coding, frame.without_ridge())
         if self._base is None or self._base[0] != without:
             self._base = without, self._problem(coding, frame)
-        self._settled = dict([*self._settled.items()][-1:]) | {key: (frame, self._base[1].with_ridge(frame.ridge))}
+        self._settled = dict([*self._settled.items()][-1:]) | {
+            key: (frame, self._base[1].with_ridge(frame.ridge))
+        }
         return self._told
 
     def fitted(self, rows: Sequence[CodedRows], x: Array, dispersion: float) -> list[Fitted]:
@@ -155,7 +163,9 @@ class SiloCohort:
         return [
             Fitted(
                 each.log_likelihood(x, dispersion),
-                each.calibration(x) if each.family.classifies and not each.family.per_class else None,
+                each.calibration(x)
+                if each.family.classifies and not each.family.per_class
+                else None,
             )
             for each in rows
         ]
@@ -173,7 +183,11 @@ class SiloCohort:
     def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
         """The observations of the rounds."""
         data = [rows.observations for rows in self._scaled(frame)]
-        return data if frame.whiten is None else [each._replace(A=each.A @ frame.whiten) for each in data]
+        return (
+            data
+            if frame.whiten is None
+            else [each._replace(A=each.A @ frame.whiten) for each in data]
+        )
 
     def _scaled(self, frame: Frame) -> list[CodedRows]:
         """The coded rows, scaled in place."""
@@ -202,4 +216,6 @@ AFTERWARDS = frozenset({"fitted", "pearson"})
 
 def _fits(rows: CodedRows, scaling: Scaling) -> bool:
     """Whether rows are as they were coded, or scaled like this."""
-    return rows.scaling is None or all(np.all(a == b) for a, b in zip(rows.scaling, scaling, strict=True))
+    return rows.scaling is None or all(
+        np.all(a == b) for a, b in zip(rows.scaling, scaling, strict=True)
+    )

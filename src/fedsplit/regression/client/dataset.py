@@ -95,10 +95,14 @@ class Plan:
             o += frame[self.offset].to_numpy(dtype=np.float64)
         if self.exposure is not None:
             exposure = frame[self.exposure].to_numpy(dtype=np.float64)
-            _refuse(exposure <= 0, frame, exposure, where, self.exposure, "an exposure is above zero")
+            _refuse(
+                exposure <= 0, frame, exposure, where, self.exposure, "an exposure is above zero"
+            )
             o += np.log(exposure)
         _refuse(~np.isfinite(o), frame, o, where, "the offset", "it must be finite")
-        for column, bad in zip(names, ~np.isfinite(A).T, strict=True) if not np.isfinite(A).all() else ():
+        for column, bad in (
+            zip(names, ~np.isfinite(A).T, strict=True) if not np.isfinite(A).all() else ()
+        ):
             _refuse(bad, frame, A[:, names.index(column)], where, column, "it must be finite")
         return names, A, o
 
@@ -126,14 +130,31 @@ class Silo:
         frame = self._read(request.columns)
         absent = frame.isna()
         kinds = {
-            column: "empty" if absent[column].all() else "text" if columns[column] == "date" else columns[column]
+            column: "empty"
+            if absent[column].all()
+            else "text"
+            if columns[column] == "date"
+            else columns[column]
             for column in request.columns
         }
-        filled = [column for column in request.columns if column in request.filled and kinds[column] != "text"]
-        named = [column for column in request.columns if column in request.categories or kinds[column] == "text"]
+        filled = [
+            column
+            for column in request.columns
+            if column in request.filled and kinds[column] != "text"
+        ]
+        named = [
+            column
+            for column in request.columns
+            if column in request.categories or kinds[column] == "text"
+        ]
         self._complete = frame = frame[~absent.drop(columns=filled).any(axis=1)]
-        levels = {column: self._levels(frame, column, kinds[column], column in request.categories) for column in named}
-        sums = {column: (int(frame[column].count()), float(frame[column].sum())) for column in filled}
+        levels = {
+            column: self._levels(frame, column, kinds[column], column in request.categories)
+            for column in named
+        }
+        sums = {
+            column: (int(frame[column].count()), float(frame[column].sum())) for column in filled
+        }
         warnings = guards.of_columns(self.name, len(frame), levels, sums)
         guards.refuse(warnings, request.strict)
         missing = {column: int(number) for column, number in absent.sum().items()}
@@ -144,10 +165,19 @@ class Silo:
         where, frame = f"client {self.name}", self._kept(plan)
         names, A, o = plan.design(frame, where)
         b = self._target(plan, frame)
-        w = np.ones(len(b)) if plan.weights is None else frame[plan.weights].to_numpy(dtype=np.float64)
+        w = (
+            np.ones(len(b))
+            if plan.weights is None
+            else frame[plan.weights].to_numpy(dtype=np.float64)
+        )
         if plan.weights is not None:
             _refuse(
-                ~((w >= 0) & np.isfinite(w)), frame, w, where, plan.weights, "a weight is finite and not below zero"
+                ~((w >= 0) & np.isfinite(w)),
+                frame,
+                w,
+                where,
+                plan.weights,
+                "a weight is finite and not below zero",
             )
             used = w > 0
             A, b, w, o, frame = A[used], b[used], w[used], o[used], frame[used]
@@ -181,7 +211,9 @@ class Silo:
             return codes
         b = formula.response(frame)
         wrong = ~np.isfinite(b) | family.wrong(b)
-        _refuse(wrong, frame, b, where, formula.target, f"for {family.name} it must be {family.target}")
+        _refuse(
+            wrong, frame, b, where, formula.target, f"for {family.name} it must be {family.target}"
+        )
         return b
 
     def _used_levels(self, plan: Plan, frame: pd.DataFrame) -> dict[str, dict[Level, int]]:
@@ -190,7 +222,9 @@ class Silo:
         found = {}
         for column, levels in ({**plan.levels, **target}).items():
             counts = categorical(column, frame[column], levels).value_counts(sort=False)
-            found[column] = {level: int(number) for level, number in zip(levels, counts, strict=True) if number}
+            found[column] = {
+                level: int(number) for level, number in zip(levels, counts, strict=True) if number
+            }
             guards.check_names(self.name, column, found[column])
         return found
 
@@ -206,7 +240,10 @@ class Silo:
         """Refuse a column of numbers that a few other cells have made text."""
         numbers = pd.to_numeric(pd.Series(counts.index), errors="coerce").notna().to_numpy()
         if not numbers.all() and counts[numbers].sum() > MOSTLY * counts.sum():
-            what, advice = "holds numbers, but", f"correct the file, or write C({column}) if it is a category"
+            what, advice = (
+                "holds numbers, but",
+                f"correct the file, or write C({column}) if it is a category",
+            )
             raise RowError(
                 f"client {self.name}: column {column} {what} {counts.index[~numbers][0]!r} is none: {advice}",
                 f"client {self.name}: column {column} {what} also other text: {advice}",
@@ -223,7 +260,9 @@ def _level(value: object, kind: str) -> Level:
     return int(number) if number.is_integer() else number
 
 
-def _refuse(wrong: Mask, frame: pd.DataFrame, values: Array, where: str, column: str, why: str) -> None:
+def _refuse(
+    wrong: Mask, frame: pd.DataFrame, values: Array, where: str, column: str, why: str
+) -> None:
     """Say which row is the first wrong one, and why."""
     if wrong.any():
         first = int(np.argmax(wrong))

@@ -13,7 +13,9 @@ from fedsplit.arrays import Array
 from fedsplit.losses.observations import Observations
 from fedsplit.regression.families import Family
 
-BINS = np.array([0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0])
+BINS = np.array(
+    [0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0]
+)
 """Predicted probabilities between which a classifier's calibration is counted."""
 
 SMALLEST_CELL = 3
@@ -76,14 +78,20 @@ class CodedRows:
     scaling: Scaling | None = None
 
     def moments(self) -> Moments:
-        with np.errstate(over="ignore", invalid="ignore"):  # squares beyond float64 are found in the pool
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # squares beyond float64 are found in the pool
             return self._moments()
 
     def _moments(self) -> Moments:
         total = float(self.w.sum())
         mean, target = self.w @ self.A / total, float(self.w @ self.b / total)
         centred = self.A - mean
-        counts = np.bincount(self.b.astype(np.intp), minlength=self.classes) if self.family.classifies else ()
+        counts = (
+            np.bincount(self.b.astype(np.intp), minlength=self.classes)
+            if self.family.classifies
+            else ()
+        )
         return Moments(
             self.columns,
             len(self.b),
@@ -116,7 +124,9 @@ class CodedRows:
     def log_likelihood(self, x: Array, dispersion: float) -> float:
         if self.family.log_likelihood is None:
             return np.nan
-        return float(np.sum(self.family.log_likelihood(self.b, self.predictor(x), self.w, dispersion)))
+        return float(
+            np.sum(self.family.log_likelihood(self.b, self.predictor(x), self.w, dispersion))
+        )
 
     def pearson(self, x: Array) -> float:
         """Pearson's X² of a gamma target, Σ w (b - μ)²/μ²."""
@@ -126,8 +136,12 @@ class CodedRows:
         """Of a binary classifier."""
         p = self.family.mean(self.predictor(x))
         at = np.clip(np.searchsorted(BINS, p, side="right") - 1, 0, len(BINS) - 2)
-        rows, predicted, observed = (np.bincount(at, values, len(BINS) - 1) for values in (np.ones_like(p), p, self.b))
-        told = np.all([(n == 0) | (n >= SMALLEST_CELL) for n in (observed, rows - observed)], axis=0)
+        rows, predicted, observed = (
+            np.bincount(at, values, len(BINS) - 1) for values in (np.ones_like(p), p, self.b)
+        )
+        told = np.all(
+            [(n == 0) | (n >= SMALLEST_CELL) for n in (observed, rows - observed)], axis=0
+        )
         return Calibration(*(np.where(told, values, 0.0) for values in (rows, predicted, observed)))
 
     def predictor(self, x: Array) -> Array:

@@ -34,11 +34,22 @@ def check_names(client: str, column: str, counts: Mapping[Level, int]) -> None:
 
 
 def of_columns(
-    client: str, kept: int, levels: Mapping[str, Mapping[Level, int]], sums: Mapping[str, tuple[int, float]]
+    client: str,
+    kept: int,
+    levels: Mapping[str, Mapping[Level, int]],
+    sums: Mapping[str, tuple[int, float]],
 ) -> list[str]:
     """Before a client describes its columns: too few rows, rare levels, means of one or two values."""
-    found = [f"client {client} has {kept} rows, fewer than {FEWEST_ROWS}"] if 0 < kept < FEWEST_ROWS else []
-    cells = [(f"{column} = {level}", n) for column, counts in levels.items() for level, n in counts.items()]
+    found = (
+        [f"client {client} has {kept} rows, fewer than {FEWEST_ROWS}"]
+        if 0 < kept < FEWEST_ROWS
+        else []
+    )
+    cells = [
+        (f"{column} = {level}", n)
+        for column, counts in levels.items()
+        for level, n in counts.items()
+    ]
     cells += [(f"a value of {column}", n) for column, (n, _) in sums.items() if n < kept]
     return found + _small(client, cells)
 
@@ -52,18 +63,29 @@ def of_rows(rows: CodedRows, target: str | None) -> list[str]:
     n, parameters = len(rows.b), rows.A.shape[1] * max(1, rows.classes - 1)
     found = []
     if n >= FEWEST_ROWS and parameters > n / ROWS_A_PARAMETER:
-        found.append(f"client {rows.name} has {n} rows for {parameters} parameters, more than a third")
+        found.append(
+            f"client {rows.name} has {n} rows for {parameters} parameters, more than a third"
+        )
     effective = rows.w.sum() ** 2 / np.square(rows.w).sum()
     if effective < FEWEST_ROWS <= n:
-        found.append(f"client {rows.name} has weights that leave the say to {effective:.1f} rows, fewer than 10")
+        found.append(
+            f"client {rows.name} has weights that leave the say to {effective:.1f} rows, fewer than 10"
+        )
     away = np.abs(rows.A - np.median(rows.A, axis=0))
     alone = (away.max(axis=0) > ALONE * away.sum(axis=0)) & away.any(axis=0)
     others = np.where(alone, 1, np.count_nonzero(away, axis=0))
     counted = bool((rows.w == 1).all())  # levels are, unless rows of weight zero have gone since
     levels = [counted and name.endswith("]") and ":" not in name for name in rows.columns]
-    cells = [(name, int(k)) for name, k, level in zip(rows.columns, others, levels, strict=True) if not level]
+    cells = [
+        (name, int(k))
+        for name, k, level in zip(rows.columns, others, levels, strict=True)
+        if not level
+    ]
     if target is not None and rows.family.classifies:
-        cells += [(f"{target} = {value}", int(k)) for value, k in enumerate(np.bincount(rows.b.astype(np.intp)))]
+        cells += [
+            (f"{target} = {value}", int(k))
+            for value, k in enumerate(np.bincount(rows.b.astype(np.intp)))
+        ]
     return found + _small(rows.name, cells)
 
 
@@ -76,4 +98,8 @@ def refuse(found: Sequence[str], strict: bool) -> None:
 
 def _small(client: str, cells: Sequence[tuple[str, int]]) -> list[str]:
     small = [f"{cell} in {n}" for cell, n in cells if 0 < n < SMALLEST_CELL]
-    return [f"client {client} has fewer than {SMALLEST_CELL} rows of a kind: {listed(small, 3)}"] if small else []
+    return (
+        [f"client {client} has fewer than {SMALLEST_CELL} rows of a kind: {listed(small, 3)}"]
+        if small
+        else []
+    )

@@ -131,11 +131,20 @@ class Site:
                 public, trouble = getattr(error, "public", str(error)), str(error)
                 for place in (str(Path(self._data).absolute()), self._data):
                     public = public.replace(place, "its file")
-                reply = Reply("refused", text=f"client {self.name}: {_without_name(public, self.name)}")
+                reply = Reply(
+                    "refused", text=f"client {self.name}: {_without_name(public, self.name)}"
+                )
             except MemoryError:
-                reply = Reply("refused", text=f"client {self.name}: not enough memory for this model")
-            except Exception as error:  # whatever it is, the node goes on, and its owner finds it in the log
-                reply, trouble = Reply("failed", text=f"{type(error).__name__} at the client, see its log"), repr(error)
+                reply = Reply(
+                    "refused", text=f"client {self.name}: not enough memory for this model"
+                )
+            except (
+                Exception
+            ) as error:  # whatever it is, the node goes on, and its owner finds it in the log
+                reply, trouble = (
+                    Reply("failed", text=f"{type(error).__name__} at the client, see its log"),
+                    repr(error),
+                )
             out = write_reply(reply)
             self._note(question, letter, reply, out, trouble)
             return out
@@ -145,7 +154,9 @@ class Site:
             return Hello(self.name, __version__, PROTOCOL)
         if question.name == "describe":
             [request] = question.args
-            question = Question("describe", (replace(request, strict=request.strict or self._strict),))
+            question = Question(
+                "describe", (replace(request, strict=request.strict or self._strict),)
+            )
         if question.name in ("code", "settle"):
             coding = question.args[0]
             if coding.names != (self.name,):
@@ -161,7 +172,9 @@ class Site:
             raise InputError(f"its owner allows {limit} questions, and they are spent")
         files.write(self._spent, str(done + 1))
 
-    def _note(self, question: Question | None, letter: bytes, reply: Reply, out: bytes, trouble: str) -> None:
+    def _note(
+        self, question: Question | None, letter: bytes, reply: Reply, out: bytes, trouble: str
+    ) -> None:
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "question": "unreadable" if question is None else question.name,
@@ -183,7 +196,13 @@ def _told(reply: Reply) -> Any:
     if reply.outcome != "answer":
         return reply.text
     if isinstance(value, Answer):
-        return {"numbers": int(value.rows.size + value.error.size + (0 if value.margin is None else value.margin.size))}
+        return {
+            "numbers": int(
+                value.rows.size
+                + value.error.size
+                + (0 if value.margin is None else value.margin.size)
+            )
+        }
     return _summed(value)
 
 

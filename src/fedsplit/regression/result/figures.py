@@ -62,7 +62,9 @@ def coefficients(model: Model, interval: pd.DataFrame | None) -> Figure:
     robust = ends if model.robust_ is None else model.conf_int(robust=True).to_numpy()
     groups = _alike(_reach(np.column_stack([ends, robust])[shown]), shown)
     figure = _figure(WIDTH, ROW * len(shown) + 0.7 * len(groups))
-    panels = figure.subplots(len(groups), squeeze=False, height_ratios=[len(group) + 1 for group in groups])[:, 0]
+    panels = figure.subplots(
+        len(groups), squeeze=False, height_ratios=[len(group) + 1 for group in groups]
+    )[:, 0]
     for axes, group in zip(panels, groups, strict=True):
         _plain(axes, "coefficient" if interval is None else "coefficient and 95 % interval")
         axes.axvline(0, color=GREY, linewidth=1)
@@ -71,7 +73,13 @@ def coefficients(model: Model, interval: pd.DataFrame | None) -> Figure:
             colour = (BLUE, RED, GREEN, PINK, ORANGE, BLACK)[i // terms % 6]
             axes.plot(robust[i], [y, y], color=colour, linewidth=0.7)
             axes.plot([low, high], [y, y], color=colour, linewidth=2)
-            axes.plot(model.coef[i], y, "o", color=colour, markerfacecolor=colour if low * high > 0 else "white")
+            axes.plot(
+                model.coef[i],
+                y,
+                "o",
+                color=colour,
+                markerfacecolor=colour if low * high > 0 else "white",
+            )
             if y and i // terms != group[y - 1] // terms:
                 axes.axhline(y - 0.5, color=GREY, linewidth=0.5)
         axes.set_yticks(range(len(group)), [label(model.names[i]) for i in group])
@@ -92,13 +100,29 @@ def convergence(model: Model) -> Figure:
     axes.set(yscale="log", xlim=(0, len(model.trace)))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter("{x:.0e}")
-    for kind, text, colour in (("setup", "set-up round", ORANGE), ("certificate", "certificate round", GREEN)):
+    for kind, text, colour in (
+        ("setup", "set-up round", ORANGE),
+        ("certificate", "certificate round", GREEN),
+    ):
         for i, t in enumerate(np.flatnonzero(model.trace.kind == kind).tolist()):
-            axes.axvspan(t, t + 1, color=colour, alpha=0.25, linewidth=0, label=text if i == 0 else None)
+            axes.axvspan(
+                t, t + 1, color=colour, alpha=0.25, linewidth=0, label=text if i == 0 else None
+            )
     axes.plot(rounds, values, color=BLUE, marker="o", markersize=3.5, linewidth=1.4, label=name)
-    proved = [(t, proof) for t, proof in model.proofs if proof is not None and np.isfinite(proof) and proof > 0]
+    proved = [
+        (t, proof)
+        for t, proof in model.proofs
+        if proof is not None and np.isfinite(proof) and proof > 0
+    ]
     if proved:
-        axes.plot(*zip(*proved, strict=True), "D", color=RED, markersize=6, clip_on=False, label="proved gap")
+        axes.plot(
+            *zip(*proved, strict=True),
+            "D",
+            color=RED,
+            markersize=6,
+            clip_on=False,
+            label="proved gap",
+        )
     figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
     return figure
 
@@ -176,7 +200,15 @@ def calibration(told: Calibration) -> Figure:
     top = min(1.0, 1.1 * max(high.max(), predicted.max()))
     axes.plot([0, top], [0, top], color=GREY, linewidth=1)
     axes.vlines(predicted, low, high, color=BLUE, linewidth=1.6)
-    axes.scatter(predicted, observed, 20 + 150 * rows / rows.max(), color=BLUE, alpha=0.6, linewidth=0, clip_on=False)
+    axes.scatter(
+        predicted,
+        observed,
+        20 + 150 * rows / rows.max(),
+        color=BLUE,
+        alpha=0.6,
+        linewidth=0,
+        clip_on=False,
+    )
     axes.set_ylabel("observed share", fontsize=9)
     axes.set(xlim=(0, top), ylim=(0, top), aspect="equal")
     return figure

@@ -40,12 +40,26 @@ def load(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         with np.load(folder / "model.npz", allow_pickle=False) as packed:
             arrays = {name: packed[name] for name in packed.files}
     except FileNotFoundError as error:
-        raise InputError(f"{folder}: there is no {Path(str(error.filename)).name}: is it a saved model?") from None
-    except (OSError, ValueError, TypeError, MemoryError, zipfile.BadZipFile, EOFError, RecursionError) as error:
-        raise InputError(f"{folder}: this is no saved model, or a damaged one ({str(error)[:80]})") from None
+        raise InputError(
+            f"{folder}: there is no {Path(str(error.filename)).name}: is it a saved model?"
+        ) from None
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        MemoryError,
+        zipfile.BadZipFile,
+        EOFError,
+        RecursionError,
+    ) as error:
+        raise InputError(
+            f"{folder}: this is no saved model, or a damaged one ({str(error)[:80]})"
+        ) from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         found = record.get("format") if isinstance(record, dict) else None
-        raise InputError(f"{folder}: saved in format {found}, this version reads format {FORMAT}: fit the model again")
+        raise InputError(
+            f"{folder}: saved in format {found}, this version reads format {FORMAT}: fit the model again"
+        )
     return record, arrays
 
 

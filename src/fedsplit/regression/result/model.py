@@ -150,7 +150,11 @@ class Model:
 
     @property
     def pvalues(self) -> pd.Series | None:
-        return None if self.zvalues is None else 2 * pd.Series(norm.sf(self.zvalues.abs()), index=list(self.names))
+        return (
+            None
+            if self.zvalues is None
+            else 2 * pd.Series(norm.sf(self.zvalues.abs()), index=list(self.names))
+        )
 
     @property
     def n(self) -> int:
@@ -166,18 +170,27 @@ class Model:
 
     @property
     def aic(self) -> float | None:
-        return None if self.log_likelihood is None else -2 * self.log_likelihood + 2 * len(self.names)
+        return (
+            None if self.log_likelihood is None else -2 * self.log_likelihood + 2 * len(self.names)
+        )
 
     @property
     def attendance(self) -> pd.DataFrame:
         """By client, where they are elsewhere: rounds answered, median and longest seconds to an answer, incidents."""
         told = {
-            name: (int(np.isfinite(seconds).sum()), float(np.nanmedian(seconds)), float(np.nanmax(seconds)))
+            name: (
+                int(np.isfinite(seconds).sum()),
+                float(np.nanmedian(seconds)),
+                float(np.nanmax(seconds)),
+            )
             for name, seconds in self.trace.latency.items()
         }
         troubles = Counter(incident.client for incident in self.incidents)
         names = [*told, *(name for name in self.removed if name not in told)]
-        rows = [(*told.get(name, (0, np.nan, np.nan)), troubles[name], name in self.removed) for name in names]
+        rows = [
+            (*told.get(name, (0, np.nan, np.nan)), troubles[name], name in self.removed)
+            for name in names
+        ]
         columns = ["answered", "median", "longest", "incidents", "removed"]
         return pd.DataFrame(rows, columns=columns, index=pd.Index(names, name="client"))
 
@@ -185,7 +198,9 @@ class Model:
         """The covariance of the coefficients: model-based, or robust, where rows of one client may be alike."""
         matrix = self.robust_ if robust else self.covariance_
         if matrix is None:
-            raise InputError(self._no_robust() if robust else f"there is no covariance: {self.se_reason}")
+            raise InputError(
+                self._no_robust() if robust else f"there is no covariance: {self.se_reason}"
+            )
         return pd.DataFrame(matrix, index=list(self.names), columns=list(self.names))
 
     def conf_int(self, level: float = 0.95, robust: bool = False) -> pd.DataFrame:
@@ -199,7 +214,9 @@ class Model:
         """The table, as text: ``print(model.summary())``."""
         return summary(self)
 
-    def predict(self, frame: object, kind: Literal["mean", "link", "class"] = "mean") -> pd.Series | pd.DataFrame:
+    def predict(
+        self, frame: object, kind: Literal["mean", "link", "class"] = "mean"
+    ) -> pd.Series | pd.DataFrame:
         """Predictions for the rows of a frame, or of a file.
 
         ``mean`` is the expected target, or the probability of the second class, or a frame of all the classes'
@@ -214,15 +231,25 @@ class Model:
             raise InputError(f"predict takes one frame or file, these are {len(found)}")
         source = found[0]
         extra = [name for name in (self.plan.offset, self.plan.exposure) if name is not None]
-        columns = [column for column in self._formula.columns if column not in self._formula.target_columns] + extra
+        columns = [
+            column for column in self._formula.columns if column not in self._formula.target_columns
+        ] + extra
         rows = source.read(columns or list(source.columns())[:1]).reset_index(drop=True)
         for column in columns:
-            if column not in self.plan.levels and rows[column].dtype == object and rows[column].notna().any():
-                raise InputError(f"{source.name}: column {column} holds text, and numbers in the fit")
+            if (
+                column not in self.plan.levels
+                and rows[column].dtype == object
+                and rows[column].notna().any()
+            ):
+                raise InputError(
+                    f"{source.name}: column {column} holds text, and numbers in the fit"
+                )
         needed = rows[columns].drop(columns=list(self.plan.fills))
         complete = ~needed.isna().any(axis=1).to_numpy()
         _, A, o = self.plan.design(rows[complete], source.name)
-        eta = A @ self.coef.reshape(-1, A.shape[1]).T if self.family.per_class else A @ self.coef + o
+        eta = (
+            A @ self.coef.reshape(-1, A.shape[1]).T if self.family.per_class else A @ self.coef + o
+        )
         values = self._predicted(eta, kind)
         everywhere = np.full((len(rows), *values.shape[1:]), np.nan, dtype=values.dtype)
         everywhere[complete] = values
@@ -240,7 +267,9 @@ class Model:
         if self.task is None or self.x is None:
             raise InputError("this model has no clients at hand to run on: fit it in one process")
         if self.settings.l1 or self.settings.nonnegative:
-            raise InputError("averaging methods take no l1 and no constraints: there is nothing to compare")
+            raise InputError(
+                "averaging methods take no l1 and no constraints: there is nothing to compare"
+            )
         clients, x, back = self.task.in_scaled_columns(self.x)
         return bias(clients, x, back, self.errors, self.names, method, **settings)
 
@@ -251,15 +280,23 @@ class Model:
 
     def report(self, path: str | Path) -> None:
         """Write one page that needs nothing else: table, intervals, convergence, clients, calibration, settings."""
-        from fedsplit.regression.result import page  # figures take as long to import as all the rest
+        from fedsplit.regression.result import (
+            page,
+        )  # figures take as long to import as all the rest
 
         page.write(self, Path(path))
 
     def write(self, path: str | Path) -> None:
         """The model, its trace as CSV, and its page, ``report.html``, into a folder."""
         folder = Path(path)
-        self.report(folder / "report.html")  # what takes longest, and is most likely to be interrupted, first
-        rows = pd.DataFrame(self.trace.rows).assign(round=range(1, len(self.trace) + 1)).set_index("round")
+        self.report(
+            folder / "report.html"
+        )  # what takes longest, and is most likely to be interrupted, first
+        rows = (
+            pd.DataFrame(self.trace.rows)
+            .assign(round=range(1, len(self.trace) + 1))
+            .set_index("round")
+        )
         by_client = {f"seconds of {name}": seconds for name, seconds in self.trace.latency.items()}
         rows = rows.drop(columns="latency").assign(**by_client)
         files.write(folder / "trace.csv", rows.to_csv())
@@ -269,7 +306,11 @@ class Model:
         """All numbers of the summary, as JSON can hold them."""
 
         def by_name(values: pd.Series | None) -> dict[str, float | None] | None:
-            return None if values is None else {str(name): storage.finite(float(v)) for name, v in values.items()}
+            return (
+                None
+                if values is None
+                else {str(name): storage.finite(float(v)) for name, v in values.items()}
+            )
 
         interval = None if self.se is None else self.conf_int()
         return {
@@ -287,9 +328,14 @@ class Model:
             "clients": [
                 {
                     "client": str(name),
-                    **{key: storage.finite(v) if isinstance(v, float) else v for key, v in row.items()},
+                    **{
+                        key: storage.finite(v) if isinstance(v, float) else v
+                        for key, v in row.items()
+                    },
                 }
-                for name, row in zip(self.clients.index, self.clients.to_dict("records"), strict=True)
+                for name, row in zip(
+                    self.clients.index, self.clients.to_dict("records"), strict=True
+                )
             ],
             "log_likelihood": storage.finite(self.log_likelihood),
             "deviance": storage.finite(self.deviance),
@@ -326,7 +372,11 @@ class Model:
         """Refuse parts that do not belong together, as those of a damaged file."""
         d = len(self.names)
         square = [matrix for matrix in (self.covariance_, self.robust_) if matrix is not None]
-        if self.coef.shape != (d,) or self.errors.shape != (d,) or any(matrix.shape != (d, d) for matrix in square):
+        if (
+            self.coef.shape != (d,)
+            or self.errors.shape != (d,)
+            or any(matrix.shape != (d, d) for matrix in square)
+        ):
             raise ValueError(f"its arrays are not of {d} coefficients")
         if any(values.dtype.kind != "f" for values in (self.coef, self.errors, *square)):
             raise ValueError("its arrays are not numbers")
@@ -378,7 +428,11 @@ def load(path: str | Path) -> Model:
         rows = [Row(*values) for values in zip(*columns, strict=True)]
         if names := record["latency"]:
             told = [
-                {name: value for name, value in zip(names, values, strict=True) if not np.isnan(value)}
+                {
+                    name: value
+                    for name, value in zip(names, values, strict=True)
+                    if not np.isnan(value)
+                }
                 for values in arrays["latency"].T.tolist()
             ]
             rows = [row._replace(latency=seconds) for row, seconds in zip(rows, told, strict=True)]

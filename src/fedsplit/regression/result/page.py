@@ -25,7 +25,9 @@ def write(model: Model, path: Path) -> None:
     """Write the page; the same model gives the same bytes."""
     files.check_writable(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.write(path, html(model).encode("utf-8", "replace"))  # a file's name, and so a client's, need not be text
+    files.write(
+        path, html(model).encode("utf-8", "replace")
+    )  # a file's name, and so a client's, need not be text
 
 
 def html(model: Model) -> str:
@@ -49,20 +51,32 @@ def html(model: Model) -> str:
             "dispersion": _long(model.dispersion),
         },
         clients=[
-            (str(name), *row) for name, row in zip(model.clients.index, _client_cells(model.clients), strict=True)
+            (str(name), *row)
+            for name, row in zip(model.clients.index, _client_cells(model.clients), strict=True)
         ],
         attendance=[
-            (str(name), f"{row.answered:,}", _seconds(row.median), _seconds(row.longest), f"{row.incidents:,}")
+            (
+                str(name),
+                f"{row.answered:,}",
+                _seconds(row.median),
+                _seconds(row.longest),
+                f"{row.incidents:,}",
+            )
             for name, row in zip(model.attendance.index, model.attendance.itertuples(), strict=True)
         ],
         measured=int(np.isfinite(model.trace.objective.astype(np.float64)).sum()) > 1,
         figures=_figures(model, interval),
         most_clients=figures.MOST_CLIENTS,
         smallest_cell=SMALLEST_CELL,
-        kinds={kind: int((model.trace.kind == kind).sum()) for kind in ("setup", "round", "certificate")},
+        kinds={
+            kind: int((model.trace.kind == kind).sum())
+            for kind in ("setup", "round", "certificate")
+        },
         sent=int(model.trace.floats_up.sum()) // taking_part,
         received=int(model.trace.floats_down.sum()) // taking_part,
-        settings={name: _setting(value) for name, value in dataclasses.asdict(model.settings).items()},
+        settings={
+            name: _setting(value) for name, value in dataclasses.asdict(model.settings).items()
+        },
         versions=pages.versions("numpy", "scipy", "matplotlib"),
     )
 
@@ -85,7 +99,9 @@ def _columns(model: Model, interval: pd.DataFrame | None) -> dict[str, list[str]
         ends = zip(interval.lower, interval.upper, strict=True)
         columns["95 % interval"] = [f"{number(low)} to {number(high)}" for low, high in ends]
     if model.robust_ is not None:
-        columns["robust standard error"] = [number(value) for value in np.sqrt(np.diag(model.robust_))]
+        columns["robust standard error"] = [
+            number(value) for value in np.sqrt(np.diag(model.robust_))
+        ]
     return columns
 
 
@@ -104,7 +120,10 @@ def _client_cells(clients: pd.DataFrame) -> list[tuple[str, ...]]:
 
 
 def _figures(model: Model, interval: pd.DataFrame | None) -> dict[str, bytes]:
-    drawn = {"coefficients": figures.coefficients(model, interval), "convergence": figures.convergence(model)}
+    drawn = {
+        "coefficients": figures.coefficients(model, interval),
+        "convergence": figures.convergence(model),
+    }
     if model.clients["shift"].notna().any():
         drawn["clients"] = figures.clients(model.clients)
     if model.trace.latency:
@@ -133,4 +152,8 @@ def _long(value: float | None) -> str:
 def _setting(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(str(item) for item in value) or "none"
-    return {None: "none", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else str(value)
+    return (
+        {None: "none", True: "yes", False: "no"}[value]
+        if value is None or isinstance(value, bool)
+        else str(value)
+    )

@@ -22,7 +22,11 @@ class Summary(str):
 
 def summary(model: Model) -> Summary:
     """Coefficients, fit, clients and proof."""
-    return Summary("\n".join([*_head(model), "", *_coefficients(model), "", *_clients(model), "", *_foot(model)]))
+    return Summary(
+        "\n".join(
+            [*_head(model), "", *_coefficients(model), "", *_clients(model), "", *_foot(model)]
+        )
+    )
 
 
 def number(value: float | None) -> str:
@@ -38,7 +42,14 @@ def _cells(model: Model) -> list[list[str]]:
         return [[name, number(value)] for name, value in model.coef_.items()]
     interval = model.conf_int()
     columns = zip(
-        model.names, model.coef, model.se, model.zvalues, model.pvalues, interval.lower, interval.upper, strict=True
+        model.names,
+        model.coef,
+        model.se,
+        model.zvalues,
+        model.pvalues,
+        interval.lower,
+        interval.upper,
+        strict=True,
     )
     return [
         [name, number(b), number(se), f"{z:.3f}", f"{p:.3f}", number(low), number(high)]
@@ -54,7 +65,9 @@ def _head(model: Model) -> list[str]:
         f"n {model.n:,}   parameters {len(model.names)}",
     ]
     fit = {"log-likelihood": model.log_likelihood, "deviance": model.deviance, "AIC": model.aic}
-    lines.append("   ".join(f"{name} {value:,.6g}" for name, value in fit.items() if value is not None))
+    lines.append(
+        "   ".join(f"{name} {value:,.6g}" for name, value in fit.items() if value is not None)
+    )
     if model.family.dispersion != "one" and model.log_likelihood is not None:
         lines[-1] += f"   dispersion {model.dispersion:.6g}"
     return lines
@@ -104,7 +117,9 @@ def _incidents(model: Model) -> list[str]:
         told.setdefault(incident.client, Counter())[incident.what] += 1
     return [
         f"incident: client {name}: "
-        + "; ".join(f"{what} ({times} times)" if times > 1 else what for what, times in each.items())
+        + "; ".join(
+            f"{what} ({times} times)" if times > 1 else what for what, times in each.items()
+        )
         for name, each in told.items()
     ]
 

@@ -46,7 +46,13 @@ class Bias:
 
 
 def bias(
-    clients: Clients, x: Array, back: Array, errors: Array, names: Sequence[str], method: str, **settings: Any
+    clients: Clients,
+    x: Array,
+    back: Array,
+    errors: Array,
+    names: Sequence[str],
+    method: str,
+    **settings: Any,
 ) -> Bias:
     """The fixed point of an averaging method, compared with the minimiser x; ``back`` takes both to coefficients."""
     if method not in AVERAGING:
@@ -55,7 +61,9 @@ def bias(
     try:
         chosen = AVERAGING[method](**(defaults | settings))
     except TypeError:
-        raise InputError(f"{method} takes step{' and local_steps' * (method == 'fedavg')}, not {settings}") from None
+        raise InputError(
+            f"{method} takes step{' and local_steps' * (method == 'fedavg')}, not {settings}"
+        ) from None
     with one_blas_thread(), np.errstate(**QUIET):
         stopped = _fixed_point(chosen, clients, x)
     away = back @ (stopped - x)
@@ -83,4 +91,6 @@ def _fixed_point(method: FedGD | FedProx, clients: Clients, x: Array) -> Array:
             now = now + r
         jumped = np.asarray(root(residual, now, tol=1e-14).x)  # where plain rounds are slow
         now = jumped if np.linalg.norm(residual(jumped)) < np.linalg.norm(residual(now)) else now
-    raise InputError("no fixed point found: the method may diverge on this data, pass a smaller step")
+    raise InputError(
+        "no fixed point found: the method may diverge on this data, pass a smaller step"
+    )

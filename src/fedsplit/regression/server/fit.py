@@ -126,7 +126,9 @@ def fit(
     one_of("engine", engine, ENGINES)
     if engine == "local":
         cohort = SiloCohort([Silo(source) for source in sources(data, group)])
-        return fit_over(LocalChannel(cohort), formula, target, group, settings, None, checkpoint, progress)
+        return fit_over(
+            LocalChannel(cohort), formula, target, group, settings, None, checkpoint, progress
+        )
     from fedsplit.regression.server.workers import workers  # Ray is an extra
 
     with workers(data, group, cohorts, address) as channel:
@@ -166,22 +168,34 @@ def make_settings(elastic_net: object = None, **chosen: Any) -> Settings:
         return Settings(**chosen)
     if chosen["l1"] or chosen["ridge"]:
         raise InputError("elastic_net brings its own l1 and ridge: leave those out")
-    if not isinstance(elastic_net, Sequence) or isinstance(elastic_net, str) or len(elastic_net) != 2:
+    if (
+        not isinstance(elastic_net, Sequence)
+        or isinstance(elastic_net, str)
+        or len(elastic_net) != 2
+    ):
         raise InputError(f"elastic_net is two numbers, l1 and ridge, not {elastic_net!r}")
     return Settings(**chosen | {"l1": elastic_net[0], "ridge": elastic_net[1]})
 
 
 def prepare(
-    federation: Federation, formula: str | None, target: str | None, group: str | None, settings: Settings
+    federation: Federation,
+    formula: str | None,
+    target: str | None,
+    group: str | None,
+    settings: Settings,
 ) -> tuple[Agreement, Formula]:
     """The clients' coded rows, and the formula that they agreed on."""
     if (formula is None) == (target is None):
-        raise InputError("give a formula such as 'y ~ x', or a target column for a model on all the others")
+        raise InputError(
+            "give a formula such as 'y ~ x', or a target column for a model on all the others"
+        )
     for name, value in (("formula", formula), ("target", target), ("group", group)):
         if value is not None and not isinstance(value, str):
             raise InputError(f"{name} must be text, not {value!r}")
     excluded = [group, settings.weights, settings.offset, settings.exposure]
-    parsed = Formula(formula) if formula is not None else complete(str(target), federation, excluded)
+    parsed = (
+        Formula(formula) if formula is not None else complete(str(target), federation, excluded)
+    )
     if not settings.intercept:
         parsed = parsed.without_intercept()
     return agree(federation, parsed, settings), parsed
@@ -192,11 +206,15 @@ def make_task(agreement: Agreement, formula: Formula, settings: Settings) -> Tas
     names = agreement.moments[0].names
     for name, told in zip(agreement.rows.names, agreement.moments, strict=True):
         if list(told.names) != list(names):
-            raise InputError(f"client {name}: its terms are {listed(told.names)}, not {listed(names)}")
+            raise InputError(
+                f"client {name}: its terms are {listed(told.names)}, not {listed(names)}"
+            )
     if not names:
         raise InputError(f"formula {formula.text!r}: there is no term on the right")
     labels = [as_text(level) for level in agreement.plan.classes]
-    return Task(agreement.rows, agreement.moments, settings, 0 if formula.intercept else None, labels)
+    return Task(
+        agreement.rows, agreement.moments, settings, 0 if formula.intercept else None, labels
+    )
 
 
 def finish(
@@ -206,17 +224,24 @@ def finish(
     reached: Mapping[str, float] | None = None,
 ) -> Model:
     """Run the rounds, from the coefficients ``reached`` before, and put all that is known into a model."""
-    found = task.infer(task.run(task.penalty(task.settings.l1), report=progress, reached=reached or {}))
+    found = task.infer(
+        task.run(task.penalty(task.settings.l1), report=progress, reached=reached or {})
+    )
     book = task.rows.roll.book
     by_client = {each.client: each for each in found.contributions}
     absent = Contribution("", 0, 0.0, 0.0, float("nan"), "")
     clients = pd.DataFrame(
-        [by_client.get(name, absent)._asdict() for name in agreement.missing], index=agreement.missing
+        [by_client.get(name, absent)._asdict() for name in agreement.missing],
+        index=agreement.missing,
     )
     clients = clients.assign(missing=agreement.missing).rename_axis("client")[list(CLIENT_COLUMNS)]
     unit = task.scaling.unit**2  # of the objective, in the units of the files
     trace, weak = found.estimate.trace, listed(found.estimate.undetermined, 4)
-    unsettled = [f"the data hardly determine the coefficient of {weak}: add a ridge, or leave it out"] if weak else []
+    unsettled = (
+        [f"the data hardly determine the coefficient of {weak}: add a ridge, or leave it out"]
+        if weak
+        else []
+    )
     return Model(
         plan=agreement.plan,
         settings=task.settings,
@@ -230,8 +255,13 @@ def finish(
         certificate=certified(task, found.estimate),
         clients=clients,
         calibration=found.calibration,
-        trace=Trace(unit * trace.start, [row._replace(objective=unit * row.objective) for row in trace.rows]),
-        proofs=[(at, None if told.gap is None else unit * told.gap) for at, told in found.estimate.proofs],
+        trace=Trace(
+            unit * trace.start, [row._replace(objective=unit * row.objective) for row in trace.rows]
+        ),
+        proofs=[
+            (at, None if told.gap is None else unit * told.gap)
+            for at, told in found.estimate.proofs
+        ],
         errors=found.errors,
         floats=found.estimate.floats,
         converged=found.estimate.converged,

@@ -36,10 +36,14 @@ class Agreement:
 
 def agree(federation: Federation, formula: Formula, settings: Settings) -> Agreement:
     """Ask every client what it has, settle how to code it, and check what can be known before the rounds."""
-    extra = [name for name in (settings.weights, settings.offset, settings.exposure) if name is not None]
+    extra = [
+        name for name in (settings.weights, settings.offset, settings.exposure) if name is not None
+    ]
     for name in extra:
         if name in formula.columns:
-            raise InputError(f"column {name} is in the formula and is a weight, offset or exposure: it cannot be both")
+            raise InputError(
+                f"column {name} is in the formula and is a weight, offset or exposure: it cannot be both"
+            )
     columns = tuple(dict.fromkeys([*formula.columns, *extra]))
     _check_present(federation.columns(), columns)
     request = _request(formula, settings, columns)
@@ -48,16 +52,22 @@ def agree(federation: Federation, formula: Formula, settings: Settings) -> Agree
         _check_complete(told)
     if not any(each.kept for each in told.values()):
         sizes = listed(f"{name} has {each.rows} rows" for name, each in told.items())
-        raise InputError(f"no client has a row without missing values in {listed(columns)}: client {sizes}")
+        raise InputError(
+            f"no client has a row without missing values in {listed(columns)}: client {sizes}"
+        )
     kinds = {column: _kind(column, told, column in request.categories) for column in columns}
     told = {name: _without_empty_text(each, kinds) for name, each in told.items()}
     heard = [name for name, each in told.items() if each.kept]
     for column in extra:
         if kinds[column] != "number":
-            raise InputError(f"column {column} must hold numbers, it holds {_plural(kinds[column])}")
+            raise InputError(
+                f"column {column} must hold numbers, it holds {_plural(kinds[column])}"
+            )
     plan = _plan(formula, settings, kinds, told)
     rows, coded = federation.code(plan, settings.strict, heard)
-    warnings = [f"client {name} has no complete row and is left out" for name in told if name not in heard]
+    warnings = [
+        f"client {name} has no complete row and is left out" for name in told if name not in heard
+    ]
     warnings += [text for each in told.values() for text in each.warnings]
     warnings += [text for each in coded for text in each.warnings]
     return Agreement(
@@ -104,7 +114,11 @@ def _nearest(column: str, present: Mapping[str, str]) -> str:
 
 
 def _request(formula: Formula, settings: Settings, columns: tuple[str, ...]) -> Request:
-    classes = {formula.target_column} if FAMILIES[settings.family].classifies and formula.target_column else set()
+    classes = (
+        {formula.target_column}
+        if FAMILIES[settings.family].classifies and formula.target_column
+        else set()
+    )
     filled = set(formula.columns) - formula.categories - set(formula.target_columns)
     return Request(
         columns,
@@ -126,7 +140,9 @@ def _check_complete(told: Mapping[str, Description]) -> None:
 
 def _kind(column: str, told: Mapping[str, Description], category: bool) -> str:
     """The column's kind at all clients: one that is empty somewhere is what it is elsewhere."""
-    kinds = {name: each.kinds[column] for name, each in told.items() if each.kinds[column] != "empty"}
+    kinds = {
+        name: each.kinds[column] for name, each in told.items() if each.kinds[column] != "empty"
+    }
     if not kinds:
         raise InputError(f"column {column} is empty at every client: leave it out")
     if set(kinds.values()) <= {"number", "boolean"}:
@@ -152,7 +168,9 @@ def _plural(kind: str) -> str:
     return {"number": "numbers", "boolean": "yes or no"}.get(kind, kind)
 
 
-def _plan(formula: Formula, settings: Settings, kinds: Mapping[str, str], told: Mapping[str, Description]) -> Plan:
+def _plan(
+    formula: Formula, settings: Settings, kinds: Mapping[str, str], told: Mapping[str, Description]
+) -> Plan:
     target, family = formula.target_column, FAMILIES[settings.family]
     levels = {
         column: _union(kind, [each.levels.get(column, {}) for each in told.values()])
@@ -161,19 +179,37 @@ def _plan(formula: Formula, settings: Settings, kinds: Mapping[str, str], told: 
     }
     classes: Sequence[Level] = ()
     if family.classifies and target is not None:
-        classes = _classes(target, family.name, _union(kinds[target], [each.levels[target] for each in told.values()]))
+        classes = _classes(
+            target,
+            family.name,
+            _union(kinds[target], [each.levels[target] for each in told.values()]),
+        )
     elif family.per_class:
         raise InputError(f"multinomial needs a column as its target, not {formula.target}")
     elif target is not None and kinds[target] == "text":
-        raise InputError(f"column {target} holds text: for {family.name} the target must be {family.target}")
+        raise InputError(
+            f"column {target} holds text: for {family.name} the target must be {family.target}"
+        )
     levels.pop(target or "", None)
-    sums = {column: [each.sums[column] for each in told.values() if column in each.sums] for column in kinds}
+    sums = {
+        column: [each.sums[column] for each in told.values() if column in each.sums]
+        for column in kinds
+    }
     fills = {
         column: sum(total for _, total in parts) / max(1, sum(number for number, _ in parts))
         for column, parts in sums.items()
         if parts and kinds[column] != "text"
     }
-    return Plan(formula.text, family.name, levels, classes, fills, settings.weights, settings.offset, settings.exposure)
+    return Plan(
+        formula.text,
+        family.name,
+        levels,
+        classes,
+        fills,
+        settings.weights,
+        settings.offset,
+        settings.exposure,
+    )
 
 
 def _union(kind: str, levels: Sequence[Mapping[Level, int]]) -> list[Level]:
@@ -184,7 +220,9 @@ def _union(kind: str, levels: Sequence[Mapping[Level, int]]) -> list[Level]:
 
 def _classes(target: str, family: str, classes: Sequence[Level]) -> Sequence[Level]:
     if len(classes) < 2:
-        raise InputError(f"column {target} is {listed(classes)} in every row of every client: there is nothing to fit")
+        raise InputError(
+            f"column {target} is {listed(classes)} in every row of every client: there is nothing to fit"
+        )
     if family == "multinomial":
         return classes
     if len(classes) > 2:

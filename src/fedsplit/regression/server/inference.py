@@ -76,7 +76,11 @@ def contributions(
     errors = np.sqrt(dispersion * np.diag(back @ V @ back.T))
     found = []
     for (name, n), g, H_j in zip(clients, gradients, information, strict=True):
-        move = back @ (inverse(H - H_j) @ g) / errors if len(clients) > 1 else np.full(len(names), np.nan)
+        move = (
+            back @ (inverse(H - H_j) @ g) / errors
+            if len(clients) > 1
+            else np.full(len(names), np.nan)
+        )
         most = int(np.argmax(np.abs(move))) if np.isfinite(move).all() else None
         found.append(
             Contribution(

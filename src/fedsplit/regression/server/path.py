@@ -113,11 +113,19 @@ class RegularisationPath:
     def model(self, lam: float) -> Model:
         """The model at a λ, on the path or not: that of ``fit`` with this l1 and ridge, at its price and tolerance."""
         l1, ridge = _penalties(number("lam", lam), self.l1_ratio)
-        return finish(self.task.at(l1, ridge, min(self.task.settings.tol, Settings.tol)), self.agreement)
+        return finish(
+            self.task.at(l1, ridge, min(self.task.settings.tol, Settings.tol)), self.agreement
+        )
 
     def summary(self) -> Summary:
         """A line a λ, as text: ``print(path.summary())``."""
-        head = ["lambda", "active", "rounds", "proved SE", *(() if self.cv is None else ("deviance", "std err", ""))]
+        head = [
+            "lambda",
+            "active",
+            "rounds",
+            "proved SE",
+            *(() if self.cv is None else ("deviance", "std err", "")),
+        ]
         table = [head, *(self._line(i) for i in range(len(self.lambdas)))]
         settings, rows, clients = self.task.settings, self.task.pool.n, self.task.clients.m
         return Summary(
@@ -135,7 +143,9 @@ class RegularisationPath:
 
     def _line(self, i: int) -> list[str]:
         lam, distance = float(self.lambdas[i]), self.distance[i]
-        proved = f"{distance:.0e}{'' if self.converged[i] else ' NO'}" if np.isfinite(distance) else "–"
+        proved = (
+            f"{distance:.0e}{'' if self.converged[i] else ' NO'}" if np.isfinite(distance) else "–"
+        )
         cells = [f"{lam:.5g}", str(self.active[i]), str(self.rounds[i]), proved]
         if self.cv is None:
             return cells
@@ -201,7 +211,9 @@ def path(
         family, ridge, l1, nonnegative, weights, offset, exposure, intercept, standardize,
         missing, strict, tol, rounds, seed, "fedsplit", delta,
     )  # fmt: skip
-    federation = Federation(Roll(LocalChannel(SiloCohort([Silo(source) for source in sources(data, group)]))))
+    federation = Federation(
+        Roll(LocalChannel(SiloCohort([Silo(source) for source in sources(data, group)])))
+    )
     agreement, formula_ = prepare(federation, formula, target, group, settings)
     parts = _folds(agreement, folds, seed, formula_)
     task = _free_of_ridge(make_task(agreement, formula_, settings))
@@ -210,12 +222,16 @@ def path(
         null = task.run(task.penalty(EVERYTHING))
         grid = lambda_max(task, null, l1_ratio) * np.geomspace(1.0, ratio, n_lambdas)
     penalties = [_penalties(lam, l1_ratio) for lam in grid]
-    if null is not None and l1_ratio > 0:  # at λ_max itself rounding would decide which coefficient is zero
+    if (
+        null is not None and l1_ratio > 0
+    ):  # at λ_max itself rounding would decide which coefficient is zero
         found = list(_follow(task, [(EVERYTHING, penalties[0][1]), *penalties[1:]], null))
     else:
         found = list(_follow(task, penalties, null))
     x = np.stack([each.x for each in found])
-    coef = pd.DataFrame(x @ task.back.T, index=pd.Index(grid, name="lambda"), columns=list(task.names))
+    coef = pd.DataFrame(
+        x @ task.back.T, index=pd.Index(grid, name="lambda"), columns=list(task.names)
+    )
     asked = np.array([len(each.trace) for each in found])
     asked[0] += 0 if null is None else len(null.trace)
     unproved = [
@@ -230,7 +246,9 @@ def path(
         asked,
         [certified(task, each) for each in found],
         np.array([each.converged for each in found]),
-        _cross_validate(task, agreement, formula_, parts, penalties).set_index(coef.index) if parts else None,
+        _cross_validate(task, agreement, formula_, parts, penalties).set_index(coef.index)
+        if parts
+        else None,
         [*agreement.warnings, *unproved],
         l1_ratio,
         task,
@@ -246,10 +264,16 @@ def lambda_max(task: Task, null: Estimate, l1_ratio: float) -> float:
     """
     g, w = null.proof.gradients.sum(axis=0), task.penalised(1)
     penalty = task.penalty(1.0)
-    steepness = np.abs(g) if penalty is None else np.where(penalty.nonnegative, np.maximum(-g, 0.0), np.abs(g))
+    steepness = (
+        np.abs(g)
+        if penalty is None
+        else np.where(penalty.nonnegative, np.maximum(-g, 0.0), np.abs(g))
+    )
     highest = float(np.max(steepness[w > 0] / w[w > 0], initial=0.0)) / (l1_ratio or RIDGE_ONLY)
     if highest == 0.0:
-        raise InputError("no column tells anything of the target, so there is no largest lambda: give lambdas")
+        raise InputError(
+            "no column tells anything of the target, so there is no largest lambda: give lambdas"
+        )
     return highest
 
 
@@ -262,7 +286,9 @@ def _free_of_ridge(task: Task) -> Task:
     return task.with_ridge(np.zeros(task.d))
 
 
-def _follow(task: Task, penalties: Sequence[Pair], last: Estimate | None = None) -> Iterator[Estimate]:
+def _follow(
+    task: Task, penalties: Sequence[Pair], last: Estimate | None = None
+) -> Iterator[Estimate]:
     """The rounds for one penalty after the other, each from the state, gradients and Hessians of the last one."""
     for l1, ridge in penalties:
         penalty, state = task.penalty(l1, ridge), None
@@ -273,16 +299,24 @@ def _follow(task: Task, penalties: Sequence[Pair], last: Estimate | None = None)
         yield last
 
 
-def _check_grid(l1_ratio: object, lambdas: Any, n_lambdas: object, ratio: object, folds: object) -> Array | None:
+def _check_grid(
+    l1_ratio: object, lambdas: Any, n_lambdas: object, ratio: object, folds: object
+) -> Array | None:
     """The λ that the user gave, falling; None where there are none."""
     if number("l1_ratio", l1_ratio, strict=False) > 1:
-        raise InputError(f"l1_ratio must be between 0 (a ridge) and 1 (the lasso), not {l1_ratio!r}")
+        raise InputError(
+            f"l1_ratio must be between 0 (a ridge) and 1 (the lasso), not {l1_ratio!r}"
+        )
     if number("ratio", ratio) >= 1:
-        raise InputError(f"ratio, of the smallest to the largest lambda, must be between 0 and 1, not {ratio!r}")
+        raise InputError(
+            f"ratio, of the smallest to the largest lambda, must be between 0 and 1, not {ratio!r}"
+        )
     count("n_lambdas", n_lambdas)
     if isinstance(folds, str | None):
         if folds not in (None, "clients"):
-            raise InputError(f"folds must be 'clients' or a number of groups of clients, not {folds!r}")
+            raise InputError(
+                f"folds must be 'clients' or a number of groups of clients, not {folds!r}"
+            )
     else:
         count("folds", folds, least=2)
     if lambdas is None:
@@ -296,30 +330,48 @@ def _check_grid(l1_ratio: object, lambdas: Any, n_lambdas: object, ratio: object
     return grid
 
 
-def _folds(agreement: Agreement, folds: int | str | None, seed: int, formula: Formula) -> list[Fold]:
+def _folds(
+    agreement: Agreement, folds: int | str | None, seed: int, formula: Formula
+) -> list[Fold]:
     """Which clients are held out at a time; refused where the others could not fit the same model."""
     if folds is None:
         return []
     m = len(agreement.rows.names)
     groups = m if folds == "clients" else int(folds)
     if m < 2 or groups > m:
-        raise InputError(f"folds: {max(2, groups)} groups of clients need as many clients, there are {m}")
-    drawn = np.arange(m) if folds == "clients" else np.random.default_rng(seed).permutation(m) % groups
-    found = [Fold(np.flatnonzero(drawn == k).tolist(), np.flatnonzero(drawn != k).tolist()) for k in range(groups)]
+        raise InputError(
+            f"folds: {max(2, groups)} groups of clients need as many clients, there are {m}"
+        )
+    drawn = (
+        np.arange(m) if folds == "clients" else np.random.default_rng(seed).permutation(m) % groups
+    )
+    found = [
+        Fold(np.flatnonzero(drawn == k).tolist(), np.flatnonzero(drawn != k).tolist())
+        for k in range(groups)
+    ]
     classes = agreement.plan.classes or (0, 1)
     for fold in found:
         pool = Pool([agreement.moments[j] for j in fold.inside])
         constant = pool.constant & (formula.intercept | (pool.mean == 0))
         constant[:1] &= not formula.intercept
-        lack = [f"column {name} does not vary: leave it out" for name in np.array(pool.names)[constant]]
-        lack += [f"no row is of class {as_text(classes[int(c)])}" for c in np.flatnonzero(pool.classes == 0)]
+        lack = [
+            f"column {name} does not vary: leave it out" for name in np.array(pool.names)[constant]
+        ]
+        lack += [
+            f"no row is of class {as_text(classes[int(c)])}"
+            for c in np.flatnonzero(pool.classes == 0)
+        ]
         if lack:
             raise InputError(f"{fold.without(agreement)}{lack[0]}, or use other folds")
     return found
 
 
 def _cross_validate(
-    task: Task, agreement: Agreement, formula: Formula, folds: Sequence[Fold], penalties: Sequence[Pair]
+    task: Task,
+    agreement: Agreement,
+    formula: Formula,
+    folds: Sequence[Fold],
+    penalties: Sequence[Pair],
 ) -> pd.DataFrame:
     """The deviance of a row at clients held out, by λ: D̄ = Σ n_k D_k/Σ n_k, and √(Σ n_k(D_k - D̄)²/Σ n_k/(K - 1))."""
     told = [_held_out(task, agreement, formula, fold, penalties) for fold in folds]
@@ -340,13 +392,17 @@ def _held_out(
     def share(members: list[int]) -> Rows:
         return Rows.here(plan, strict, [rows[j] for j in members], [moments[j] for j in members])
 
-    training = replace(agreement, rows=share(fold.inside), moments=[moments[j] for j in fold.inside])
+    training = replace(
+        agreement, rows=share(fold.inside), moments=[moments[j] for j in fold.inside]
+    )
     try:
         others = _free_of_ridge(make_task(training, formula, task.settings))
     except InputError as error:
         raise InputError(f"{fold.without(agreement)}{error}") from None
     out = share(fold.out)
-    out.settle(replace(others.frame, ridge=np.ones(task.d)))  # with a ridge a column may be zero everywhere
+    out.settle(
+        replace(others.frame, ridge=np.ones(task.d))
+    )  # with a ridge a column may be zero everywhere
     held = out.settle(others.frame)
     weight = sum(moments[j].weight for j in fold.out)
     start = np.zeros(task.d)

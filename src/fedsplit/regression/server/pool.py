@@ -34,9 +34,14 @@ class Pool:
     def __init__(self, moments: Sequence[Moments]) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
             self._add(moments)
-        for name, value in [("the target", self.spread), *zip(self.names, np.diag(self.scatter), strict=True)]:
+        for name, value in [
+            ("the target", self.spread),
+            *zip(self.names, np.diag(self.scatter), strict=True),
+        ]:
             if not np.isfinite(value):
-                raise InputError(f"{name}: the squares of its values are beyond float64, use another unit")
+                raise InputError(
+                    f"{name}: the squares of its values are beyond float64, use another unit"
+                )
 
     def _add(self, moments: Sequence[Moments]) -> None:
         self.names = list(moments[0].names)
@@ -49,10 +54,15 @@ class Pool:
         self.scatter: Array = np.sum([each.scatter for each in moments], axis=0) + away.T @ away
         targets = np.array([each.target_mean for each in moments])
         self.target = float(shares @ targets)
-        self.mean_offset = float(logsumexp([each.log_exposed for each in moments]) - np.log(self.weight))
+        self.mean_offset = float(
+            logsumexp([each.log_exposed for each in moments]) - np.log(self.weight)
+        )
         within = sum(each.target_scatter for each in moments)
         self.spread = float(
-            np.sqrt((within + self.weight * float(shares @ np.square(targets - self.target))) / self.weight)
+            np.sqrt(
+                (within + self.weight * float(shares @ np.square(targets - self.target)))
+                / self.weight
+            )
         )
         self.classes = np.sum([each.classes for each in moments], axis=0)
 
@@ -74,20 +84,30 @@ class Pool:
     def scaling(self, intercept: int | None, unit: float) -> Scaling:
         """Columns centred, where there is an intercept, and of unit deviation; a constant one stays as it is."""
         constant = self.constant
-        second = np.diag(self.scatter) / self.weight + (0.0 if intercept is not None else np.square(self.mean))
+        second = np.diag(self.scatter) / self.weight + (
+            0.0 if intercept is not None else np.square(self.mean)
+        )
         scale = np.where(constant | (second == 0), 1.0, np.sqrt(second))
-        centre = np.where(constant, 0.0, self.mean) if intercept is not None else np.zeros_like(self.mean)
+        centre = (
+            np.where(constant, 0.0, self.mean)
+            if intercept is not None
+            else np.zeros_like(self.mean)
+        )
         return Scaling(centre, scale, unit)
 
     def products(self, scaling: Scaling) -> Array:
         """Σ w a aᵀ of the scaled columns."""
         mean = (self.mean - scaling.centre) / scaling.scale
-        return self.scatter / np.outer(scaling.scale, scaling.scale) + self.weight * np.outer(mean, mean)
+        return self.scatter / np.outer(scaling.scale, scaling.scale) + self.weight * np.outer(
+            mean, mean
+        )
 
     def whitening(self, scaling: Scaling) -> Array:
         """W such that the scaled columns times W are orthonormal: Σ w (Wᵀa)(Wᵀa)ᵀ is the identity times the weight."""
         L = np.linalg.cholesky(self.products(scaling) / self.weight)
-        W: Array = np.ascontiguousarray(solve_triangular(L, np.eye(len(L)), lower=True).T)  # as it arrives elsewhere
+        W: Array = np.ascontiguousarray(
+            solve_triangular(L, np.eye(len(L)), lower=True).T
+        )  # as it arrives elsewhere
         return W
 
     def dependent(self, intercept: int | None) -> dict[int, Array]:
@@ -100,8 +120,12 @@ class Pool:
         sizes = np.sqrt(np.diag(products))
         empty = (sizes == 0) | (self.constant & (intercept is not None))
         kept: list[int] = []
-        found: dict[int, Array] = {i: np.zeros(p) for i in np.flatnonzero(empty).tolist() if i != intercept}
-        L = np.zeros((p, p))  # LLᵀ are the correlations of those kept: what is left of 1 is what the others do not tell
+        found: dict[int, Array] = {
+            i: np.zeros(p) for i in np.flatnonzero(empty).tolist() if i != intercept
+        }
+        L = np.zeros(
+            (p, p)
+        )  # LLᵀ are the correlations of those kept: what is left of 1 is what the others do not tell
         for i in (i for i in range(p) if i != intercept and i not in found):
             k, row = len(kept), products[i, kept] / (sizes[i] * sizes[kept])
             row = solve_triangular(L[:k, :k], row, lower=True) if k else row
@@ -119,7 +143,9 @@ class Pool:
         for i, weights in self.dependent(intercept).items():
             if weights.any():
                 sizes = np.sqrt(np.diag(self._products(intercept)))
-                parts = [self.names[j] for j in np.flatnonzero(np.abs(weights) * sizes > 1e-6 * sizes[i])]
+                parts = [
+                    self.names[j] for j in np.flatnonzero(np.abs(weights) * sizes > 1e-6 * sizes[i])
+                ]
                 raise InputError(
                     f"column {self.names[i]} is a combination of {listed(parts)} over all clients, "
                     "to five digits at least: leave one of them out, or add a ridge"
@@ -130,4 +156,8 @@ class Pool:
 
     def _products(self, intercept: int | None) -> Array:
         """Σ w a aᵀ, of centred columns where there is an intercept."""
-        return self.scatter if intercept is not None else self.scatter + self.weight * np.outer(self.mean, self.mean)
+        return (
+            self.scatter
+            if intercept is not None
+            else self.scatter + self.weight * np.outer(self.mean, self.mean)
+        )

@@ -105,7 +105,9 @@ class Watch:
     to go, and a finding when there is no proof of a minimiser near x long after.
     """
 
-    def __init__(self, clients: Clients, bounded: bool, report: Callable[[Row, State, float], object]) -> None:
+    def __init__(
+        self, clients: Clients, bounded: bool, report: Callable[[Row, State, float], object]
+    ) -> None:
         self.meter, self.bounded, self.report = MeteredClients(clients), bounded, report
         self.states: list[State] = []
         self.target, self.limit, self.patience, self.rounds, self.floats = 0.0, 0, math.inf, 0, 0
@@ -119,14 +121,21 @@ class Watch:
         self.states = [*self.states[-SPAN:], state]
         self.rounds += 1
         self.floats += row.floats_up + row.floats_down
-        move = state.iterate - self.states[-2].iterate if len(self.states) > 1 else np.full(1, np.nan)
+        move = (
+            state.iterate - self.states[-2].iterate if len(self.states) > 1 else np.full(1, np.nan)
+        )
         gap = float(np.sum(np.square(move) / state.s))
         self.report(row, state, gap)
-        still = np.linalg.norm(move) <= STANDSTILL * np.linalg.norm(state.iterate) and gap > 0.5 * self.smallest
+        still = (
+            np.linalg.norm(move) <= STANDSTILL * np.linalg.norm(state.iterate)
+            and gap > 0.5 * self.smallest
+        )
         close = CAUTION * gap <= self.target
         self.idle = self.idle + 1 if still else 0
         self.heard = self.heard | set(row.latency or ()) if still or close else set()
-        self.everyone = row.latency is None or len(self.heard) == self.meter.m  # who was absent may still move
+        self.everyone = (
+            row.latency is None or len(self.heard) == self.meter.m
+        )  # who was absent may still move
         self.smallest = np.fmin(self.smallest, gap)
         if not self.bounded and not np.isnan(row.margin):
             self._suspect(row.margin)
@@ -147,7 +156,11 @@ class Watch:
         x, before = self.states[-1].x, self.states[0].x
         if margin > 0:
             self.separated, self.direction = True, x
-        elif self.rounds % SPAN == 0 and self.rounds > 2 * SPAN and self._nearly_separates(x, x - before):
+        elif (
+            self.rounds % SPAN == 0
+            and self.rounds > 2 * SPAN
+            and self._nearly_separates(x, x - before)
+        ):
             self.direction = x - before
 
     def _nearly_separates(self, x: Array, move: Array) -> bool:
@@ -170,7 +183,9 @@ def _largest(direction: Array, columns: Sequence[str]) -> list[str]:
     """The columns along which a direction mostly goes."""
     size = np.abs(direction)
     names = [columns[i] for i in np.argsort(-size) if size[i] > 0.25 * size.max()]
-    others = [name for name in names if not name.endswith("Intercept")]  # which goes along: columns are centred
+    others = [
+        name for name in names if not name.endswith("Intercept")
+    ]  # which goes along: columns are centred
     return others or names
 
 
@@ -183,13 +198,19 @@ def _undetermined(H: Array, columns: Sequence[str], basis: Array) -> list[str]:
 
 
 def prove(
-    clients: Clients, x: Array, penalty: SignedElasticNet | None, subgradient: Array | None, objective: float
+    clients: Clients,
+    x: Array,
+    penalty: SignedElasticNet | None,
+    subgradient: Array | None,
+    objective: float,
 ) -> Proof:
     """Ask for gradients, information matrices and scalars: ``PROOF`` questions."""
     meter = MeteredClients(insisting(clients))
     with one_blas_thread(), np.errstate(**QUIET):
         gradients = meter.gradient(x).rows
-        ridge = np.zeros(clients.d) if penalty is None else penalty.l2  # as if each client had its part of it
+        ridge = (
+            np.zeros(clients.d) if penalty is None else penalty.l2
+        )  # as if each client had its part of it
         information = add_diagonal(meter.information(x).rows.copy(), ridge / clients.m)
         slope = gradients.sum(axis=0) + (0.0 if subgradient is None else subgradient)
         told = Decrement(*meter.decrement(x, slope).rows.T)
@@ -258,7 +279,9 @@ class Search:
                 proof = self._polished(proof)
             unit, hope = self.per_radius(proof), 0.01 * hope
             converged = self._distance(proof) <= self.tol
-            if not converged and self.watch.tired:  # Newton's method shows whether there is a minimiser
+            if (
+                not converged and self.watch.tired
+            ):  # Newton's method shows whether there is a minimiser
                 method, state, x0 = Newton(), None, proof.x
                 self.watch.bounded, self.watch.patience = True, math.inf
                 continue
@@ -282,7 +305,10 @@ class Search:
         if self.watch.separated:
             raise self.watch.separable(self.columns, self.basis)
         self.began = result.trace.start if np.isnan(self.began) else self.began
-        self.rows += [*result.trace.rows, *_asked(self.watch.meter, float(result.trace.objective[-1]))]
+        self.rows += [
+            *result.trace.rows,
+            *_asked(self.watch.meter, float(result.trace.objective[-1])),
+        ]
         return result.state
 
     def _show(self, row: Row, state: State, estimate: float) -> None:
@@ -291,7 +317,9 @@ class Search:
             return
         gap = None
         if unrecorded(self.clients) and self.clients.d <= MEASURED:
-            measured = prove(self.clients, state.x, self.penalty, self._subgradient(state), row.objective)
+            measured = prove(
+                self.clients, state.x, self.penalty, self._subgradient(state), row.objective
+            )
             gap = measured.certificate.gap
         now = Progress(self.watch.rounds, estimate, row.answered, self.clients.m, self.watch.floats)
         self.report(now if gap is None else now._replace(gap=gap, proved=True))
@@ -330,6 +358,12 @@ class Search:
     def _conclude(self, proof: Proof, converged: bool, state: State) -> Estimate:
         if not converged and self.watch.direction.any():
             raise self.watch.separable(self.columns, self.basis)
-        weak = [] if converged else _undetermined(proof.information.sum(axis=0), self.columns, self.basis)
+        weak = (
+            []
+            if converged
+            else _undetermined(proof.information.sum(axis=0), self.columns, self.basis)
+        )
         trace = Trace(self.began, self.rows)
-        return Estimate(proof.x, proof, trace, self.proofs, self.watch.floats, converged, weak, state)
+        return Estimate(
+            proof.x, proof, trace, self.proofs, self.watch.floats, converged, weak, state
+        )

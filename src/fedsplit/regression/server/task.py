@@ -82,7 +82,9 @@ class Task:
         self._check_target()
         if not settings.ridge and not settings.l1:
             self.pool.check_independent(intercept)
-        self.scaling = self.pool.scaling(intercept, self.pool.deviation(intercept) if self.family.has_units else 1.0)
+        self.scaling = self.pool.scaling(
+            intercept, self.pool.deviation(intercept) if self.family.has_units else 1.0
+        )
         symmetric = self.family.per_class and settings.symmetric
         mix = Multinomial(len(labels), symmetric).mix if self.family.per_class else np.eye(1)
         whiten = self.pool.whitening(self.scaling) if settings.biased is None else None
@@ -101,11 +103,19 @@ class Task:
         if self.settings.biased is not None:
             return self.clients, x, self.back
         clients = self.rows.settle(replace(self.frame, whiten=None))
-        return clients, self.basis @ x, np.kron(np.eye(self.copies), _way_back(self.scaling, self.intercept))
+        return (
+            clients,
+            self.basis @ x,
+            np.kron(np.eye(self.copies), _way_back(self.scaling, self.intercept)),
+        )
 
     def penalised(self, power: int) -> Array:
         """What multiplies a penalty on |coefficient|^power in the coordinates of the rounds; 0 for the intercept."""
-        scale = self.scaling.scale if not self.settings.standardize else np.ones_like(self.scaling.scale)
+        scale = (
+            self.scaling.scale
+            if not self.settings.standardize
+            else np.ones_like(self.scaling.scale)
+        )
         factor = (self.scaling.unit / scale) ** power / self.scaling.unit**2
         if self.intercept is not None:
             factor[self.intercept] = 0.0
@@ -190,7 +200,13 @@ class Task:
             log_likelihood,
             self.deviance(x, proof) * self.scaling.unit**2,
             contributions(
-                names, proof.gradients - share * x, own, proof.information.sum(axis=0), self.back, self.names, phi
+                names,
+                proof.gradients - share * x,
+                own,
+                proof.information.sum(axis=0),
+                self.back,
+                self.names,
+                phi,
             ),
             calibration,
             found,
@@ -237,7 +253,11 @@ class Task:
             phi *= self.scaling.unit**2 * max(1, self.pool.n - self.d) / self.pool.n
         told = self.clients.fitted(self.basis @ x, phi)
         parts = [each.calibration for each in told if each.calibration is not None]
-        calibration = Calibration(*(np.sum(part, axis=0) for part in zip(*parts, strict=True))) if parts else None
+        calibration = (
+            Calibration(*(np.sum(part, axis=0) for part in zip(*parts, strict=True)))
+            if parts
+            else None
+        )
         return sum(each.log_likelihood for each in told), calibration
 
     def _start(self, reached: Mapping[str, float]) -> Array:
@@ -254,17 +274,23 @@ class Task:
     def _check_target(self) -> None:
         family, pool = self.family, self.pool
         if family.has_units and not pool.varies(self.intercept):
-            raise InputError(f"the target is {pool.target:g} in every row of every client: there is nothing to fit")
+            raise InputError(
+                f"the target is {pool.target:g} in every row of every client: there is nothing to fit"
+            )
         if family.link == "log" and pool.target == 0:
             raise InputError("every count of every client is zero: there is nothing to fit")
         if family.classifies and (pool.classes == 0).any():
-            raise InputError("every row of every client is of the same class: there is nothing to fit")
+            raise InputError(
+                "every row of every client is of the same class: there is nothing to fit"
+            )
 
     def _nonnegative(self) -> Mask:
         terms = dict(zip(self.names, self.pool.names * self.copies, strict=True))
         for wanted in self.settings.nonnegative:
             if wanted not in terms and wanted not in terms.values():
-                raise InputError(f"nonnegative: there is no coefficient {wanted}; there are {listed(self.names, 12)}")
+                raise InputError(
+                    f"nonnegative: there is no coefficient {wanted}; there are {listed(self.names, 12)}"
+                )
         chosen = set(self.settings.nonnegative)
         return np.array([name in chosen or term in chosen for name, term in terms.items()])
 

@@ -14,7 +14,9 @@ from fedsplit.remote.ray.workers import RayChannel, shares
 
 
 @contextmanager
-def workers(data: object, group: str | None, cohorts: int | None, address: str | None) -> Iterator[RayChannel]:
+def workers(
+    data: object, group: str | None, cohorts: int | None, address: str | None
+) -> Iterator[RayChannel]:
     """Workers for the clients of ``data``, as ``fit`` takes it; paths travel, and frames where there are any."""
     found = sources(data, group)
     connect(address)

@@ -13,5 +13,13 @@ os.environ["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] = "1"
 
 import flwr.supercore.logger  # noqa: F401  # sets the level of its logger, which is changed here
 
-for _name in ("flwr", "uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "httpx", "httpcore"):
+for _name in (
+    "flwr",
+    "uvicorn",
+    "uvicorn.error",
+    "uvicorn.access",
+    "uvicorn.asgi",
+    "httpx",
+    "httpcore",
+):
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)

@@ -21,7 +21,9 @@ def pack(letter: bytes, nonce: bytes) -> RecordDict:
     starts = range(0, max(1, len(letter)), PART)
     return RecordDict(
         {
-            str(at): ConfigRecord({"nonce": nonce, "part": at, "bytes": letter[start : start + PART]})
+            str(at): ConfigRecord(
+                {"nonce": nonce, "part": at, "bytes": letter[start : start + PART]}
+            )
             for at, start in enumerate(starts)
         }
     )

@@ -55,7 +55,10 @@ class Gate:
             return
         headers = dict(scope["headers"])
         node = self._node(headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode(), b""))
-        size, largest = headers.get(b"content-length", b""), STRANGERS_BODY if node is None else BODY
+        size, largest = (
+            headers.get(b"content-length", b""),
+            STRANGERS_BODY if node is None else BODY,
+        )
         if scope["method"] != "POST" or scope["path"] not in self._paths:
             await _refuse(send, 404)
         elif not size.isdigit() or int(size) > largest or b"transfer-encoding" in headers:
@@ -70,7 +73,9 @@ class Gate:
     def _node(self, public_key: bytes) -> int | None:
         """The node that the request says it comes from; Flower checks the signature later."""
         try:
-            node: int | None = self._state.get_node_id_by_public_key(base64.b64decode(public_key, validate=True))
+            node: int | None = self._state.get_node_id_by_public_key(
+                base64.b64decode(public_key, validate=True)
+            )
         except binascii.Error:
             return None
         return node
@@ -103,5 +108,7 @@ def _in_time(receive: Receive) -> Receive:
 
 
 async def _refuse(send: Send, status: int) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
+    await send(
+        {"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]}
+    )
     await send({"type": "http.response.body", "body": b""})

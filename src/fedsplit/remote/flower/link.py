@@ -44,7 +44,9 @@ class State(InMemoryLinkState):  # type: ignore[misc]  # Flower's types are not 
 
     def start(self) -> int:
         """The one run that all letters belong to."""
-        run: int = self.create_run("", "", "", {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP)
+        run: int = self.create_run(
+            "", "", "", {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
+        )
         task = self.get_run_info(run_ids=[run])[0].primary_task_id
         assert task is not None
         assert self.claim_task(task)
@@ -66,7 +68,11 @@ class State(InMemoryLinkState):  # type: ignore[misc]  # Flower's types are not 
         with self.lock:
             name = name or calls_itself.get() or f"client {len(self.nodes) + 1}"
             for other in self.get_node_info():
-                if other.name == name and other.public_key != public_key and other.status != NodeStatus.UNREGISTERED:
+                if (
+                    other.name == name
+                    and other.public_key != public_key
+                    and other.status != NodeStatus.UNREGISTERED
+                ):
                     if other.status == NodeStatus.ONLINE:
                         raise FlowerError(ApiErrorCode.SUPERNODE_ALREADY_IN_FEDERATION, name)
                     self.delete_node(owner_aid, other.node_id)
@@ -93,12 +99,16 @@ class State(InMemoryLinkState):  # type: ignore[misc]  # Flower's types are not 
             if sum(1 for _ in iterate_object_tree(object_tree)) > self._largest // PART + 8:
                 self.too_large.add(letter)
                 return False, []
-            stored, missing = super().store_message_and_object_tree(message, object_tree, session_id)
+            stored, missing = super().store_message_and_object_tree(
+                message, object_tree, session_id
+            )
             if stored:
                 self._letters[session_id] = letter
             return stored, missing
 
-    def store_object(self, run_id: int, session_id: str, object_id: str, object_content: bytes) -> bool:
+    def store_object(
+        self, run_id: int, session_id: str, object_id: str, object_content: bytes
+    ) -> bool:
         """A part of an answer; when all are more than ``largest`` none is kept."""
         with self.lock:
             letter = self._letters.get(session_id)
@@ -127,7 +137,9 @@ class State(InMemoryLinkState):  # type: ignore[misc]  # Flower's types are not 
             message.metadata.__dict__["_message_id"] = letter
             session = self.start_session(run_id)
             bare = remove_content_from_message(message)
-            _, missing = super().store_message_and_object_tree(bare, get_object_tree(message), session)
+            _, missing = super().store_message_and_object_tree(
+                bare, get_object_tree(message), session
+            )
             for object_id, part in get_all_nested_objects(message).items():
                 if object_id in missing:
                     super().store_object(run_id, session, object_id, part.deflate())
@@ -149,7 +161,10 @@ class State(InMemoryLinkState):  # type: ignore[misc]  # Flower's types are not 
                 tree = self.object_store.get_object_tree(top)
             except NoObjectInStoreError:
                 return None
-            parts = {each.object_id: self.object_store.get(each.object_id) or b"" for each in iterate_object_tree(tree)}
+            parts = {
+                each.object_id: self.object_store.get(each.object_id) or b""
+                for each in iterate_object_tree(tree)
+            }
             return parts if all(parts.values()) else None
 
     def forget(self, letters: set[str]) -> None:

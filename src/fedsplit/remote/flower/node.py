@@ -117,7 +117,10 @@ def run_node(
 
 
 def _stay(
-    node: _FleetNode, answer: Callable[[bytes], bytes], status: Callable[[str], object], stop: threading.Event
+    node: _FleetNode,
+    answer: Callable[[bytes], bytes],
+    status: Callable[[str], object],
+    stop: threading.Event,
 ) -> None:
     """Join, answer, and join again when the server is lost."""
     pause, told, taken_since, known = FIRST_PAUSE, "", time.monotonic(), False
@@ -152,7 +155,15 @@ def _stay(
 class _FleetNode:
     """One node of Flower's Fleet protocol; it never asks for code."""
 
-    def __init__(self, server: str, key: Path | None, ca: Path | None, insecure: bool, folder: Path, name: str) -> None:
+    def __init__(
+        self,
+        server: str,
+        key: Path | None,
+        ca: Path | None,
+        insecure: bool,
+        folder: Path,
+        name: str,
+    ) -> None:
         self.server, self._key = server, key
         self._host, self._port = address(server)
         self._context = None if insecure else tls(ca)
@@ -202,11 +213,15 @@ class _FleetNode:
             self._client.RegisterNode(RegisterNodeFleetRequest(public_key=self._public))
         except httpx.HTTPStatusError as error:
             if _code(error) == ApiErrorCode.SUPERNODE_ALREADY_IN_FEDERATION:
-                raise _Taken(f"{self.server}: has another client {self._name}, choose another --name") from None
+                raise _Taken(
+                    f"{self.server}: has another client {self._name}, choose another --name"
+                ) from None
             if error.response.status_code != httpx.codes.NOT_FOUND:
                 raise
             if self._key is None:
-                raise InputError(f"{self.server}: takes only clients with a key, give yours with --key") from None
+                raise InputError(
+                    f"{self.server}: takes only clients with a key, give yours with --key"
+                ) from None
             raise InputError(
                 f"{self.server}: does not know the key {self._key}: its public key must be among the server's"
             ) from None
@@ -244,7 +259,9 @@ class _FleetNode:
             letter = pull_and_inflate_object_from_tree(
                 tree,
                 make_pull_object_fn_protobuf(self._client.PullObject, self._node, run),
-                make_confirm_message_received_fn_protobuf(self._client.ConfirmMessageReceived, self._node, run),
+                make_confirm_message_received_fn_protobuf(
+                    self._client.ConfirmMessageReceived, self._node, run
+                ),
                 return_type=Message,
                 initial_backoff=0.01,
                 backoff_cap=0.5,
@@ -258,16 +275,26 @@ class _FleetNode:
         """Send a reply, unless it is no longer wanted."""
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
-            bare = message_to_proto(remove_content_from_message(reply) if reply.has_content() else reply)
+            bare = message_to_proto(
+                remove_content_from_message(reply) if reply.has_content() else reply
+            )
             try:
                 wanted = self._client.PushMessages(
                     PushMessagesRequest(
-                        node=self._node, messages_list=[bare], message_object_trees=[get_object_tree(reply)]
+                        node=self._node,
+                        messages_list=[bare],
+                        message_object_trees=[get_object_tree(reply)],
                     )
                 )
                 run = reply.metadata.run_id
-                push = make_push_object_fn_protobuf(self._client.PushObject, self._node, run, wanted.session_id)
-                push_objects(get_all_nested_objects(reply), push, object_ids_to_push=set(wanted.objects_to_push))
+                push = make_push_object_fn_protobuf(
+                    self._client.PushObject, self._node, run, wanted.session_id
+                )
+                push_objects(
+                    get_all_nested_objects(reply),
+                    push,
+                    object_ids_to_push=set(wanted.objects_to_push),
+                )
             except ObjectPushError:  # it came too late, or is too large
                 pass
 
@@ -287,10 +314,18 @@ class _FleetNode:
 class _Client(FleetHttpClient):  # type: ignore[misc]  # Flower's types are not read
     """Flower's client, straight to the server: without proxies and redirections."""
 
-    def __init__(self, server: str, context: ssl.SSLContext | None, key: ec.EllipticCurvePrivateKey, name: str) -> None:
+    def __init__(
+        self,
+        server: str,
+        context: ssl.SSLContext | None,
+        key: ec.EllipticCurvePrivateKey,
+        name: str,
+    ) -> None:
         url = f"{'http' if context is None else 'https'}://{server}"
         verify = True if context is None else context
-        super().__init__(url, interceptors=[NodeAuthHttpInterceptor(key, key.public_key())], verify=verify)
+        super().__init__(
+            url, interceptors=[NodeAuthHttpInterceptor(key, key.public_key())], verify=verify
+        )
         self._client: httpx.Client
         self._client.close()
         self._client = httpx.Client(

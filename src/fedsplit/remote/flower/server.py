@@ -84,7 +84,9 @@ class Hub:
             raise InputError("clients' keys need TLS: give the server's certificate and key too")
         self.host, self.port, self._largest = host, port, largest
         self._state = State(largest)
-        keys = {name: public_pem(key, f"client {name}") for name, key in (public_keys or {}).items()}
+        keys = {
+            name: public_pem(key, f"client {name}") for name, key in (public_keys or {}).items()
+        }
         if len(set(keys.values())) < len(keys):
             raise InputError("two clients have the same key, each needs its own")
         for name, key in keys.items():
@@ -128,7 +130,9 @@ class Hub:
             config.load()
         except OSError as error:  # an SSLError is one
             why = error.strerror or "the two do not belong together"
-            raise InputError(f"{error.filename or certificate}: cannot be used for TLS ({why})") from None
+            raise InputError(
+                f"{error.filename or certificate}: cannot be used for TLS ({why})"
+            ) from None
         if config.ssl is not None:
             config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
         return config
@@ -141,7 +145,12 @@ class Hub:
         self.open()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.close()
 
     def open(self) -> None:
@@ -151,7 +160,9 @@ class Hub:
             self._socket = socket.create_server((self.host, self.port), family=family, backlog=1024)
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or error
-            raise InputError(f"{self.host}:{self.port}: cannot listen there ({why}), choose another") from None
+            raise InputError(
+                f"{self.host}:{self.port}: cannot listen there ({why}), choose another"
+            ) from None
         self.port = self._socket.getsockname()[1]
         self._thread.start()
         until = time.monotonic() + STARTING
@@ -173,9 +184,13 @@ class Hub:
     def present(self) -> dict[str, str]:
         """The clients that are here now, by name, each with the time since when, in UTC."""
         online = self._state.get_node_info(statuses=[NodeStatus.ONLINE])
-        return {node.name: node.last_activated_at for node in sorted(online, key=lambda node: node.name)}
+        return {
+            node.name: node.last_activated_at for node in sorted(online, key=lambda node: node.name)
+        }
 
-    def send(self, letters: Mapping[str, bytes], timeout: float) -> dict[str, tuple[bytes | None, str, float]]:
+    def send(
+        self, letters: Mapping[str, bytes], timeout: float
+    ) -> dict[str, tuple[bytes | None, str, float]]:
         """Each client's reply, or None and what went wrong, and the seconds until then.
 
         It returns when all are settled. A client that has come back since is sent its letter again; one that is not
@@ -187,14 +202,18 @@ class Hub:
             finally:
                 self._state.clear(self._run)
 
-    def _exchange(self, letters: Mapping[str, bytes], timeout: float) -> dict[str, tuple[bytes | None, str, float]]:
+    def _exchange(
+        self, letters: Mapping[str, bytes], timeout: float
+    ) -> dict[str, tuple[bytes | None, str, float]]:
         began = time.monotonic()
         found: dict[str, tuple[bytes | None, str, float]] = {}
         under_way: dict[str, _Sent] = {}
         last_here = dict.fromkeys(letters, began)
         while True:
             self._state.news.clear()
-            online = {node.name: node for node in self._state.get_node_info(statuses=[NodeStatus.ONLINE])}
+            online = {
+                node.name: node for node in self._state.get_node_info(statuses=[NodeStatus.ONLINE])
+            }
             now = time.monotonic()
             for name in [name for name in letters if name not in found]:
                 node, sent = online.get(name), under_way.get(name)
@@ -210,7 +229,9 @@ class Hub:
                 elif node is not None and (sent is None or sent.since != node.last_activated_at):
                     if sent is not None:
                         self._state.forget({sent.letter})
-                    under_way[name] = self._post(node.node_id, node.last_activated_at, letters[name])
+                    under_way[name] = self._post(
+                        node.node_id, node.last_activated_at, letters[name]
+                    )
                 if outcome is not None:
                     found[name] = (*outcome, now - began)
             if len(found) == len(letters):
@@ -230,7 +251,9 @@ class Hub:
             ttl=TTL,
             message_type="query",
         )
-        sent = _Sent(self._state.post(self._run, make_message(metadata, pack(letter, nonce))), nonce, since)
+        sent = _Sent(
+            self._state.post(self._run, make_message(metadata, pack(letter, nonce))), nonce, since
+        )
         self._gate.ring()
         return sent
 

@@ -53,9 +53,13 @@ def load(path: str) -> tuple[Array | None, ...]:
     except MemoryError:
         raise
     except Exception as error:  # a damaged archive can raise almost anything
-        raise InputError(f"{path}: is no .npz file that can be read ({' '.join(str(error).split())[:300]})") from None
+        raise InputError(
+            f"{path}: is no .npz file that can be read ({' '.join(str(error).split())[:300]})"
+        ) from None
     if not {"A", "b"} <= set(names) <= set(ARRAYS):
-        raise InputError(f"{path}: it holds {listed(names)}; it should hold A and b, and may hold weights and offset")
+        raise InputError(
+            f"{path}: it holds {listed(names)}; it should hold A and b, and may hold weights and offset"
+        )
     return arrays
 
 
@@ -63,7 +67,9 @@ def check_paths(source: Any, loss: Loss | None) -> list[str]:
     """The files that a user names, and a loss for them."""
     listing = isinstance(source, Sequence) and not isinstance(source, str) and len(source) > 0
     if not listing or not all(isinstance(path, str | os.PathLike) for path in source):
-        raise InputError(f"RayClients takes a problem or a list of .npz files, not {type(source).__name__}")
+        raise InputError(
+            f"RayClients takes a problem or a list of .npz files, not {type(source).__name__}"
+        )
     if loss is None:
         raise InputError("RayClients: files need a loss, such as loss=LeastSquares()")
     instance("loss", loss, "stack")

@@ -20,9 +20,19 @@ try:
     from ray._private import services, worker
     from ray.exceptions import ActorDiedError, RayError, RayTaskError
 except ModuleNotFoundError as missing:
-    raise InputError(f"Ray cannot be imported ({missing}): pip install 'fedsplit[ray]'") from missing
+    raise InputError(
+        f"Ray cannot be imported ({missing}): pip install 'fedsplit[ray]'"
+    ) from missing
 
-__all__ = ["ActorDiedError", "RayError", "RayTaskError", "cloudpickle", "connect", "one_line", "ray"]  # all of Ray
+__all__ = [
+    "ActorDiedError",
+    "RayError",
+    "RayTaskError",
+    "cloudpickle",
+    "connect",
+    "one_line",
+    "ray",
+]  # all of Ray
 
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Ray calls nobody, and does not warn of its next version; what the user has set stays."""
@@ -42,7 +52,9 @@ def connect(address: str | None) -> None:
     Where Ray is connected already, to this or to any address where none is given, that connection is used.
     """
     if address is not None and (not isinstance(address, str) or not address.strip()):
-        raise InputError(f"address must be that of a Ray cluster, as in 'host:6379', not {address!r}")
+        raise InputError(
+            f"address must be that of a Ray cluster, as in 'host:6379', not {address!r}"
+        )
     if ray.is_initialized():
         return
     for name, value in SETTINGS.items():
@@ -51,12 +63,22 @@ def connect(address: str | None) -> None:
         with _silence():
             if address is None:
                 cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-                ray.init("local", num_cpus=cores, include_dashboard=False, _node_ip_address="127.0.0.1", **QUIETLY)
+                ray.init(
+                    "local",
+                    num_cpus=cores,
+                    include_dashboard=False,
+                    _node_ip_address="127.0.0.1",
+                    **QUIETLY,
+                )
             else:
                 _call(address)
                 ray.init(address, **QUIETLY)
     except (ImportError, OSError, RuntimeError, ValueError, AssertionError, RayError) as error:
-        what = "cannot be started on this machine" if address is None else f"cannot be reached at {address}"
+        what = (
+            "cannot be started on this machine"
+            if address is None
+            else f"cannot be reached at {address}"
+        )
         raise InputError(f"Ray {what}: {one_line(error)}") from None
 
 
@@ -82,7 +104,11 @@ def _call(address: str) -> None:
 def _silence() -> Iterator[None]:
     """Ray starts or joins without a word, here and later, and without taking the user's handler of SIGTERM away."""
     logger, main = logging.getLogger("ray"), threading.current_thread() is threading.main_thread()
-    level, listen, handler = logger.level, worker.listen_error_messages, signal.getsignal(signal.SIGTERM)
+    level, listen, handler = (
+        logger.level,
+        worker.listen_error_messages,
+        signal.getsignal(signal.SIGTERM),
+    )
     logger.setLevel(logging.CRITICAL)
     worker.listen_error_messages = _nothing  # this thread prints, on stdout, where a worker dies
     try:

@@ -25,7 +25,15 @@ from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.cohort import ROUND_QUESTIONS, OracleCohort
 from fedsplit.remote.members import Patience, Roll
 from fedsplit.remote.ray.arrays import check_paths, cohort, of_files
-from fedsplit.remote.ray.cluster import ActorDiedError, RayError, RayTaskError, cloudpickle, connect, one_line, ray
+from fedsplit.remote.ray.cluster import (
+    ActorDiedError,
+    RayError,
+    RayTaskError,
+    cloudpickle,
+    connect,
+    one_line,
+    ray,
+)
 from fedsplit.threads import one_blas_thread
 
 RESTARTS = 20
@@ -97,7 +105,9 @@ class RayChannel:
         memory: int | None = None,
     ) -> None:
         self.names, self.kinds, self.workers, self._memory = names, kinds, [], memory
-        actor = ray.remote(max_restarts=RESTARTS, max_task_retries=RESTARTS, scheduling_strategy="SPREAD")(Worker)
+        actor = ray.remote(
+            max_restarts=RESTARTS, max_task_retries=RESTARTS, scheduling_strategy="SPREAD"
+        )(Worker)
         self._cohorts: list[Any] = []
         self._open = True
         try:
@@ -109,7 +119,9 @@ class RayChannel:
                 self.workers.append(actor.remote(None if travels else share, memory))
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             self.close()
-            raise InputError(f"Ray cannot send the clients to a worker: {one_line(error)}") from None
+            raise InputError(
+                f"Ray cannot send the clients to a worker: {one_line(error)}"
+            ) from None
         except BaseException:
             self.close()
             raise
@@ -128,11 +140,15 @@ class RayChannel:
                 ready, _ = ray.wait(list(waiting), timeout=min(left, SLICE))
                 for reference in ready:
                     at = waiting.pop(reference)
-                    replies[at] = self._fetched(reference, at)._replace(seconds=time.perf_counter() - began)
+                    replies[at] = self._fetched(reference, at)._replace(
+                        seconds=time.perf_counter() - began
+                    )
         except ConnectionError as error:
             raise InputError(f"the connection to Ray is lost: {one_line(error)}") from None
         finally:
-            for reference in waiting if ray.is_initialized() else ():  # what has not begun is not to hold up the next
+            for reference in (
+                waiting if ray.is_initialized() else ()
+            ):  # what has not begun is not to hold up the next
                 with suppress(RayError, ValueError, TypeError):
                     ray.cancel(reference)
         return dict.fromkeys(questions, SILENT) | replies
@@ -141,7 +157,9 @@ class RayChannel:
         """A worker's reply that has come, or why there is none."""
         try:
             reply: Reply = ray.get(reference, timeout=SLICE)
-        except RayTaskError as error:  # the same question has the same answer: asking again is no use
+        except (
+            RayTaskError
+        ) as error:  # the same question has the same answer: asking again is no use
             if isinstance(error.cause, np.linalg.LinAlgError | ArithmeticError):
                 raise error.cause from None  # as in this process, where the run diverges
             what = f"{type(error.cause).__name__}: {one_line(error.cause)}"
@@ -149,7 +167,9 @@ class RayChannel:
         except ActorDiedError as error:
             if error.actor_init_failed:
                 return Reply("refused", text=f"a worker cannot start: {one_line(error)}")
-            return Reply("failed", text=f"its worker keeps dying: {_limited(self._memory)} may be too small")
+            return Reply(
+                "failed", text=f"its worker keeps dying: {_limited(self._memory)} may be too small"
+            )
         except RayError as error:
             return Reply("failed", text=f"{type(error).__name__}: {one_line(error)}")
         return reply
@@ -219,13 +239,17 @@ class RayClients(RemoteClients):
         paths = [] if isinstance(source, Problem) else check_paths(source, loss)
         connect(address)
         parts = shares(source.m if isinstance(source, Problem) else len(paths), cohorts)
-        made: Iterator[Callable[[], Cohort] | OracleCohort] = (  # one at a time: a share of a problem is a copy
+        made: Iterator[
+            Callable[[], Cohort] | OracleCohort
+        ] = (  # one at a time: a share of a problem is a copy
             cohort(part, source.part(part))
             if isinstance(source, Problem)
             else partial(of_files, part, paths[part.start : part.stop], loss, ridge)
             for part in parts
         )
-        self.channel = RayChannel(made, [[str(j) for j in part] for part in parts], OracleCohort.kinds, memory)
+        self.channel = RayChannel(
+            made, [[str(j) for j in part] for part in parts], OracleCohort.kinds, memory
+        )
         try:
             told = self._first_told(max(START, patience.give_up))
         except BaseException:
@@ -235,9 +259,16 @@ class RayClients(RemoteClients):
         for at, part in enumerate(parts):
             if d[at] != d[0]:
                 self.close()
-                raise InputError(f"{paths[part.start]}: x has {d[at]} entries here, and {d[0]} in {paths[0]}")
+                raise InputError(
+                    f"{paths[part.start]}: x has {d[at]} entries here, and {d[0]} in {paths[0]}"
+                )
         roll = Roll(self.channel, patience)
-        super().__init__(roll, d[0], dict.fromkeys(roll.cohorts, Question("settle")), dict.fromkeys(roll.cohorts, ""))
+        super().__init__(
+            roll,
+            d[0],
+            dict.fromkeys(roll.cohorts, Question("settle")),
+            dict.fromkeys(roll.cohorts, ""),
+        )
         self._told, self._confirmed, self.free = told, set(told), measured
 
     def __enter__(self) -> RayClients:
@@ -252,19 +283,28 @@ class RayClients(RemoteClients):
 
     def _first_told(self, timeout: float) -> dict[int, Array]:
         """What every cohort says when it is settled: the workers are there, and have their data."""
-        replies = self.channel.ask(dict.fromkeys(range(len(self.channel.names)), Question("settle")), timeout)
+        replies = self.channel.ask(
+            dict.fromkeys(range(len(self.channel.names)), Question("settle")), timeout
+        )
         for at, reply in replies.items():
             if reply.outcome == "refused":
                 raise InputError(reply.text)
             if reply.outcome != "answer":
-                raise TooFewClients(f"client {listed(self.channel.names[at])}: {reply.text}, in {timeout:g} seconds")
+                raise TooFewClients(
+                    f"client {listed(self.channel.names[at])}: {reply.text}, in {timeout:g} seconds"
+                )
         return {at: reply.value for at, reply in replies.items()}
 
 
 def shares(m: int, cohorts: int | None) -> list[range]:
     """m clients in so many cohorts of neighbours; one for each core that Ray has, where None."""
-    wanted = int(ray.cluster_resources().get("CPU", 1)) if cohorts is None else count("cohorts", cohorts)
-    return [range(part[0], part[-1] + 1) for part in np.array_split(np.arange(m), max(1, min(m, wanted)))]
+    wanted = (
+        int(ray.cluster_resources().get("CPU", 1)) if cohorts is None else count("cohorts", cohorts)
+    )
+    return [
+        range(part[0], part[-1] + 1)
+        for part in np.array_split(np.arange(m), max(1, min(m, wanted)))
+    ]
 
 
 def _size(share: object) -> int:
@@ -277,7 +317,9 @@ def _size(share: object) -> int:
 def _limit(memory: int) -> None:
     """Refuse this process more than so many bytes beside those it has."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
-    [held] = [int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData")]
+    [held] = [
+        int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData")
+    ]
     resource.setrlimit(resource.RLIMIT_DATA, (held + memory, held + memory))
 
 
