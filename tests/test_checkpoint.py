@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from fedsplit.penalties.penalties import L1
 
 import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, Script, channel_of, faulty, fit, silent, well
 from fedsplit.arrays import Array
 from fedsplit.methods.method import Method
+from fedsplit.penalties.penalties import L1
 from fedsplit.prox.solver import Start
 from fedsplit.remote.checkpoint import ANSWERS, HEADER
 from fedsplit.remote.log import HEAD
@@ -565,7 +565,7 @@ def test_bad_answers_are_kept_too_and_heard_again(p: fs.Problem, tmp_path: Path,
     fault, _ = FAULTS[name]
     script: Script = lambda moment: (
         fault if moment.client == "1" and 6 <= moment.number < 12 else None
-    )  # noqa: E731
+    )
     whole = fs.solve(faulty(p, script), callbacks=[fs.Checkpoint(tmp_path / "kept")])
     assert whole.converged
     assert {each.client for each in whole.incidents} == {"1"}

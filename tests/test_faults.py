@@ -402,7 +402,7 @@ def test_a_client_that_comes_back_with_other_data_is_refused(p: fs.Problem) -> N
     lost = FAULTS["lost"][0]
     script: Script = lambda moment: (
         lost if moment.client == "1" and moment.number == 7 else channel.script(moment)
-    )  # noqa: E731
+    )
     swapped = FaultyChannel(
         [*channel._makes[:1], channel_of(other)._makes[1], *channel._makes[2:]], script
     )
@@ -506,7 +506,7 @@ def test_a_line_search_may_leave_the_numbers_at_one_client(p: fs.Problem) -> Non
 
     script: Script = lambda moment: (
         far if moment.question == "line" and moment.client == "1" else None
-    )  # noqa: E731
+    )
     result = fs.solve(faulty(p, script), fs.Newton())
     assert result.converged
     assert result.incidents == ()

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from fedsplit.penalties.penalties import coordinatewise
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -10,6 +9,7 @@ from sklearn.linear_model import ElasticNet, Lasso
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from fedsplit.penalties.penalties import coordinatewise
 from problems import problem
 
 PENALTIES: dict[str, fs.Penalty] = {
