@@ -9,7 +9,7 @@ import pandas as pd
 import fedsplit as fs
 from fedsplit.data.sources import sources
 from fedsplit.regression.client.cohort import SiloCohort
-from fedsplit.regression.client.dataset import Silo
+from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.fit import fit_over
 from fedsplit.remote.channel import SILENT, Channel, Cohort, Question, Reply, Unprepared
@@ -189,7 +189,7 @@ def channel_to(
     """The clients of a fit."""
 
     def make(name: str) -> Callable[[], Cohort]:
-        return lambda: SiloCohort([Silo(source) for source in sources({name: frames[name]})])
+        return lambda: SiloCohort([Dataset(source) for source in sources({name: frames[name]})])
 
     return FaultyChannel([make(name) for name in frames], script, asked)
 

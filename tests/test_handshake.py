@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fedsplit as fs
 from fedsplit.commands.app import run
-from fedsplit.regression.client.design import CodedRows, Moments
+from fedsplit.regression.client.design import Design, Moments
 from hospitals import people, write
 
 
@@ -219,13 +219,13 @@ def test_what_would_tell_of_single_rows_is_refused_at_the_client_before_it_is_to
         frame["one_west"] = np.where(np.isin(row, west[1:]) & own, 0.0, 1.5)
         frame["heavy"] = np.where((row == 7) | (not own), 1.0, 1e-12)
     told: list[str] = []
-    original = CodedRows.moments
+    original = Design.moments
 
-    def moments(rows: CodedRows) -> Moments:
+    def moments(rows: Design) -> Moments:
         told.append(rows.name)
         return original(rows)
 
-    monkeypatch.setattr(CodedRows, "moments", moments)
+    monkeypatch.setattr(Design, "moments", moments)
     if options.get("family") == "logistic":
         frames["hospital0"].loc[::2, "hours"] = frames["hospital2"].loc[::2, "hours"] = 7.0
     with pytest.raises(fs.InputError, match=re.escape(what)):

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression, enet_path, lasso_path
 import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.methods.fedsplit import FedSplitState
-from fedsplit.regression.client.design import CodedRows, Scaling
+from fedsplit.regression.client.design import Design, Scaling
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.server.path import RegularisationPath
 from problems import problem
@@ -185,9 +185,7 @@ def test_a_state_goes_on_under_another_penalty() -> None:
 
 def test_restored_rows_are_those_before_scaling() -> None:
     A = np.random.default_rng(0).standard_normal((5, 2))
-    rows = CodedRows(
-        "a", FAMILIES["gaussian"], ["x", "u"], A.copy(), A[:, 0], np.ones(5), np.zeros(5)
-    )
+    rows = Design("a", FAMILIES["gaussian"], ["x", "u"], A.copy(), A[:, 0], np.ones(5), np.zeros(5))
     rows.scale(Scaling(np.array([1.0, -2.0]), np.array([3.0, 0.1]), 2.0))
     restored = rows.restored()
     np.testing.assert_allclose(restored.A, A, rtol=1e-13)

@@ -27,7 +27,7 @@ from fedsplit.checks import number
 from fedsplit.errors import InputError
 from fedsplit.losses.multinomial import all_classes
 from fedsplit.regression.client.dataset import Plan
-from fedsplit.regression.client.design import CodedRows, Moments
+from fedsplit.regression.client.design import Design, Moments
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.model import FitCertificate
@@ -360,7 +360,7 @@ def _by_client(
     groups: Any,
     names: Sequence[str],
     classes: int,
-) -> tuple[Array, list[CodedRows]]:
+) -> tuple[Array, list[Design]]:
     """The clients' labels, in the order of their first rows, and the rows of each that have a weight."""
     labels = pd.Series([0] * len(X) if groups is None else list(groups), dtype=object)
     check_consistent_length(X, labels)
@@ -370,9 +370,9 @@ def _by_client(
     codes, found = pd.factorize(labels[used])
     family, columns = FAMILIES[settings.family], ["Intercept"] * settings.intercept + list(names)
 
-    def coded(client: int, at: NDArray[np.intp]) -> CodedRows:
+    def coded(client: int, at: NDArray[np.intp]) -> Design:
         A = np.column_stack([np.ones((len(at), int(settings.intercept))), X[at]])
-        return CodedRows(
+        return Design(
             str(found[client]), family, columns, A, y[at], w[at], np.zeros(len(at)), classes
         )
 
@@ -382,8 +382,8 @@ def _by_client(
 
 
 def _independent(
-    rows: list[CodedRows], intercept: int | None, penalised: bool
-) -> tuple[list[CodedRows], list[Moments], Array]:
+    rows: list[Design], intercept: int | None, penalised: bool
+) -> tuple[list[Design], list[Moments], Array]:
     """The rows without columns that tell nothing, their moments, and the matrix from their coefficients to all, (p, r).
 
     Constant columns tell nothing, and, without a penalty, those that others determine. Where the columns are BM of

@@ -13,7 +13,7 @@ from fedsplit.errors import InputError
 from fedsplit.prox.gradient import GradientProx
 from fedsplit.regression.client.cohort import Coded, Coding, Fitted, Frame
 from fedsplit.regression.client.dataset import Description, Request
-from fedsplit.regression.client.design import BINS, CodedRows
+from fedsplit.regression.client.design import BINS, Design
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote.channel import Question
 
@@ -86,7 +86,7 @@ def fitted(told: Fitted) -> str:
     return ""
 
 
-def check_frame(frame: Frame, rows: CodedRows) -> None:
+def check_frame(frame: Frame, rows: Design) -> None:
     """Refuse coordinates that do not fit the rows."""
     p = rows.A.shape[1]
     d = p * (rows.classes - 1 if rows.family.per_class else 1)

@@ -14,8 +14,8 @@ import numpy as np
 from fedsplit import files
 from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.cohort import HANDSHAKE, Coded, Coding, Frame, SiloCohort, key_of
-from fedsplit.regression.client.dataset import Silo
-from fedsplit.regression.client.design import CodedRows, Moments
+from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.design import Design, Moments
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.validation import check_frame, check_question
 from fedsplit.remote import codec
@@ -52,7 +52,7 @@ class StoredCohort(SiloCohort):
     file is read again by every process.
     """
 
-    def __init__(self, silo: Silo, folder: Path, strict: bool = False) -> None:
+    def __init__(self, silo: Dataset, folder: Path, strict: bool = False) -> None:
         super().__init__([silo], strict)
         self._folder, self._silo = folder / "prepared", silo
 
@@ -127,7 +127,7 @@ class StoredCohort(SiloCohort):
             return
         if about.stamp != self._stamp() or (self._strict and not about.strict):
             return
-        rows = CodedRows(
+        rows = Design(
             self._silo.name, FAMILIES[coding.plan.family], about.columns, A, b, w, o, about.classes
         )
         self._forget()

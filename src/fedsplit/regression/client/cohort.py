@@ -16,8 +16,8 @@ from fedsplit.errors import InputError
 from fedsplit.losses.multinomial import Multinomial
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
-from fedsplit.regression.client.dataset import Description, Plan, Request, Silo
-from fedsplit.regression.client.design import Calibration, CodedRows, Moments, Scaling
+from fedsplit.regression.client.dataset import Dataset, Description, Plan, Request
+from fedsplit.regression.client.design import Calibration, Design, Moments, Scaling
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Question, Unprepared
@@ -91,10 +91,10 @@ class SiloCohort:
         "pearson": list[float],
     }
 
-    def __init__(self, silos: Sequence[Silo], strict: bool = False) -> None:
+    def __init__(self, silos: Sequence[Dataset], strict: bool = False) -> None:
         self._strict = strict
         self.names = [silo.name for silo in silos]
-        self.rows: list[CodedRows] = []
+        self.rows: list[Design] = []
         self._silos = dict(zip(self.names, silos, strict=True))
         self._coding: Coding | None = None
         self._told: list[Moments] = []
@@ -103,7 +103,7 @@ class SiloCohort:
         self._of: tuple[str, int, StackedClients] | None = None
 
     @classmethod
-    def of_rows(cls, coding: Coding, rows: list[CodedRows], moments: list[Moments]) -> SiloCohort:
+    def of_rows(cls, coding: Coding, rows: list[Design], moments: list[Moments]) -> SiloCohort:
         """Clients whose rows are coded already."""
         cohort = cls([])
         cohort.names, cohort.rows = list(coding.names), rows
@@ -158,7 +158,7 @@ class SiloCohort:
         }
         return self._told
 
-    def fitted(self, rows: Sequence[CodedRows], x: Array, dispersion: float) -> list[Fitted]:
+    def fitted(self, rows: Sequence[Design], x: Array, dispersion: float) -> list[Fitted]:
         """Log-likelihoods at a point of the scaled columns, and the calibration of a binary classifier."""
         return [
             Fitted(
@@ -170,7 +170,7 @@ class SiloCohort:
             for each in rows
         ]
 
-    def pearson(self, rows: Sequence[CodedRows], x: Array) -> list[float]:
+    def pearson(self, rows: Sequence[Design], x: Array) -> list[float]:
         """Pearson's X² at a point of the scaled columns."""
         return [each.pearson(x) for each in rows]
 
@@ -189,7 +189,7 @@ class SiloCohort:
             else [each._replace(A=each.A @ frame.whiten) for each in data]
         )
 
-    def _scaled(self, frame: Frame) -> list[CodedRows]:
+    def _scaled(self, frame: Frame) -> list[Design]:
         """The coded rows, scaled in place."""
         for rows in self.rows:
             if rows.scaling is None:
@@ -214,7 +214,7 @@ AFTERWARDS = frozenset({"fitted", "pearson"})
 """What may be asked beside them, about what is settled."""
 
 
-def _fits(rows: CodedRows, scaling: Scaling) -> bool:
+def _fits(rows: Design, scaling: Scaling) -> bool:
     """Whether rows are as they were coded, or scaled like this."""
     return rows.scaling is None or all(
         np.all(a == b) for a, b in zip(rows.scaling, scaling, strict=True)

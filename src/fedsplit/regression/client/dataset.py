@@ -18,7 +18,7 @@ from fedsplit.data.formula import Formula
 from fedsplit.data.sources import Source
 from fedsplit.errors import InputError, RowError
 from fedsplit.regression.client import disclosure as guards
-from fedsplit.regression.client.design import CodedRows
+from fedsplit.regression.client.design import Design
 from fedsplit.regression.families import FAMILIES
 
 MOSTLY = 0.8
@@ -107,7 +107,7 @@ class Plan:
         return names, A, o
 
 
-class Silo:
+class Dataset:
     """One client's data, read from its source when it is first asked for."""
 
     def __init__(self, source: Source, name: str | None = None) -> None:
@@ -160,7 +160,7 @@ class Silo:
         missing = {column: int(number) for column, number in absent.sum().items()}
         return Description(kinds, len(absent), len(frame), missing, levels, sums, warnings)
 
-    def code(self, plan: Plan, strict: bool) -> tuple[CodedRows, Sequence[str]]:
+    def code(self, plan: Plan, strict: bool) -> tuple[Design, Sequence[str]]:
         """The rows as numbers, as agreed, and what their moments could tell of single rows."""
         where, frame = f"client {self.name}", self._kept(plan)
         names, A, o = plan.design(frame, where)
@@ -185,7 +185,7 @@ class Silo:
             raise InputError(f"{where}: no row has a weight above zero: leave it out")
         family = FAMILIES[plan.family]
         classes = len(plan.classes) if family.per_class else 2 * family.classifies
-        rows = CodedRows(self.name, family, names, A, b, w, o, classes)
+        rows = Design(self.name, family, names, A, b, w, o, classes)
         warnings = guards.of_columns(self.name, len(b), self._used_levels(plan, frame), {})
         warnings += guards.of_rows(rows, None if plan.classes else Formula(plan.formula).target)
         guards.refuse(warnings, strict)

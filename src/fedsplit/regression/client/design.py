@@ -61,7 +61,7 @@ class Calibration(NamedTuple):
 
 
 @dataclass
-class CodedRows:
+class Design:
     """A (n, p), target b (n,), weights w > 0 and offset o of one client, in the units of its file until ``scale``.
 
     ``classes`` is how many classes a classifier has; b has their numbers, from 0.
@@ -116,7 +116,7 @@ class CodedRows:
         unit = 1.0 if self.scaling is None else self.scaling.unit
         return Observations(self.A, self.b / unit, self.w, self.o / unit)
 
-    def restored(self) -> CodedRows:
+    def restored(self) -> Design:
         """A copy in the units of the file."""
         centre, scale, _ = self.scaling or Scaling(np.zeros(1), np.ones(1), 1.0)
         return replace(self, A=self.A * scale + centre, scaling=None)

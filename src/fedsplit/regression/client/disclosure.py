@@ -11,7 +11,7 @@ import numpy as np
 
 from fedsplit.data.categories import Level
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.design import SMALLEST_CELL, CodedRows
+from fedsplit.regression.client.design import SMALLEST_CELL, Design
 
 FEWEST_ROWS, ROWS_A_PARAMETER = 10, 3
 """Below so many rows at a client, or so many for each parameter, its answers could tell of single rows."""
@@ -54,7 +54,7 @@ def of_columns(
     return found + _small(client, cells)
 
 
-def of_rows(rows: CodedRows, target: str | None) -> list[str]:
+def of_rows(rows: Design, target: str | None) -> list[str]:
     """Before a client tells moments: too many parameters, one row that outweighs the rest, columns of one or two rows.
 
     A column of the design in which all rows but one or two are alike, such as a condition or an interaction, has their

@@ -18,7 +18,7 @@ from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.cache import StoredCohort
 from fedsplit.regression.client.cohort import Coding, Frame
-from fedsplit.regression.client.dataset import Request, Silo
+from fedsplit.regression.client.dataset import Dataset, Request
 from fedsplit.regression.client.design import SMALLEST_CELL
 from fedsplit.regression.client.disclosure import FEWEST_ROWS, ROWS_A_PARAMETER
 from fedsplit.remote.channel import Question, Reply, Unprepared
@@ -93,7 +93,7 @@ class Site:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         self.log = folder / "questions.jsonl" if log is None else log
-        self._cohort = StoredCohort(Silo(self._source, name), folder, strict)
+        self._cohort = StoredCohort(Dataset(self._source, name), folder, strict)
         self._lock = threading.Lock()
         self._spent = folder / "rounds"
         if fresh:

@@ -11,7 +11,7 @@ from fedsplit.arrays import Array
 from fedsplit.regression import validation
 from fedsplit.regression.client.cohort import Coded, Coding, Fitted, Frame, SiloCohort, key_of
 from fedsplit.regression.client.dataset import Description, Plan, Request
-from fedsplit.regression.client.design import CodedRows, Moments
+from fedsplit.regression.client.design import Design, Moments
 from fedsplit.remote.channel import LocalChannel, Question
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.members import NOT_FINITE, Check, Removed, Roll
@@ -53,7 +53,7 @@ class Rows:
         self.codings = {at: Coding(plan, strict, members) for at, members in roll.cohorts.items()}
 
     @classmethod
-    def here(cls, plan: Plan, strict: bool, rows: list[CodedRows], moments: list[Moments]) -> Rows:
+    def here(cls, plan: Plan, strict: bool, rows: list[Design], moments: list[Moments]) -> Rows:
         """Rows in this process that are coded already."""
         coding = Coding(plan, strict, tuple(each.name for each in rows))
         return cls(Roll(LocalChannel(SiloCohort.of_rows(coding, rows, moments))), plan, strict)
@@ -71,7 +71,7 @@ class Rows:
         return Settled(self.roll, self.codings, frame)
 
 
-def rows_here(rows: Rows) -> list[CodedRows]:
+def rows_here(rows: Rows) -> list[Design]:
     """The rows themselves, which are in this process."""
     channel = rows.roll.channel
     assert isinstance(channel, LocalChannel)

@@ -15,7 +15,7 @@ from fedsplit.data.formula import Formula
 from fedsplit.data.sources import sources
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.cohort import SiloCohort
-from fedsplit.regression.client.dataset import Silo
+from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.model import CLIENT_COLUMNS, FitCertificate, Model
 from fedsplit.regression.server.federation import Federation
@@ -125,7 +125,7 @@ def fit(
     )  # fmt: skip
     one_of("engine", engine, ENGINES)
     if engine == "local":
-        cohort = SiloCohort([Silo(source) for source in sources(data, group)])
+        cohort = SiloCohort([Dataset(source) for source in sources(data, group)])
         return fit_over(
             LocalChannel(cohort), formula, target, group, settings, None, checkpoint, progress
         )

@@ -19,7 +19,7 @@ from fedsplit.data.sources import sources
 from fedsplit.errors import InputError, listed
 from fedsplit.methods.fedsplit import FedSplit, FedSplitState
 from fedsplit.regression.client.cohort import SiloCohort
-from fedsplit.regression.client.dataset import Silo
+from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.result.table import Summary, aligned
@@ -212,7 +212,7 @@ def path(
         missing, strict, tol, rounds, seed, "fedsplit", delta,
     )  # fmt: skip
     federation = Federation(
-        Roll(LocalChannel(SiloCohort([Silo(source) for source in sources(data, group)])))
+        Roll(LocalChannel(SiloCohort([Dataset(source) for source in sources(data, group)])))
     )
     agreement, formula_ = prepare(federation, formula, target, group, settings)
     parts = _folds(agreement, folds, seed, formula_)

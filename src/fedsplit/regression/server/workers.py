@@ -8,7 +8,7 @@ from functools import partial
 
 from fedsplit.data.sources import Source, sources
 from fedsplit.regression.client.cohort import SiloCohort
-from fedsplit.regression.client.dataset import Silo
+from fedsplit.regression.client.dataset import Dataset
 from fedsplit.remote.ray.cluster import connect
 from fedsplit.remote.ray.workers import RayChannel, shares
 
@@ -30,4 +30,4 @@ def workers(
 
 
 def _cohort(share: Sequence[Source]) -> SiloCohort:
-    return SiloCohort([Silo(source) for source in share])
+    return SiloCohort([Dataset(source) for source in share])
