@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 
 import fedsplit as fs
 from fedsplit.arrays import Array, norms
+from fedsplit.losses.work import Work, counter
 from fedsplit.prox.solver import ProxSolver
 from problems import LOSSES, dimensions, loss, names, problem, ridges, seeds, sizes, steps
 
@@ -297,3 +298,45 @@ def test_a_line_search_leaves_a_start_with_a_huge_cost() -> None:
     near = p.clients.prox(np.array([[2.0]]), 0.5, np.zeros(1), EXACT).rows
     far = p.clients.prox(np.array([[2.0]]), 0.5, np.array([60.0]), fs.GradientProx(400)).rows
     np.testing.assert_allclose(far, near, rtol=1e-9)
+
+
+def test_a_solver_returns_the_gradient_at_its_answer_where_it_has_computed_it() -> None:
+    p = problem("logistic", [20, 5], 4, ridge=0.3)
+    for name, solver in SOLVERS.items():
+        for at, costs in p.clients._blocks:
+            solved = solver.solve(costs, arguments(p, 0)[at], 0.1, np.zeros(4))
+            assert solved.gradient is not None, name
+            np.testing.assert_array_equal(solved.gradient, costs.gradient(solved.u))
+
+
+def work(p: fs.Problem, solver: ProxSolver) -> list[Work]:
+    """The work of one prox, per block."""
+    done = []
+    for at, costs in p.clients._blocks:
+        before = counter.read()
+        solver.solve(costs, arguments(p, 0)[at], 0.1, np.zeros(p.d))
+        done.append(Work(*np.subtract(counter.read(), before)))
+    return done
+
+
+def test_the_work_of_gradient_steps_is_their_number_and_one_gradient_for_the_bound() -> None:
+    assert work(problem("logistic", [20, 5], 4), fs.GradientProx(7)) == [Work(8, 0, 0)] * 2
+
+
+def test_the_stored_factor_of_a_quadratic_is_counted_when_it_is_made() -> None:
+    p = problem("least-squares", [20, 2], 4)
+    assert work(p, EXACT) == [Work(0, 0, 1)] * 2
+    assert work(p, EXACT) == [Work(0, 0, 0)] * 2
+
+
+def test_every_newton_step_is_a_gradient_a_hessian_and_a_factorisation() -> None:
+    for done in work(problem("poisson", [20, 2], 4), EXACT):
+        assert done.hessians == done.factorisations > 2
+        assert done.gradients > done.hessians  # at every point, and in a line search at rounding
+
+
+def test_a_hessian_by_differences_counts_its_gradients() -> None:
+    loss = fs.CustomLoss(lambda x, a: 0.5 * float(x @ x), lambda x, a: x, d=3)
+    (done,) = work(fs.Problem(loss, [None]), EXACT)
+    assert done.hessians == 1
+    assert done.gradients == 1 + 2 * 3 + 1

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-Work = TypeVar("Work")
+Piece = TypeVar("Piece")
 
 
 @cache
@@ -62,7 +62,7 @@ if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's t
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def each(do: Callable[[Work], None], pieces: Sequence[Work]) -> None:
+def each(do: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
     """``do(piece)`` for every piece, in this thread and on the other cores, where each has at least two to do."""
     waiting = iter(pieces)
 

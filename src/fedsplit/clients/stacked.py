@@ -46,9 +46,9 @@ class StackedClients:
 
         def answer(block: tuple[Index, Costs]) -> None:
             at, costs = block
-            rows[at], error[at] = solver.solve(
-                costs, v[at], s, start[at] if start.ndim == 2 else start
-            )
+            solved = solver.solve(costs, v[at], s, start[at] if start.ndim == 2 else start)
+            rows[at] = solved.u
+            error[at] = solved.error
             margin[at] = costs.margin(
                 start[at] if start.ndim == 2 else repeated(start, costs.terms.k)
             )

@@ -10,6 +10,7 @@ import numpy as np
 from fedsplit.arrays import Array, Mask, add_diagonal, dots, rmatvec, solve_rows
 from fedsplit.errors import InputError
 from fedsplit.losses.terms import QuadraticTerms, Terms, extreme_eigenvalues
+from fedsplit.losses.work import counter
 
 
 class _Solvable:
@@ -39,19 +40,24 @@ class Costs:
         return self.terms.value(X) + 0.5 * dots(X, self.ridge * X)
 
     def gradient(self, X: Array) -> Array:
+        counter.gradients += 1
         return self.terms.gradient(X) + self.ridge * X
 
     def hessian(self, X: Array) -> Array:
+        counter.hessians += 1
         return add_diagonal(self.terms.hessian(X), self.ridge)
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
         """(diag(D) + ∇²f_j(x_j))⁻¹ g_j."""
+        counter.hessians += 1
+        counter.factorisations += 1
         with _Solvable():
             return self.terms.solve(X, D + self.ridge, G)
 
     def direction(self, X: Array, G: Array) -> Array:
         """∇²f_j(x_j)⁻¹ g_j, with a shift of 1e-10 of the largest diagonal entry that makes a singular ∇²f_j regular."""
         H = self.hessian(X)
+        counter.factorisations += 1
         top = np.max(np.einsum("kii->ki", H), axis=1, keepdims=True)
         return solve_rows(add_diagonal(H, np.where(top > 0, 1e-10 * top, 1.0)), G)
 
@@ -70,7 +76,9 @@ class Costs:
 
     def bounds_at(self, X: Array) -> tuple[Array, Array]:
         """The extreme eigenvalues of ∇²f_j(x_j), or, with fewer observations than columns, bounds on them."""
+        counter.factorisations += 1
         if self.terms.rank < self.terms.d:
+            counter.hessians += 1
             L = self.terms.largest(X) + self.ridge.max()
             return np.full(L.shape, self.ridge.min()), L
         return extreme_eigenvalues(self.hessian(X))
@@ -95,6 +103,7 @@ class Costs:
     def _decrement(self, X: Array, G: Array) -> tuple[Array, Array, Array]:
         """gᵀH⁻¹g, λ_min(H) and a root W of H⁻¹."""
         H = self.hessian(X)
+        counter.factorisations += 1
         q, mu, W = inverse_norm(H, G)
         claimed = self.bounds[0]
         refuted = (
@@ -112,6 +121,8 @@ class Costs:
     def _wide_decrement(self, X: Array, G: Array) -> tuple[Array, Array, None]:
         """The same with fewer observations than columns, where H is as definite as the ridge, and no root is made."""
         ridge = self.ridge.min()
+        counter.hessians += 1
+        counter.factorisations += 1
         certain = ridge > 1e-8 * self.terms.largest(
             X
         )  # else the small system has too few digits left

@@ -12,6 +12,7 @@ from fedsplit.arrays import Array, add_diagonal, dots, matvec, rmatvec, solve_ro
 from fedsplit.losses.linear import LinearTerms, cut, stack_linear
 from fedsplit.losses.observations import Observations, check_columns, read
 from fedsplit.losses.terms import Block, QuadraticTerms, extreme_eigenvalues
+from fedsplit.losses.work import counter
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,7 @@ class GramTerms(QuadraticTerms):
         key = D.tobytes()
         kept = self._inverse.get(key)
         if kept is None:
+            counter.factorisations += 1
             R = add_diagonal(self.H.copy(), D)
             few = max(
                 1, 2**20 // (8 * self.d**2)
@@ -186,6 +188,7 @@ class WideTerms(LinearTerms, QuadraticTerms):
         key = D.tobytes()
         factor = self._factors.get(key)
         if factor is None:
+            counter.factorisations += 1
             root = np.sqrt(self.w)
             B = root[:, :, None] * self.A
             C = np.linalg.cholesky(

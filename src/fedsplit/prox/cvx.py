@@ -21,7 +21,7 @@ from fedsplit.losses.logistic import Logistic
 from fedsplit.losses.multinomial import MultinomialTerms
 from fedsplit.losses.poisson import Poisson
 from fedsplit.losses.terms import Terms
-from fedsplit.prox.solver import Proximal, Start, defect, distance_bound
+from fedsplit.prox.solver import Proximal, Start, with_bound
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class CvxpyProx:
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
         with ONE_AT_A_TIME:
             U = np.stack([_compiled(costs, j).solve(v, s) for j, v in enumerate(V)])
-        return Proximal(U, distance_bound(costs, s, defect(costs, V, s, U)))
+        return with_bound(costs, V, s, U)
 
 
 class _Problem:

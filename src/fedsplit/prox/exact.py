@@ -59,7 +59,7 @@ def newton(costs: Costs, V: Array, s: float | Array, start: Array, ratio: float 
         step = np.where(active[:, None], costs.solve(at.U, D, G), 0.0)
         at = search(merit, at, step, dots(G, step), share=1e-4)
         g = costs.gradient(at.U)
-    return Proximal(at.U, distance_bound(costs, s, s * g + at.U - V))
+    return Proximal(at.U, distance_bound(costs, s, s * g + at.U - V), g)
 
 
 def _best(merit: Merit, candidates: list[Array]) -> Point:

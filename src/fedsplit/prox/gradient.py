@@ -12,7 +12,7 @@ from fedsplit.checks import count, number
 from fedsplit.errors import InputError
 from fedsplit.losses.costs import Costs
 from fedsplit.prox.line_search import Merit, Point, search
-from fedsplit.prox.solver import Proximal, Start, defect, distance_bound
+from fedsplit.prox.solver import Proximal, Start, with_bound
 
 Number = TypeVar("Number", float, Array)
 
@@ -57,7 +57,7 @@ class GradientProx:
         known = np.isfinite(alpha)
         merit = Merit(costs, V, s)
         for _ in range(self.steps):
-            r = defect(costs, V, s, U)
+            r = s * costs.gradient(U) + U - V
             step = np.where(known, alpha, 1.0)[:, None] * r
             if known.all():
                 U = U - step
@@ -66,7 +66,7 @@ class GradientProx:
                     merit, Point(U, merit.value(U), known), step, dots(r / s, step), share=0.5
                 )
                 U = np.where(known[:, None], U - step, searched.U)
-        return Proximal(U, distance_bound(costs, s, defect(costs, V, s, U)))
+        return with_bound(costs, V, s, U)
 
     def _alpha(self, costs: Costs, s: float) -> Array:
         """α_j, not a number where a line search has to find it."""

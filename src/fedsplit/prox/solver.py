@@ -14,10 +14,21 @@ Start = Literal["broadcast", "iterate", "argument"]
 
 
 class Proximal(NamedTuple):
-    """Approximate proxes u_j of k clients, and proved bounds on ‖u_j - prox_{s f_j}(v_j)‖."""
+    """Approximate proxes of k clients.
+
+    Attributes
+    ----------
+    u : (k, d) array
+        Row j approximates prox_{s f_j}(v_j).
+    error : (k,) array
+        Proved bounds on ‖u_j - prox_{s f_j}(v_j)‖; 0 where the prox is exact to rounding.
+    gradient : (k, d) array or None
+        ∇f_j(u_j), where the solver has computed it anyway.
+    """
 
     u: Array
     error: Array
+    gradient: Array | None = None
 
 
 class ProxSolver(Protocol):
@@ -33,9 +44,10 @@ class ProxSolver(Protocol):
         """
 
 
-def defect(costs: Costs, V: Array, s: float | Array, U: Array) -> Array:
-    """s∘∇f_j(u_j) + u_j - v_j: the gradient of h_j = s f_j + ½‖· - v_j‖², zero at the prox."""
-    return s * costs.gradient(U) + U - V
+def with_bound(costs: Costs, V: Array, s: float | Array, U: Array) -> Proximal:
+    """U as an answer, with its proved error and the gradient that the proof needs."""
+    g = costs.gradient(U)
+    return Proximal(U, distance_bound(costs, s, s * g + U - V), g)
 
 
 def distance_bound(costs: Costs, s: float | Array, r: Array) -> Array:
