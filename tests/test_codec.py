@@ -21,7 +21,7 @@ from fedsplit.errors import InputError
 from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx
-from fedsplit.prox.newton import NewtonProx
+from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.regression.client.dataset import Description, Plan, Request
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.remote.codec import HEADER, decode, encode

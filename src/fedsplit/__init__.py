@@ -42,7 +42,7 @@ from fedsplit.penalties.penalties import (
 from fedsplit.problem import Problem
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx
-from fedsplit.prox.newton import NewtonProx
+from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.members import Incident, Patience
 from fedsplit.rounds.certificate import Certificate, certify
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
         FedLogisticRegression,
         FedPoissonRegressor,
     )
-    from fedsplit.losses.cvx import CvxpyLoss
-    from fedsplit.prox.cvx import CvxpyProx
+    from fedsplit.losses.cvxpy_loss import CvxpyLoss
+    from fedsplit.prox.cvxpy_prox import CvxpyProx
     from fedsplit.regression.result.model import FitCertificate, Model, load
     from fedsplit.regression.server.fit import fit
     from fedsplit.regression.server.path import RegularisationPath, path
@@ -146,8 +146,8 @@ _ESTIMATORS = (
 )
 
 _LATER = {
-    "CvxpyLoss": "fedsplit.losses.cvx",
-    "CvxpyProx": "fedsplit.prox.cvx",
+    "CvxpyLoss": "fedsplit.losses.cvxpy_loss",
+    "CvxpyProx": "fedsplit.prox.cvxpy_prox",
     "FitCertificate": "fedsplit.regression.result.model",
     "Model": "fedsplit.regression.result.model",
     "RayClients": "fedsplit.remote.ray.workers",

@@ -22,7 +22,7 @@ from fedsplit.methods.method import check_prox, check_step, choose_step
 from fedsplit.methods.secants import Models, Secants, learn
 from fedsplit.penalties.penalties import Penalty, check_penalty, coordinatewise
 from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.newton import NewtonProx
+from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 

@@ -13,7 +13,7 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx
-from fedsplit.prox.newton import NewtonProx
+from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.remote import codec
 from fedsplit.remote.channel import SILENT, Outcome, Question, Reply

@@ -12,7 +12,7 @@ from fedsplit.arrays import Array
 from fedsplit.errors import InputError
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.custom import CustomTerms
-from fedsplit.losses.cvx import ONE_AT_A_TIME, Expression
+from fedsplit.losses.cvxpy_loss import ONE_AT_A_TIME, Expression
 from fedsplit.losses.gamma import Gamma
 from fedsplit.losses.huber import Huber
 from fedsplit.losses.least_squares import GramTerms, LeastSquares
