@@ -27,14 +27,13 @@ from fedsplit.regression.options import Settings
 from fedsplit.regression.result import io as storage
 from fedsplit.regression.result.table import Summary, summary
 from fedsplit.regression.server.bias import Bias, bias
+from fedsplit.regression.server.inference import CLIENT_COLUMNS
 from fedsplit.regression.server.task import Task
 from fedsplit.remote.members import Incident
 from fedsplit.rounds.trace import Row, Trace
 
 COLUMNS = tuple(column for column in Row._fields if column != "latency")
 """Of a trace, but for the latencies, which are by client."""
-
-CLIENT_COLUMNS = ("n", "missing", "leverage", "score", "shift", "coefficient")
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,6 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
-import pandas as pd
-
 from fedsplit.checks import one_of
 from fedsplit.data.categories import as_text
 from fedsplit.data.formula import Formula
@@ -17,16 +15,14 @@ from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.cohort import SiloCohort
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.options import Settings
-from fedsplit.regression.result.model import CLIENT_COLUMNS, FitCertificate, Model
+from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.server.federation import Federation
 from fedsplit.regression.server.handshake import Agreement, agree, complete
-from fedsplit.regression.server.inference import Contribution
 from fedsplit.regression.server.search import Estimate, Progress
 from fedsplit.regression.server.task import Task
 from fedsplit.remote.channel import Channel, LocalChannel
 from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.members import Patience, Removed, Roll
-from fedsplit.rounds.trace import Trace
 from fedsplit.version import __version__
 
 ENGINES = ("local", "ray")
@@ -224,53 +220,25 @@ def finish(
     reached: Mapping[str, float] | None = None,
 ) -> Model:
     """Run the rounds, from the coefficients ``reached`` before, and put all that is known into a model."""
-    found = task.infer(
-        task.run(task.penalty(task.settings.l1), report=progress, reached=reached or {})
-    )
+    found = task.run(task.penalty(task.settings.l1), report=progress, reached=reached or {})
+    warnings = list(agreement.warnings)
+    if found.undetermined:
+        weak = listed(found.undetermined, 4)
+        warnings.append(
+            f"the data hardly determine the coefficient of {weak}: add a ridge, or leave it out"
+        )
+    inference = task.infer(found, agreement.missing)
     book = task.rows.roll.book
-    by_client = {each.client: each for each in found.contributions}
-    absent = Contribution("", 0, 0.0, 0.0, float("nan"), "")
-    clients = pd.DataFrame(
-        [by_client.get(name, absent)._asdict() for name in agreement.missing],
-        index=agreement.missing,
-    )
-    clients = clients.assign(missing=agreement.missing).rename_axis("client")[list(CLIENT_COLUMNS)]
-    unit = task.scaling.unit**2  # of the objective, in the units of the files
-    trace, weak = found.estimate.trace, listed(found.estimate.undetermined, 4)
-    unsettled = (
-        [f"the data hardly determine the coefficient of {weak}: add a ridge, or leave it out"]
-        if weak
-        else []
-    )
     return Model(
         plan=agreement.plan,
         settings=task.settings,
-        names=found.names,
-        coef=found.coef,
-        covariance_=found.covariance,
-        robust_=found.robust,
-        dispersion=found.dispersion,
-        log_likelihood=found.log_likelihood,
-        deviance=found.deviance,
-        certificate=certified(task, found.estimate),
-        clients=clients,
-        calibration=found.calibration,
-        trace=Trace(
-            unit * trace.start, [row._replace(objective=unit * row.objective) for row in trace.rows]
-        ),
-        proofs=[
-            (at, None if told.gap is None else unit * told.gap)
-            for at, told in found.estimate.proofs
-        ],
-        errors=found.errors,
-        floats=found.estimate.floats,
-        converged=found.estimate.converged,
-        warnings=[*agreement.warnings, *unsettled],
+        certificate=certified(task, found),
+        warnings=warnings,
         version=__version__,
         removed=dict(book.removed),
         incidents=list(book.incidents),
         task=task if task.clients.free else None,
-        x=found.estimate.x,
+        **inference._asdict(),
     )
 
 

@@ -2,33 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fedsplit.arrays import Array
+from fedsplit.regression.client.design import Calibration
+from fedsplit.rounds.trace import Trace
 
 SINGULAR = 1e-13
 """An eigenvalue below this share of the largest may be nothing but rounding."""
 
 
-class Contribution(NamedTuple):
-    """One client's part in a fit.
+CLIENT_COLUMNS = ("n", "missing", "leverage", "score", "shift", "coefficient")
+"""The columns of ``contributions``."""
 
-    n : its rows.
-    leverage : its share of the information, tr(H⁻¹H_j)/d; the shares sum to one.
-    score : the length of its score in the norm of the covariance: how strongly it pulls against the others.
-    shift : how far the coefficient that moves most would move without it, in standard errors, to first order.
-    coefficient : which one that is.
+
+class Inference(NamedTuple):
+    """The numbers of a regression table, in the units of the files; the fields are those of ``Model``.
+
+    Attributes
+    ----------
+    names : sequence of str
+        The d coefficients, in the order of every array below.
+    coef : (d,) array
+    covariance_ : (d, d) array or None
+        Model-based; None with a penalty, or where the family has no likelihood.
+    robust_ : (d, d) array or None
+        Clustered by client; None with a penalty, or where ``sandwich`` has none.
+    errors : (d,) array
+        The standard errors that the information gives, also where a penalty takes their meaning.
+    dispersion, deviance : float
+    log_likelihood : float or None
+        None where the family has none.
+    calibration : Calibration or None
+        Of a binary classifier.
+    clients : DataFrame
+        What each client contributes: see ``contributions``.
+    trace : Trace
+        Every round, those of proofs included.
+    proofs : sequence of (int, float or None)
+        The round of each proof, and the gap that it proves.
+    floats : int
+        Sent both ways.
+    converged : bool
+        Whether the proved distance is within the tolerance.
+    x : (d,) array
+        The answer in the coordinates of the rounds.
     """
 
-    client: str
-    n: int
-    leverage: float
-    score: float
-    shift: float
-    coefficient: str
+    names: Sequence[str]
+    coef: Array
+    covariance_: Array | None
+    robust_: Array | None
+    errors: Array
+    dispersion: float
+    deviance: float
+    log_likelihood: float | None
+    calibration: Calibration | None
+    clients: pd.DataFrame
+    trace: Trace
+    proofs: Sequence[tuple[int, float | None]]
+    floats: int
+    converged: bool
+    x: Array
 
 
 def inverse(H: Array) -> Array:
@@ -58,38 +97,58 @@ def sandwich(bread: Array, gradients: Array, n: int) -> Array | None:
 
 
 def contributions(
-    clients: Sequence[tuple[str, int]],
+    sizes: Mapping[str, int],
+    missing: Mapping[str, int],
     gradients: Array,
     information: Array,
     H: Array,
     back: Array,
     names: Sequence[str],
     dispersion: float,
-) -> list[Contribution]:
-    """What each client brings, by its name and rows, from what it told at the solution, where H is that of all.
+) -> pd.DataFrame:
+    """What each client contributes to the answer, to first order.
 
-    ``back`` takes the coordinates of the rounds to the coefficients. Without client j the others' gradient is -g_j, so
-    that the coefficients move by (H - H_j)⁻¹ g_j to first order.
+    Without client j the gradient of the others is -g_j, so that the coefficients move by
+    (H - H_j)⁻¹ g_j.
+
+    Parameters
+    ----------
+    sizes : mapping
+        The rows of each of the m clients of the rounds, in their order.
+    missing : mapping
+        The rows that each client left out, those of clients without a complete row included.
+    gradients, information : (m, d) and (m, d, d) arrays
+        g_j and H_j at the solution, of the losses alone.
+    H : (d, d) array
+        The Hessian of the whole objective.
+    back : (d, d) array
+        Takes the coordinates of the rounds to coefficients.
+    names : sequence of str
+        Of the coefficients.
+    dispersion : float
+        φ, in the coordinates of the rounds.
+
+    Returns
+    -------
+    DataFrame
+        One row per client of ``missing``: ``n`` rows used and ``missing``; ``leverage``, its share
+        of the information, tr(H⁻¹H_j)/d; ``score``, the length of g_j in the norm of the
+        covariance; and ``coefficient``, the one that would move most without this client, with its
+        ``shift`` in standard errors.
     """
     V = inverse(H)
-    dispersion = max(dispersion, np.finfo(np.float64).tiny)  # of a perfect fit it is zero
+    dispersion = max(dispersion, np.finfo(np.float64).tiny)  # a perfect fit has none
     errors = np.sqrt(dispersion * np.diag(back @ V @ back.T))
-    found = []
-    for (name, n), g, H_j in zip(clients, gradients, information, strict=True):
-        move = (
-            back @ (inverse(H - H_j) @ g) / errors
-            if len(clients) > 1
-            else np.full(len(names), np.nan)
-        )
-        most = int(np.argmax(np.abs(move))) if np.isfinite(move).all() else None
-        found.append(
-            Contribution(
-                name,
-                n,
-                float(np.sum(V * H_j) / len(V)),
-                float(np.sqrt(g @ V @ g / dispersion)),
-                np.nan if most is None else float(move[most]),
-                "" if most is None else names[most],
-            )
-        )
-    return found
+    rows = {name: (0, left_out, 0.0, 0.0, np.nan, "") for name, left_out in missing.items()}
+    for (name, n), g, H_j in zip(sizes.items(), gradients, information, strict=True):
+        leverage = float(np.sum(V * H_j) / len(V))
+        score = float(np.sqrt(g @ V @ g / dispersion))
+        shift, coefficient = np.nan, ""
+        if len(sizes) > 1:
+            move = back @ (inverse(H - H_j) @ g) / errors
+            if np.isfinite(move).all():
+                most = int(np.argmax(np.abs(move)))
+                shift, coefficient = float(move[most]), names[most]
+        rows[name] = (n, missing[name], leverage, score, shift, coefficient)
+    index = pd.Index(list(rows), name="client")
+    return pd.DataFrame(list(rows.values()), index=index, columns=list(CLIENT_COLUMNS))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,38 +21,15 @@ from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import Rows
-from fedsplit.regression.server.inference import Contribution, contributions, inverse, sandwich
+from fedsplit.regression.server.inference import Inference, contributions, inverse, sandwich
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.search import Estimate, Progress, Proof, Search
 from fedsplit.remote.members import Removed
+from fedsplit.rounds.trace import Trace
 
 LEAST_DISPERSION = 1e-6
 """Of a target in units of its deviation. A better fit has standard errors so small that rounding shows in them: they
 count as those of this dispersion, in what is proved."""
-
-
-@dataclass(frozen=True)
-class Regressed:
-    """A fit in numbers, in the units of the files and in the order of ``names``.
-
-    coef, covariance, robust : (d,), (d, d) and (d, d); the last two None where there are none.
-    log_likelihood : None where the family has none.
-    errors : (d,), the standard errors that the information gives, also where a penalty takes their meaning.
-    contributions : what each client brings.
-    calibration : of a binary classifier.
-    """
-
-    names: Sequence[str]
-    coef: Array
-    covariance: Array | None
-    robust: Array | None
-    errors: Array
-    dispersion: float
-    log_likelihood: float | None
-    deviance: float
-    contributions: Sequence[Contribution]
-    calibration: Calibration | None
-    estimate: Estimate
 
 
 class Task:
@@ -179,37 +156,61 @@ class Task:
                 raise
 
     @np.errstate(**QUIET)
-    def infer(self, found: Estimate) -> Regressed:
-        """The numbers of a regression table."""
-        x, proof, n = found.x, found.proof, self.pool.n
+    def infer(self, found: Estimate, missing: Mapping[str, int]) -> Inference:
+        """The numbers of the regression table.
+
+        Parameters
+        ----------
+        found : Estimate
+            Where the rounds ended.
+        missing : mapping
+            The rows that each client left out, those of clients without a complete row included.
+        """
+        x = found.x
+        proof = found.proof
+        unit = self.scaling.unit**2  # of the objective, in the units of the files
         phi = self.dispersion(x, proof)
-        biased = self.settings.biased is not None or self.family.log_likelihood is None
+        H = proof.information.sum(axis=0)
         expected = self.back @ inverse(self._expected(proof)) @ self.back.T
-        robust = sandwich(inverse(proof.information.sum(axis=0)), proof.gradients, n)
-        share = self.frame.ridge / self.clients.m  # of each client, who has none of its own
-        own = add_diagonal(proof.information.copy(), -share)
-        names = list(zip(self.rows.names, self.sizes, strict=True))
-        log_likelihood, calibration = self._fitted(x, phi)
-        return Regressed(
+        covariance = None
+        robust = None
+        if self.settings.biased is None:
+            robust = sandwich(inverse(H), proof.gradients, self.pool.n)
+            if robust is not None:
+                robust = self.back @ robust @ self.back.T
+            if self.family.log_likelihood is not None:
+                covariance = phi * expected
+        # each client carries its share of the ridge in the rounds; its own part of the answer is
+        # that of its rows alone
+        share = self.frame.ridge / self.clients.m
+        clients = contributions(
+            dict(zip(self.rows.names, self.sizes, strict=True)),
+            missing,
+            proof.gradients - share * x,
+            add_diagonal(proof.information.copy(), -share),
+            H,
+            self.back,
             self.names,
-            self.back @ x,
-            None if biased else phi * expected,
-            None if self.settings.biased or robust is None else self.back @ robust @ self.back.T,
-            np.sqrt(phi * np.diag(expected)),
-            phi * self.scaling.unit**2,
-            log_likelihood,
-            self.deviance(x, proof) * self.scaling.unit**2,
-            contributions(
-                names,
-                proof.gradients - share * x,
-                own,
-                proof.information.sum(axis=0),
-                self.back,
-                self.names,
-                phi,
-            ),
-            calibration,
-            found,
+            phi,
+        )
+        log_likelihood, calibration = self._fitted(x, phi)
+        rows = [row._replace(objective=unit * row.objective) for row in found.trace.rows]
+        return Inference(
+            names=self.names,
+            coef=self.back @ x,
+            covariance_=covariance,
+            robust_=robust,
+            errors=np.sqrt(phi * np.diag(expected)),
+            dispersion=phi * unit,
+            deviance=self.deviance(x, proof) * unit,
+            log_likelihood=log_likelihood,
+            calibration=calibration,
+            clients=clients,
+            trace=Trace(unit * found.trace.start, rows),
+            proofs=[(at, None if c.gap is None else unit * c.gap) for at, c in found.proofs],
+            floats=found.floats,
+            converged=found.converged,
+            x=x,
         )
 
     def dispersion(self, x: Array, proof: Proof) -> float:
