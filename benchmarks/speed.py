@@ -21,7 +21,7 @@ from rich.table import Table
 import fedsplit as fs
 from fedsplit import threads
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Answer
+from fedsplit.clients.questions import Answer
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.threads import one_blas_thread
 

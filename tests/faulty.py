@@ -8,14 +8,14 @@ import pandas as pd
 
 import fedsplit as fs
 from fedsplit.data.sources import sources
-from fedsplit.regression.client.cohort import SiloCohort
 from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.fit import fit_over
 from fedsplit.remote.channel import SILENT, Channel, Cohort, Question, Reply, Unprepared
 from fedsplit.remote.clients import RemoteClients
-from fedsplit.remote.cohort import OracleCohort
-from fedsplit.remote.members import Roll
+from fedsplit.remote.cohort import ProblemCohort
+from fedsplit.remote.members import Members
 
 PROMPT, SLOW = 1.0, 100.0
 """Seconds to an answer, and to a late one."""
@@ -154,7 +154,7 @@ def together(
     """The clients of a problem, by their numbers, in cohorts."""
 
     def make(part: range) -> Callable[[], Cohort]:
-        return lambda: OracleCohort([str(j) for j in part], p.part(part).among)
+        return lambda: ProblemCohort([str(j) for j in part], p.part(part).among)
 
     return FaultyChannel([make(part) for part in parts], script, asked)
 
@@ -176,7 +176,7 @@ def faulty(
     assert width is not None
     cohorts = range(len(channel.names))
     return RemoteClients(
-        Roll(channel, patience),
+        Members(channel, patience),
         width,
         dict.fromkeys(cohorts, Question("settle")),
         dict.fromkeys(cohorts, ""),
@@ -189,7 +189,7 @@ def channel_to(
     """The clients of a fit."""
 
     def make(name: str) -> Callable[[], Cohort]:
-        return lambda: SiloCohort([Dataset(source) for source in sources({name: frames[name]})])
+        return lambda: DatasetCohort([Dataset(source) for source in sources({name: frames[name]})])
 
     return FaultyChannel([make(name) for name in frames], script, asked)
 

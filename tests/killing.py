@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+from fedsplit.regression.client.cohort import HANDSHAKE
 
 import fedsplit as fs
 from faulty import FaultyChannel, channel_of, channel_to, faulty, fit
 from fedsplit.arrays import Array
-from fedsplit.regression.client.cohort import HANDSHAKE
 from fedsplit.remote.channel import Question, Reply
 from fedsplit.remote.log import HEAD
 from hospitals import people
@@ -61,7 +61,7 @@ P, FRAMES = problem("logistic", [30, 25, 40], 4, ridge=1.0), people()
 
 def solve_run(log: Path | None, checkpoint: fs.Checkpoint | None) -> Array:
     clients = faulty(P)
-    clients.roll.channel = Logged(channel_of(P), log)
+    clients.members.channel = Logged(channel_of(P), log)
     kept = [] if checkpoint is None else [checkpoint]
     result = fs.solve(clients, fs.FedSplit.plain(0.01), rounds=400, tol=0, callbacks=kept)
     return np.concatenate([result.x, result.state.iterate.ravel(), result.trace.residual])

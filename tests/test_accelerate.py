@@ -9,7 +9,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Answer
+from fedsplit.clients.questions import Answer
 from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.methods.method import State
 from fedsplit.methods.secants import learn

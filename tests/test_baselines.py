@@ -10,7 +10,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Answer
+from fedsplit.clients.questions import Answer
 from fedsplit.clients.stacked import StackedClients
 from fedsplit.methods.admm import ADMM
 from fedsplit.methods.agd import AGD

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.clients.oracle import Answer, Decrement
+from fedsplit.clients.oracle import Decrement
+from fedsplit.clients.questions import Answer
 from fedsplit.data.categories import Level
 from fedsplit.errors import InputError
 from fedsplit.methods.fedsplit import FedSplitState

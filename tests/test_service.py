@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from fedsplit.regression.client.cohort import Coding, DatasetCohort, Frame
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fedsplit as fs
 from fedsplit.clients.oracle import Clients
 from fedsplit.data.sources import TableSource
-from fedsplit.regression.client.cohort import Coding, Frame, SiloCohort
 from fedsplit.regression.client.dataset import Plan, Request
 from fedsplit.regression.client.service import ARGUMENTS, Site
 from fedsplit.regression.options import Settings
@@ -30,7 +30,7 @@ from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import (
     HELLO,
     Hello,
-    LetterChannel,
+    MessageChannel,
     check_version,
     read_hello,
     read_reply,
@@ -72,7 +72,7 @@ class Mail:
         return {name: (self.sites[name].reply(letter), "", 0.01) for name, letter in mail.items()}
 
     def fit(self, **settings: object) -> Model:
-        channel = LetterChannel(self, list(self.sites), SiloCohort.kinds)
+        channel = MessageChannel(self, list(self.sites))
         chosen = Settings(family="poisson", **settings)  # type: ignore[arg-type]  # fit's own settings
         return fit_over(channel, FORMULA, None, None, chosen, Patience())
 
@@ -189,7 +189,7 @@ def test_no_letter_brings_a_client_down(
 ) -> None:
     site = _any_site(tmp_path_factory)
     reply = read_reply(
-        site.reply(name.encode() + b"\n" + body), SiloCohort.kinds.get(name, Hello), 0.0
+        site.reply(name.encode() + b"\n" + body), DatasetCohort.kinds.get(name, Hello), 0.0
     )
     assert reply.outcome in ("answer", "refused")
     assert reply.outcome == "refused" or name in ("hello", "columns")
@@ -303,7 +303,7 @@ def test_what_is_kept_is_for_its_owner_alone(folder: Path) -> None:
 
 
 def ask(site: Site, name: str, *args: object) -> Reply:
-    return read_reply(site.reply(write_question(Question(name, args))), SiloCohort.kinds[name], 0.0)
+    return read_reply(site.reply(write_question(Question(name, args))), DatasetCohort.kinds[name], 0.0)
 
 
 def test_a_strict_client_tells_nothing_before_it_refuses(folder: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Answer
+from fedsplit.clients.questions import Answer
 from fedsplit.clients.stacked import StackedClients
 from fedsplit.methods.method import Method
 from problems import LOSSES, Client, clients, problem

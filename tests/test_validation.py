@@ -11,8 +11,8 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.data.sources import sources
-from fedsplit.regression.client.cohort import SiloCohort
 from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.fit import fit_over
 from fedsplit.remote.channel import LocalChannel, Question, Reply
@@ -24,11 +24,11 @@ class Lying:
     """Three clients, each a cohort; what the second answers to one question passes through ``lie``."""
 
     free = False
-    kinds = SiloCohort.kinds
+    kinds = DatasetCohort.kinds
 
     def __init__(self, question: str, lie: Callable[[Any], Any]) -> None:
         self._channels = [
-            LocalChannel(SiloCohort([Dataset(source)])) for source in sources(people())
+            LocalChannel(DatasetCohort([Dataset(source)])) for source in sources(people())
         ]
         self.names = [channel.names[0] for channel in self._channels]
         self._question, self._lie, self._time = question, lie, 0.0

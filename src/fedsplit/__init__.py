@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from fedsplit import ensembles, theory
-from fedsplit.clients.oracle import Answer, Clients
+from fedsplit.clients.oracle import Clients, Incident
+from fedsplit.clients.questions import Answer
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
 from fedsplit.losses.custom import CustomLoss
 from fedsplit.losses.gamma import Gamma
@@ -44,7 +45,7 @@ from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx
 from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.remote.checkpoint import Checkpoint
-from fedsplit.remote.members import Incident, Patience
+from fedsplit.remote.members import Patience
 from fedsplit.rounds.certificate import Certificate, certify
 from fedsplit.rounds.solve import solve
 from fedsplit.rounds.trace import Diverged, Result, Trace

@@ -31,7 +31,7 @@ from fedsplit.regression.client.design import Design, Moments
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.model import FitCertificate
-from fedsplit.regression.server.federation import Rows
+from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.regression.server.fit import certified
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.task import Task
@@ -70,7 +70,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         rows, moments, spread = _independent(rows, intercept, settings.biased is not None)
         pool = Pool(moments)
         if pool.names and (not FAMILIES[family].has_units or pool.varies(intercept)):
-            here = Rows.here(Plan("", family, {}, tuple(classes)), False, rows, moments)
+            here = FederatedRows.here(Plan("", family, {}, tuple(classes)), False, rows, moments)
             found = self._rounds(Task(here, moments, settings, intercept, classes))
         else:
             found = self._no_rounds(pool, max(1, len(classes) - 1))

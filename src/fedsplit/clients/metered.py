@@ -1,26 +1,45 @@
-"""What every question of a run passes through: a meter that counts floats both ways, and the sampling of clients."""
+"""Counting: what every question of a run costs."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask
-from fedsplit.clients.oracle import Answer, Clients, Decrement
-from fedsplit.prox.solver import ProxSolver
-from fedsplit.remote.clients import RemoteClients
+from fedsplit.arrays import Mask
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import Answer, CostQuestion
 
 SCALARS = 32
 """How many numbers beside its vectors a message of one round may hold."""
 
 
 class Exchange(NamedTuple):
-    """One question to every client, and the answers."""
+    """One question to every client, and the answers.
+
+    Attributes
+    ----------
+    floats_down, floats_up : int
+        Floats sent to all clients, and received from them.
+    answered : int
+        How many clients answered.
+    error : float
+        The largest proved error of an answer.
+    seconds : float
+        From the question to the last answer.
+    margin : float
+        The smallest margin of a classifier; nan where there is none.
+    latency : mapping of str to float, or None
+        By client, the seconds to its answer; None where clients are in this process.
+    questions : int
+        1, or 0 in the later rounds of a message that is counted as several.
+    work : tuple of int
+        Gradients, Hessians and factorisations that all clients computed.
+    """
 
     floats_down: int
     floats_up: int
@@ -29,37 +48,49 @@ class Exchange(NamedTuple):
     seconds: float
     margin: float = math.nan
     latency: Mapping[str, float] | None = None
+    questions: int = 1
+    work: tuple[int, int, int] = (0, 0, 0)
 
     def rounds(self, m: int, d: int) -> list[Exchange]:
-        """The exchange as rounds: a question of up to two d-vectors and an answer of one, with 32 scalars each, is one.
+        """The exchange as rounds.
 
-        A bigger message counts as proportionally more.
+        A round is a question of up to two d-vectors and an answer of one, with 32 scalars each; a
+        bigger message counts as proportionally more.
         """
-        up, down = self.floats_up / max(1, self.answered) - SCALARS, self.floats_down / m - SCALARS
+        up = self.floats_up / max(1, self.answered) - SCALARS
+        down = self.floats_down / m - SCALARS
         n = max(1, math.ceil(up / d), math.ceil(down / (2 * d)))
-        shares = [(self.floats_down * i // n, self.floats_up * i // n) for i in range(n + 1)]
-        return [
+        so_far = [(self.floats_down * i // n, self.floats_up * i // n) for i in range(n + 1)]
+        rounds = [
             self._replace(
                 floats_down=after[0] - before[0],
                 floats_up=after[1] - before[1],
                 seconds=self.seconds / n,
+                questions=0,
+                work=(0, 0, 0),
             )
-            for before, after in pairwise(shares)
+            for before, after in pairwise(so_far)
         ]
+        rounds[0] = rounds[0]._replace(questions=self.questions, work=self.work)
+        return rounds
 
 
-class MeteredClients:
-    """Passes every question on and keeps an Exchange of it: arrays and step sizes count, solver settings do not.
+class MeteredClients(Clients):
+    """Passes every question on, and keeps an ``Exchange`` of it.
 
-    With a ``participation`` below 1 only that share of the clients answers each question, drawn by ``seed`` and the
-    question's number. ``present`` says who answered the last one, ``heard`` who has answered any.
+    Attributes
+    ----------
+    present : (m,) mask
+        Who answered the last question.
+    heard : (m,) mask
+        Who has answered any.
     """
 
-    def __init__(self, clients: Clients, participation: float = 1.0, seed: int = 0) -> None:
+    def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self.m, self.d = clients.m, clients.d
+        self.m = clients.m
+        self.d = clients.d
         self._exchanges: list[Exchange] = []
-        self._turnout, self._seed, self._asked = max(1, round(participation * clients.m)), seed, 0
         self.present: Mask = np.zeros(clients.m, dtype=bool)
         self.heard: Mask = np.zeros(clients.m, dtype=bool)
 
@@ -70,84 +101,36 @@ class MeteredClients:
 
     def take(self) -> list[Exchange]:
         """The exchanges since the last call."""
-        exchanges, self._exchanges = self._exchanges, []
+        exchanges = self._exchanges
+        self._exchanges = []
         return exchanges
 
-    def prox(self, v: Array, s: float | Array, start: Array, solver: ProxSolver) -> Answer:
-        down = (1 if start is v else 2) * self.d + np.size(s)
-        answer = self._ask(lambda: self._clients.prox(v, s, start, solver), down, self.d + 1)
-        if answer.margin is not None and not np.isnan(margin := float(np.min(answer.margin))):
-            last = self._exchanges[-1]
-            self._exchanges[-1] = last._replace(
-                floats_up=last.floats_up + last.answered, margin=margin
-            )
-        return answer
-
-    def descend(self, x: Array, step: float, steps: int, shift: Array | None = None) -> Answer:
-        down = (1 if shift is None else 2) * self.d + 1
-        return self._ask(lambda: self._clients.descend(x, step, steps, shift), down, self.d)
-
-    def gradient(self, x: Array) -> Answer:
-        return self._ask(lambda: self._clients.gradient(x), self.d, self.d)
-
-    def value(self, x: Array) -> Answer:
-        return self._ask(lambda: self._clients.value(x), self.d, 1)
-
-    def evaluate(self, x: Array) -> Answer:
-        return self._ask(lambda: self._clients.evaluate(x), self.d, 1 + self.d)
-
-    def curvature(self, x: Array | None = None) -> Answer:
-        return self._ask(lambda: self._clients.curvature(x), 0 if x is None else self.d, 2)
-
-    def diagonal(self, x: Array) -> Answer:
-        return self._ask(lambda: self._clients.diagonal(x), self.d, self.d + 2)
-
-    def decrement(self, x: Array, g: Array) -> Answer:
-        return self._ask(lambda: self._clients.decrement(x, g), 2 * self.d, len(Decrement._fields))
-
-    def line(self, x: Array, direction: Array, t: Array) -> Answer:
-        return self._ask(lambda: self._clients.line(x, direction, t), 2 * self.d + len(t), len(t))
-
-    def direction(self, x: Array, g: Array) -> Answer:
-        return self._ask(lambda: self._clients.direction(x, g), 2 * self.d, self.d)
-
-    def margin(self, x: Array) -> Answer:
-        return self._ask(lambda: self._clients.margin(x), self.d, 1)
-
-    def information(self, x: Array) -> Answer:
-        return self._ask(lambda: self._clients.information(x), self.d, self.d * self.d)
-
-    def _ask(self, question: Callable[[], Answer], down: int, up: int) -> Answer:
+    def ask(self, question: CostQuestion) -> Answer:
         began = time.perf_counter()
-        answer = self._sample(question())
+        answer = self._clients.ask(question)
         seconds = time.perf_counter() - began
-        self.present, self.heard = answer.present, self.heard | answer.present
+        self.present = answer.present
+        self.heard = self.heard | answer.present
         answered = int(answer.present.sum())
-        worst = float(answer.error[answer.present].max(initial=0.0))
-        exchange = Exchange(
-            self.m * down, answered * up, answered, worst, seconds, latency=self._latency(answer)
+        gradients, hessians, factorisations = answer.work[answer.present].sum(axis=0).astype(int)
+        self._exchanges.append(
+            Exchange(
+                floats_down=self.m * question.floats_down(self.d),
+                floats_up=answered * question.floats_up(self.d, answer),
+                answered=answered,
+                error=float(answer.error[answer.present].max(initial=0.0)),
+                seconds=seconds,
+                margin=float(np.min(answer.parts.get("margin", np.nan))),
+                latency=_latency(self._clients.names, answer),
+                work=(int(gradients), int(hessians), int(factorisations)),
+            )
         )
-        self._exchanges.append(exchange)
         return answer
 
-    def _latency(self, answer: Answer) -> dict[str, float] | None:
-        names = self._clients.names if isinstance(self._clients, RemoteClients) else None
-        if names is None:
-            return None
-        return {
-            name: float(seconds)
-            for name, seconds, present in zip(names, answer.seconds, answer.present, strict=True)
-            if present
-        }
 
-    def _sample(self, answer: Answer) -> Answer:
-        """The answer with the rows of those who were not drawn taken out."""
-        self._asked += 1
-        if self._turnout == self.m:
-            return answer
-        drawn = np.random.default_rng([self._seed, self._asked]).permutation(self.m) < self._turnout
-        present = answer.present & drawn
-        rows, error = np.array(answer.rows), np.where(present, answer.error, 0.0)
-        rows[~present] = np.nan
-        margin = None if answer.margin is None else np.where(present, answer.margin, np.nan)
-        return Answer(rows, present, error, answer.seconds, margin)
+def _latency(names: Sequence[str] | None, answer: Answer) -> dict[str, float] | None:
+    """By client, the seconds to its answer."""
+    if names is None:
+        return None
+    taken = zip(names, answer.seconds, answer.present, strict=True)
+    return {name: float(seconds) for name, seconds, present in taken if present}

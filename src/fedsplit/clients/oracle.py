@@ -1,65 +1,38 @@
-"""The one seam between mathematics and machinery: clients as a stateless oracle."""
+"""Clients as an oracle: the only seam between the server's mathematics and everything else.
+
+An oracle has ``m`` clients, ``d`` coordinates, and ``ask``. It remembers nothing: a method's whole
+state is at the server.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from array_api_compat import array_namespace
-
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Array
+from fedsplit.clients.questions import (
+    Answer,
+    CostQuestion,
+    Curvature,
+    Decrement,
+    Descend,
+    Diagonal,
+    Direction,
+    Evaluate,
+    Gradient,
+    Information,
+    Line,
+    Margin,
+    Prox,
+    Value,
+)
+from fedsplit.errors import InputError, listed
 from fedsplit.prox.solver import ProxSolver
 
 
-class Answer(NamedTuple):
-    """What the clients answered to one question; row j of everything is client j's.
-
-    ``error`` is a proved distance of each row from the exact answer, 0 where it is exact to rounding. ``seconds`` is
-    what each client spent; clients that share one process share its time evenly. With a prox a classifier tells its
-    ``margin`` at the start, min_i b_i a_iᵀx, which is not a number for other losses: if it is positive for all
-    clients, the classes are separable.
-    """
-
-    rows: Array
-    present: Mask
-    error: Array
-    seconds: Array
-    margin: Array | None = None
-
-    def rows_or(self, default: Array) -> Array:
-        """The rows, with ``default`` where a client did not answer."""
-        xp = array_namespace(self.rows)
-        return (
-            self.rows
-            if xp.all(self.present)
-            else xp.where(self.present[:, None], self.rows, default)
-        )
-
-
-class Decrement(NamedTuple):
-    """What client j tells for a certificate at x, given g = ∇F(x) or a subgradient; every field is (m,).
-
-    value : f_j(x).
-    q : gᵀ∇²f_j(x)⁻¹g, inf where that is not defined.
-    mu : the smallest eigenvalue of ∇²f_j(x), 0 at the level of rounding.
-    ell : ℓ_j, the strong convexity of f_j everywhere.
-    norm, leverage : how fast the Hessian can change. |D³f_j[h, u, u]| ≤ c D²f_j[u, u] with c = norm·‖h‖, and with
-        c = leverage·‖h‖ in the norm of ∇²f_j(x). 0 for a quadratic, inf where there is no such bound.
-    floor : a lower bound on f_j.
-    steady : the radius of a ball around x in which ∇²f_j is constant: inf for a quadratic, 0 where none is known.
-    """
-
-    value: Array
-    q: Array
-    mu: Array
-    ell: Array
-    norm: Array
-    leverage: Array
-    floor: Array
-    steady: Array
-
-
-class Clients(Protocol):
-    """m clients that answer questions about their own f_j and remember nothing."""
+class Oracle(Protocol):
+    """What ``solve`` needs of clients."""
 
     @property
     def m(self) -> int: ...
@@ -67,38 +40,146 @@ class Clients(Protocol):
     @property
     def d(self) -> int: ...
 
+    def ask(self, question: CostQuestion) -> Answer: ...
+
+
+class Incident(NamedTuple):
+    """Something that went wrong with a client's answer.
+
+    Attributes
+    ----------
+    question : int
+        The number of the question.
+    client : str
+        The client's name.
+    what : str
+        What went wrong.
+    """
+
+    question: int
+    client: str
+    what: str
+
+
+class Removed(Exception):
+    """Clients were absent for too long, and the run may go on without them.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The clients.
+    reached : mapping of str to float
+        The coefficients by name that an interrupted fit had reached.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"removed: {listed(names)}")
+        self.names = tuple(names)
+        self.reached: Mapping[str, float] = {}
+
+
+class Clients(ABC):
+    """m clients that answer questions about their own f_j: the readable front over ``ask``.
+
+    Attributes
+    ----------
+    m, d : int
+        The number of clients, and of coordinates of x.
+    names : sequence of str or None
+        The clients by name; None where they are in this process.
+    free : bool
+        Whether questions cost nothing but arithmetic, so that they may be asked for a measurement.
+    recorded : bool
+        Whether questions are counted or kept by others, so that an extra one makes a difference.
+    incidents : sequence of Incident
+        What went wrong so far.
+    """
+
+    m: int
+    d: int
+    names: Sequence[str] | None = None
+    free: bool = True
+    recorded: bool = False
+    incidents: Sequence[Incident] = ()
+
+    @abstractmethod
+    def ask(self, question: CostQuestion) -> Answer:
+        """Every client's answer."""
+
+    def insistent(self) -> Clients:
+        """The same clients, asked until every one of them has answered."""
+        return self
+
+    def without(self, names: Sequence[str]) -> Clients:
+        """The other clients."""
+        raise InputError(
+            f"clients in this process have no names: {listed(names)} cannot be removed"
+        )
+
     def prox(self, v: Array, s: float | Array, start: Array, solver: ProxSolver) -> Answer:
-        """prox_{s f_j}(v_j), (m, d). v and start are (m, d), or (d,) where all clients get the same."""
+        """prox_{s f_j}(v_j), (m, d). v and start are (m, d), or (d,) if the same for all clients."""
+        elsewhere = None if start is v else start
+        return self.ask(Prox(v, s, elsewhere, solver))
 
     def descend(self, x: Array, step: float, steps: int, shift: Array | None = None) -> Answer:
-        """e gradient steps on f_j + ⟨shift_j, ·⟩ from x, (m, d). x and shift are (m, d) or (d,)."""
+        """``steps`` gradient steps on f_j + ⟨shift_j, ·⟩ from x, (m, d)."""
+        return self.ask(Descend(x, step, steps, shift))
 
     def gradient(self, x: Array) -> Answer:
         """∇f_j(x), (m, d)."""
+        return self.ask(Gradient(x))
 
     def value(self, x: Array) -> Answer:
         """f_j(x), (m,)."""
+        return self.ask(Value(x))
 
     def evaluate(self, x: Array) -> Answer:
         """f_j(x), then ∇f_j(x), (m, 1 + d)."""
+        return self.ask(Evaluate(x))
 
     def curvature(self, x: Array | None = None) -> Answer:
-        """ℓ_j and L_j, (m, 2): those that hold everywhere (0 and inf where there are none), or those at x."""
+        """ℓ_j and L_j, (m, 2): those that hold everywhere, or those at x."""
+        return self.ask(Curvature(x))
 
     def diagonal(self, x: Array) -> Answer:
         """The diagonal of ∇²f_j(x), then its smallest and largest eigenvalue, (m, d + 2)."""
+        return self.ask(Diagonal(x))
 
     def decrement(self, x: Array, g: Array) -> Answer:
-        """The scalars of ``Decrement`` at x, (m, 8): what a proof of the gap needs to know of f_j."""
+        """The ``ProofScalars`` at x, each a part, (m,)."""
+        return self.ask(Decrement(x, g))
 
     def line(self, x: Array, direction: Array, t: Array) -> Answer:
-        """f_j(x + t_i direction) for every t_i, (m, len(t)): a line search in one question."""
+        """f_j(x + t_i direction) for every t_i, (m, len(t))."""
+        return self.ask(Line(x, direction, t))
 
     def direction(self, x: Array, g: Array) -> Answer:
-        """∇²f_j(x)⁻¹ g, the local Newton direction, (m, d)."""
+        """∇²f_j(x)⁻¹ g, (m, d)."""
+        return self.ask(Direction(x, g))
 
     def margin(self, x: Array) -> Answer:
-        """min_i b_i a_iᵀx of a classifier, (m,), as in ``Answer.margin``."""
+        """min_i b_i a_iᵀx of a classifier, (m,)."""
+        return self.ask(Margin(x))
 
     def information(self, x: Array) -> Answer:
         """∇²f_j(x), (m, d, d)."""
+        return self.ask(Information(x))
+
+
+class _Front(Clients):
+    """The readable front of a user's own oracle."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.m = oracle.m
+        self.d = oracle.d
+        self._oracle = oracle
+
+    def ask(self, question: CostQuestion) -> Answer:
+        return self._oracle.ask(question)
+
+
+def clients_of(oracle: Oracle) -> Clients:
+    """The readable front of an oracle."""
+    if isinstance(oracle, Clients):
+        return oracle
+    return _Front(oracle)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Answer, Clients
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import Answer
 from fedsplit.prox.solver import ProxSolver
 
 

@@ -17,12 +17,11 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedsplit.errors import InputError, TooFewClients
-from fedsplit.regression.client.cohort import SiloCohort
 from fedsplit.regression.client.service import Site
 from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.flower.chunks import NONCE, pack, unpack
 from fedsplit.remote.members import Patience
-from fedsplit.remote.messages import HELLO, LetterChannel, check_version, read_hello
+from fedsplit.remote.messages import HELLO, MessageChannel, read_identity
 
 logging.getLogger("flwr").setLevel(
     logging.INFO
@@ -66,7 +65,7 @@ def serve(grid: Grid, context: Context) -> None:
         float(chosen["round-timeout"]), float(chosen["give-up"]), int(chosen["min-clients"]) or None
     )
     out = Path(str(chosen["out"]))
-    channel = LetterChannel(post, names, SiloCohort.kinds)
+    channel = MessageChannel(post, names)
     model = fit_over(
         channel,
         str(chosen["formula"]),
@@ -115,8 +114,7 @@ class GridPost:
         new = set(self._grid.get_node_ids()) - set(self._nodes.values())
         for node, (letter, _, _) in self._exchange(dict.fromkeys(new, HELLO), 60.0).items():
             if letter is not None:
-                hello = read_hello(letter)
-                check_version(hello)
+                hello = read_identity(letter)
                 self._nodes[hello.name] = node
 
     def _exchange(

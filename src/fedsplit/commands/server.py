@@ -20,7 +20,7 @@ from fedsplit.commands.keys import EXTRA
 from fedsplit.commands.progress import live, printable
 from fedsplit.errors import InputError, TooFewClients, listed
 from fedsplit.remote.members import Patience
-from fedsplit.remote.messages import HELLO, LetterChannel, Post, check_version, read_hello
+from fedsplit.remote.messages import HELLO, MessageChannel, Transport, read_identity
 
 if TYPE_CHECKING:
     from fedsplit.regression.server.search import Progress
@@ -97,7 +97,6 @@ def server_command(
     """
     if importlib.util.find_spec("flwr") is None:
         raise InputError(EXTRA)
-    from fedsplit.regression.client.cohort import SiloCohort
     from fedsplit.regression.server.fit import fit_over, make_settings
     from fedsplit.remote.flower.server import Hub  # Flower is an extra, and takes seconds to import
 
@@ -127,7 +126,7 @@ def server_command(
             if live():
                 show(now)
 
-        channel = LetterChannel(hub, who, SiloCohort.kinds)
+        channel = MessageChannel(hub, who)
         try:
             model = fit_over(channel, formula, target, None, settings, patience, kept, report)
         except InputError:
@@ -211,12 +210,11 @@ def _listing(there: Sequence[str], known: Sequence[str], wanted: int) -> str:
     return f"clients {len(there)} of {wanted}: {', '.join(there) or 'nobody yet'}{absent}"
 
 
-def _check_versions(post: Post, names: Sequence[str]) -> None:
-    for name, (letter, _, _) in post.send(dict.fromkeys(names, HELLO), GREETING).items():
+def _check_versions(transport: Transport, names: Sequence[str]) -> None:
+    for name, (letter, _, _) in transport.send(dict.fromkeys(names, HELLO), GREETING).items():
         if letter is None:
             continue  # the handshake waits for it
-        hello = read_hello(letter)
-        check_version(hello)
+        hello = read_identity(letter)
         if hello.name != name:
             raise InputError(
                 f"client {name} calls itself {hello.name}: start it with --name {name}"

@@ -12,7 +12,8 @@ from typing import ClassVar, NamedTuple, Protocol
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.clients.oracle import Answer, Clients
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import Answer
 from fedsplit.errors import InputError
 from fedsplit.methods.adapt import Adapt, Setting
 from fedsplit.methods.anderson import Anderson, extrapolate

@@ -8,7 +8,8 @@ from typing import ClassVar
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Answer, Clients
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import Answer
 from fedsplit.errors import InputError
 from fedsplit.methods.fedgd import AverageState
 from fedsplit.methods.method import check_step

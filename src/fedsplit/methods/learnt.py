@@ -7,7 +7,7 @@ from typing import NamedTuple
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array, Mask, dots, norms
-from fedsplit.clients.oracle import Answer
+from fedsplit.clients.questions import Answer
 from fedsplit.methods.adapt import Setting
 from fedsplit.methods.secants import remember
 

@@ -10,7 +10,8 @@ from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
 from fedsplit.checks import instance, number
-from fedsplit.clients.oracle import Answer, Clients
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import Answer
 from fedsplit.errors import InputError
 
 

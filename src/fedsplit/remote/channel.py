@@ -1,4 +1,4 @@
-"""Questions and replies as an engine carries them: the seam below ``RemoteClients``."""
+"""How an engine carries questions to clients in other places, and brings the replies."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
-import numpy as np
-
-from fedsplit.errors import InputError, listed
-
-ALIKE = 1e-9
-"""What a client tells of its data when it is settled again agrees with the first time to this relative accuracy."""
+from fedsplit.clients.questions import Question
 
 
-class Question(NamedTuple):
-    """What a cohort is asked: a name and plain values."""
+class Request(NamedTuple):
+    """A question on its way to a cohort.
 
-    name: str
-    args: tuple[Any, ...] = ()
+    Attributes
+    ----------
+    question : Question
+    key : str
+        Names what the cohort was prepared with; empty for questions that prepare it.
+    m : int
+        The number of all clients that take part, among whom a ridge is divided.
+    """
+
+    question: Question
+    key: str = ""
+    m: int = 0
 
 
 Outcome = Literal["answer", "refused", "unprepared", "failed", "silent"]
@@ -27,11 +32,18 @@ Outcome = Literal["answer", "refused", "unprepared", "failed", "silent"]
 class Reply(NamedTuple):
     """What came back from one cohort.
 
-    outcome : "answer"; "refused" where the client will not or cannot answer, which ends the run; "unprepared" where it
-        has lost what was settled, and has to be told again; "failed" where something went wrong there; "silent".
-    value : the answer.
-    text : what is said to the user in every other case.
-    seconds : from the question to the answer.
+    Attributes
+    ----------
+    outcome : str
+        "answer"; "refused" where the client will not or cannot answer, which ends the run;
+        "unprepared" where it has lost what it was prepared with, and has to be prepared again;
+        "failed" where something went wrong there; "silent" without a reply in time.
+    value : object
+        The answer.
+    text : str
+        What went wrong, for the user, with any other outcome.
+    seconds : float
+        From the question to the reply.
     """
 
     outcome: Outcome
@@ -44,54 +56,68 @@ SILENT = Reply("silent", text="no answer in time")
 
 
 class Unprepared(Exception):
-    """A cohort is asked about something that has not been settled with it, or that it has lost."""
+    """A cohort was asked about something that it was not prepared for, or that it has lost."""
 
 
 class Cohort(Protocol):
-    """Clients in one place that answer together: lists and rows are in the order of ``names``."""
+    """Clients in one place that answer together, one row or list item each, in their order."""
 
     @property
     def names(self) -> Sequence[str]: ...
 
-    @property
-    def kinds(self) -> Mapping[str, Any]:
-        """The type of the answer to every question that may be asked."""
+    def answer(self, request: Request) -> Any:
+        """The answer, of the question's ``answer_type``.
 
-    def answer(self, question: Question) -> Any:
-        """The answer; ``Unprepared`` where ``settle`` has to come first, ``InputError`` where there can be none."""
+        Raises
+        ------
+        Unprepared
+            Where a question that prepares the cohort has to come first.
+        InputError
+            Where there can be no answer.
+        """
 
 
 class Channel(Protocol):
-    """How questions come to cohorts and answers back; one implementation for each engine.
+    """The way to some cohorts; one implementation per engine.
 
-    names : whom each cohort answers for.
-    kinds : the type of the answer to every question that may be asked.
-    free : whether a question costs no more than its arithmetic, so that measurements may be taken by the way.
+    Attributes
+    ----------
+    names : sequence of sequences of str
+        The clients of each cohort.
+    free : bool
+        Whether a question costs no more than its arithmetic, so that it may be asked for a
+        measurement.
+    recorded : bool
+        Whether an extra question makes a difference: it takes time elsewhere, or is kept.
     """
 
     @property
     def names(self) -> Sequence[Sequence[str]]: ...
 
     @property
-    def kinds(self) -> Mapping[str, Any]: ...
-
-    @property
     def free(self) -> bool: ...
 
-    def ask(self, questions: Mapping[int, Question], timeout: float) -> dict[int, Reply]:
-        """A reply from each of these cohorts, after ``timeout`` seconds at the latest; what comes later is dropped."""
+    @property
+    def recorded(self) -> bool: ...
+
+    def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
+        """A reply from each of these cohorts, by number, after ``timeout`` seconds at the latest.
+
+        Replies that arrive later are dropped.
+        """
 
     def now(self) -> float:
-        """Seconds on a clock of the channel's own."""
+        """Seconds on the channel's own clock."""
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
 
 
 class LocalChannel:
-    """One cohort in this process. Its errors are the caller's."""
+    """The way to one cohort in this process. Its errors are the caller's."""
 
     free = True
+    recorded = False
 
     def __init__(self, cohort: Cohort) -> None:
         self.cohort = cohort
@@ -100,16 +126,12 @@ class LocalChannel:
     def names(self) -> Sequence[Sequence[str]]:
         return [self.cohort.names]
 
-    @property
-    def kinds(self) -> Mapping[str, Any]:
-        return self.cohort.kinds
-
-    def ask(self, questions: Mapping[int, Question], timeout: float) -> dict[int, Reply]:
+    def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
         replies = {}
-        for at, question in questions.items():
+        for at, request in requests.items():
             began = time.perf_counter()
             try:
-                value = self.cohort.answer(question)
+                value = self.cohort.answer(request)
             except Unprepared:
                 replies[at] = Reply("unprepared")
             else:
@@ -121,23 +143,3 @@ class LocalChannel:
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
-
-
-def same_data(before: Any, after: Any) -> bool:
-    """Whether two replies to ``settle`` are of the same data; numbers may differ by rounding."""
-    if isinstance(before, np.ndarray | float):
-        return np.shape(before) == np.shape(after) and bool(
-            np.allclose(before, after, rtol=ALIKE, equal_nan=True)
-        )
-    if isinstance(before, list | tuple):
-        return len(before) == len(after) and all(
-            same_data(a, b) for a, b in zip(before, after, strict=True)
-        )
-    return bool(before == after)
-
-
-def other_data(names: Sequence[str]) -> InputError:
-    """What is said where they are not."""
-    return InputError(
-        f"client {listed(names)}: its data are not those that the run began with: restore them, or start anew"
-    )

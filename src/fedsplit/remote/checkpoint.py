@@ -1,8 +1,9 @@
-"""Checkpoints: what the clients answered, kept on disk, so that an interrupted run goes on with the same bits.
+"""Checkpoints: the clients' answers, kept on disk, so that an interrupted run can go on.
 
-Methods draw on nothing but the clients' answers: from the same answers they come to the same state and ask the same
-questions. So a resumed run starts from its beginning, hears the old answers from the folder without asking anybody, and
-goes on from there. That holds for every method, in the handshake, in the rounds and in a proof, and on every engine.
+Methods draw on nothing but the clients' answers: from the same answers they come to the same state
+and ask the same questions. So a resumed run starts from its beginning, takes the old answers from
+the folder without asking anybody, and goes on from there. That holds for every method, in the
+handshake, in the rounds and in a proof, and on every engine.
 """
 
 from __future__ import annotations
@@ -20,72 +21,92 @@ from fedsplit.checks import count
 from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.remote import codec
-from fedsplit.remote.channel import SILENT, Channel, Question, Reply, other_data, same_data
+from fedsplit.remote.channel import SILENT, Channel, Reply, Request
 from fedsplit.remote.clients import RemoteClients, in_process
+from fedsplit.remote.cohort import other_data, same_data
 from fedsplit.remote.log import Heard, Record, Records, sha256
 from fedsplit.version import __version__
 
-FORMAT = 1
-"""Of the files: a reader of another one refuses them."""
+FORMAT = 2
+"""The format of the files. Those of another format are refused, untouched."""
 
-HEADER, ANSWERS = "checkpoint.json", "answers"
+HEADER = "checkpoint.json"
 
-LARGEST = 2**36
-"""The most bytes of one record."""
+ANSWERS = "answers"
+
+ANSWER_LIMIT = 2**36
+"""The most bytes of one answer."""
 
 
 class Checkpoint:
     """A folder that keeps a run.
 
-    Pass it to ``solve`` as one of its callbacks, or to ``fit`` as ``checkpoint``. Records are appended, each with a
-    checksum; the last one is left out if it is not whole. The folder then holds what the server has seen: treat it as
-    such.
+    Pass it to ``solve`` as one of its callbacks, or to ``fit`` as ``checkpoint``. Records are
+    appended, each with a checksum; an incomplete last one is left out. The folder then holds what
+    the server has seen: protect it accordingly.
 
     Parameters
     ----------
     folder : path
-        Where to write. It is made where it does not exist.
+        Where to write; created if needed.
     every : int
-        Write after so many rounds; what is lost with the process is less than that.
+        Write after so many questions. Fewer than that are lost with the process.
     resume : bool
-        Go on with the run that is in the folder. Without it, a folder that holds one is refused.
+        Go on with the run in the folder. Without it, a folder that holds a run is refused.
     """
 
     def __init__(
         self, folder: str | os.PathLike[str], *, every: int = 1, resume: bool = False
     ) -> None:
-        self.folder, self.every, self.resume = Path(folder), count("every", every), bool(resume)
-        if resume and not (self.folder / HEADER).is_file():
+        self.folder = Path(folder)
+        self.every = count("every", every)
+        self.resume = bool(resume)
+        if resume and not self.begun:
             raise InputError(
-                f"{self.folder}: there is no checkpoint here to resume, start without it"
+                f"{self.folder}: there is no checkpoint to resume: start without --resume"
             )
         if not resume and (self.folder / HEADER).exists():
             raise self._taken
 
+    @contextmanager
+    def keeping(self, clients: Clients, about: Mapping[str, object]) -> Iterator[Clients]:
+        """The clients, with their answers kept here; ``about`` identifies the run."""
+        remote = clients if isinstance(clients, RemoteClients) else in_process(clients)
+        with self.over(remote.members.channel, about) as journal:
+            yield remote.over(journal)
+
     def over(self, channel: Channel, about: Mapping[str, Any]) -> Journal:
-        """The channel with this folder in front of it; ``about`` says which run this is, as JSON can hold it."""
-        plain = json.loads(json.dumps(about, default=lambda value: value.tolist()))  # numpy's
+        """The channel with this folder in front of it.
+
+        Parameters
+        ----------
+        channel : Channel
+        about : mapping
+            Identifies the run, in values that JSON can hold.
+        """
+        plain = json.loads(json.dumps(about, default=lambda value: value.tolist()))  # NumPy's
         header = {"format": FORMAT, "version": __version__, "run": plain}
         if not self.resume:
             files.check_writable(self.folder)
         elif not (self.folder / ANSWERS).is_file():
-            raise InputError(f"{self.folder / ANSWERS}: is missing: start anew in another folder")
+            raise InputError(f"{self.folder / ANSWERS} is missing: start again in another folder")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return Journal(channel, self._opened(header), self.every)
+            return Journal(channel, self._open(header), self.every)
         except OSError as error:
             raise InputError(
-                f"{self.folder}: cannot be used ({error.strerror}): make it writable, or choose another folder"
+                f"{self.folder}: cannot be used ({error.strerror}): make it writable, "
+                "or choose another folder"
             ) from None
 
-    def _opened(self, header: Mapping[str, Any]) -> Records:
-        """The records of this run, those of before where it is resumed; nobody else has them while they are open."""
+    def _open(self, header: Mapping[str, Any]) -> Records:
+        """The records of this run, locked against other processes."""
         records = Records(self.folder / ANSWERS)
         try:
             if self.resume:
                 self._check(header)
                 records.load()
-            elif (self.folder / HEADER).exists():  # of a run that began since this object was made
+            elif (self.folder / HEADER).exists():  # a run that began since this object was made
                 raise self._taken
             else:
                 records.clear()
@@ -98,7 +119,7 @@ class Checkpoint:
     @property
     def _taken(self) -> InputError:
         return InputError(
-            f"{self.folder}: there is a checkpoint here: resume it, or name another folder"
+            f"{self.folder} already holds a checkpoint: resume it, or name another folder"
         )
 
     @property
@@ -107,85 +128,104 @@ class Checkpoint:
         return (self.folder / HEADER).is_file()
 
     def discard(self) -> None:
-        """Remove what is in the folder, where the run is done, or there is nothing to go on from."""
+        """Delete the run: it is done, or there is nothing to go on from."""
         for name in (HEADER, ANSWERS):
             (self.folder / name).unlink(missing_ok=True)
-        with suppress(OSError):  # it holds something else
+        with suppress(OSError):  # the folder holds something else
             self.folder.rmdir()
 
     def about(self) -> dict[str, Any]:
-        """What was said of the run that is in the folder."""
-        return self._header()[2]
+        """What identifies the run in the folder."""
+        about: dict[str, Any] = self._header()["run"]
+        return about
 
-    def _header(self) -> tuple[Any, Any, dict[str, Any]]:
+    def _header(self) -> dict[str, Any]:
         """Format, version and run."""
         path = self.folder / HEADER
         try:
             header = json.loads(path.read_text(encoding="utf-8"))
-            return header["format"], header["version"], dict(header["run"])
+            return {
+                "format": header["format"],
+                "version": header["version"],
+                "run": dict(header["run"]),
+            }
         except (ValueError, TypeError, KeyError):
             raise InputError(
-                f"{path}: this is no checkpoint, or a damaged one: start anew in another folder"
+                f"{path} is not a checkpoint, or is damaged: start again in another folder"
             ) from None
 
     def _check(self, expected: Mapping[str, Any]) -> None:
         """Refuse the checkpoint of another run, format or version."""
-        path, found = self.folder / HEADER, self._header()
-        if found[0] != FORMAT:
+        path = self.folder / HEADER
+        found = self._header()
+        if found["format"] != FORMAT:
             raise InputError(
-                f"{path}: its format is {found[0]}, this version reads {FORMAT}: start anew"
+                f"{path} has format {found['format']}, this version reads format {FORMAT}: "
+                f"resume it with fedsplit {found['version']}, or start again in another folder"
             )
-        if found[1] != __version__:
+        if found["version"] != __version__:
             raise InputError(
-                f"{path}: written by fedsplit {found[1]}, this is {__version__}: resume it with that one, or start anew"
+                f"{path} was written by fedsplit {found['version']}, this is {__version__}: "
+                "resume it with that version, or start again in another folder"
             )
         for name, value in expected["run"].items():
-            if name not in found[2] or found[2][name] != value:
-                before = json.dumps(found[2].get(name))
+            if name not in found["run"] or found["run"][name] != value:
+                before = json.dumps(found["run"].get(name))
                 raise InputError(
-                    f"{path}: of another run, its {name} is {before}, not {json.dumps(value)}: start anew"
+                    f"{path} belongs to another run: its {name} is {before}, "
+                    f"not {json.dumps(value)}: start again in another folder"
                 )
 
 
-@contextmanager
-def journalled(
-    clients: Clients, checkpoint: Checkpoint, about: Mapping[str, Any]
-) -> Iterator[RemoteClients]:
-    """The clients, with what they answer kept in the checkpoint."""
-    remote = clients if isinstance(clients, RemoteClients) else in_process(clients)
-    with checkpoint.over(remote.roll.channel, about) as journal:
-        yield remote.over(journal)
-
-
 class Journal:
-    """A channel that hears old answers from a file first, and keeps the new ones there.
+    """A channel that replays old answers from a file first, and keeps the new ones there.
 
-    Its clock stands still but for questions and waits, and goes on where it stopped: what it decided is decided again.
-    Answers pass on as they are kept, and those that cannot be are failures. Once closed it only passes questions on.
+    Time advances only during questions and waits, and is recorded, so that timeouts replay
+    identically. Answers pass on as they will be replayed; those that cannot be kept are failures.
+    Once closed, the journal only passes questions on.
+
+    Parameters
+    ----------
+    channel : Channel
+        Where new questions go.
+    records : Records
+        The file.
+    every : int
+        Write after so many questions.
     """
 
+    recorded = True
+
     def __init__(self, channel: Channel, records: Records, every: int) -> None:
-        self.names, self.kinds, self.free = channel.names, channel.kinds, channel.free
-        self._channel, self._file, self._every = channel, records, every
-        self._heard, self._time, self._answered = 0, 0.0, False
+        self.names = channel.names
+        self.free = channel.free
+        self._channel = channel
+        self._records = records
+        self._every = every
+        self._replayed = 0
+        self._time = 0.0
+        # The channel's clock less this one's; None until the first new question.
         self._offset: float | None = None
-        self._settled: set[int] = set()
-        self._unsure: dict[int, tuple[Question, Any]] = {}
+        # Whether the last question was answered and recorded.
+        self._recorded = False
+        # Cohorts that were prepared in the old records.
+        self._prepared: set[int] = set()
+        # By cohort, the request and answer that identify its data, to be asked again.
+        self._unconfirmed: dict[int, tuple[Request, Any]] = {}
 
     @property
     def replaying(self) -> bool:
         """Whether there are old answers to come."""
-        return self._heard < len(self._file.places)
+        return self._replayed < len(self._records.places)
 
-    def ask(self, questions: Mapping[int, Question], timeout: float) -> dict[int, Reply]:
-        if self._file.closed:
-            return self._channel.ask(questions, timeout)
-        self._answered, digest = False, _digest(questions)
-        return (
-            self._recall(digest, questions)
-            if self.replaying
-            else self._ask(digest, questions, timeout)
-        )
+    def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
+        if self._records.closed:
+            return self._channel.ask(requests, timeout)
+        self._recorded = False
+        digest = _digest(requests)
+        if self.replaying:
+            return self._replay(digest, requests)
+        return self._ask(digest, requests, timeout)
 
     def now(self) -> float:
         return self._time
@@ -199,94 +239,107 @@ class Journal:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if isinstance(error, InputError | TooFewClients) and self._answered and not self.replaying:
-            self._file.drop()  # what ended the run, and somebody can mend, is asked again
-        self._file.close()
+        mendable = isinstance(error, InputError | TooFewClients)
+        if mendable and self._recorded and not self.replaying:
+            self._records.drop()  # the answer that ended the run is asked for again
+        self._records.close()
 
-    def _recall(self, digest: str, questions: Mapping[int, Question]) -> dict[int, Reply]:
-        record, blobs = self._file.read(self._heard)
+    def _replay(self, digest: str, requests: Mapping[int, Request]) -> dict[int, Reply]:
+        record, blobs = self._records.read(self._replayed)
         if record.digest != digest:
             raise InputError(
-                f"{self._file.path}: question {self._heard + 1} of this run is another one than the checkpoint's: "
-                "the data, the settings or the machine's arithmetic differ; start anew"
+                f"{self._records.path}: question {self._replayed + 1} of this run differs from "
+                "the checkpoint's: the data, the settings or the machine's arithmetic changed; "
+                "start again in another folder"
             )
         replies = {}
-        for each, blob in zip(record.heard, blobs, strict=True):
-            value = (
-                codec.decode(self.kinds[each.question], blob, LARGEST)
-                if each.outcome == "answer"
-                else None
-            )
-            replies[each.cohort] = Reply(each.outcome, value, each.text, each.seconds)
-            if each.outcome == "answer" and (
-                each.question == "settle" or each.cohort not in self._settled
-            ):
-                self._unsure[each.cohort] = questions[each.cohort], value
-                self._settled |= {each.cohort} if each.question == "settle" else set()
+        for heard, blob in zip(record.heard, blobs, strict=True):
+            at = heard.cohort
+            question = requests[at].question
+            value = None
+            if heard.outcome == "answer":
+                value = codec.decode(question.answer_type, blob, ANSWER_LIMIT)
+                if question.prepares or at not in self._prepared:
+                    self._unconfirmed[at] = requests[at], value
+                if question.prepares:
+                    self._prepared.add(at)
+            replies[at] = Reply(heard.outcome, value, heard.text, heard.seconds)
         if self.free:
-            self._make_sure(questions, math.inf)
-        self._heard, self._time, self._answered = self._heard + 1, record.time, True
+            self._confirm(requests, math.inf)
+        self._replayed += 1
+        self._time = record.time
+        self._recorded = True
         return replies
 
     def _ask(
-        self, digest: str, questions: Mapping[int, Question], timeout: float
+        self, digest: str, requests: Mapping[int, Request], timeout: float
     ) -> dict[int, Reply]:
         if self._offset is None:
             self._offset = self._channel.now() - self._time
-        replies = self._make_sure(questions, timeout)
-        ready = {at: question for at, question in questions.items() if at not in replies}
-        replies |= self._channel.ask(ready, timeout) if ready else {}
+        replies = self._confirm(requests, timeout)
+        ready = {at: request for at, request in requests.items() if at not in replies}
+        if ready:
+            replies |= self._channel.ask(ready, timeout)
         self._time = self._channel.now() - self._offset
-        kept = {
-            at: self._kept(question, replies.get(at, SILENT)) for at, question in questions.items()
-        }
+        kept = {at: _kept(request, replies.get(at, SILENT)) for at, request in requests.items()}
         if all(reply.outcome != "refused" for reply, _ in kept.values()):
             heard = [
-                Heard(at, questions[at].name, reply.outcome, len(blob), reply.text, reply.seconds)
+                Heard(at, reply.outcome, len(blob), reply.text, reply.seconds)
                 for at, (reply, blob) in kept.items()
             ]
-            self._file.append(
-                Record(digest, self._time, heard), [blob for _, blob in kept.values()], self._every
-            )
-            self._heard, self._answered = self._heard + 1, True
+            blobs = [blob for _, blob in kept.values()]
+            self._records.append(Record(digest, self._time, heard), blobs, self._every)
+            self._replayed += 1
+            self._recorded = True
         return {at: reply for at, (reply, _) in kept.items()}
 
-    def _kept(self, question: Question, reply: Reply) -> tuple[Reply, bytes]:
-        """A reply as it will be heard again, and the bytes of its answer."""
-        if reply.outcome != "answer":
-            return reply, b""
-        try:
-            blob = codec.encode(reply.value)
-            return reply._replace(
-                value=codec.decode(self.kinds[question.name], blob, LARGEST)
-            ), blob
-        except (InputError, TypeError) as error:
-            return Reply(
-                "failed", text=f"an answer that cannot be read ({error})", seconds=reply.seconds
-            ), b""
+    def _confirm(self, cohorts: Iterable[int], timeout: float) -> dict[int, Reply]:
+        """After a resumption, check that cohorts still have the data that the run began with.
 
-    def _make_sure(self, cohorts: Iterable[int], timeout: float) -> dict[int, Reply]:
-        """After a resumption, that cohorts stand on the data that the run began with; this settles them too.
+        The question that identified their data is asked again, which prepares them too.
 
-        What they last told of their data is asked again. The replies of those that do not tell.
+        Returns
+        -------
+        dict of Reply
+            The replies of cohorts that did not answer it.
         """
-        again = {at: self._unsure[at][0] for at in cohorts if at in self._unsure}
-        heard = self._channel.ask(again, timeout) if again else {}
-        replies = {
-            at: self._kept(question, heard.get(at, SILENT))[0] for at, question in again.items()
-        }
-        for at, reply in replies.items():
+        again = {at: self._unconfirmed[at][0] for at in cohorts if at in self._unconfirmed}
+        if not again:
+            return {}
+        found = self._channel.ask(again, timeout)
+        unanswered = {}
+        for at, request in again.items():
+            reply, _ = _kept(request, found.get(at, SILENT))
             if reply.outcome == "refused":
                 raise InputError(reply.text)
-            if reply.outcome == "answer":
-                if not same_data(self._unsure[at][1], reply.value):
-                    raise other_data(self.names[at])
-                del self._unsure[at]
-        return {at: reply for at, reply in replies.items() if reply.outcome != "answer"}
+            if reply.outcome != "answer":
+                unanswered[at] = reply
+                continue
+            if not same_data(self._unconfirmed[at][1], reply.value):
+                raise other_data(self.names[at])
+            del self._unconfirmed[at]
+        return unanswered
 
 
-def _digest(questions: Mapping[int, Question]) -> str:
-    asked = [(at, question.name, question.args) for at, question in sorted(questions.items())]
+def _kept(request: Request, reply: Reply) -> tuple[Reply, bytes]:
+    """A reply as it will be replayed, and the bytes of its answer."""
+    if reply.outcome != "answer":
+        return reply, b""
+    try:
+        blob = codec.encode(reply.value)
+        value = codec.decode(request.question.answer_type, blob, ANSWER_LIMIT)
+        return reply._replace(value=value), blob
+    except (InputError, TypeError) as error:
+        text = f"an answer that cannot be read ({error})"
+        return Reply("failed", text=text, seconds=reply.seconds), b""
+
+
+def _digest(requests: Mapping[int, Request]) -> str:
+    """Identifies the questions of one round."""
+    asked = [
+        (at, request.question.name(), request.key, request.m, request.question)
+        for at, request in sorted(requests.items())
+    ]
     try:
         return sha256(codec.encode(asked)).hex()
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Clients elsewhere: the protocol's questions, asked of cohorts over a channel."""
+"""Clients elsewhere: the questions of the rounds, asked of cohorts over a channel."""
 
 from __future__ import annotations
 
@@ -8,242 +8,171 @@ from typing import Any
 
 import numpy as np
 
-from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Answer, Clients, Decrement
-from fedsplit.prox.solver import ProxSolver
-from fedsplit.remote.channel import Channel, LocalChannel, Question, Reply, other_data, same_data
-from fedsplit.remote.cohort import OracleCohort
-from fedsplit.remote.members import NOT_FINITE, Check, Roll
-
-FINITE = frozenset({"prox", "descend", "gradient", "diagonal", "direction", "information"})
-"""Questions whose answers are finite numbers; those of others may be infinite."""
+from fedsplit.clients.oracle import Clients, Incident
+from fedsplit.clients.questions import Answer, CostQuestion, Question
+from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
+from fedsplit.remote.cohort import Fingerprint, ProblemCohort, other_data, same_data
+from fedsplit.remote.members import Check, Members
 
 ATTEMPTS = 3
-"""How often one question is repeated to a client that loses what was settled."""
+"""How often a question is repeated to a client that loses what it was prepared with."""
 
 
-class RemoteClients:
+class RemoteClients(Clients):
     """Clients that are asked over a channel, cohort by cohort, and may be absent.
 
-    An answer of the wrong kind, shape or size, or one that is not finite where it must be, counts as none. Where no
-    client's answer is finite the run itself diverges, and the answers are passed on. A question that nobody answers is
+    An answer that fails the question's check counts as none. A question that nobody answers is
     asked again.
 
     Parameters
     ----------
-    roll : Roll
+    members : Members
         Whom to ask.
     d : int
-        The length of x.
-    settle : dict of Question
-        By cohort, what it has to be told before it can answer; the reply says on which data it stands.
+        The number of coordinates of x.
+    preparations : dict of Question
+        By cohort, the question that prepares it; its answer identifies the data.
     keys : dict of str
-        By cohort, the name of what is settled, which goes with every question.
+        By cohort, the name of what it is prepared with, which goes with every question.
     """
 
     def __init__(
-        self, roll: Roll, d: int, settle: dict[int, Question], keys: dict[int, str]
+        self,
+        members: Members,
+        d: int,
+        preparations: dict[int, Question],
+        keys: dict[int, str],
     ) -> None:
-        self.d, self.m, self.roll = d, len(roll.names), roll
-        self.free = roll.channel.free
-        self._settle, self._keys, self._insists = settle, keys, False
-        self._told: dict[int, Any] = {}
-        self._confirmed: set[int] = set()
+        self.d = d
+        self.m = len(members.names)
+        self.members = members
+        self.free = members.channel.free
+        self.recorded = members.channel.recorded
+        self.keys = keys
+        self._preparations = preparations
+        self._insists = False
+        self._identified: dict[int, Any] = {}
+        self._prepared: set[int] = set()
 
     @property
-    def names(self) -> Sequence[str] | None:
-        """The clients by name, where they are elsewhere."""
-        return None if self.roll.patience is None else self.roll.names
+    def names(self) -> Sequence[str] | None:  # type: ignore[override]  # None where they are here
+        return None if self.members.patience is None else self.members.names
+
+    @property
+    def incidents(self) -> Sequence[Incident]:  # type: ignore[override]  # it grows
+        return self.members.history.incidents
 
     def insistent(self) -> RemoteClients:
-        """The same clients, asked until all of them have answered."""
         other = copy(self)
         other._insists = True
         return other
 
     def without(self, names: Sequence[str]) -> RemoteClients:
-        """The other clients."""
         other = copy(self)
-        other.roll = self.roll.without(names)
-        other.m = len(other.roll.names)
+        other.members = self.members.without(names)
+        other.m = len(other.members.names)
         return other
 
     def over(self, channel: Channel) -> RemoteClients:
-        """The same clients over another channel to them."""
+        """The same clients over another channel."""
         other = copy(self)
-        other.roll = Roll(channel, self.roll.patience, self.roll.names)
-        other._told, other._confirmed = {}, set()
+        other.members = Members(channel, self.members.patience, self.members.names)
+        other.recorded = channel.recorded
+        other._identified = {}
+        other._prepared = set()
         return other
 
-    def settle(self) -> None:
-        """Tell every cohort what it needs."""
-        self._confirm(self.roll.cohorts, insist=True)
+    def prepare(self) -> None:
+        """Prepare every cohort."""
+        self._prepare(self.members.cohorts, insist=True)
 
-    def prox(self, v: Array, s: float | Array, start: Array, solver: ProxSolver) -> Answer:
-        return self._ask("prox", (self.d,), v, s, start, solver)
-
-    def descend(self, x: Array, step: float, steps: int, shift: Array | None = None) -> Answer:
-        return self._ask("descend", (self.d,), x, step, steps, shift)
-
-    def gradient(self, x: Array) -> Answer:
-        return self._ask("gradient", (self.d,), x)
-
-    def value(self, x: Array) -> Answer:
-        return self._ask("value", (), x)
-
-    def evaluate(self, x: Array) -> Answer:
-        return self._ask("evaluate", (1 + self.d,), x)
-
-    def curvature(self, x: Array | None = None) -> Answer:
-        return self.insistent()._ask(
-            "curvature", (2,), x
-        )  # a step that follows from it must suit everybody
-
-    def diagonal(self, x: Array) -> Answer:
-        return self._ask("diagonal", (self.d + 2,), x)
-
-    def decrement(self, x: Array, g: Array) -> Answer:
-        return self._ask("decrement", (len(Decrement._fields),), x, g)
-
-    def line(self, x: Array, direction: Array, t: Array) -> Answer:
-        return self._ask("line", (len(t),), x, direction, t)
-
-    def direction(self, x: Array, g: Array) -> Answer:
-        return self._ask("direction", (self.d,), x, g)
-
-    def margin(self, x: Array) -> Answer:
-        return self._ask("margin", (), x)
-
-    def information(self, x: Array) -> Answer:
-        return self._ask("information", (self.d, self.d), x)
-
-    def _ask(self, name: str, shape: tuple[int, ...], *args: Any) -> Answer:
-        places = self._places()
-        questions = {
-            at: Question(
-                name, (self._keys[at], self.m, *(_part(arg, part, self.m) for arg in args))
-            )
-            for at, part in places.items()
+    def ask(self, question: CostQuestion) -> Answer:
+        members = self.members
+        insist = self._insists or question.everyone
+        rows = self._rows()
+        requests = {
+            at: Request(question.share(own), self.keys[at], self.m) for at, own in rows.items()
         }
 
         def check(at: int, value: Any) -> str:
-            what = _wrong(value, (len(self.roll.cohorts[at]), *shape))
-            return what or ("" if _sound(name, value) else NOT_FINITE)
+            return question.check(value, len(members.cohorts[at]), self.d)
 
-        replies = self.heard(questions, check, self._insists)
-        if self.roll.patience is None and len(replies) == 1:
+        replies = self.hear(requests, check, insist)
+        if members.patience is None and len(replies) == 1:
             [reply] = replies.values()
-            return reply.value  # type: ignore[no-any-return]  # a cohort in this process answers with an Answer
-        while (
-            not replies and self.roll.patience is not None
-        ):  # until somebody answers, or all are given up
-            replies = self.heard(questions, check, self._insists)
-        return self._together(shape, places, replies)
+            answer: Answer = reply.value  # of this process, as it is
+            return answer
+        while not replies and members.patience is not None:
+            # until somebody answers, or everybody is given up
+            replies = self.hear(requests, check, insist)
+        return self._together(question, rows, replies)
 
-    def _places(self) -> dict[int, slice]:
-        """Which rows belong to each cohort."""
-        places, end = {}, 0
-        for at, members in self.roll.cohorts.items():
-            places[at] = slice(end, end := end + len(members))
-        return places
-
-    def _together(
-        self, shape: tuple[int, ...], places: dict[int, slice], replies: dict[int, Reply]
-    ) -> Answer:
-        """The cohorts' answers as one; rows of those who gave none are not numbers."""
-        rows, margin = np.full((self.m, *shape), np.nan), np.full(self.m, np.nan)
-        present, error, seconds = (
-            np.zeros(self.m, dtype=bool),
-            np.zeros(self.m),
-            np.full(self.m, np.nan),
-        )
-        for at, reply in replies.items():
-            part, told = places[at], reply.value
-            rows[part], error[part], present[part], seconds[part] = (
-                told.rows,
-                told.error,
-                True,
-                reply.seconds,
-            )
-            if told.margin is not None:
-                margin[part] = told.margin
-        return Answer(rows, present, error, seconds, margin)
-
-    def heard(self, questions: dict[int, Question], check: Check, insist: bool) -> dict[int, Reply]:
-        """Good answers by cohort; those who have lost what was settled are told again, and asked again."""
+    def hear(self, requests: dict[int, Request], check: Check, insist: bool) -> dict[int, Reply]:
+        """Valid answers by cohort; cohorts that lost their preparation are prepared again."""
         found: dict[int, Reply] = {}
-        waiting = questions
+        waiting = requests
         for attempt in range(ATTEMPTS):
-            ready, again = self._confirm(waiting, insist), attempt < ATTEMPTS - 1
-            replies = (
-                self.roll.ask({at: waiting[at] for at in ready}, check, insist, lost=again)
-                if ready
-                else {}
-            )
-            found |= {at: reply for at, reply in replies.items() if reply.outcome == "answer"}
-            lost = [at for at, reply in replies.items() if reply.outcome == "unprepared"]
+            ready = {at: waiting[at] for at in self._prepare(waiting, insist)}
+            replies: dict[int, Reply] = {}
+            if ready:
+                again = attempt < ATTEMPTS - 1
+                replies = self.members.ask(ready, check, insist, pass_unprepared=again)
+            lost = {at for at, reply in replies.items() if reply.outcome == "unprepared"}
+            found |= {at: reply for at, reply in replies.items() if at not in lost}
             if not lost:
                 break
-            self._confirmed -= set(lost)
-            waiting = {at: questions[at] for at in lost}
-        return {at: found[at] for at in questions if at in found}
+            self._prepared -= lost
+            waiting = {at: requests[at] for at in replies if at in lost}
+        return {at: found[at] for at in requests if at in found}
 
-    def _confirm(self, cohorts: Iterable[int], insist: bool) -> list[int]:
-        """Those of the cohorts that are settled, once those that were not have been told."""
-        unsure = [at for at in cohorts if at not in self._confirmed]
-        questions = {at: self._settle[at] for at in unsure}
-        told = self.roll.ask(questions, self.roll.one_each, insist) if unsure else {}
-        for at, reply in told.items():
-            if at in self._told and not same_data(self._told[at], reply.value):
-                raise other_data(self.roll.cohorts[at])
-            self._told[at] = reply.value
-            self._confirmed.add(at)
-        return [at for at in cohorts if at in self._confirmed]
+    def _rows(self) -> dict[int, slice]:
+        """Which rows of an answer belong to each cohort."""
+        rows = {}
+        end = 0
+        for at, names in self.members.cohorts.items():
+            rows[at] = slice(end, end + len(names))
+            end += len(names)
+        return rows
+
+    def _together(
+        self, question: CostQuestion, rows: dict[int, slice], replies: dict[int, Reply]
+    ) -> Answer:
+        """The cohorts' answers as one; rows of clients that gave none are nan."""
+        parts = {
+            name: np.full((self.m, *part.shape), np.nan)
+            for name, part in question.parts(self.d).items()
+        }
+        if "error" in parts:
+            parts["error"][:] = 0.0
+        present = np.zeros(self.m, dtype=bool)
+        seconds = np.full(self.m, np.nan)
+        work = np.zeros((self.m, 3))
+        for at, reply in replies.items():
+            own = rows[at]
+            for name, whole in parts.items():
+                whole[own] = reply.value.parts[name]
+            present[own] = True
+            seconds[own] = reply.seconds
+            work[own] = reply.value.work
+        return Answer(parts, present, seconds, work)
+
+    def _prepare(self, cohorts: Iterable[int], insist: bool) -> list[int]:
+        """Prepare those of the cohorts that are not; all that are now."""
+        requests = {
+            at: Request(self._preparations[at]) for at in cohorts if at not in self._prepared
+        }
+        replies: dict[int, Reply] = {}
+        if requests:
+            replies = self.members.ask(requests, self.members.check_length, insist)
+        for at, reply in replies.items():
+            if at in self._identified and not same_data(self._identified[at], reply.value):
+                raise other_data(self.members.cohorts[at])
+            self._identified[at] = reply.value
+            self._prepared.add(at)
+        return [at for at in cohorts if at in self._prepared]
 
 
 def in_process(clients: Clients) -> RemoteClients:
-    """Clients of this process, as if they were elsewhere."""
-    cohort = OracleCohort([str(j) for j in range(clients.m)], lambda m: clients)
-    return RemoteClients(Roll(LocalChannel(cohort)), clients.d, {0: Question("settle")}, {0: ""})
-
-
-def insisting(clients: Clients) -> Clients:
-    """The clients, asked until all of them have answered; those in this process always do."""
-    return clients.insistent() if isinstance(clients, RemoteClients) else clients
-
-
-def measurable(clients: Clients) -> bool:
-    """Whether questions may be asked for a measurement alone: of clients in this process, where they cost little."""
-    return not isinstance(clients, RemoteClients) or clients.free
-
-
-def unrecorded(clients: Clients) -> bool:
-    """Whether a question more or less makes no difference: of clients in this process, without a checkpoint."""
-    return not isinstance(clients, RemoteClients) or isinstance(clients.roll.channel, LocalChannel)
-
-
-def _part(arg: Any, part: slice, m: int) -> Any:
-    """A cohort's part of an argument: its rows where there is one for each client."""
-    return arg[part] if isinstance(arg, np.ndarray) and arg.ndim == 2 and len(arg) == m else arg
-
-
-def _wrong(value: Any, shape: tuple[int, ...]) -> str:
-    """What is wrong with the form of an answer."""
-    if not isinstance(value, Answer):
-        return f"an answer of the wrong kind, {type(value).__name__}"
-    parts = {"rows": (value.rows, shape), "error": (value.error, shape[:1])}
-    if value.margin is not None:
-        parts["margin"] = (value.margin, shape[:1])
-    for name, (array, wanted) in parts.items():
-        if not isinstance(array, np.ndarray) or array.dtype != np.float64:
-            return f"{name} of the wrong type, {getattr(array, 'dtype', type(array).__name__)}"
-        if array.shape != wanted:
-            return f"{name} of the wrong shape, {array.shape} in the place of {wanted}"
-    return ""
-
-
-def _sound(name: str, answer: Answer) -> bool:
-    """Whether an answer's numbers can be true. Far out on a line a cost may be no number; a margin may be none."""
-    rows = np.isfinite(answer.rows) if name in FINITE else ~np.isnan(answer.rows)
-    sound = rows.any(axis=1).all() if name == "line" else rows.all() or name == "margin"
-    return bool(sound and np.isfinite(answer.error).all() and (answer.error >= 0).all())
+    """Clients of this process, asked over a channel, so that answers can be kept on the way."""
+    cohort = ProblemCohort([str(j) for j in range(clients.m)], lambda m: clients)
+    return RemoteClients(Members(LocalChannel(cohort)), clients.d, {0: Fingerprint()}, {0: ""})

@@ -1,44 +1,75 @@
-"""Clients of a problem as one cohort."""
+"""The clients of a problem as one cohort."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Answer, Clients
-from fedsplit.errors import InputError
-from fedsplit.remote.channel import Question
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import CostQuestion, Question
+from fedsplit.errors import InputError, listed
+from fedsplit.remote.channel import Request
 from fedsplit.threads import one_blas_thread
 
-ROUND_QUESTIONS = frozenset(name for name in vars(Clients) if not name.startswith("_")) - {"m", "d"}
-"""The protocol's questions: nothing else is asked in the rounds."""
+ALIKE = 1e-9
+"""Two fingerprints of the same data agree to this relative accuracy, whatever the machine."""
 
 
-class OracleCohort:
+@dataclass(frozen=True)
+class Fingerprint(Question):
+    """Values and gradients at a fixed point: other data give other numbers."""
+
+    answer_type = Array
+    prepares = True
+
+
+class ProblemCohort:
     """Some clients of a problem, or all.
 
-    ``of`` gives their costs where there are so many clients in all, among whom a ridge is divided.
+    Parameters
+    ----------
+    names : sequence of str
+    among : callable
+        ``among(m)`` gives the clients where there are m in all, who share the ridge.
     """
 
-    kinds: Mapping[str, Any] = dict.fromkeys(ROUND_QUESTIONS, Answer) | {"settle": Array}
+    def __init__(self, names: Sequence[str], among: Callable[[int], Clients]) -> None:
+        self.names = names
+        self._among = among
 
-    def __init__(self, names: Sequence[str], of: Callable[[int], Clients]) -> None:
-        self.names, self._of = names, of
-
-    def answer(self, question: Question) -> Any:
+    def answer(self, request: Request) -> Any:
+        question = request.question
         with one_blas_thread():
-            if question.name == "settle":
+            if question.prepares:
                 return self._fingerprint()
-            if question.name not in ROUND_QUESTIONS:
-                raise InputError(f"there is no question {question.name!r}")
-            _, m, *args = question.args
-            return getattr(self._of(m), question.name)(*args)
+            if not isinstance(question, CostQuestion):
+                raise InputError(f"the question {question.name()} is not about a client's cost")
+            return self._among(request.m).ask(question)
 
     def _fingerprint(self) -> Array:
-        """Values and gradients at a fixed point: other data, other numbers."""
-        clients = self._of(1)
+        clients = self._among(1)
         probe = np.random.default_rng(0).standard_normal(clients.d) / max(1.0, clients.d**0.5)
         return clients.evaluate(probe).rows
+
+
+def same_data(before: Any, after: Any) -> bool:
+    """Whether two answers to a question that prepares come from the same data, up to rounding."""
+    if isinstance(before, np.ndarray | float):
+        same_shape = np.shape(before) == np.shape(after)
+        return same_shape and bool(np.allclose(before, after, rtol=ALIKE, equal_nan=True))
+    if isinstance(before, list | tuple):
+        pairs = zip(before, after, strict=False)
+        return len(before) == len(after) and all(same_data(a, b) for a, b in pairs)
+    return bool(before == after)
+
+
+def other_data(names: Sequence[str]) -> InputError:
+    """The error where they do not."""
+    return InputError(
+        f"client {listed(names)}: its data changed since the run began: "
+        "restore them, or start a new run"
+    )

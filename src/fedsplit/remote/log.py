@@ -25,7 +25,6 @@ class Heard(NamedTuple):
     """One cohort's reply; an answer's bytes, so many of them, stand behind the record."""
 
     cohort: int
-    question: str
     outcome: Outcome
     size: int
     text: str

@@ -1,33 +1,52 @@
-"""The roll of a run: who takes part, who answers, who is given up."""
+"""Who takes part in a run: who answers, who is absent, who is removed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedsplit.checks import count, number
+from fedsplit.clients.oracle import Incident, Removed
+from fedsplit.clients.questions import NOT_FINITE
 from fedsplit.errors import InputError, TooFewClients, listed
-from fedsplit.remote.channel import SILENT, Channel, Question, Reply
+from fedsplit.remote.channel import SILENT, Channel, Reply, Request
 
-PACE, LONGEST_PACE = 0.02, 10.0
-"""While a client is absent a question takes at least this share of ``give_up``, and at most so many seconds more."""
+PACE = 0.02
+"""While a client is absent a question takes at least this share of ``give_up`` …"""
 
-EAGER, ATTEMPT = 0.25, 0.5
-"""Seconds between attempts to hear those whose answer cannot be done without, and the share of ``give_up`` that one
-attempt may take: a question that got lost is asked once more at least."""
+LONGEST_PACE = 10.0
+"""… but no more than so many seconds, so that absence is measured in time, not in questions."""
+
+RETRY = 0.25
+"""Seconds between attempts to get an answer that the run cannot do without."""
+
+ATTEMPT = 0.5
+"""The share of ``give_up`` that one such attempt may take: a lost question is repeated at least
+once before the client is given up."""
+
+LONGEST_TEXT = 300
+"""The most characters of an incident."""
+
+Check = Callable[[int, Any], str]
+"""``check(cohort, value)`` says what is wrong with an answer; an empty text if nothing is."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a run waits, and for how many clients it is worth going on.
+    """How long a run waits for clients, and how many it needs.
 
-    round_timeout : seconds after which a round closes; later answers are dropped.
-    give_up : seconds after which an absent client is removed.
-    min_clients : the fewest clients for which the run may go on; None is all of them, so that nobody is removed.
+    Parameters
+    ----------
+    round_timeout : float
+        Seconds after which a round closes; later answers are dropped.
+    give_up : float
+        Seconds after which an absent client is removed.
+    min_clients : int, optional
+        The fewest clients for which the run may go on. None is all of them: nobody is removed.
     """
 
     round_timeout: float = 60.0
@@ -41,57 +60,47 @@ class Patience:
             count("min_clients", self.min_clients)
 
 
-class Incident(NamedTuple):
-    """Something that went wrong: the question's number, whose answer it was, and what."""
-
-    question: int
-    client: str
-    what: str
-
-
-class Removed(Exception):
-    """Clients have been absent for too long, and the run may go on without them.
-
-    ``reached`` are the coefficients of a fit that was interrupted by it, by name.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__(f"removed: {listed(names)}")
-        self.names = tuple(names)
-        self.reached: Mapping[str, float] = {}
-
-
-Check = Callable[[int, Any], str]
-"""What is wrong with a cohort's answer; nothing where it is as it should be."""
-
-NOT_FINITE = "an answer that is not finite"
-"""What a check says of numbers that cannot be used. Where those of all cohorts are so, the run itself diverges."""
-
-LONGEST_TEXT = 300
-"""The most characters of an incident."""
-
-
 @dataclass
-class Book:
-    """What happened so far: shared by all rolls of a run.
+class History:
+    """What happened so far in a run, whoever takes part in it now.
 
-    incidents : all of them, in order.
-    removed : clients that were given up, each with the reason.
-    asked : how many questions were asked.
-    absent : by cohort, since when it has not answered.
+    Attributes
+    ----------
+    incidents : list of Incident
+        In order.
+    removed : dict of str
+        The clients that were given up, each with the reason.
+    asked : int
+        How many questions were asked.
+    absent_since : dict of float
+        By cohort, since when it has not answered.
     """
 
     incidents: list[Incident] = field(default_factory=list)
     removed: dict[str, str] = field(default_factory=dict)
     asked: int = 0
-    absent: dict[int, float] = field(default_factory=dict)
+    absent_since: dict[int, float] = field(default_factory=dict)
 
 
-class Roll:
+class Members:
     """The cohorts that take part, over a channel.
 
-    ``patience`` None is for cohorts in this process: all of them answer, and their answers need no check.
-    ``names`` are the clients that take part, in the order of the channel, all where None.
+    Parameters
+    ----------
+    channel : Channel
+    patience : Patience, optional
+        None for cohorts in this process: all of them answer, and their answers need no check.
+    names : sequence of str, optional
+        The clients that take part; all where None.
+    history : History, optional
+        Of the run so far.
+
+    Attributes
+    ----------
+    cohorts : dict of tuple of str
+        By number in the channel, the clients of each cohort that take part.
+    names : list of str
+        All of them, in the order of the channel.
     """
 
     def __init__(
@@ -99,122 +108,140 @@ class Roll:
         channel: Channel,
         patience: Patience | None = None,
         names: Sequence[str] | None = None,
-        book: Book | None = None,
+        history: History | None = None,
     ) -> None:
-        self.channel, self.patience, self.book = channel, patience, Book() if book is None else book
-        wanted = None if names is None else set(names)
-        present = [
-            [name for name in each if wanted is None or name in wanted] for each in channel.names
-        ]
-        self.cohorts = {at: tuple(members) for at, members in enumerate(present) if members}
-        self.names = [name for members in self.cohorts.values() for name in members]
+        self.channel = channel
+        self.patience = patience
+        self.history = history or History()
+        self.cohorts: dict[int, tuple[str, ...]] = {}
+        for at, cohort in enumerate(channel.names):
+            present = tuple(name for name in cohort if names is None or name in names)
+            if present:
+                self.cohorts[at] = present
+        self.names = [name for cohort in self.cohorts.values() for name in cohort]
 
-    def only(self, names: Sequence[str]) -> Roll:
-        """The roll of these clients alone."""
-        return Roll(self.channel, self.patience, names, self.book)
+    def only(self, names: Sequence[str]) -> Members:
+        """These clients alone."""
+        return Members(self.channel, self.patience, names, self.history)
 
-    def without(self, names: Sequence[str]) -> Roll:
-        """The roll of all others."""
+    def without(self, names: Sequence[str]) -> Members:
+        """All the others."""
         return self.only([name for name in self.names if name not in names])
 
-    def one_each(self, at: int, value: Any) -> str:
-        """What is wrong with an answer that should have an entry for each client of the cohort."""
-        several = isinstance(value, np.ndarray | list) and len(value) == len(self.cohorts[at])
-        return "" if several else f"an answer of the wrong kind, {type(value).__name__}"
+    def check_length(self, at: int, value: Any) -> str:
+        """Check that an answer has one entry for each client of the cohort."""
+        if isinstance(value, np.ndarray | list) and len(value) == len(self.cohorts[at]):
+            return ""
+        return f"an answer of the wrong type, {type(value).__name__}"
 
     def ask(
         self,
-        questions: Mapping[int, Question],
+        requests: Mapping[int, Request],
         check: Check,
         insist: bool = False,
-        lost: bool = False,
+        pass_unprepared: bool = False,
     ) -> dict[int, Reply]:
-        """Good answers by cohort.
+        """Valid answers by cohort.
 
-        Those of cohorts that do not give one in time are left out; with ``insist`` they are asked until they do.
-        With ``lost`` the reply of one that has lost what was settled is passed on too; else it counts as no answer.
-        ``Removed`` is raised when one has been absent for too long.
+        Cohorts without one in time are left out; with ``insist`` they are asked until they give
+        one. An unprepared cohort counts as absent, unless ``pass_unprepared``.
+
+        Raises
+        ------
+        Removed
+            When clients have been absent for too long.
         """
         if self.patience is None:
-            return _all_well(self.channel.ask(questions, math.inf))
-        timeout = max(self.patience.round_timeout, ATTEMPT * self.patience.give_up * insist)
-        found = self._hear(questions, check, timeout, lost)
-        while insist and len(found) < len(questions):
-            self.channel.wait(EAGER)
-            missing = {at: question for at, question in questions.items() if at not in found}
-            found |= self._hear(missing, check, timeout, lost)
-        return {at: found[at] for at in questions if at in found}
+            return self._ask_here(requests)
+        timeout = self.patience.round_timeout
+        if insist:
+            timeout = max(timeout, ATTEMPT * self.patience.give_up)
+        found = self._ask_once(self.patience, requests, check, timeout, pass_unprepared)
+        while insist and len(found) < len(requests):
+            self.channel.wait(RETRY)
+            missing = {at: request for at, request in requests.items() if at not in found}
+            found |= self._ask_once(self.patience, missing, check, timeout, pass_unprepared)
+        return {at: found[at] for at in requests if at in found}
 
-    def _hear(
-        self, questions: Mapping[int, Question], check: Check, timeout: float, lost: bool
-    ) -> dict[int, Reply]:
-        """Ask once; note who did not answer and since when."""
-        assert self.patience is not None
-        began = self.channel.now()
-        self.book.asked += 1
-        heard = self.channel.ask(questions, timeout)
-        replies = {at: heard.get(at, SILENT) for at in questions}
+    def _ask_here(self, requests: Mapping[int, Request]) -> dict[int, Reply]:
+        """The replies of cohorts in this process, whose failures are the caller's."""
+        replies = self.channel.ask(requests, math.inf)
         for reply in replies.values():
-            if reply.outcome == "refused":
+            if reply.outcome not in ("answer", "unprepared"):
                 raise InputError(reply.text)
-        wrong = {
-            at: what for at, reply in replies.items() if (what := _trouble(at, reply, check, lost))
-        }
+        return replies
+
+    def _ask_once(
+        self,
+        patience: Patience,
+        requests: Mapping[int, Request],
+        check: Check,
+        timeout: float,
+        pass_unprepared: bool,
+    ) -> dict[int, Reply]:
+        """Ask, and note who did not answer and since when."""
+        history = self.history
+        began = self.channel.now()
+        history.asked += 1
+        replies = dict.fromkeys(requests, SILENT) | self.channel.ask(requests, timeout)
+        wrong = {}
+        for at in requests:
+            if replies[at].outcome == "refused":
+                raise InputError(replies[at].text)
+            if what := _wrong(at, replies[at], check, pass_unprepared):
+                wrong[at] = what
         if len(wrong) == len(self.cohorts) and set(wrong.values()) == {NOT_FINITE}:
-            wrong = {}
-        for at, question in questions.items():
+            wrong = {}  # the run diverges, and no client is to blame
+        for at, request in requests.items():
             if at in wrong:
                 self._note(at, wrong[at])
-                self.book.absent.setdefault(at, began)
-            elif (
-                replies[at].outcome == "answer" and question.name != "settle"
-            ):  # which is not yet an answer
-                self.book.absent.pop(at, None)
+                history.absent_since.setdefault(at, began)
+            elif replies[at].outcome == "answer" and not request.question.prepares:
+                history.absent_since.pop(at, None)
         if wrong:
-            self._give_up()
-            pace = min(LONGEST_PACE, PACE * self.patience.give_up)
+            self._give_up(patience)
+            pace = min(LONGEST_PACE, PACE * patience.give_up)
             self.channel.wait(max(0.0, began + pace - self.channel.now()))
-        return {at: reply for at, reply in replies.items() if at not in wrong}
+        return {at: replies[at] for at in requests if at not in wrong}
 
     def _note(self, at: int, what: str) -> None:
         line = " ".join(what[:LONGEST_TEXT].split())
-        self.book.incidents += [Incident(self.book.asked, name, line) for name in self.cohorts[at]]
+        for name in self.cohorts[at]:
+            self.history.incidents.append(Incident(self.history.asked, name, line))
 
-    def _give_up(self) -> None:
-        """Remove who has been absent for too long, if enough are left."""
-        assert self.patience is not None
-        now, limit = self.channel.now(), self.patience.give_up
-        gone = [at for at in self.cohorts if now - self.book.absent.get(at, now) >= limit]
+    def _give_up(self, patience: Patience) -> None:
+        """Remove clients that have been absent for too long, if enough are left."""
+        history = self.history
+        now = self.channel.now()
+        gone = [
+            at for at in self.cohorts if now - history.absent_since.get(at, now) >= patience.give_up
+        ]
         names = [name for at in gone for name in self.cohorts[at]]
         if not names:
             return
-        least = len(self.names) if self.patience.min_clients is None else self.patience.min_clients
         left = len(self.names) - len(names)
-        last = {incident.client: incident.what for incident in self.book.incidents}
-        why = listed(f"{name} ({last[name]})" for name in names)
-        if left < max(1, least):
+        needed = patience.min_clients
+        if needed is None:
+            needed = len(self.names)
+        last = {incident.client: incident.what for incident in history.incidents}
+        if left < max(1, needed):
+            why = listed(f"{name} ({last[name]})" for name in names)
             raise TooFewClients(
-                f"client {why}: absent for {limit:g} seconds, and without it {left} of the {least} clients that are "
-                "needed are left: start it again, or let fewer do with --min-clients"
+                f"client {why}: absent for {patience.give_up:g} seconds. {left} clients are left "
+                f"and {needed} are needed: start it again, or lower --min-clients"
             )
-        self.book.removed |= {name: last[name] for name in names}
+        history.removed |= {name: last[name] for name in names}
         for at in gone:
-            del self.book.absent[at]
+            del history.absent_since[at]
         raise Removed(names)
 
 
-def _trouble(at: int, reply: Reply, check: Check, lost: bool) -> str:
-    """What is wrong with a reply."""
+def _wrong(at: int, reply: Reply, check: Check, pass_unprepared: bool) -> str:
+    """What is wrong with a reply; an empty text if nothing is."""
     if reply.outcome == "answer":
         return check(at, reply.value)
     if reply.outcome == "unprepared":
-        return "" if lost else "it has lost what was settled"
-    return reply.text or ("it failed" if reply.outcome == "failed" else SILENT.text)
-
-
-def _all_well(replies: dict[int, Reply]) -> dict[int, Reply]:
-    """The replies of cohorts in this process, whose failures are the caller's."""
-    for reply in replies.values():
-        if reply.outcome not in ("answer", "unprepared"):
-            raise InputError(reply.text)
-    return replies
+        return "" if pass_unprepared else "it lost what it was prepared with"
+    if reply.text:
+        return reply.text
+    return "it failed" if reply.outcome == "failed" else SILENT.text

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Answer, Clients, Decrement
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import Answer, ProofScalars
 from fedsplit.clients.stacked import QUIET
 from fedsplit.losses.costs import inverse_norm
 from fedsplit.penalties.penalties import Penalty
@@ -46,7 +47,7 @@ KINK = 1e-9
 
 
 def certify_by_information(
-    H: Array, slope: Array, told: Decrement, x: Array, penalty: Penalty | None = None
+    H: Array, slope: Array, told: ProofScalars, x: Array, penalty: Penalty | None = None
 ) -> Certificate:
     """What the clients' scalars prove at x together with the Hessian H of the sum: γᵀH⁻¹γ needs no bound then.
 
@@ -66,7 +67,7 @@ def certify_by_information(
     )
 
 
-def _rounding(H: Array, told: Decrement, x: Array) -> float:
+def _rounding(H: Array, told: ProofScalars, x: Array) -> float:
     """About how much rounding adds to ‖γ‖ in the norm of H⁻¹.
 
     γ_k is a sum of slopes times a_ik, and slopes are off by curvature times the rounding of η. By Cauchy's inequality
@@ -121,9 +122,10 @@ def _certify(
     allowed: Callable[[], bool],
 ) -> Certificate:
     try:
-        gradient = _everyone(lambda: clients.gradient(x), clients.m, allowed).sum(axis=0)
+        [gradients] = _everyone(lambda: clients.gradient(x), allowed).values()
+        gradient = gradients.sum(axis=0)
         slope = gradient if subgradient is None else gradient + subgradient
-        told = Decrement(*_everyone(lambda: clients.decrement(x, slope), clients.m, allowed).T)
+        told = ProofScalars(**_everyone(lambda: clients.decrement(x, slope), allowed))
     except Interrupted:
         return Certificate(
             None, None, math.nan, "the rounds ended before every client had answered", True
@@ -148,21 +150,22 @@ def _certify(
     )
 
 
-def _everyone(ask: Callable[[], Answer], m: int, allowed: Callable[[], bool]) -> Array:
-    """The rows of all clients, those of absent ones from the next time they answer."""
+def _everyone(ask: Callable[[], Answer], allowed: Callable[[], bool]) -> dict[str, Array]:
+    """The parts of all clients' answers, those of absent ones from the next time they answer."""
     if not allowed():
         raise Interrupted
     answer = ask()
-    rows, present = answer.rows, answer.present
+    parts = dict(answer.parts)
+    present = answer.present
     while not present.all():
         if not allowed():
             raise Interrupted
         answer = ask()
-        rows = np.where(
-            (answer.present & ~present).reshape(m, *[1] * (rows.ndim - 1)), answer.rows, rows
-        )
+        new = answer.present & ~present
+        for name, array in answer.parts.items():
+            parts[name] = np.where(new.reshape(-1, *[1] * (array.ndim - 1)), array, parts[name])
         present = present | answer.present
-    return rows
+    return parts
 
 
 class Bound(NamedTuple):
@@ -174,13 +177,13 @@ class Bound(NamedTuple):
     radius: float | None = None
 
 
-def _strong(told: Decrement, slope: Array, penalty: Penalty | None) -> Bound | None:
+def _strong(told: ProofScalars, slope: Array, penalty: Penalty | None) -> Bound | None:
     mu = float(told.ell.sum()) + _convexity(penalty)
     size = float(np.linalg.norm(slope))
     return Bound(size * size / (2.0 * mu), "strong convexity", size / mu) if mu > 0 else None
 
 
-def _curved(told: Decrement, slope: Array, penalty: Penalty | None) -> Bound | None:
+def _curved(told: ProofScalars, slope: Array, penalty: Penalty | None) -> Bound | None:
     """The bounds from the Hessian at x, which is constant, changes slowly, or is constant in a ball around x.
 
     In the last case let x + h minimise f's quadratic model at x plus the penalty g. Then -(γ + Hh) is a difference of
@@ -198,7 +201,7 @@ def _curved(told: Decrement, slope: Array, penalty: Penalty | None) -> Bound | N
     return _near(1.0 / inverse, mu, told)
 
 
-def _near(nu2: float, mu: float, told: Decrement) -> Bound | None:
+def _near(nu2: float, mu: float, told: ProofScalars) -> Bound | None:
     """The bounds where ‖γ‖² in the norm of H⁻¹ is at most nu2 and the eigenvalues of H are at least mu."""
     in_norm = told.norm / math.sqrt(mu) if mu > 0 else np.full(told.norm.shape, np.inf)
     change = float(np.max(np.minimum(told.leverage, np.where(told.norm == 0, 0.0, in_norm))))
@@ -220,7 +223,7 @@ def _psi(t: float) -> float:
     return 0.5 - t / 6.0 if t < 1e-4 else (math.expm1(-t) + t) / t**2
 
 
-def _dual(told: Decrement, x: Array, gradient: Array, penalty: Penalty | None) -> Bound | None:
+def _dual(told: ProofScalars, x: Array, gradient: Array, penalty: Penalty | None) -> Bound | None:
     """F(x) - F* ≤ max_y ⟨∇f(x), x - y⟩ + g(x) - g(y), over the y that the optimum can be among."""
     if penalty is None or not hasattr(penalty, "dual_gap"):
         return None
@@ -235,7 +238,7 @@ def _convexity(penalty: Penalty | None) -> float:
     return float(getattr(penalty, "convexity", 0.0))
 
 
-def _why_not(told: Decrement, x: Array) -> tuple[str, bool]:
+def _why_not(told: ProofScalars, x: Array) -> tuple[str, bool]:
     """Why nothing is proved, and whether that may change."""
     if np.isinf(told.q).all():
         return (

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import is_dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import count, instance, number
 from fedsplit.clients.metered import MeteredClients
-from fedsplit.clients.oracle import Clients
+from fedsplit.clients.oracle import Clients, Oracle, Removed, clients_of
+from fedsplit.clients.sampled import SampledClients
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError
 from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method, S, State
 from fedsplit.penalties.penalties import Penalty, fits
 from fedsplit.problem import Problem
-from fedsplit.remote.checkpoint import Checkpoint, journalled
-from fedsplit.remote.clients import RemoteClients, insisting, measurable
-from fedsplit.remote.members import Removed
 from fedsplit.rounds.certificate import MOVED, NOT_ASKED, certify
 from fedsplit.rounds.trace import Diverged, Kind, Result, Row, StoppedBy, Trace
 from fedsplit.threads import one_blas_thread
@@ -52,6 +50,16 @@ PRICE = 0.1
 Callback: TypeAlias = Callable[[Row, State], object]
 
 
+@runtime_checkable
+class Keeper(Protocol):
+    """A callback that keeps every answer, such as a ``Checkpoint``."""
+
+    def keeping(
+        self, clients: Clients, about: Mapping[str, object]
+    ) -> AbstractContextManager[Clients]:
+        """The clients, with their answers kept; ``about`` identifies the run."""
+
+
 def updates(method: Method[S], clients: Clients, state: S) -> Iterator[S]:
     """The states after ``state``, until the method has done all it promised. This is the only loop of a run."""
     current: S | None = state
@@ -60,7 +68,7 @@ def updates(method: Method[S], clients: Clients, state: S) -> Iterator[S]:
 
 
 def solve(
-    problem: Problem | Clients,
+    problem: Problem | Oracle,
     method: Method[Any] | None = None,
     *,
     rounds: int = 200,
@@ -70,7 +78,7 @@ def solve(
     penalty: Penalty | None = None,
     participation: float = 1.0,
     seed: int = 0,
-    callbacks: Sequence[Callback | Checkpoint] = (),
+    callbacks: Sequence[Callback | Keeper] = (),
 ) -> Result:
     """Run a method on a federated problem.
 
@@ -112,9 +120,10 @@ def solve(
     Diverged
         When the iterates grow without bound or stop being numbers. The exception's ``result`` has all rounds before.
     """
-    clients = problem.clients if isinstance(problem, Problem) else problem
+    oracle = problem.clients if isinstance(problem, Problem) else problem
     method = FedSplit() if method is None else method
-    instance("problem", clients, "prox")
+    instance("problem", oracle, "ask")
+    clients = clients_of(oracle)
     instance("method", method, "update")
     count("rounds", rounds)
     number("tol", tol, strict=False)
@@ -128,15 +137,15 @@ def solve(
         fits(penalty, clients.d)
         method = _with_penalty(method, penalty)
     start = _check_start(clients, method, x0, state)
-    kept = [each for each in callbacks if isinstance(each, Checkpoint)]
-    called = [each for each in callbacks if not isinstance(each, Checkpoint)]
+    kept = [each for each in callbacks if isinstance(each, Keeper)]
+    called = [each for each in callbacks if not isinstance(each, Keeper)]
     about = {
         "method": _described(method), "clients": clients.m, "coordinates": clients.d, "rounds": rounds, "tol": tol,
         "participation": participation, "seed": seed,
     }  # fmt: skip
     with ExitStack() as journals, one_blas_thread(), np.errstate(**QUIET):
         for checkpoint in kept:
-            clients = journals.enter_context(journalled(clients, checkpoint, about))
+            clients = journals.enter_context(checkpoint.keeping(clients, about))
         return _Run(clients, participation, seed, method, penalty, rounds, tol, called).go(
             start, state
         )
@@ -166,17 +175,16 @@ class _Run:
         self.trace, self.spent, self.measured = Trace(np.nan), 0, True
         self.removed: tuple[str, ...] = ()
         self.numbers = np.arange(clients.m)  # of those who take part
-        self.known = (
-            len(clients.roll.book.incidents) if isinstance(clients, RemoteClients) else 0
-        )  # from earlier runs
+        self.known = len(clients.incidents)  # from earlier runs
         self.doing: Kind = "setup"
         self.state: State | None = None
         self._begin(clients)
 
     def _begin(self, clients: Clients) -> None:
         """With these clients, of whose problem nothing is known yet."""
-        asked = insisting(clients) if getattr(self.method, "unanimous", False) else clients
-        self.clients, self.meter = clients, MeteredClients(asked, self.participation, self.seed)
+        asked = clients.insistent() if getattr(self.method, "unanimous", False) else clients
+        self.clients = clients
+        self.meter = MeteredClients(SampledClients(asked, self.participation, self.seed))
         self.first, self.smallest, self.uphill = np.nan, np.inf, 0
         self.certificate, self.doubt, self.level = NOT_ASKED, 100.0, np.nan
         self.proved: State | None = None
@@ -193,8 +201,7 @@ class _Run:
                 self._go_on_without(gone.names)
 
     def _go_on_without(self, names: Sequence[str]) -> None:
-        assert isinstance(self.clients, RemoteClients)
-        kept = np.array([name not in names for name in self.clients.roll.names])
+        kept = np.array([name not in names for name in self.clients.names or ()])
         remaining = getattr(self.method, "remaining", None)
         self._record(
             self.doing, self.trace.objective[-1], np.nan, 0.0
@@ -249,7 +256,7 @@ class _Run:
 
         Clients elsewhere are not asked for a measurement alone.
         """
-        if not measurable(self.clients):
+        if not self.clients.free:
             self.measured = False
             return np.nan
         answer = self.clients.value(x)
@@ -420,9 +427,7 @@ class _Run:
             absent,
             getattr(state, "notes", ()),
             self.removed,
-            tuple(self.clients.roll.book.incidents[self.known :])
-            if isinstance(self.clients, RemoteClients)
-            else (),
+            tuple(self.clients.incidents[self.known :]),
         )
 
 

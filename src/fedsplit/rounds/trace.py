@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
+from fedsplit.clients.oracle import Incident
 from fedsplit.methods.method import State
-from fedsplit.remote.members import Incident
 from fedsplit.rounds.certificate import NOT_ASKED, Certificate
 
 Kind = Literal["setup", "round", "certificate"]

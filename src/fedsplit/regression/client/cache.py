@@ -13,13 +13,14 @@ import numpy as np
 
 from fedsplit import files
 from fedsplit.losses.observations import Observations
-from fedsplit.regression.client.cohort import HANDSHAKE, Coded, Coding, Frame, SiloCohort, key_of
 from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments
+from fedsplit.regression.client.validation import check_frame, check_question
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.validation import check_frame, check_question
+from fedsplit.regression.fit_questions import Coded, Coding, Frame, key_of
 from fedsplit.remote import codec
-from fedsplit.remote.channel import Question
+from fedsplit.remote.channel import Request
 
 KEPT = 4
 """How many codings of the data are kept, and how many frames of each: the latest ones."""
@@ -45,25 +46,32 @@ class Prepared(NamedTuple):
     strict: bool
 
 
-class StoredCohort(SiloCohort):
+class CachedCohort(DatasetCohort):
     """One client, whose coded rows and costs are kept as memory-mapped files.
 
-    They are used while the source file is the same, by its size and the time of its last change. A source that is no
-    file is read again by every process.
+    They are used while the source file has the same size and time of last change. A source that is
+    not a file is read again by every process.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    folder : Path
+        Where to keep them.
+    strict : bool
+        As in ``DatasetCohort``.
     """
 
-    def __init__(self, silo: Dataset, folder: Path, strict: bool = False) -> None:
-        super().__init__([silo], strict)
-        self._folder, self._silo = folder / "prepared", silo
+    def __init__(self, dataset: Dataset, folder: Path, strict: bool = False) -> None:
+        super().__init__([dataset], strict)
+        self._folder = folder / "prepared"
+        self._dataset = dataset
 
-    def answer(self, question: Question) -> Any:
-        if question.name not in HANDSHAKE and question.args:
-            key = question.args[0]
-            if key not in self._settled:
-                self._restore(key)
-            if key in self._settled:
-                check_question(question, self._settled[key][1].d)
-        return super().answer(question)
+    def answer(self, request: Request) -> Any:
+        if request.key and request.key not in self._prepared:
+            self._restore(request.key)
+        if request.key in self._prepared:
+            check_question(request.question, self._prepared[request.key][1].d)
+        return super().answer(request)
 
     def code(self, coding: Coding) -> list[Coded]:
         coded = super().code(coding)
@@ -101,18 +109,18 @@ class StoredCohort(SiloCohort):
         return self._folder / hashlib.sha256(codec.encode(coding)).hexdigest()[:32]
 
     def _stamp(self) -> Stamp | None:
-        if (path := self._silo.path) is None:
+        if (path := self._dataset.path) is None:
             return None
         status = path.stat()
         return Stamp(str(path), status.st_size, status.st_mtime_ns)
 
     def _save(self, coding: Coding, stamp: Stamp) -> None:
         place = self._place(coding)
-        [rows], [moments] = self.rows, self._told
+        [rows], [moments] = self.rows, self._moments
         shutil.rmtree(place, ignore_errors=True)
         _write_arrays(place, {part: getattr(rows, part) for part in PARTS})
         about = Prepared(
-            stamp, tuple(rows.columns), rows.classes, moments, coding.strict or self._strict
+            stamp, tuple(rows.columns), rows.classes, moments, coding.strict or self.strict
         )
         files.write(place / "about", codec.encode(about))
         _keep_latest(each for each in self._folder.iterdir() if each.is_dir())
@@ -125,13 +133,20 @@ class StoredCohort(SiloCohort):
             A, b, w, o = (np.load(place / f"{part}.npy", mmap_mode="c") for part in PARTS)
         except (OSError, ValueError):
             return
-        if about.stamp != self._stamp() or (self._strict and not about.strict):
+        if about.stamp != self._stamp() or (self.strict and not about.strict):
             return
         rows = Design(
-            self._silo.name, FAMILIES[coding.plan.family], about.columns, A, b, w, o, about.classes
+            self._dataset.name,
+            FAMILIES[coding.plan.family],
+            about.columns,
+            A,
+            b,
+            w,
+            o,
+            about.classes,
         )
         self._forget()
-        self._coding, self.rows, self._told = coding, [rows], [about.moments]
+        self._coding, self.rows, self._moments = coding, [rows], [about.moments]
 
     def _restore(self, key: str) -> None:
         """What was settled under this key, where it is on the disk."""

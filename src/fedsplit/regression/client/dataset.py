@@ -26,7 +26,7 @@ MOSTLY = 0.8
 
 
 @dataclass(frozen=True)
-class Request:
+class ColumnRequest:
     """The server's first question.
 
     columns : those that the formula, weights and offsets need.
@@ -124,7 +124,7 @@ class Dataset:
         """All the columns, with their kinds."""
         return self._source.columns()
 
-    def describe(self, request: Request) -> Description:
+    def describe(self, request: ColumnRequest) -> Description:
         """Read the columns, keep the complete rows, and tell what is in them."""
         columns = self._source.columns()
         frame = self._read(request.columns)

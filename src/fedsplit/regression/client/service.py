@@ -1,4 +1,4 @@
-"""A client of a fit on its owner's machine: it answers letters, under its owner's rules."""
+"""A client of a fit on its owner's machine, which answers messages under its owner's rules."""
 
 from __future__ import annotations
 
@@ -6,52 +6,42 @@ import json
 import math
 import threading
 from collections.abc import Mapping
-from dataclasses import is_dataclass, replace
+from dataclasses import is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedsplit import files
-from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Answer
+from fedsplit.clients.questions import QUESTIONS, Answer, Question
 from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
-from fedsplit.regression.client.cache import StoredCohort
-from fedsplit.regression.client.cohort import Coding, Frame
-from fedsplit.regression.client.dataset import Dataset, Request
+from fedsplit.regression.client.cache import CachedCohort
+from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import SMALLEST_CELL
 from fedsplit.regression.client.disclosure import FEWEST_ROWS, ROWS_A_PARAMETER
-from fedsplit.remote.channel import Question, Reply, Unprepared
-from fedsplit.remote.messages import PROTOCOL, ROUND_ARGUMENTS, Hello, read_question, write_reply
+from fedsplit.regression.fit_questions import FIT_QUESTIONS, Columns
+from fedsplit.remote.channel import Reply, Request, Unprepared
+from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request, write_reply
 from fedsplit.version import __version__
 
-ARGUMENTS: Mapping[str, Any] = {
-    "hello": tuple,
-    "columns": tuple,
-    "describe": tuple[Request],
-    "code": tuple[Coding],
-    "settle": tuple[Coding, Frame],
-    "fitted": tuple[str, Array, float],
-    "pearson": tuple[str, Array],
-    **ROUND_ARGUMENTS,
-}
-"""All that a client may be asked, and with what: a letter that asks anything else is refused."""
+ALLOWED: Mapping[str, type[Question]] = {Hello.name(): Hello, **FIT_QUESTIONS, **QUESTIONS}
+"""Every question that a client answers: a message that asks anything else is refused."""
 
 TERMS = """\
 client {name}: {rows:,} rows and {columns} columns in {where}
 
-These leave this machine, to the server alone:
-  once      the names and kinds of the columns
-  once      of the columns that the model uses: counts of rows and missing values, the levels of categories with their
-            counts, sums of columns whose missing values are to be filled
-  once      means and cross products of the coded columns
-  a round   a vector as long as the coefficients, and a few numbers
-  a proof   the gradient and the information matrix of this client at the result, and a few numbers
-  at last   the log-likelihood, and for a classifier counts of rows by predicted probability
-Rows never do, while the server asks what fedsplit asks.
+What leaves this machine, to the server alone:
+  once       the names and types of the columns
+  once       for the columns of the model: counts of rows and missing values, the levels of
+             categories with their counts, sums of columns whose missing values are to be filled
+  once       means and cross products of the coded columns
+  per round  a vector as long as the coefficients, and a few numbers
+  per proof  the gradient and the information matrix of this client, and a few numbers
+  at the end the log-likelihood, and for a classifier counts of rows by predicted probability
+Rows never leave, as long as the server asks only what fedsplit asks.
 {guards}
-{limit}Every question and what was sent: {log}
-What runs here is this machine's fedsplit {version}; no code is taken from the server.
+{limit}Every question and every answer is logged in {log}
+This machine runs its own fedsplit {version}; it takes no code from the server.
 """
 
 
@@ -61,17 +51,19 @@ class Site:
     Parameters
     ----------
     name : str
-        By which the others know it.
+        The client's name in the federation.
     data : str
         A file, as ``fit`` takes it.
     folder : Path
         Where prepared data are kept.
     max_rounds : int, optional
-        The most questions that are answered, whatever the models; ``fresh`` begins to count anew.
+        The most questions that are answered, over all models.
     strict : bool
-        Refuse to answer where that could tell of single rows, whatever the server wants.
+        Refuse answers that could disclose single rows, even if the server does not ask for that.
     log : Path, optional
-        A file with one line of JSON for each question; ``folder/questions.jsonl`` where None.
+        A file with one line of JSON per question; ``folder/questions.jsonl`` where None.
+    fresh : bool
+        Reset the count of ``max_rounds``.
     """
 
     def __init__(
@@ -87,139 +79,130 @@ class Site:
     ) -> None:
         found = sources(data)
         if len(found) != 1:
-            raise InputError(f"{data}: a client has one file, these are {len(found)}")
+            raise InputError(f"{data}: a client has one file, this names {len(found)}")
+        self.name = name
         self._data = data
-        self.name, self._source, self._strict, self._limit = name, found[0], strict, max_rounds
+        self._source = found[0]
+        self._limit = max_rounds
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
-        self.log = folder / "questions.jsonl" if log is None else log
-        self._cohort = StoredCohort(Dataset(self._source, name), folder, strict)
+        self.log = log or folder / "questions.jsonl"
+        self._cohort = CachedCohort(Dataset(self._source, name), folder, strict)
         self._lock = threading.Lock()
         self._spent = folder / "rounds"
         if fresh:
             self._spent.unlink(missing_ok=True)
 
     def terms(self) -> str:
-        """What leaves this machine and what does not, in words; the file is read for it."""
+        """What leaves this machine and what does not, in words; reads the file."""
         columns = self._source.columns()
-        finding = "is refused" if self._strict else "is reported to the server as a warning"
+        consequence = "is reported to the server as a warning"
+        if self._cohort.strict:
+            consequence = "is refused"
+        limit = ""
+        if self._limit is not None:
+            limit = f"At most {self._limit:,} questions are answered, over all models.\n"
         return TERMS.format(
             name=self.name,
             rows=len(self._source.read(list(columns)[:1])),
             columns=len(columns),
             where=self._data,
-            guards=f"An answer that rests on fewer than {FEWEST_ROWS} rows, a level of fewer than {SMALLEST_CELL}, or\n"
-            f"fewer than {ROWS_A_PARAMETER} rows a parameter {finding}.",
-            limit=""
-            if self._limit is None
-            else f"At most {self._limit:,} questions are answered, whatever the models.\n",
+            guards=f"An answer from fewer than {FEWEST_ROWS} rows, a level of fewer than "
+            f"{SMALLEST_CELL}, or\nfewer than {ROWS_A_PARAMETER} rows per parameter "
+            f"{consequence}.",
+            limit=limit,
             log=self.log,
             version=__version__,
         )
 
-    def reply(self, letter: bytes) -> bytes:
-        """The answer to a letter, or what kept it from being given; every one is logged before it leaves."""
+    def reply(self, message: bytes) -> bytes:
+        """The reply to a message; each is logged before it leaves."""
         with self._lock:
             question: Question | None = None
             trouble = ""
             try:
-                question = read_question(letter, ARGUMENTS)
-                reply = Reply("answer", self._answer(question))
+                request = read_request(message, ALLOWED)
+                question = request.question
+                reply = Reply("answer", self._answer(request))
             except Unprepared:
-                reply = Reply("unprepared", text="not settled")
+                reply = Reply("unprepared", text="not prepared")
             except InputError as error:
-                public, trouble = getattr(error, "public", str(error)), str(error)
-                for place in (str(Path(self._data).absolute()), self._data):
-                    public = public.replace(place, "its file")
-                reply = Reply(
-                    "refused", text=f"client {self.name}: {_without_name(public, self.name)}"
-                )
+                trouble = str(error)
+                reply = Reply("refused", text=f"client {self.name}: {self._public(error)}")
             except MemoryError:
-                reply = Reply(
-                    "refused", text=f"client {self.name}: not enough memory for this model"
-                )
-            except (
-                Exception
-            ) as error:  # whatever it is, the node goes on, and its owner finds it in the log
-                reply, trouble = (
-                    Reply("failed", text=f"{type(error).__name__} at the client, see its log"),
-                    repr(error),
-                )
+                text = f"client {self.name}: not enough memory for this model"
+                reply = Reply("refused", text=text)
+            except Exception as error:  # the site goes on, and its owner finds this in the log
+                trouble = repr(error)
+                reply = Reply("failed", text=f"{type(error).__name__} at the client, see its log")
             out = write_reply(reply)
-            self._note(question, letter, reply, out, trouble)
+            self._log(question, message, reply, out, trouble)
             return out
 
-    def _answer(self, question: Question) -> Any:
-        if question.name == "hello":
-            return Hello(self.name, __version__, PROTOCOL)
-        if question.name == "describe":
-            [request] = question.args
-            question = Question(
-                "describe", (replace(request, strict=request.strict or self._strict),)
-            )
-        if question.name in ("code", "settle"):
-            coding = question.args[0]
-            if coding.names != (self.name,):
-                raise InputError(f"it is {self.name}, and was asked as {', '.join(coding.names)}")
-        if question.name not in ("hello", "columns") and self._limit is not None:
+    def _answer(self, request: Request) -> Any:
+        question = request.question
+        if isinstance(question, Hello):
+            return Identity(self.name, __version__, PROTOCOL)
+        coding = getattr(question, "coding", None)
+        if coding is not None and coding.names != (self.name,):
+            raise InputError(f"it is {self.name}, but was asked as {', '.join(coding.names)}")
+        if self._limit is not None and not isinstance(question, Columns):
             self._count(self._limit)
-        return self._cohort.answer(question)
+        return self._cohort.answer(request)
+
+    def _public(self, error: InputError) -> str:
+        """An error without the values and paths that only the owner may see."""
+        text = str(getattr(error, "public", error))
+        for path in (str(Path(self._data).absolute()), self._data):
+            text = text.replace(path, "its file")
+        return text.removeprefix(f"client {self.name}: ").removeprefix(f"client {self.name}, ")
 
     def _count(self, limit: int) -> None:
         """Refuse more questions than the owner allows; the count outlives the process."""
-        done = int(self._spent.read_text(encoding="utf-8")) if self._spent.exists() else 0
+        done = 0
+        if self._spent.exists():
+            done = int(self._spent.read_text(encoding="utf-8"))
         if done >= limit:
-            raise InputError(f"its owner allows {limit} questions, and they are spent")
+            raise InputError(f"its owner allows {limit} questions, and all have been answered")
         files.write(self._spent, str(done + 1))
 
-    def _note(
-        self, question: Question | None, letter: bytes, reply: Reply, out: bytes, trouble: str
+    def _log(
+        self, question: Question | None, message: bytes, reply: Reply, out: bytes, trouble: str
     ) -> None:
-        line = {
+        line: dict[str, Any] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "question": "unreadable" if question is None else question.name,
-            "asked": None if question is None else _summed(question.args),
-            "received_bytes": len(letter),
+            "question": "unreadable",
+            "asked": None,
+            "received_bytes": len(message),
             "outcome": reply.outcome,
-            "sent": _told(reply),
+            "sent": reply.text,
             "sent_bytes": len(out),
         }
+        if question is not None:
+            line["question"] = question.name()
+            line["asked"] = _summary(question)
+        if reply.outcome == "answer":
+            line["sent"] = _summary(reply.value)
         if trouble:
             line["trouble"] = trouble
         with self.log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
 
-def _told(reply: Reply) -> Any:
-    """What an answer holds, for the log: counts and names as they are, arrays by their size."""
-    value = reply.value
-    if reply.outcome != "answer":
-        return reply.text
+def _summary(value: Any) -> Any:
+    """A value for the log: counts and names as they are, arrays by their shape."""
     if isinstance(value, Answer):
-        return {
-            "numbers": int(
-                value.rows.size
-                + value.error.size
-                + (0 if value.margin is None else value.margin.size)
-            )
-        }
-    return _summed(value)
-
-
-def _summed(value: Any) -> Any:
+        return {"numbers": sum(array.size for array in value.parts.values())}
     if hasattr(value, "_asdict"):
-        return {name: _summed(each) for name, each in value._asdict().items()}
-    if is_dataclass(value):
-        return {name: _summed(each) for name, each in vars(value).items()}
+        value = value._asdict()
+    elif is_dataclass(value):
+        value = vars(value)
     if isinstance(value, Mapping):
-        return {str(name): _summed(each) for name, each in value.items()}
+        return {str(name): _summary(each) for name, each in value.items()}
     if isinstance(value, list | tuple | frozenset):
-        return [_summed(each) for each in value]
+        return [_summary(each) for each in value]
     if hasattr(value, "shape"):
         return {"array": list(value.shape)}
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _without_name(text: str, name: str) -> str:
-    """A message that begins with the client's name, without it."""
-    return text.removeprefix(f"client {name}: ").removeprefix(f"client {name}, ")
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -16,6 +16,7 @@ from scipy.stats import norm
 from fedsplit import files
 from fedsplit.arrays import Array
 from fedsplit.checks import number, one_of
+from fedsplit.clients.oracle import Incident
 from fedsplit.data.categories import as_text
 from fedsplit.data.formula import Formula
 from fedsplit.data.sources import sources
@@ -29,7 +30,6 @@ from fedsplit.regression.result.table import Summary, summary
 from fedsplit.regression.server.bias import Bias, bias
 from fedsplit.regression.server.inference import CLIENT_COLUMNS
 from fedsplit.regression.server.task import Task
-from fedsplit.remote.members import Incident
 from fedsplit.rounds.trace import Row, Trace
 
 COLUMNS = tuple(column for column in Row._fields if column != "latency")

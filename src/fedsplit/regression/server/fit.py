@@ -8,12 +8,13 @@ from dataclasses import asdict
 from typing import Any
 
 from fedsplit.checks import one_of
+from fedsplit.clients.oracle import Removed
 from fedsplit.data.categories import as_text
 from fedsplit.data.formula import Formula
 from fedsplit.data.sources import sources
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.cohort import SiloCohort
 from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.server.federation import Federation
@@ -22,7 +23,7 @@ from fedsplit.regression.server.search import Estimate, Progress
 from fedsplit.regression.server.task import Task
 from fedsplit.remote.channel import Channel, LocalChannel
 from fedsplit.remote.checkpoint import Checkpoint
-from fedsplit.remote.members import Patience, Removed, Roll
+from fedsplit.remote.members import Members, Patience
 from fedsplit.version import __version__
 
 ENGINES = ("local", "ray")
@@ -121,7 +122,7 @@ def fit(
     )  # fmt: skip
     one_of("engine", engine, ENGINES)
     if engine == "local":
-        cohort = SiloCohort([Dataset(source) for source in sources(data, group)])
+        cohort = DatasetCohort([Dataset(source) for source in sources(data, group)])
         return fit_over(
             LocalChannel(cohort), formula, target, group, settings, None, checkpoint, progress
         )
@@ -146,15 +147,15 @@ def fit_over(
     clients = [name for members in channel.names for name in members]
     about = {"clients": clients, "formula": formula, "target": target, **asdict(settings)}
     with nullcontext(channel) if checkpoint is None else checkpoint.over(channel, about) as channel:
-        roll = Roll(channel, patience)
+        members = Members(channel, patience)
         reached: Mapping[str, float] = {}
         while True:
             try:
-                agreement, parsed = prepare(Federation(roll), formula, target, group, settings)
+                agreement, parsed = prepare(Federation(members), formula, target, group, settings)
                 task = make_task(agreement, parsed, settings)
                 return finish(task, agreement, progress, reached)
             except Removed as gone:
-                roll = roll.without(gone.names)
+                members = members.without(gone.names)
                 reached = gone.reached or reached
 
 
@@ -228,7 +229,7 @@ def finish(
             f"the data hardly determine the coefficient of {weak}: add a ridge, or leave it out"
         )
     inference = task.infer(found, agreement.missing)
-    book = task.rows.roll.book
+    book = task.rows.members.history
     return Model(
         plan=agreement.plan,
         settings=task.settings,

@@ -9,11 +9,11 @@ from difflib import get_close_matches
 from fedsplit.data.categories import Level, as_text
 from fedsplit.data.formula import Formula, quoted
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.dataset import Description, Plan, Request
+from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
-from fedsplit.regression.server.federation import Federation, Rows
+from fedsplit.regression.server.federation import FederatedRows, Federation
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Agreement:
     """
 
     plan: Plan
-    rows: Rows
+    rows: FederatedRows
     moments: Sequence[Moments]
     missing: Mapping[str, int]
     warnings: Sequence[str]
@@ -113,14 +113,14 @@ def _nearest(column: str, present: Mapping[str, str]) -> str:
     return f", did you mean {near[0]}?" if near else ""
 
 
-def _request(formula: Formula, settings: Settings, columns: tuple[str, ...]) -> Request:
+def _request(formula: Formula, settings: Settings, columns: tuple[str, ...]) -> ColumnRequest:
     classes = (
         {formula.target_column}
         if FAMILIES[settings.family].classifies and formula.target_column
         else set()
     )
     filled = set(formula.columns) - formula.categories - set(formula.target_columns)
-    return Request(
+    return ColumnRequest(
         columns,
         frozenset(formula.categories | classes),
         frozenset(filled if settings.missing == "mean" else ()),

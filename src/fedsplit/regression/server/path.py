@@ -12,25 +12,25 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import count, number
-from fedsplit.clients.oracle import Decrement
+from fedsplit.clients.questions import ProofScalars
 from fedsplit.data.categories import as_text
 from fedsplit.data.formula import Formula
 from fedsplit.data.sources import sources
 from fedsplit.errors import InputError, listed
 from fedsplit.methods.fedsplit import FedSplit, FedSplitState
-from fedsplit.regression.client.cohort import SiloCohort
 from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.result.table import Summary, aligned
-from fedsplit.regression.server.federation import Federation, Rows, rows_here
+from fedsplit.regression.server.federation import FederatedRows, Federation, rows_here
 from fedsplit.regression.server.fit import certified, finish, make_task, prepare
 from fedsplit.regression.server.handshake import Agreement
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.search import Estimate
 from fedsplit.regression.server.task import Task
 from fedsplit.remote.channel import LocalChannel
-from fedsplit.remote.members import Roll
+from fedsplit.remote.members import Members
 
 EVERYTHING = 1e100
 """An l1 above every gradient: no penalised coefficient leaves zero."""
@@ -212,7 +212,7 @@ def path(
         missing, strict, tol, rounds, seed, "fedsplit", delta,
     )  # fmt: skip
     federation = Federation(
-        Roll(LocalChannel(SiloCohort([Dataset(source) for source in sources(data, group)])))
+        Members(LocalChannel(DatasetCohort([Dataset(source) for source in sources(data, group)])))
     )
     agreement, formula_ = prepare(federation, formula, target, group, settings)
     parts = _folds(agreement, folds, seed, formula_)
@@ -389,8 +389,10 @@ def _held_out(
     plan, strict = agreement.plan, task.settings.strict
     rows, moments = [each.restored() for each in rows_here(agreement.rows)], agreement.moments
 
-    def share(members: list[int]) -> Rows:
-        return Rows.here(plan, strict, [rows[j] for j in members], [moments[j] for j in members])
+    def share(members: list[int]) -> FederatedRows:
+        return FederatedRows.here(
+            plan, strict, [rows[j] for j in members], [moments[j] for j in members]
+        )
 
     training = replace(
         agreement, rows=share(fold.inside), moments=[moments[j] for j in fold.inside]
@@ -406,6 +408,6 @@ def _held_out(
     held = out.settle(others.frame)
     weight = sum(moments[j].weight for j in fold.out)
     start = np.zeros(task.d)
-    floor = Decrement(*held.decrement(start, start).rows.T).floor.sum()
+    floor = ProofScalars(**held.decrement(start, start).parts).floor.sum()
     values = np.array([held.value(each.x).rows.sum() for each in _follow(others, penalties)])
     return 2.0 * (values - floor) * others.scaling.unit**2 / weight, weight

@@ -11,7 +11,8 @@ import numpy as np
 
 from fedsplit.arrays import Array, add_diagonal
 from fedsplit.clients.metered import MeteredClients
-from fedsplit.clients.oracle import Clients, Decrement
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import ProofScalars
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError, listed
 from fedsplit.methods.fedsplit import FedSplit
@@ -19,7 +20,6 @@ from fedsplit.methods.method import Method, State
 from fedsplit.methods.newton import Newton
 from fedsplit.penalties.signed_elastic_net import SignedElasticNet
 from fedsplit.regression.server.inference import inverse
-from fedsplit.remote.clients import insisting, unrecorded
 from fedsplit.rounds.certificate import Certificate, certify_by_information
 from fedsplit.rounds.solve import STANDSTILL, solve
 from fedsplit.rounds.trace import Diverged, Row, Trace
@@ -68,7 +68,7 @@ class Proof(NamedTuple):
     x: Array
     gradients: Array
     information: Array
-    told: Decrement
+    told: ProofScalars
     certificate: Certificate
     rows: list[Row]
 
@@ -205,7 +205,7 @@ def prove(
     objective: float,
 ) -> Proof:
     """Ask for gradients, information matrices and scalars: ``PROOF`` questions."""
-    meter = MeteredClients(insisting(clients))
+    meter = MeteredClients(clients.insistent())
     with one_blas_thread(), np.errstate(**QUIET):
         gradients = meter.gradient(x).rows
         ridge = (
@@ -213,7 +213,7 @@ def prove(
         )  # as if each client had its part of it
         information = add_diagonal(meter.information(x).rows.copy(), ridge / clients.m)
         slope = gradients.sum(axis=0) + (0.0 if subgradient is None else subgradient)
-        told = Decrement(*meter.decrement(x, slope).rows.T)
+        told = ProofScalars(**meter.decrement(x, slope).parts)
         certificate = certify_by_information(information.sum(axis=0), slope, told, x, penalty)
     return Proof(x, gradients, information, told, certificate, _asked(meter, objective))
 
@@ -316,7 +316,7 @@ class Search:
         if self.report is None:
             return
         gap = None
-        if unrecorded(self.clients) and self.clients.d <= MEASURED:
+        if not self.clients.recorded and self.clients.d <= MEASURED:
             measured = prove(
                 self.clients, state.x, self.penalty, self._subgradient(state), row.objective
             )

@@ -9,22 +9,21 @@ from dataclasses import replace
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, add_diagonal
-from fedsplit.clients.oracle import Clients
+from fedsplit.clients.oracle import Clients, Removed
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError, listed
 from fedsplit.losses.multinomial import Multinomial
 from fedsplit.methods import parse
 from fedsplit.methods.method import State
 from fedsplit.penalties.signed_elastic_net import SignedElasticNet
-from fedsplit.regression.client.cohort import Frame
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.fit_questions import Frame
 from fedsplit.regression.options import Settings
-from fedsplit.regression.server.federation import Rows
+from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.regression.server.inference import Inference, contributions, inverse, sandwich
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.search import Estimate, Progress, Proof, Search
-from fedsplit.remote.members import Removed
 from fedsplit.rounds.trace import Trace
 
 LEAST_DISPERSION = 1e-6
@@ -43,7 +42,7 @@ class Task:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: FederatedRows,
         moments: Sequence[Moments],
         settings: Settings,
         intercept: int | None,

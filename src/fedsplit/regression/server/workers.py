@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from fedsplit.data.sources import Source, sources
-from fedsplit.regression.client.cohort import SiloCohort
 from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.remote.ray.cluster import connect
 from fedsplit.remote.ray.workers import RayChannel, shares
 
@@ -22,12 +22,12 @@ def workers(
     connect(address)
     parts = [[found[j] for j in share] for share in shares(len(found), cohorts)]
     names = [[source.name for source in part] for part in parts]
-    channel = RayChannel([partial(_cohort, part) for part in parts], names, SiloCohort.kinds)
+    channel = RayChannel([partial(_cohort, part) for part in parts], names)
     try:
         yield channel
     finally:
         channel.close()
 
 
-def _cohort(share: Sequence[Source]) -> SiloCohort:
-    return SiloCohort([Dataset(source) for source in share])
+def _cohort(share: Sequence[Source]) -> DatasetCohort:
+    return DatasetCohort([Dataset(source) for source in share])

@@ -14,13 +14,13 @@ from fedsplit.checks import instance
 from fedsplit.errors import InputError, listed
 from fedsplit.losses.terms import Loss
 from fedsplit.problem import Problem
-from fedsplit.remote.cohort import OracleCohort
+from fedsplit.remote.cohort import ProblemCohort
 
 ARRAYS = ("A", "b", "weights", "offset")
 """What a client's .npz file may hold."""
 
 
-def of_files(share: range, paths: Sequence[str], loss: Any, ridge: Any) -> OracleCohort:
+def of_files(share: range, paths: Sequence[str], loss: Any, ridge: Any) -> ProblemCohort:
     """The clients of these files, as a cohort."""
     data = [load(path) for path in paths]
     try:
@@ -39,9 +39,9 @@ def _culprit(paths: Sequence[str], data: Sequence[object], loss: Any, ridge: Any
     return listed(paths)
 
 
-def cohort(share: range, problem: Problem) -> OracleCohort:
+def cohort(share: range, problem: Problem) -> ProblemCohort:
     """The clients of a part of a problem, numbered as in the whole."""
-    return OracleCohort([str(j) for j in share], problem.among)
+    return ProblemCohort([str(j) for j in share], problem.among)
 
 
 def load(path: str) -> tuple[Array | None, ...]:

@@ -17,13 +17,14 @@ import numpy as np
 from fedsplit import threads
 from fedsplit.arrays import Array
 from fedsplit.checks import count
+from fedsplit.clients.questions import CostQuestion
 from fedsplit.errors import InputError, TooFewClients, listed
 from fedsplit.losses.terms import Loss
 from fedsplit.problem import Problem
-from fedsplit.remote.channel import SILENT, Cohort, Question, Reply, Unprepared
+from fedsplit.remote.channel import SILENT, Cohort, Reply, Request, Unprepared
 from fedsplit.remote.clients import RemoteClients
-from fedsplit.remote.cohort import ROUND_QUESTIONS, OracleCohort
-from fedsplit.remote.members import Patience, Roll
+from fedsplit.remote.cohort import Fingerprint, ProblemCohort
+from fedsplit.remote.members import Members, Patience
 from fedsplit.remote.ray.arrays import check_paths, cohort, of_files
 from fedsplit.remote.ray.cluster import (
     ActorDiedError,
@@ -61,10 +62,10 @@ class Worker:
         self._make, self._memory = make, memory
         self._cohort: Cohort | None = None
 
-    def answer(self, question: Question, cohort: Cohort | None = None) -> Reply:
+    def answer(self, request: Request, cohort: Cohort | None = None) -> Reply:
         """The reply; what a user can mend is told, anything else is the caller's to see."""
         try:
-            return Reply("answer", self._ready(question, cohort).answer(question))
+            return Reply("answer", self._ready(request, cohort).answer(request))
         except Unprepared:
             return Reply("unprepared")
         except InputError as error:
@@ -76,11 +77,12 @@ class Worker:
         """The process."""
         return os.getpid()
 
-    def _ready(self, question: Question, cohort: Cohort | None) -> Cohort:
+    def _ready(self, request: Request, cohort: Cohort | None) -> Cohort:
         """The cohort. One that was lost has to be settled before its rounds go on: its source may have changed."""
         if cohort is not None:
             self._cohort = cohort
-        if self._cohort is None and (self._make is None or question.name in ROUND_QUESTIONS):
+        in_rounds = isinstance(request.question, CostQuestion)
+        if self._cohort is None and (self._make is None or in_rounds):
             raise Unprepared
         if self._cohort is None:
             assert self._make is not None
@@ -96,15 +98,17 @@ class RayChannel:
     """
 
     free = False
+    recorded = True
 
     def __init__(
         self,
-        shares: Iterable[Callable[[], Cohort] | OracleCohort],
+        shares: Iterable[Callable[[], Cohort] | ProblemCohort],
         names: Sequence[Sequence[str]],
-        kinds: Mapping[str, Any],
         memory: int | None = None,
     ) -> None:
-        self.names, self.kinds, self.workers, self._memory = names, kinds, [], memory
+        self.names = names
+        self.workers: list[Any] = []
+        self._memory = memory
         actor = ray.remote(
             max_restarts=RESTARTS, max_task_retries=RESTARTS, scheduling_strategy="SPREAD"
         )(Worker)
@@ -112,7 +116,7 @@ class RayChannel:
         self._open = True
         try:
             for share in shares:
-                travels = isinstance(share, OracleCohort)
+                travels = isinstance(share, ProblemCohort)
                 if memory is not None and _size(share) > memory:
                     raise InputError(_too_small(memory))
                 self._cohorts.append(ray.put(share) if travels else None)
@@ -126,16 +130,16 @@ class RayChannel:
             self.close()
             raise
 
-    def ask(self, questions: Mapping[int, Question], timeout: float) -> dict[int, Reply]:
+    def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
         if not self._open or not ray.is_initialized():
             raise InputError("the workers on Ray are closed: make the clients anew")
         began = time.perf_counter()
         waiting: dict[Any, int] = {}
         replies: dict[int, Reply] = {}
         try:
-            for at, question in questions.items():
-                cohort = self._cohorts[at] if question.name == "settle" else None
-                waiting[self.workers[at].answer.remote(question, cohort)] = at
+            for at, request in requests.items():
+                cohort = self._cohorts[at] if request.question.prepares else None
+                waiting[self.workers[at].answer.remote(request, cohort)] = at
             while waiting and (left := timeout - (time.perf_counter() - began)) > 0:
                 ready, _ = ray.wait(list(waiting), timeout=min(left, SLICE))
                 for reference in ready:
@@ -151,7 +155,7 @@ class RayChannel:
             ):  # what has not begun is not to hold up the next
                 with suppress(RayError, ValueError, TypeError):
                     ray.cancel(reference)
-        return dict.fromkeys(questions, SILENT) | replies
+        return dict.fromkeys(requests, SILENT) | replies
 
     def _fetched(self, reference: Any, at: int) -> Reply:
         """A worker's reply that has come, or why there is none."""
@@ -240,16 +244,14 @@ class RayClients(RemoteClients):
         connect(address)
         parts = shares(source.m if isinstance(source, Problem) else len(paths), cohorts)
         made: Iterator[
-            Callable[[], Cohort] | OracleCohort
+            Callable[[], Cohort] | ProblemCohort
         ] = (  # one at a time: a share of a problem is a copy
             cohort(part, source.part(part))
             if isinstance(source, Problem)
             else partial(of_files, part, paths[part.start : part.stop], loss, ridge)
             for part in parts
         )
-        self.channel = RayChannel(
-            made, [[str(j) for j in part] for part in parts], OracleCohort.kinds, memory
-        )
+        self.channel = RayChannel(made, [[str(j) for j in part] for part in parts], memory)
         try:
             told = self._first_told(max(START, patience.give_up))
         except BaseException:
@@ -262,14 +264,12 @@ class RayClients(RemoteClients):
                 raise InputError(
                     f"{paths[part.start]}: x has {d[at]} entries here, and {d[0]} in {paths[0]}"
                 )
-        roll = Roll(self.channel, patience)
-        super().__init__(
-            roll,
-            d[0],
-            dict.fromkeys(roll.cohorts, Question("settle")),
-            dict.fromkeys(roll.cohorts, ""),
-        )
-        self._told, self._confirmed, self.free = told, set(told), measured
+        members = Members(self.channel, patience)
+        preparations = dict.fromkeys(members.cohorts, Fingerprint())
+        super().__init__(members, d[0], dict(preparations), dict.fromkeys(members.cohorts, ""))
+        self._identified = told
+        self._prepared = set(told)
+        self.free = measured
 
     def __enter__(self) -> RayClients:
         return self
@@ -283,9 +283,9 @@ class RayClients(RemoteClients):
 
     def _first_told(self, timeout: float) -> dict[int, Array]:
         """What every cohort says when it is settled: the workers are there, and have their data."""
-        replies = self.channel.ask(
-            dict.fromkeys(range(len(self.channel.names)), Question("settle")), timeout
-        )
+        everybody = range(len(self.channel.names))
+        requests = dict.fromkeys(everybody, Request(Fingerprint()))
+        replies = self.channel.ask(requests, timeout)
         for at, reply in replies.items():
             if reply.outcome == "refused":
                 raise InputError(reply.text)

@@ -1,0 +1,463 @@
+"""The questions that the server asks: frozen values that any client, anywhere, can answer.
+
+A new question about f_j is one class here and one line of ``QUESTIONS``. It says which arrays an
+answer has, with their shapes, and computes them from the costs of stacked clients; counting,
+sampling, checkpoints, transport and the check of what comes back follow from that.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from fedsplit.arrays import Array, Mask
+from fedsplit.losses.costs import Costs
+from fedsplit.prox.solver import ProxSolver
+
+NOT_FINITE = "an answer that is not finite"
+"""What is wrong with an answer whose numbers cannot be used. If those of every client are like
+this, the clients are not to blame: the run itself diverges."""
+
+
+class Answer(NamedTuple):
+    """The clients' answers to one question; row j of every array belongs to client j.
+
+    Attributes
+    ----------
+    parts : dict of str to array
+        The arrays of the answer by name, each (m, ...); rows of absent clients are nan.
+    present : (m,) mask
+        Who answered.
+    seconds : (m,) array
+        The time each client took. Clients that share a process share its time evenly.
+    work : (m, 3) array
+        How many gradients, Hessians and factorisations each client computed.
+    """
+
+    parts: dict[str, Array]
+    present: Mask
+    seconds: Array
+    work: Array
+
+    @property
+    def rows(self) -> Array:
+        """The first part: the point of a prox, the gradient, the values …"""
+        return next(iter(self.parts.values()))
+
+    @property
+    def error(self) -> Array:
+        """A proved bound on each row's distance from the exact answer, (m,); 0 where it is exact."""
+        exact = np.zeros(len(self.present))
+        return self.parts.get("error", exact)
+
+    def rows_or(self, default: Array) -> Array:
+        """The rows, with ``default`` where a client did not answer."""
+        xp = array_namespace(self.rows)
+        if xp.all(self.present):
+            return self.rows
+        filled: Array = xp.where(self.present[:, None], self.rows, default)
+        return filled
+
+
+class Question(ABC):
+    """A frozen dataclass of plain values, which travels as it is.
+
+    Attributes
+    ----------
+    answer_type : type
+        What comes back from a cohort of clients, for those who decode it.
+    prepares : bool
+        Whether this question prepares clients for others, and so brings no answer by itself.
+    everyone : bool
+        Whether the answers are useless unless every client gives one.
+    vectors : tuple of str
+        The fields that are points.
+    """
+
+    answer_type: ClassVar[Any]
+    prepares: ClassVar[bool] = False
+    everyone: ClassVar[bool] = False
+    vectors: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def name(cls) -> str:
+        """The question's name in messages and logs."""
+        return cls.__name__.lower()
+
+    def points(self) -> list[Array | None]:
+        """The fields named in ``vectors``."""
+        return [getattr(self, name) for name in self.vectors]
+
+
+class Part(NamedTuple):
+    """One array of an answer: its shape per client, and a test of the numbers in it."""
+
+    shape: tuple[int, ...] = ()
+    valid: Callable[[Array], bool] = lambda array: bool(np.isfinite(array).all())
+
+
+def _numbers(array: Array) -> bool:
+    """Whether no entry is nan; infinite ones are allowed."""
+    return not np.isnan(array).any()
+
+
+def _some_numbers(array: Array) -> bool:
+    """Whether each client has one entry at least that is not nan."""
+    return bool((~np.isnan(array)).any(axis=1).all())
+
+
+def _anything(array: Array) -> bool:
+    return True
+
+
+def _distances(array: Array) -> bool:
+    return bool((np.isfinite(array) & (array >= 0)).all())
+
+
+class CostQuestion(Question):
+    """A question about each client's own cost f_j.
+
+    Its points are (d,), the same for all clients, (m, d), one per client, or None.
+    """
+
+    answer_type = Answer
+    vectors: ClassVar[tuple[str, ...]] = ("x",)
+
+    @abstractmethod
+    def parts(self, d: int) -> dict[str, Part]:
+        """The arrays of an answer by name; the first one is ``Answer.rows``."""
+
+    @abstractmethod
+    def answer(self, costs: Costs, *points: Any) -> Sequence[Array]:
+        """The parts, each (k, ...), of the k clients with these costs.
+
+        ``points`` are the fields named in ``vectors``, in their order, each (k, d) or None.
+        """
+
+    def scalars(self) -> int:
+        """How many floats the question carries beside its points."""
+        return 0
+
+    def floats_down(self, d: int) -> int:
+        """Floats sent to each client: arrays and step sizes count, a solver's settings do not."""
+        return d * sum(point is not None for point in self.points()) + self.scalars()
+
+    def floats_up(self, d: int, answer: Answer) -> int:
+        """Floats received from each client."""
+        return sum(prod(part.shape) for part in self.parts(d).values())
+
+    def share(self, rows: slice) -> Self:
+        """The question as it goes to the clients of these rows."""
+        own = {
+            name: point[rows]
+            for name, point in zip(self.vectors, self.points(), strict=True)
+            if point is not None and point.ndim == 2
+        }
+        return replace(self, **own)  # type: ignore[type-var]  # every subclass is a dataclass
+
+    def check(self, value: Any, k: int, d: int) -> str:
+        """What is wrong with the answer of k clients: an empty text where it is as it should be."""
+        if not isinstance(value, Answer):
+            return f"an answer of the wrong type, {type(value).__name__}"
+        parts = self.parts(d)
+        if list(value.parts) != list(parts):
+            return f"an answer with {', '.join(value.parts)}, expected {', '.join(parts)}"
+        for name, part in parts.items():
+            array, shape = value.parts[name], (k, *part.shape)
+            if array.dtype != np.float64:
+                return f"{name} has the wrong type, {array.dtype}"
+            if array.shape != shape:
+                return f"{name} has the wrong shape, {array.shape}, expected {shape}"
+        if value.work.shape != (k, 3):
+            return f"work has the wrong shape, {value.work.shape}, expected {(k, 3)}"
+        sound = all(part.valid(value.parts[name]) for name, part in parts.items())
+        return "" if sound else NOT_FINITE
+
+
+@dataclass(frozen=True)
+class Prox(CostQuestion):
+    """prox_{s f_j}(v_j) with a proved bound on its error, and a classifier's margin.
+
+    Parameters
+    ----------
+    v : (d,) or (m, d) array
+    s : float or (d,) array
+        The step, or one per coordinate.
+    start : (d,) or (m, d) array, optional
+        Where the solver starts; v where None.
+    solver : ProxSolver
+    gradient : bool
+        Whether to answer with ∇f_j at the point too.
+
+    Notes
+    -----
+    The margin is min_i b_i a_iᵀx at the start, nan where the loss has no classes. If it is positive
+    at one x for all clients, the classes are separable.
+    """
+
+    v: Array
+    s: float | Array
+    start: Array | None
+    solver: ProxSolver
+    gradient: bool = False
+
+    vectors = ("v", "start")
+
+    def parts(self, d: int) -> dict[str, Part]:
+        parts = {"point": Part((d,)), "error": Part((), _distances)}
+        if self.gradient:
+            parts["gradient"] = Part((d,))
+        return parts | {"margin": Part((), _anything)}
+
+    def answer(self, costs: Costs, v: Array, start: Array | None) -> Sequence[Array]:
+        if start is None:
+            start = v
+        solved = self.solver.solve(costs, v, self.s, start)
+        parts = [solved.u, solved.error]
+        if self.gradient:
+            known = solved.gradient
+            parts.append(costs.gradient(solved.u) if known is None else known)
+        return [*parts, costs.margin(start)]
+
+    def scalars(self) -> int:
+        return np.size(self.s)
+
+    def floats_up(self, d: int, answer: Answer) -> int:
+        """The margin counts only where there is one."""
+        nothing = bool(np.isnan(answer.parts["margin"]).any())
+        return super().floats_up(d, answer) - nothing
+
+
+@dataclass(frozen=True)
+class Descend(CostQuestion):
+    """The end of ``steps`` gradient steps on f_j + ⟨shift_j, ·⟩ from x."""
+
+    x: Array
+    step: float
+    steps: int
+    shift: Array | None = None
+
+    vectors = ("x", "shift")
+
+    def parts(self, d: int) -> dict[str, Part]:
+        return {"point": Part((d,))}
+
+    def answer(self, costs: Costs, x: Array, shift: Array | None) -> Sequence[Array]:
+        linear = 0.0 if shift is None else shift
+        for _ in range(self.steps):
+            x = x - self.step * (costs.gradient(x) + linear)
+        return [x]
+
+    def scalars(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class Gradient(CostQuestion):
+    """∇f_j(x)."""
+
+    x: Array
+
+    def parts(self, d: int) -> dict[str, Part]:
+        return {"gradient": Part((d,))}
+
+    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
+        return [costs.gradient(x)]
+
+
+@dataclass(frozen=True)
+class Value(CostQuestion):
+    """f_j(x)."""
+
+    x: Array
+
+    def parts(self, d: int) -> dict[str, Part]:
+        return {"value": Part((), _numbers)}
+
+    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
+        return [costs.value(x)]
+
+
+@dataclass(frozen=True)
+class Evaluate(CostQuestion):
+    """f_j(x), then ∇f_j(x)."""
+
+    x: Array
+
+    def parts(self, d: int) -> dict[str, Part]:
+        return {"value_gradient": Part((1 + d,), _numbers)}
+
+    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
+        return [np.column_stack([costs.value(x), costs.gradient(x)])]
+
+
+@dataclass(frozen=True)
+class Curvature(CostQuestion):
+    """ℓ_j and L_j that hold everywhere (0 and inf where there are none), or at x.
+
+    A step that follows from them must suit every client.
+    """
+
+    x: Array | None = None
+
+    everyone = True
+
+    def parts(self, d: int) -> dict[str, Part]:
+        return {"bounds": Part((2,), _numbers)}
+
+    def answer(self, costs: Costs, x: Array | None) -> Sequence[Array]:
+        bounds = costs.bounds if x is None else costs.bounds_at(x)
+        return [np.stack(bounds, axis=1)]
+
+
+@dataclass(frozen=True)
+class Diagonal(CostQuestion):
+    """The diagonal of ∇²f_j(x), then its smallest and largest eigenvalue."""
+
+    x: Array
+
+    def parts(self, d: int) -> dict[str, Part]:
+        return {"diagonal": Part((d + 2,))}
+
+    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
+        return [np.column_stack([costs.diagonal(x), *costs.bounds_at(x)])]
+
+
+class ProofScalars(NamedTuple):
+    """What client j contributes to a certificate at x, given g = ∇F(x) or a subgradient.
+
+    Attributes
+    ----------
+    value : (m,) array
+        f_j(x).
+    q : (m,) array
+        gᵀ∇²f_j(x)⁻¹g, inf where that is not defined.
+    mu : (m,) array
+        The smallest eigenvalue of ∇²f_j(x), 0 at the level of rounding.
+    ell : (m,) array
+        ℓ_j, the strong convexity of f_j everywhere.
+    norm, leverage : (m,) arrays
+        How fast the Hessian can change: |D³f_j[h, u, u]| ≤ c D²f_j[u, u] with c = norm·‖h‖, and
+        with c = leverage·‖h‖ in the norm of ∇²f_j(x). 0 for a quadratic, inf without a bound.
+    floor : (m,) array
+        A lower bound on f_j.
+    steady : (m,) array
+        The radius of a ball around x in which ∇²f_j is constant: inf for a quadratic, 0 where none
+        is known.
+    """
+
+    value: Array
+    q: Array
+    mu: Array
+    ell: Array
+    norm: Array
+    leverage: Array
+    floor: Array
+    steady: Array
+
+
+@dataclass(frozen=True)
+class Decrement(CostQuestion):
+    """The ``ProofScalars`` of f_j at x, given g."""
+
+    x: Array
+    g: Array
+
+    vectors = ("x", "g")
+
+    def parts(self, d: int) -> dict[str, Part]:
+        return {name: Part((), _numbers) for name in ProofScalars._fields}
+
+    def answer(self, costs: Costs, x: Array, g: Array) -> Sequence[Array]:
+        return costs.decrement(x, g)
+
+
+@dataclass(frozen=True)
+class Line(CostQuestion):
+    """f_j(x + t_i direction) for every t_i: a line search in one question.
+
+    Far out on the line a cost may not be a number.
+    """
+
+    x: Array
+    direction: Array
+    t: Array
+
+    vectors = ("x", "direction")
+
+    def parts(self, d: int) -> dict[str, Part]:
+        return {"values": Part((len(self.t),), _some_numbers)}
+
+    def answer(self, costs: Costs, x: Array, direction: Array) -> Sequence[Array]:
+        return [np.stack([costs.value(x + length * direction) for length in self.t], axis=1)]
+
+    def scalars(self) -> int:
+        return len(self.t)
+
+
+@dataclass(frozen=True)
+class Direction(CostQuestion):
+    """∇²f_j(x)⁻¹ g, the local Newton direction."""
+
+    x: Array
+    g: Array
+
+    vectors = ("x", "g")
+
+    def parts(self, d: int) -> dict[str, Part]:
+        return {"direction": Part((d,))}
+
+    def answer(self, costs: Costs, x: Array, g: Array) -> Sequence[Array]:
+        return [costs.direction(x, g)]
+
+
+@dataclass(frozen=True)
+class Margin(CostQuestion):
+    """min_i b_i a_iᵀx of a classifier, nan where the loss has no classes."""
+
+    x: Array
+
+    def parts(self, d: int) -> dict[str, Part]:
+        return {"margin": Part((), _anything)}
+
+    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
+        return [costs.margin(x)]
+
+
+@dataclass(frozen=True)
+class Information(CostQuestion):
+    """∇²f_j(x)."""
+
+    x: Array
+
+    def parts(self, d: int) -> dict[str, Part]:
+        return {"hessian": Part((d, d))}
+
+    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
+        return [costs.hessian(x)]
+
+
+QUESTIONS: Mapping[str, type[CostQuestion]] = {
+    question.name(): question
+    for question in (
+        Prox,
+        Descend,
+        Gradient,
+        Value,
+        Evaluate,
+        Curvature,
+        Diagonal,
+        Decrement,
+        Line,
+        Direction,
+        Margin,
+        Information,
+    )
+}
+"""Everything that clients answer about their costs, by name."""

@@ -1,0 +1,149 @@
+"""The clients of a fit as one cohort: their rows, coded and turned into costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedsplit.clients.questions import CostQuestion
+from fedsplit.clients.stacked import QUIET, StackedClients
+from fedsplit.errors import InputError
+from fedsplit.losses.multinomial import Multinomial
+from fedsplit.losses.observations import Observations
+from fedsplit.problem import Problem
+from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.design import Design, Moments, Scaling
+from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.fit_questions import Coded, Coding, FitQuestion, Frame, key_of
+from fedsplit.remote.channel import Request, Unprepared
+from fedsplit.threads import one_blas_thread
+
+
+class DatasetCohort:
+    """Clients whose rows are here.
+
+    Rows are read when they are first asked for. The latest preparation is kept; a question about
+    any other raises ``Unprepared``, and ``settle`` codes the rows again.
+
+    Parameters
+    ----------
+    datasets : sequence of Dataset
+    strict : bool
+        Refuse answers that could disclose single rows, even if a question does not ask for that.
+
+    Attributes
+    ----------
+    names : list of str
+    datasets : dict of Dataset
+        By name.
+    rows : list of Design
+        The coded rows, of the clients that take part.
+    """
+
+    def __init__(self, datasets: Sequence[Dataset], strict: bool = False) -> None:
+        self.strict = strict
+        self.names = [dataset.name for dataset in datasets]
+        self.datasets = dict(zip(self.names, datasets, strict=True))
+        self.rows: list[Design] = []
+        self._coding: Coding | None = None
+        self._moments: list[Moments] = []
+        # The problem without its ridge, under the key of everything that it depends on.
+        self._base: tuple[str, Problem] | None = None
+        # The latest two preparations by key.
+        self._prepared: dict[str, tuple[Frame, Problem]] = {}
+        # The clients of the last question, with their key and number.
+        self._clients: tuple[str, int, StackedClients] | None = None
+
+    @classmethod
+    def of_rows(cls, coding: Coding, rows: list[Design], moments: list[Moments]) -> DatasetCohort:
+        """Clients whose rows are coded already."""
+        cohort = cls([])
+        cohort.names = list(coding.names)
+        cohort.rows = rows
+        cohort._coding = coding
+        cohort._moments = moments
+        return cohort
+
+    def answer(self, request: Request) -> Any:
+        question = request.question
+        with one_blas_thread(), np.errstate(**QUIET):
+            if isinstance(question, FitQuestion):
+                return question.answer(self, request.key)
+            if isinstance(question, CostQuestion):
+                return self._among(request.key, request.m).ask(question)
+        raise InputError(f"the question {question.name()} is not allowed here")
+
+    def code(self, coding: Coding) -> list[Coded]:
+        """Code the rows, and describe them by their moments."""
+        self._forget()
+        strict = coding.strict or self.strict
+        coded = [self.datasets[name].code(coding.plan, strict) for name in coding.names]
+        self._coding = coding
+        self.rows = [rows for rows, _ in coded]
+        self._moments = [rows.moments() for rows in self.rows]
+        return [
+            Coded(moments, warnings)
+            for moments, (_, warnings) in zip(self._moments, coded, strict=True)
+        ]
+
+    def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
+        """Make the costs of the rounds; the moments of the rows that they are made of."""
+        if coding != self._coding or not all(_fits(rows, frame.scaling) for rows in self.rows):
+            self.code(coding)
+        base = key_of(coding, frame.without_ridge())
+        if self._base is None or self._base[0] != base:
+            self._base = base, self._problem(coding, frame)
+        latest = list(self._prepared.items())[-1:]
+        prepared = frame, self._base[1].with_ridge(frame.ridge)
+        self._prepared = dict(latest) | {key_of(coding, frame): prepared}
+        return self._moments
+
+    def scaled(self, key: str) -> list[Design]:
+        """The rows in the coordinates that the clients were prepared with."""
+        if key not in self._prepared:
+            raise Unprepared
+        return self._scaled(self._prepared[key][0])
+
+    def _problem(self, coding: Coding, frame: Frame) -> Problem:
+        loss = FAMILIES[coding.plan.family].loss(frame.delta, len(coding.plan.classes))
+        if isinstance(loss, Multinomial):
+            loss = replace(loss, symmetric=frame.symmetric)
+        return Problem(loss, self._data(coding, frame), frame.ridge)
+
+    def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
+        """The observations of the rounds."""
+        data = [rows.observations for rows in self._scaled(frame)]
+        if frame.whiten is None:
+            return data
+        return [each._replace(A=each.A @ frame.whiten) for each in data]
+
+    def _scaled(self, frame: Frame) -> list[Design]:
+        """The coded rows, scaled in place."""
+        for rows in self.rows:
+            if rows.scaling is None:
+                rows.scale(frame.scaling)
+        return self.rows
+
+    def _forget(self) -> None:
+        """Drop everything that was made from rows as they were coded."""
+        self._prepared = {}
+        self._base = None
+        self._clients = None
+
+    def _among(self, key: str, m: int) -> StackedClients:
+        """The clients of the rounds, where there are m in all."""
+        if key not in self._prepared:
+            raise Unprepared
+        if self._clients is None or self._clients[:2] != (key, m):
+            self._clients = key, m, self._prepared[key][1].among(m)
+        return self._clients[2]
+
+
+def _fits(rows: Design, scaling: Scaling) -> bool:
+    """Whether rows are unscaled, or scaled like this."""
+    if rows.scaling is None:
+        return True
+    return all(np.all(a == b) for a, b in zip(rows.scaling, scaling, strict=True))

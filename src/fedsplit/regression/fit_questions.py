@@ -1,0 +1,270 @@
+"""The questions of a fit beside those of its rounds: the handshake, and how well the model fits.
+
+Each one has the type of its answer and the check of what comes back. A new one is one class here
+and one line of ``FIT_QUESTIONS``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.clients.questions import NOT_FINITE, Question
+from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
+from fedsplit.regression.client.design import BINS, Calibration, Moments, Scaling
+from fedsplit.regression.families import FAMILIES
+from fedsplit.remote import codec
+
+if TYPE_CHECKING:
+    from fedsplit.regression.client.dataset_cohort import DatasetCohort
+
+COLUMN_TYPES = {"number", "boolean", "text", "empty"}
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How clients code their rows as numbers.
+
+    Attributes
+    ----------
+    plan : Plan
+        What all clients agreed on.
+    strict : bool
+        Whether to refuse answers that could disclose single rows.
+    names : tuple of str
+        The clients of the cohort that take part.
+    """
+
+    plan: Plan
+    strict: bool
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The coordinates of the rounds, and what a client's cost is in them.
+
+    Attributes
+    ----------
+    scaling : Scaling
+        Of the columns and the target.
+    whiten : (p, p) array or None
+        What the scaled columns are multiplied by, so that they are orthonormal over all clients.
+    delta : float
+        Of Huber's loss, in the target's unit.
+    symmetric : bool
+        Whether the coefficients are those of all classes, centred.
+    ridge : (d,) array
+        Of the whole objective.
+    """
+
+    scaling: Scaling
+    whiten: Array | None
+    delta: float
+    symmetric: bool
+    ridge: Array
+
+    def without_ridge(self) -> Frame:
+        """Everything that the data depend on."""
+        return replace(self, ridge=np.zeros(0))
+
+
+def key_of(coding: Coding, frame: Frame) -> str:
+    """The name of what clients are prepared with, by its content."""
+    return hashlib.sha256(codec.encode((coding, frame))).hexdigest()
+
+
+class FitQuestion(Question):
+    """A question about the rows of a cohort, answered by a list with one entry per client."""
+
+    @abstractmethod
+    def answer(self, cohort: DatasetCohort, key: str) -> list[Any]:
+        """The entry of every client; ``key`` names what the cohort was prepared with."""
+
+    def check(self, entry: Any) -> str:
+        """What is wrong with one client's entry: an empty text if nothing is."""
+        return ""
+
+
+@dataclass(frozen=True)
+class Columns(FitQuestion):
+    """The names and types of all columns."""
+
+    answer_type = list[dict[str, str]]
+
+    def answer(self, cohort: DatasetCohort, key: str) -> list[dict[str, str]]:
+        return [dataset.columns() for dataset in cohort.datasets.values()]
+
+
+@dataclass(frozen=True)
+class Describe(FitQuestion):
+    """What is in the columns that the model uses."""
+
+    request: ColumnRequest
+
+    answer_type = list[Description]
+
+    def answer(self, cohort: DatasetCohort, key: str) -> list[Description]:
+        request = replace(self.request, strict=self.request.strict or cohort.strict)
+        return [dataset.describe(request) for dataset in cohort.datasets.values()]
+
+    def check(self, entry: Description) -> str:
+        wanted = set(self.request.columns)
+        if set(entry.kinds) != wanted or set(entry.missing) != wanted:
+            return "a description of other columns"
+        if not set(entry.kinds.values()) <= COLUMN_TYPES:
+            return "a description with unknown column types"
+        text = {name for name, kind in entry.kinds.items() if kind == "text"}
+        if set(entry.levels) != (wanted & self.request.categories) | text:
+            return "levels of other columns"
+        if any(_mixed(levels) for levels in entry.levels.values()):
+            return "levels that are text and numbers in one column"
+        counts = [entry.rows - entry.kept, entry.kept, *entry.missing.values()]
+        counts += [n for n, _ in entry.sums.values()]
+        counts += [n for levels in entry.levels.values() for n in levels.values()]
+        if min(counts) < 0 or not all(math.isfinite(total) for _, total in entry.sums.values()):
+            return "negative counts, or sums that are not finite"
+        return ""
+
+
+class Coded(NamedTuple):
+    """What a client answers to ``Code``.
+
+    Attributes
+    ----------
+    moments : Moments
+        Of its coded rows.
+    warnings : sequence of str
+        What they could disclose.
+    """
+
+    moments: Moments
+    warnings: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Code(FitQuestion):
+    """Code the rows as agreed; the answer is their moments."""
+
+    coding: Coding
+
+    answer_type = list[Coded]
+
+    def answer(self, cohort: DatasetCohort, key: str) -> list[Coded]:
+        return cohort.code(self.coding)
+
+    def check(self, entry: Coded) -> str:
+        """Squares beyond float64 are allowed here: they have a message of their own."""
+        moments = entry.moments
+        plan = self.coding.plan
+        p = len(moments.names)
+        classes = 0
+        if FAMILIES[plan.family].classifies:
+            classes = len(plan.classes) or 2
+        shapes = (moments.mean.shape, moments.scatter.shape, len(moments.classes))
+        if shapes != ((p,), (p, p), classes):
+            return "moments of the wrong shape"
+        if (
+            not (moments.n > 0 and 0 < moments.weight < math.inf)
+            or min(moments.classes, default=0) < 0
+        ):
+            return "negative counts, or weights that are not positive"
+        means = [*moments.mean, moments.target_mean]
+        if not (np.isfinite(means).all() and moments.log_exposed < math.inf):
+            return "means that are not finite"
+        if (np.diag(moments.scatter) < 0).any() or moments.target_scatter < 0:
+            return "negative sums of squares"
+        return ""
+
+
+@dataclass(frozen=True)
+class Settle(FitQuestion):
+    """Make the costs of the rounds; the answer is the moments of the rows that they are made of."""
+
+    coding: Coding
+    frame: Frame
+
+    answer_type = list[Moments]
+    prepares = True
+
+    def answer(self, cohort: DatasetCohort, key: str) -> list[Moments]:
+        return cohort.settle(self.coding, self.frame)
+
+
+class GoodnessOfFit(NamedTuple):
+    """How well a model fits a client's rows.
+
+    Attributes
+    ----------
+    log_likelihood : float
+    calibration : Calibration or None
+        Of a binary classifier.
+    """
+
+    log_likelihood: float
+    calibration: Calibration | None
+
+
+@dataclass(frozen=True)
+class Fitted(FitQuestion):
+    """How well a model fits, at a point x of the scaled columns."""
+
+    x: Array
+    dispersion: float
+
+    answer_type = list[GoodnessOfFit]
+    vectors = ("x",)
+
+    def answer(self, cohort: DatasetCohort, key: str) -> list[GoodnessOfFit]:
+        found = []
+        for design in cohort.scaled(key):
+            calibration = None
+            if design.family.classifies and not design.family.per_class:
+                calibration = design.calibration(self.x)
+            log_likelihood = design.log_likelihood(self.x, self.dispersion)
+            found.append(GoodnessOfFit(log_likelihood, calibration))
+        return found
+
+    def check(self, entry: GoodnessOfFit) -> str:
+        if entry.calibration is None:
+            return "a log-likelihood that is nan" if math.isnan(entry.log_likelihood) else ""
+        for part in entry.calibration:
+            if part.shape != (len(BINS) - 1,):
+                return "a calibration of the wrong shape"
+            if not np.isfinite(part).all() or (part < 0).any():
+                return "a calibration with negative or infinite counts"
+        return ""
+
+
+@dataclass(frozen=True)
+class Pearson(FitQuestion):
+    """Pearson's X² at a point x of the scaled columns."""
+
+    x: Array
+
+    answer_type = list[float]
+    vectors = ("x",)
+
+    def answer(self, cohort: DatasetCohort, key: str) -> list[float]:
+        return [design.pearson(self.x) for design in cohort.scaled(key)]
+
+    def check(self, entry: float) -> str:
+        return NOT_FINITE if math.isnan(entry) else ""
+
+
+FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
+    question.name(): question for question in (Columns, Describe, Code, Settle, Fitted, Pearson)
+}
+"""Everything that clients of a fit answer beside the questions of the rounds, by name."""
+
+
+def _mixed(levels: Any) -> bool:
+    """Whether levels are neither all text nor all numbers."""
+    return len({isinstance(level, str) for level in levels}) > 1
