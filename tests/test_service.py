@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import fedsplit as fs
 from fedsplit.clients.oracle import Clients
-from fedsplit.data.sources import TableSource
+from fedsplit.data.client_data import TableSource
 from fedsplit.regression.client.dataset import Plan, Request
 from fedsplit.regression.client.service import ARGUMENTS, Site
 from fedsplit.regression.options import Settings

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsplit.data.delimited import MISSING
+from fedsplit.data.delimited import NA_VALUES
 from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
 from tampering import mutated
@@ -91,14 +91,14 @@ def test_the_delimiter_is_the_one_of_the_first_line(
 
 
 def test_every_word_for_missing_is_missing_in_numbers_and_in_text(tmp_path: Path) -> None:
-    rows = "".join(f'{word},{word},x\n"{word}", {word} ,y\n' for word in MISSING)
+    rows = "".join(f'{word},{word},x\n"{word}", {word} ,y\n' for word in NA_VALUES)
     source = one(tmp_path / "x.csv", f"n,t,k\n1,q,z\n{rows}")
     frame = source.read(["n", "t"])
     assert source.columns() == {"n": "number", "t": "text", "k": "text"}
     assert (
         frame["n"].isna().tolist()
         == frame["t"].isna().tolist()
-        == [False] + [True] * 2 * len(MISSING)
+        == [False] + [True] * 2 * len(NA_VALUES)
     )
     assert one(tmp_path / "y.csv", "a,b\nNA,\n").columns() == {"a": "number", "b": "number"}
 
@@ -222,9 +222,10 @@ def test_parquet_has_the_kinds_of_its_schema_and_nested_columns_are_refused_only
 ) -> None:
     path = parquet(
         tmp_path / "x.parquet",
-        "select 7::utinyint u, 2.5::decimal(10, 2) d, 123456789012345678901234::hugeint h, 'nan'::double f, true b, "
-        "date '2020-01-31' dt, timestamp '2020-01-31 10:00:00' ts, timestamptz '2020-01-31 10:00:00+02' tz, "
-        "[1, 2] l, {'x': 1} s, 'q\"''' \"t\"\"'\", null::varchar z, 9007199254740993::bigint i, 'ab'::blob bl",
+        "select 7::utinyint u, 2.5::decimal(10, 2) d, 123456789012345678901234::hugeint h, "
+        "'nan'::double f, true b, date '2020-01-31' dt, timestamp '2020-01-31 10:00:00' ts, "
+        "timestamptz '2020-01-31 10:00:00+02' tz, [1, 2] l, {'x': 1} s, 'q\"''' \"t\"\"'\", "
+        "null::varchar z, 9007199254740993::bigint i, 'ab'::blob bl",
     )
     [source] = sources(path)
     kinds = source.columns()
@@ -260,7 +261,7 @@ def test_parquet_that_is_not_whole_or_not_parquet_or_has_two_columns_of_one_name
         refused(lambda bad=bad: one(path, bad).read(["i", "j"]), path)  # type: ignore[misc]  # mypy cannot infer this lambda
     other = tmp_path / "y.parquet"
     other.write_bytes(whole.replace(b"\x01j", b"\x01i"))
-    refused(lambda: sources(other)[0].columns(), other, "two columns have one name")
+    refused(lambda: sources(other)[0].columns(), other, "two columns have the same name")
 
 
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ def test_json_is_read_by_the_line_or_as_one_array(tmp_path: Path, text: str) -> 
         ("[]", "no columns"),
         ('{"a": 1}\n{"a": \n', "line 2"),
         ('{"a": 1}{"a": 2}\n', "line 1"),
-        ('{"a": 1, "a": 2}\n', "line 1: a key is there twice"),
+        ('{"a": 1, "a": 2}\n', "line 1: a key appears twice"),
         ('{"a": 1}\n3\n', "line 2: expected an object"),
         ('[{"a": 1}, 3]', "entry 2: expected an object"),
         ('{"a": 1}\n[1]\n', "line 2: expected an object"),
@@ -405,15 +406,13 @@ def test_a_toml_file_names_clients_with_files_and_queries_in_its_own_folder(
 ) -> None:
     folder = tmp_path / "a, b"
     folder.mkdir()
-    (tmp_path / "x.csv").write_text(
-        "a,b\n9,9\n"
-    )  # the same name in the working folder is not the one that is meant
+    # A file of the same name in the working folder is not the one that is meant.
+    (tmp_path / "x.csv").write_text("a,b\n9,9\n")
     (folder / "x.csv").write_text("a,b\n1,2\n3,4\n")
     (folder / "all.toml").write_text(
-        '[clients.boston]\npath = "x.csv"\n[clients.seattle]\nquery = "select b, a from \'x.csv\' where a > 1; "\n'
-        '[clients.comment]\nquery = """from read_csv("x.csv") -- all"""\n'.replace(
-            '("x.csv")', "('x.csv')"
-        )
+        '[clients.boston]\npath = "x.csv"\n'
+        "[clients.seattle]\nquery = \"select b, a from 'x.csv' where a > 1; \"\n"
+        '[clients.comment]\nquery = """from read_csv(\'x.csv\') -- all"""\n'
     )
     monkeypatch.chdir(tmp_path)
     clients = sources("a, b/all.toml")
@@ -558,7 +557,7 @@ def test_frames_of_every_dtype_are_read_and_never_changed() -> None:
 def test_frames_whose_columns_have_no_plain_names_are_refused() -> None:
     for frame, part in [
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "named 'a'"),
-        (pd.DataFrame([[1, 2]], columns=["a", 3]), "column 3 is not named by text"),
+        (pd.DataFrame([[1, 2]], columns=["a", 3]), "the name of column 3 is not text"),
         (pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("a", "b")])), "several levels"),
         (pd.DataFrame(index=[1]), "no columns"),
     ]:
@@ -586,7 +585,7 @@ def parsed(content: bytes) -> list[list[list[str]]]:
 def same(text: str, value: object) -> bool:
     text = text.strip()
     if value is None or value != value:
-        return text in MISSING or text.lower().lstrip("+-") == "nan"
+        return text in NA_VALUES or text.lower().lstrip("+-") == "nan"
     if isinstance(value, float):
         return value == {"true": 1.0, "false": 0.0}.get(text.lower()) or value == float(text)
     return isinstance(value, str) and value.strip() == text

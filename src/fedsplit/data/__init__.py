@@ -1,1 +1,1 @@
-"""What a user names, files, folders, frames and queries, turned into clients' data."""
+"""Clients' data: files, tables, formulas and categories."""

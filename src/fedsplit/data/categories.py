@@ -1,4 +1,4 @@
-"""Categories: columns coded with levels that all clients have agreed on."""
+"""Categorical columns, whose levels all clients have agreed on."""
 
 from __future__ import annotations
 
@@ -16,31 +16,55 @@ Level: TypeAlias = str | bool | int | float
 
 
 def categorical(column: str, values: pd.Series, levels: Sequence[Level]) -> pd.Series:
-    """The values as categories with these levels; missing stays missing."""
-    if is_numeric_dtype(values) and not any(isinstance(level, str) for level in levels):
-        codes = pd.Index([float(level) for level in levels], dtype=np.float64).get_indexer(values)
-    else:  # text at some client is text at all of them
-        codes = pd.Index([as_text(level) for level in levels], dtype=object).get_indexer(
-            texts(values).astype(object)
-        )
+    """Return a column as a category.
+
+    Parameters
+    ----------
+    column : str
+        Its name.
+    values : (n,) Series
+        A missing value stays missing.
+    levels : sequence
+        Every value that the column has at any client.
+
+    Returns
+    -------
+    (n,) Series of a categorical dtype
+        With the index of ``values``.
+    """
+    # A column that holds text at one client holds text at all of them.
+    if is_numeric_dtype(values) and not any_text(levels):
+        known = pd.Index([float(level) for level in levels], dtype=np.float64)
+        codes = known.get_indexer(values)
+    else:
+        known = pd.Index([as_text(level) for level in levels], dtype=object)
+        codes = known.get_indexer(as_texts(values).astype(object))
     unknown = (codes < 0) & values.notna().to_numpy()
     if unknown.any():
+        value = as_text(values[unknown].iloc[0])
+        count = int(unknown.sum())
         raise RowError(
-            f"column {column}: {as_text(values[unknown].iloc[0])} is none of its levels {listed(levels)}",
-            f"column {column} has {int(unknown.sum())} values that are none of the levels {listed(levels)}",
+            f"column {column}: {value} is none of its levels {listed(levels)}",
+            f"column {column} has {count} values that are none of the levels {listed(levels)}",
         )
-    return pd.Series(
-        pd.Categorical.from_codes(codes, categories=pd.Index(levels)),
-        index=values.index,
-        name=column,
-    )
+    coded = pd.Categorical.from_codes(codes, categories=pd.Index(levels))
+    return pd.Series(coded, index=values.index, name=column)
+
+
+def any_text(levels: Sequence[Level]) -> bool:
+    """Return whether some level is text."""
+    return any(isinstance(level, str) for level in levels)
 
 
 def as_text(level: Level) -> str:
-    """A level as text: a whole number without decimals."""
-    return str(int(level)) if isinstance(level, float) and level.is_integer() else str(level)
+    """Return a level as text, a whole number without decimals."""
+    if isinstance(level, float) and level.is_integer():
+        return str(int(level))
+    return str(level)
 
 
-def texts(values: pd.Series) -> pd.Series:
-    """Numbers as the text that they would be as levels; text as it is."""
-    return values.map(as_text, na_action="ignore") if is_numeric_dtype(values) else values
+def as_texts(values: pd.Series) -> pd.Series:
+    """Return numbers as the text that they are as levels, and text unchanged."""
+    if is_numeric_dtype(values):
+        return values.map(as_text, na_action="ignore")
+    return values

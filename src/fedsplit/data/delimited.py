@@ -1,4 +1,7 @@
-"""CSV and its relatives: every choice made here, and none left to DuckDB's guesses."""
+"""Delimited text: CSV and its relatives.
+
+DuckDB parses the file, but every choice is made here and none is left to its guesses.
+"""
 
 from __future__ import annotations
 
@@ -8,136 +11,194 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from fedsplit.data.queries import cast, fetch
-from fedsplit.data.table import check_names, fail, framed, opened, raw, zipped
+from fedsplit.data.opening import is_gzip, open_bytes, open_text
+from fedsplit.data.sql import cast_as, fetch
+from fedsplit.data.tables import check_names, fail, to_frame
 
-MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")
-"""What stands for a missing value, in quotes or not, with or without spaces around it."""
+NA_VALUES = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")
+"""What stands for a missing value, quoted or not, with or without spaces around it."""
 
-HEADER = 1_000_000
+LONGEST_HEADER = 1_000_000
 """Most characters of the first line."""
 
-KINDS = {0: "number", 1: "number", 2: "boolean", 4: "date"}
-"""The kind of a column whose values are all of one kind or missing; any mixture is text."""
+BITS = {"number": 1, "boolean": 2, "date": 4, "text": 8, "NUL": 16}
+"""The kinds of values that a column has, or-ed by SQL; NUL is for a NUL byte, which is no text."""
+
+
+class Header(NamedTuple):
+    """The first line.
+
+    Attributes
+    ----------
+    names : list of str
+        Of the columns.
+    delimiter : str
+        One character.
+    delimiters : int
+        How many of them the line has, those inside quotes included.
+    """
+
+    names: list[str]
+    delimiter: str
+    delimiters: int
 
 
 @dataclass
 class DelimitedTable:
-    """Text with a first line of names; a column's kind is that of all its values, to the last line."""
+    """Text whose first line has the names; a column's kind is that of all its values.
+
+    Parameters
+    ----------
+    where : str
+        What error messages call the file.
+    path : Path
+    delimiters : str
+        Candidates; the one that occurs most often in the first line, outside quotes, is used.
+    """
 
     where: str
     path: Path
     delimiters: str
 
     def kinds(self) -> dict[str, str]:
-        names, delimiter, inside = self._header
+        names = self._header.names
         columns = [f"c{i}" for i in range(len(names))]
-        *codes, rows = self._select([*map(_code, columns), "count(*)"], len(names), delimiter)
-        bits = {name: int(code[0]) for name, code in zip(names, codes, strict=True)}
-        for name, code in bits.items():
-            if code & 16:
-                fail(
-                    self.where,
-                    f"column {name!r} has a NUL byte: this is not text, save it as UTF-8",
-                )
-        self._check_count(columns, delimiter, inside + (1 + int(rows[0])) * (len(names) - 1))
-        return {name: KINDS.get(code, "text") for name, code in bits.items()}
+        *bits, [rows] = self._select([*map(_kind_bits, columns), "count(*)"])
+        kinds = {}
+        for name, [code] in zip(names, bits, strict=True):
+            found = [kind for kind, bit in BITS.items() if int(code) & bit]
+            if "NUL" in found:
+                fail(self.where, f"column {name!r} has a NUL byte: save the file as text in UTF-8")
+            match found:
+                case []:  # every value is missing
+                    kinds[name] = "number"
+                case [kind]:
+                    kinds[name] = kind
+                case _:
+                    kinds[name] = "text"
+        self._check_delimiters(int(rows))
+        return kinds
 
     def take(self, wanted: Mapping[str, str]) -> pd.DataFrame:
-        names, delimiter, _ = self._header
-        chosen = [_value(f"c{names.index(name)}", kind) for name, kind in wanted.items()]
-        return framed(wanted, self._select(chosen, len(names), delimiter))
+        names = self._header.names
+        values = [_value(f"c{names.index(name)}", kind) for name, kind in wanted.items()]
+        return to_frame(list(wanted), self._select(values))
 
-    def _select(self, expressions: Sequence[str], width: int, delimiter: str) -> list[Any]:
-        """Expressions of the columns c0, c1, …, whatever their names."""
-        columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(width))
-        compression = "gzip" if zipped(self.path) else "none"
+    def _select(self, expressions: Sequence[str]) -> list[np.ndarray[Any, Any]]:
+        """Return the values of SQL expressions of the columns, called c0, c1, … here."""
+        columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(self._header.names)))
+        compression = "gzip" if is_gzip(self.path) else "none"
         query = (
-            f"select {', '.join(expressions)} from read_csv(?, auto_detect=false, header=true, skip=0, "
-            f"columns={{{columns}}}, delim='{delimiter}', quote='\"', escape='\"', comment='', encoding='utf-8', "
-            f"compression='{compression}', nullstr={list(MISSING)}, strict_mode=true, null_padding=false, "
-            "ignore_errors=false, hive_partitioning=false)"
+            f"select {', '.join(expressions)} from read_csv(?, auto_detect=false, "
+            f"header=true, skip=0, columns={{{columns}}}, delim='{self._header.delimiter}', "
+            "quote='\"', escape='\"', comment='', encoding='utf-8', "
+            f"compression='{compression}', nullstr={list(NA_VALUES)}, strict_mode=true, "
+            "null_padding=false, ignore_errors=false, hive_partitioning=false)"
         )
         return fetch(self.where, query, self.path)
 
-    def _check_count(self, columns: Sequence[str], delimiter: str, expected: int) -> None:
-        """Refuse a file with delimiters that are neither between values nor in them.
+    def _check_delimiters(self, rows: int) -> None:
+        """Raise InputError if there are delimiters that are neither between values nor in them.
 
-        DuckDB drops surplus values of a row where all are missing, and a row that has shifted may have such a one.
+        DuckDB silently drops the surplus values of a row if all of them are missing, and a row
+        whose values are shifted can end in such a value.
         """
-        with raw(self.path) as file:
-            count = sum(
-                chunk.count(delimiter.encode()) for chunk in iter(partial(file.read, 1 << 20), b"")
+        names, delimiter, expected = self._header
+        expected += rows * (len(names) - 1)
+        with open_bytes(self.path) as file:
+            chunks = iter(partial(file.read, 1 << 20), b"")
+            count = sum(chunk.count(delimiter.encode()) for chunk in chunks)
+        if count == expected:
+            return
+        inside = [
+            f"coalesce(sum(length(c{i}) - length(replace(c{i}, '{delimiter}', ''))), 0)"
+            for i in range(len(names))
+        ]
+        [[in_values]] = self._select([f"cast({' + '.join(inside)} as bigint)"])
+        if count != expected + int(in_values):
+            fail(
+                self.where,
+                "a line has more values than the first line has names: are values with "
+                f"{delimiter!r} in them quoted?",
             )
-        if count != expected:
-            parts = (
-                f"coalesce(sum(length({x}) - length(replace({x}, '{delimiter}', ''))), 0)"
-                for x in columns
-            )
-            inside = self._select([f"cast({' + '.join(parts)} as bigint)"], len(columns), delimiter)
-            if count != expected + int(inside[0][0]):
-                fail(
-                    self.where,
-                    "a line has more values than the first line has names: are values with "
-                    f"{delimiter!r} in them quoted?",
-                )
 
     @cached_property
-    def _header(self) -> tuple[list[str], str, int]:
-        """The names in the first line, the delimiter, and how many there are inside names.
-
-        The delimiter is the candidate that is there most often, outside quotes.
-        """
-        with opened(self.where, self.path) as file:
-            line = file.readline(HEADER)
-            while line.count('"') % 2 and len(line) < HEADER and (more := file.readline(HEADER)):
-                line += more
-        if "\0" in line:
-            fail(self.where, "its first line has a NUL byte: this is not text, save it as UTF-8")
-        if not line.strip():
-            fail(self.where, "its first line is empty: put the names of the columns there")
-        bare = re.sub(r'"[^"]*"', "", line)
-        counts = sorted(((bare.count(each), each) for each in self.delimiters), reverse=True)
-        if len(counts) > 1 and counts[0][0] == counts[1][0] > 0:
-            fail(
-                self.where,
-                f"its first line has {counts[0][1]!r} as often as {counts[1][1]!r}: use one between names",
-            )
-        delimiter = counts[0][1] if counts[0][0] else self.delimiters[0]
+    def _header(self) -> Header:
+        line = self._first_line()
+        delimiter = self._delimiter(line)
         try:
-            names = [
-                name.strip() for name in next(csv.reader([line], delimiter=delimiter, strict=True))
-            ]
+            cells = next(csv.reader([line], delimiter=delimiter, strict=True))
         except csv.Error as error:
             fail(self.where, f"its first line cannot be read: {error}")
-        if broken := [name for name in names if "\n" in name or "\r" in name]:
-            fail(
-                self.where,
-                f"the name {broken[0]!r} in the first line has a line break: write it in one line",
-            )
+        names = [cell.strip() for cell in cells]
+        for name in names:
+            if "\n" in name or "\r" in name:
+                fail(self.where, f"the name {name!r} in the first line has a line break: remove it")
         check_names(self.where, names)
         if all(re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", name) for name in names):
             fail(self.where, "its first line is numbers: put the names of the columns there")
-        return names, delimiter, line.count(delimiter) - len(names) + 1
+        return Header(names, delimiter, line.count(delimiter))
+
+    def _first_line(self) -> str:
+        """Return the first line, which goes on after a line break inside quotes."""
+        with open_text(self.where, self.path) as file:
+            line = file.readline(LONGEST_HEADER)
+            while line.count('"') % 2 and len(line) < LONGEST_HEADER:
+                more = file.readline(LONGEST_HEADER)
+                if not more:
+                    break
+                line += more
+        if "\0" in line:
+            fail(self.where, "its first line has a NUL byte: save the file as text in UTF-8")
+        if not line.strip():
+            fail(self.where, "its first line is empty: put the names of the columns there")
+        return line
+
+    def _delimiter(self, line: str) -> str:
+        """Return the candidate that occurs most often outside quotes, or the first candidate."""
+        unquoted = re.sub(r'"[^"]*"', "", line)
+        most = max(unquoted.count(each) for each in self.delimiters)
+        if not most:
+            return self.delimiters[0]
+        found = [each for each in self.delimiters if unquoted.count(each) == most]
+        if len(found) > 1:
+            fail(
+                self.where,
+                f"its first line has {found[0]!r} as often as {found[1]!r}: "
+                "use one of them between names",
+            )
+        return found[0]
 
 
-def _code(x: str) -> str:
-    """The kinds of a column's values as bits: 1 number, 2 boolean, 4 date, 8 text, 16 not text."""
+def _kind_bits(x: str) -> str:
+    """Return SQL for the kinds of all values of a column, as bits."""
+    # DuckDB would also read 1_000 and +-1 as numbers.
+    number = (
+        f"try_cast({x} as double) is not null "
+        f"and not contains({x}, '_') and not contains({x}, '+-')"
+    )
+    date = (
+        rf"regexp_full_match({x}, '\d{{4}}-\d\d-\d\d([ T]\d\d:\d\d.*)?') "
+        f"and try_cast({x}[:10] as date) is not null"
+    )
     return (
         f"coalesce(bit_or(case when {x} is null then 0 "
-        f"when try_cast({x} as double) is not null and not contains({x}, '_') and not contains({x}, '+-') then 1 "
-        rf"when regexp_full_match({x}, '\d{{4}}-\d\d-\d\d([ T]\d\d:\d\d.*)?') "
-        f"and try_cast({x}[:10] as date) is not null then 4 "
-        f"when lower(trim({x})) in ('true', 'false') then 2 "
-        f"when trim({x}) in {MISSING} then 0 when contains({x}, chr(0)) then 16 else 8 end), 0)"
+        f"when {number} then {BITS['number']} "
+        f"when {date} then {BITS['date']} "
+        f"when lower(trim({x})) in ('true', 'false') then {BITS['boolean']} "
+        f"when trim({x}) in {NA_VALUES} then 0 "
+        f"when contains({x}, chr(0)) then {BITS['NUL']} else {BITS['text']} end), 0)"
     )
 
 
 def _value(x: str, kind: str) -> str:
-    """The column as this kind; a value of another kind is DuckDB's error."""
-    present = f"case when trim({x}) in {MISSING} then null else {x} end"
-    return cast(f"cast(trim({present}) as boolean)" if kind == "boolean" else present, kind)
+    """Return SQL for a column as this kind; DuckDB fails at a value of another kind."""
+    present = f"case when trim({x}) in {NA_VALUES} then null else {x} end"
+    if kind == "boolean":
+        present = f"cast(trim({present}) as boolean)"
+    return cast_as(present, kind)

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from fedsplit.data.table import check_names, fail, framed
+from fedsplit.data.tables import check_names, fail, to_frame
 
-INFERRED = {
+KINDS_BY_INFERENCE = {
     "empty": "number",
     "integer": "number",
     "floating": "number",
@@ -24,12 +24,12 @@ INFERRED = {
     "datetime": "date",
     "datetime64": "date",
 }
-"""Kinds by what pandas finds in a column of objects."""
+"""Kind of a column of objects, by what ``pandas.api.types.infer_dtype`` finds in it."""
 
 
 @dataclass
 class FrameTable:
-    """A user's frame, which is never changed; a category is text."""
+    """A user's frame, which is never changed; a categorical column is text."""
 
     where: str
     frame: pd.DataFrame
@@ -37,17 +37,19 @@ class FrameTable:
     def kinds(self) -> dict[str, str]:
         names = list(self.frame.columns)
         if self.frame.columns.nlevels > 1:
-            fail(self.where, "the columns have several levels: flatten them to one name a column")
+            fail(self.where, "the columns have several levels: flatten them to one name per column")
         for name in names:
             if not isinstance(name, str):
-                fail(self.where, f"column {name!r} is not named by text: rename it")
+                fail(self.where, f"the name of column {name!r} is not text: rename it")
         check_names(self.where, names)
         return {name: _kind(self.frame[name]) for name in names}
 
     def take(self, wanted: Mapping[str, str]) -> pd.DataFrame:
-        return framed(wanted, [self._values(name, kind) for name, kind in wanted.items()])
+        columns = [self._values(name, kind) for name, kind in wanted.items()]
+        return to_frame(list(wanted), columns)
 
     def _values(self, name: str, kind: str) -> np.ndarray[Any, Any]:
+        """Return a column, (n,), as this kind."""
         series = self.frame[name]
         missing = series.isna().to_numpy()
         if kind in ("text", "date"):
@@ -55,10 +57,9 @@ class FrameTable:
             values[missing] = None
             return values
         try:
-            return np.array(
-                series.astype(object).where(~missing, np.nan) if missing.any() else series,
-                dtype=np.float64,
-            )
+            if missing.any():
+                series = series.astype(object).where(~missing, np.nan)
+            return np.array(series, dtype=np.float64)
         except (TypeError, ValueError, OverflowError) as error:
             fail(self.where, f"column {name!r}: {error}")
 
@@ -73,4 +74,4 @@ def _kind(series: pd.Series) -> str:
         return "number"
     if types.is_datetime64_any_dtype(dtype):
         return "date"
-    return INFERRED.get(types.infer_dtype(series, skipna=True), "other")
+    return KINDS_BY_INFERENCE.get(types.infer_dtype(series, skipna=True), "other")

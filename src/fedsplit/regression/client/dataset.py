@@ -14,8 +14,8 @@ import pandas as pd
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.categories import Level, categorical
+from fedsplit.data.client_data import Source
 from fedsplit.data.formula import Formula
-from fedsplit.data.sources import Source
 from fedsplit.errors import InputError, RowError
 from fedsplit.regression.client import disclosure as guards
 from fedsplit.regression.client.design import Design

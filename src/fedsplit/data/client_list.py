@@ -1,0 +1,70 @@
+"""A TOML file that lists the clients.
+
+There is one table ``[clients.NAME]`` for each, with a ``path`` or a ``query``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from fedsplit.data.opening import check_file
+from fedsplit.data.tables import fail
+
+EXPECTED = 'write [clients.NAME] and below it path = "FILE" or query = "SELECT …"'
+
+
+class ListedClient(NamedTuple):
+    """One client of the list.
+
+    Attributes
+    ----------
+    name : str
+    where : str
+        What error messages call it.
+    key : str
+        ``path`` or ``query``.
+    value : str
+        The path or the query.
+    """
+
+    name: str
+    where: str
+    key: str
+    value: str
+
+
+def read_client_list(path: Path) -> Iterator[ListedClient]:
+    """Yield the clients in the order of the file; each is checked only when it is its turn."""
+    where = str(path)
+    check_file(where, path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        fail(where, error.strerror or error)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        fail(where, f"is not TOML: {error}")
+    clients = content.get("clients")
+    if not isinstance(clients, dict) or not clients:
+        fail(where, f"there is no client: {EXPECTED}")
+    if unknown := sorted(content.keys() - {"clients"}):
+        fail(where, f"unknown key {unknown[0]!r}: only [clients.NAME] is read")
+    for name, entry in clients.items():
+        yield _listed(name, f"{path}, client {name}", entry)
+
+
+def _listed(name: str, where: str, entry: object) -> ListedClient:
+    if not name or not isinstance(entry, dict):
+        fail(where, EXPECTED)
+    if unknown := sorted(entry.keys() - {"path", "query"}):
+        fail(where, f"unknown key {unknown[0]!r}: a client has path or query")
+    if not entry:
+        fail(where, "a client has either path or query, this one has neither")
+    if len(entry) > 1:
+        fail(where, "a client has either path or query, this one has both")
+    [(key, value)] = entry.items()
+    if not isinstance(value, str) or not value.strip():
+        fail(where, f"{key} must be text in quotes, not {value!r}")
+    return ListedClient(name, where, key, value)
