@@ -122,7 +122,7 @@ class _Regressor(RegressorMixin, _Federated):  # type: ignore[misc]  # scikit-le
 
     def predict(self, X: object) -> Array:
         """The expected target of every row."""
-        return FAMILIES[self._family].mean(self._predictor(X))
+        return FAMILIES[self._family].link.mean(self._predictor(X))
 
     def _penalty(self, weight: float) -> dict[str, Any]:
         """What ``Settings`` has of the penalty, beside a sum over rows of this weight in all."""

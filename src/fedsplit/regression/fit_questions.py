@@ -165,9 +165,7 @@ class Code(FitQuestion):
         moments = entry.moments
         plan = self.coding.plan
         p = len(moments.names)
-        classes = 0
-        if FAMILIES[plan.family].classifies:
-            classes = len(plan.classes) or 2
+        classes = FAMILIES[plan.family].count_classes(plan.classes)
         shapes = (moments.mean.shape, moments.scatter.shape, len(moments.classes))
         if shapes != ((p,), (p, p), classes):
             return "moments of the wrong shape"
@@ -226,7 +224,7 @@ class Fitted(FitQuestion):
         found = []
         for design in cohort.scaled(key):
             calibration = None
-            if design.family.classifies and not design.family.per_class:
+            if design.family.calibrates:
                 calibration = design.calibration(self.x)
             log_likelihood = design.log_likelihood(self.x, self.dispersion)
             found.append(GoodnessOfFit(log_likelihood, calibration))

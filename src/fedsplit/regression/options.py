@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedsplit.checks import count, number, one_of
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, listed
 from fedsplit.regression.families import FAMILIES
 
 MISSING = ("drop", "fail", "mean")
@@ -55,11 +55,12 @@ class Settings:
             )
         object.__setattr__(self, "nonnegative", tuple(self.nonnegative))
         family = FAMILIES[self.family]
-        if self.exposure is not None and family.link != "log":
+        if self.exposure is not None and not family.link.multiplicative:
+            able = [name for name, each in FAMILIES.items() if each.link.multiplicative]
             raise InputError(
-                f"exposure needs a log link (poisson, gamma), {self.family} has none: use offset"
+                f"exposure needs a log link ({listed(able)}), {self.family} has none: use offset"
             )
-        if self.offset is not None and family.per_class:
+        if self.offset is not None and not family.takes_offset:
             raise InputError(f"{self.family} takes no offset")
 
     @property

@@ -184,7 +184,7 @@ class Dataset:
         if len(b) == 0:
             raise InputError(f"{where}: no row has a weight above zero: leave it out")
         family = FAMILIES[plan.family]
-        classes = len(plan.classes) if family.per_class else 2 * family.classifies
+        classes = family.count_classes(plan.classes)
         rows = Design(self.name, family, names, A, b, w, o, classes)
         warnings = guards.of_columns(self.name, len(b), self._used_levels(plan, frame), {})
         warnings += guards.of_rows(rows, None if plan.classes else Formula(plan.formula).target)
@@ -210,7 +210,7 @@ class Dataset:
             codes: Array = classes.cat.codes.to_numpy(dtype=np.float64)
             return codes
         b = formula.response(frame)
-        wrong = ~np.isfinite(b) | family.wrong(b)
+        wrong = ~np.isfinite(b) | family.invalid(b)
         _refuse(
             wrong, frame, b, where, formula.target, f"for {family.name} it must be {family.target}"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy as np
 from fedsplit.clients.questions import CostQuestion
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.errors import InputError
-from fedsplit.losses.multinomial import Multinomial
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
 from fedsplit.regression.client.dataset import Dataset
@@ -108,9 +106,9 @@ class DatasetCohort:
         return self._scaled(self._prepared[key][0])
 
     def _problem(self, coding: Coding, frame: Frame) -> Problem:
-        loss = FAMILIES[coding.plan.family].loss(frame.delta, len(coding.plan.classes))
-        if isinstance(loss, Multinomial):
-            loss = replace(loss, symmetric=frame.symmetric)
+        family = FAMILIES[coding.plan.family]
+        classes = family.count_classes(coding.plan.classes)
+        loss = family.loss(classes, frame.symmetric, frame.delta)
         return Problem(loss, self._data(coding, frame), frame.ridge)
 
     def _data(self, coding: Coding, frame: Frame) -> list[Observations]:

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from fedsplit.arrays import Array
 from fedsplit.losses.observations import Observations
-from fedsplit.regression.families import Family
+from fedsplit.regression.families.family import Family
 
 BINS = np.array(
     [0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0]
@@ -122,19 +122,18 @@ class Design:
         return replace(self, A=self.A * scale + centre, scaling=None)
 
     def log_likelihood(self, x: Array, dispersion: float) -> float:
-        if self.family.log_likelihood is None:
-            return np.nan
         return float(
             np.sum(self.family.log_likelihood(self.b, self.predictor(x), self.w, dispersion))
         )
 
     def pearson(self, x: Array) -> float:
-        """Pearson's X² of a gamma target, Σ w (b - μ)²/μ²."""
-        return float(np.sum(self.w * np.square(self.b / self.family.mean(self.predictor(x)) - 1.0)))
+        """Pearson's X², Σ w (b - μ)²/V(μ)."""
+        mu = self.family.link.mean(self.predictor(x))
+        return float(np.sum(self.w * self.family.pearson(self.b, mu)))
 
     def calibration(self, x: Array) -> Calibration:
         """Of a binary classifier."""
-        p = self.family.mean(self.predictor(x))
+        p = self.family.link.mean(self.predictor(x))
         at = np.clip(np.searchsorted(BINS, p, side="right") - 1, 0, len(BINS) - 2)
         rows, predicted, observed = (
             np.bincount(at, values, len(BINS) - 1) for values in (np.ones_like(p), p, self.b)
@@ -146,8 +145,5 @@ class Design:
 
     def predictor(self, x: Array) -> Array:
         """η, (n,), or (n, K - 1) for K classes, at a point of the rounds."""
-        if self.family.per_class:
-            return self.A @ x.reshape(self.classes - 1, -1).T
         unit = 1.0 if self.scaling is None else self.scaling.unit
-        eta: Array = unit * (self.A @ x) + self.o
-        return eta
+        return self.family.predictor(self.A, x, self.o, unit)

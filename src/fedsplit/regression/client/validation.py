@@ -22,9 +22,7 @@ MOST_POINTS = 1_000
 def check_frame(frame: Frame, design: Design) -> None:
     """Refuse coordinates that do not fit the rows."""
     p = design.A.shape[1]
-    d = p
-    if design.family.per_class:
-        d = p * (design.classes - 1)
+    d = p * max(1, design.classes - 1)
     scaling = frame.scaling
     shapes: list[tuple[Array, tuple[int, ...]]] = [
         (scaling.centre, (p,)),

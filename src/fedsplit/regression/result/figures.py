@@ -53,7 +53,7 @@ def coefficients(model: Model, interval: pd.DataFrame | None) -> Figure:
     The intercept is left out: it is of another size, and seldom of interest.
     """
     d = len(model.names)
-    classes = len(model.plan.classes) - 1 if model.family.per_class else 1
+    classes = max(1, model.family.count_classes(model.plan.classes) - 1)
     terms = d // classes
     shown = np.arange(d)
     if Formula(model.formula).intercept and terms > 1:

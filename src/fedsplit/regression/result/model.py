@@ -23,7 +23,8 @@ from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.design import Calibration
-from fedsplit.regression.families import FAMILIES, Family
+from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result import io as storage
 from fedsplit.regression.result.table import Summary, summary
@@ -141,7 +142,7 @@ class Model:
             return None
         if (what := self.settings.biased) is not None:
             return f"with {what} the estimate is biased, and a standard error would mislead"
-        return "huber's loss is no likelihood: use the robust ones, by client"
+        return f"{self.family.name}'s loss is no likelihood: use the robust ones, by client"
 
     @property
     def zvalues(self) -> pd.Series | None:
@@ -170,7 +171,9 @@ class Model:
     @property
     def aic(self) -> float | None:
         return (
-            None if self.log_likelihood is None else -2 * self.log_likelihood + 2 * len(self.names)
+            None
+            if self.log_likelihood is None
+            else self.family.aic(self.log_likelihood, len(self.names))
         )
 
     @property
@@ -246,9 +249,7 @@ class Model:
         needed = rows[columns].drop(columns=list(self.plan.fills))
         complete = ~needed.isna().any(axis=1).to_numpy()
         _, A, o = self.plan.design(rows[complete], source.name)
-        eta = (
-            A @ self.coef.reshape(-1, A.shape[1]).T if self.family.per_class else A @ self.coef + o
-        )
+        eta = self.family.predictor(A, self.coef, o)
         values = self._predicted(eta, kind)
         everywhere = np.full((len(rows), *values.shape[1:]), np.nan, dtype=values.dtype)
         everywhere[complete] = values
@@ -360,7 +361,7 @@ class Model:
     def _predicted(self, eta: Array, kind: str) -> Array:
         if kind == "link":
             return eta
-        mean = self.family.mean(eta)
+        mean = self.family.link.mean(eta)
         if kind == "mean":
             return mean
         winner = np.argmax(mean, axis=1) if mean.ndim == 2 else (mean > 0.5).astype(np.intp)

@@ -41,7 +41,7 @@ def html(model: Model) -> str:
         model=model,
         target=formula.target,
         intercept=formula.intercept,
-        reference=as_text(model.plan.classes[0]) if model.family.per_class else None,
+        reference=as_text(model.plan.classes[0]) if model.family.has_reference else None,
         header=list(columns),
         rows=list(zip(model.names, zip(*columns.values(), strict=True), strict=True)),
         fit={

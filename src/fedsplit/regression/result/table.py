@@ -60,7 +60,7 @@ def _cells(model: Model) -> list[list[str]]:
 def _head(model: Model) -> list[str]:
     lines = [
         f"{model.family.name} regression over {len(model.clients)} client{'s' * (len(model.clients) > 1)}, "
-        f"{model.family.link} link",
+        f"{model.family.link.name} link",
         model.formula,
         f"n {model.n:,}   parameters {len(model.names)}",
     ]
@@ -68,7 +68,7 @@ def _head(model: Model) -> list[str]:
     lines.append(
         "   ".join(f"{name} {value:,.6g}" for name, value in fit.items() if value is not None)
     )
-    if model.family.dispersion != "one" and model.log_likelihood is not None:
+    if model.family.dispersed and model.log_likelihood is not None:
         lines[-1] += f"   dispersion {model.dispersion:.6g}"
     return lines
 

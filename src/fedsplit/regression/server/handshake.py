@@ -179,13 +179,10 @@ def _plan(
     }
     classes: Sequence[Level] = ()
     if family.classifies and target is not None:
-        classes = _classes(
-            target,
-            family.name,
-            _union(kinds[target], [each.levels[target] for each in told.values()]),
-        )
-    elif family.per_class:
-        raise InputError(f"multinomial needs a column as its target, not {formula.target}")
+        classes = _union(kinds[target], [each.levels[target] for each in told.values()])
+        family.check_classes(target, classes)
+    elif family.needs_column:
+        raise InputError(f"{family.name} needs a column as its target, not {formula.target}")
     elif target is not None and kinds[target] == "text":
         raise InputError(
             f"column {target} holds text: for {family.name} the target must be {family.target}"
@@ -216,22 +213,3 @@ def _union(kind: str, levels: Sequence[Mapping[Level, int]]) -> list[Level]:
     """All the levels, sorted; as text where one client has text."""
     found = {level for each in levels for level in each}
     return sorted({as_text(level) for level in found}) if kind == "text" else sorted(found)
-
-
-def _classes(target: str, family: str, classes: Sequence[Level]) -> Sequence[Level]:
-    if len(classes) < 2:
-        raise InputError(
-            f"column {target} is {listed(classes)} in every row of every client: there is nothing to fit"
-        )
-    if family == "multinomial":
-        return classes
-    if len(classes) > 2:
-        raise InputError(
-            f"column {target} has {len(classes)} values ({listed(classes)}) and logistic needs two: "
-            "use the family multinomial, or a condition such as {y > 1} as the target"
-        )
-    if not isinstance(classes[0], str) and [float(level) for level in classes] != [0.0, 1.0]:
-        raise InputError(
-            f"column {target} is {listed(classes)} and logistic needs 0 and 1: use {{{target} == {classes[1]}}}"
-        )
-    return classes

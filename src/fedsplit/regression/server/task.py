@@ -12,7 +12,6 @@ from fedsplit.arrays import Array, Mask, add_diagonal
 from fedsplit.clients.oracle import Clients, Removed
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError, listed
-from fedsplit.losses.multinomial import Multinomial
 from fedsplit.methods import parse
 from fedsplit.methods.method import State
 from fedsplit.penalties.signed_elastic_net import SignedElasticNet
@@ -52,17 +51,17 @@ class Task:
         self.sizes = [each.n for each in moments]
         self.family = FAMILIES[settings.family]
         self.pool = Pool(moments)
-        self.copies = len(labels) - 1 if self.family.per_class else 1
-        prefixes = [f"{label}:" for label in labels[1:]] if self.family.per_class else [""]
-        self.names = [prefix + name for prefix in prefixes for name in self.pool.names]
+        classes = self.family.count_classes(labels)
+        self.copies = max(1, classes - 1)
+        self.names = self.family.coefficient_names(self.pool.names, labels)
         self._check_target()
         if not settings.ridge and not settings.l1:
             self.pool.check_independent(intercept)
         self.scaling = self.pool.scaling(
             intercept, self.pool.deviation(intercept) if self.family.has_units else 1.0
         )
-        symmetric = self.family.per_class and settings.symmetric
-        mix = Multinomial(len(labels), symmetric).mix if self.family.per_class else np.eye(1)
+        symmetric = self.family.has_reference and settings.symmetric
+        mix = self.family.mix(classes, symmetric)
         whiten = self.pool.whitening(self.scaling) if settings.biased is None else None
         self.basis = np.kron(mix, np.eye(len(self.pool.names)) if whiten is None else whiten)
         self.back = np.kron(np.eye(self.copies), _way_back(self.scaling, intercept)) @ self.basis
@@ -177,7 +176,7 @@ class Task:
             robust = sandwich(inverse(H), proof.gradients, self.pool.n)
             if robust is not None:
                 robust = self.back @ robust @ self.back.T
-            if self.family.log_likelihood is not None:
+            if self.family.has_likelihood:
                 covariance = phi * expected
         # each client carries its share of the ridge in the rounds; its own part of the answer is
         # that of its rows alone
@@ -215,9 +214,11 @@ class Task:
     def dispersion(self, x: Array, proof: Proof) -> float:
         """φ in the coordinates of the rounds: 1, or the deviance or Pearson's X² over n - d."""
         freedom = max(1, self.pool.n - self.d)
-        if self.family.dispersion == "pearson":
-            return sum(self.clients.pearson(self.basis @ x)) / freedom
-        return self.deviance(x, proof) / freedom if self.family.dispersion == "deviance" else 1.0
+
+        def pearson() -> float:
+            return sum(self.clients.pearson(self.basis @ x))
+
+        return self.family.dispersion(self.deviance(x, proof), pearson, freedom)
 
     def deviance(self, x: Array, proof: Proof) -> float:
         """Twice what the loss has above that of the saturated model."""
@@ -247,10 +248,10 @@ class Task:
 
     def _fitted(self, x: Array, phi: float) -> tuple[float | None, Calibration | None]:
         """The log-likelihood, where the family has one, and the calibration of a binary classifier."""
-        if self.family.log_likelihood is None:
+        if not self.family.has_likelihood:
             return None, None
-        if self.family.dispersion == "deviance":  # at its maximum over the dispersion
-            phi *= self.scaling.unit**2 * max(1, self.pool.n - self.d) / self.pool.n
+        freedom = max(1, self.pool.n - self.d)
+        phi = self.family.likelihood_dispersion(phi, self.scaling.unit**2, freedom, self.pool.n)
         told = self.clients.fitted(self.basis @ x, phi)
         parts = [each.calibration for each in told if each.calibration is not None]
         calibration = (
@@ -266,9 +267,10 @@ class Task:
             return np.linalg.solve(self.back, np.array([reached[name] for name in self.names]))
         x = np.zeros((self.copies, len(self.pool.names)))
         if self.intercept is not None:
-            mean = self.pool.classes if self.family.per_class else np.array([self.pool.target])
-            shift = self.pool.mean_offset if self.family.link == "log" else 0.0
-            x[:, self.intercept] = (self.family.linked(mean) - shift) / self.scaling.unit
+            eta = self.family.null_predictor(
+                self.pool.target, self.pool.classes, self.pool.mean_offset
+            )
+            x[:, self.intercept] = eta / self.scaling.unit
         return np.linalg.solve(self.basis, x.ravel())
 
     def _check_target(self) -> None:
@@ -277,7 +279,7 @@ class Task:
             raise InputError(
                 f"the target is {pool.target:g} in every row of every client: there is nothing to fit"
             )
-        if family.link == "log" and pool.target == 0:
+        if family.link.multiplicative and pool.target == 0:
             raise InputError("every count of every client is zero: there is nothing to fit")
         if family.classifies and (pool.classes == 0).any():
             raise InputError(
