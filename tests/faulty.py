@@ -10,7 +10,7 @@ import fedsplit as fs
 from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.options import Settings
+from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.fit import fit_over
 from fedsplit.remote.channel import SILENT, Channel, Cohort, Question, Reply, Unprepared
 from fedsplit.remote.clients import RemoteClients
@@ -205,6 +205,7 @@ def fit(
 ) -> fs.Model:
     """``fs.fit`` over a faulty channel."""
     channel = channel_to(frames, script) if isinstance(frames, dict) else frames
-    return fit_over(
-        channel, formula, None, None, Settings(**settings), patience, checkpoint, progress
+    chosen = FitOptions(
+        None, formula, patience=patience, checkpoint=checkpoint, progress=progress, **settings
     )
+    return fit_over(channel, chosen)

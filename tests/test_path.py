@@ -256,7 +256,7 @@ def test_what_is_not_proved_within_the_rounds_is_said() -> None:
         ({"lambdas": "many"}, "lambdas must be"),
         ({"lambdas": [[1.0, 2.0]]}, "lambdas must be"),
         ({"n_lambdas": 0}, "n_lambdas must be a whole number of at least 1"),
-        ({"ratio": 1.0}, "ratio, of the smallest to the largest lambda"),
+        ({"ratio": 1.0}, "ratio must be between 0 and 1"),
         ({"ratio": 0.0}, "ratio must be"),
         ({"folds": 1}, "folds must be a whole number of at least 2"),
         ({"folds": 7}, "folds: 7 groups of clients need as many clients, there are 6"),

@@ -24,7 +24,6 @@ from fedsplit.arrays import Array
 from fedsplit.commands import app as cli
 from fedsplit.methods import METHODS, parse
 from fedsplit.methods.method import Method, State
-from fedsplit.regression.server import workers as fit_workers
 from fedsplit.remote.ray import arrays as npz
 from fedsplit.remote.ray import workers as engine
 from fedsplit.remote.ray.workers import RayChannel, RayClients
@@ -242,7 +241,7 @@ def test_a_fit_whose_worker_is_killed_goes_on_to_the_same_bits(
         made.append(RayChannel(*args))
         return made[0]
 
-    monkeypatch.setattr(fit_workers, "RayChannel", remembered)
+    monkeypatch.setattr(engine, "RayChannel", remembered)
     killed: list[int] = []
 
     def watch(now: Any) -> None:
@@ -532,7 +531,7 @@ def test_without_ray_one_line_says_what_to_install(
     for name in (
         "fedsplit.remote.ray.cluster",
         "fedsplit.remote.ray.workers",
-        "fedsplit.regression.server.workers",
+        "fedsplit.regression.engines",
     ):
         monkeypatch.delitem(sys.modules, name)
     line = r"pip install 'fedsplit\[ray\]'"

@@ -21,12 +21,11 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.data.client_data import TableSource
 from fedsplit.regression.client.dataset import Plan, Request
 from fedsplit.regression.client.service import ARGUMENTS, Site
-from fedsplit.regression.options import Settings
+from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
 from fedsplit.regression.server.fit import fit_over
 from fedsplit.remote import codec, messages
 from fedsplit.remote.channel import Question, Reply
-from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import (
     HELLO,
     Hello,
@@ -73,8 +72,8 @@ class Mail:
 
     def fit(self, **settings: object) -> Model:
         channel = MessageChannel(self, list(self.sites))
-        chosen = Settings(family="poisson", **settings)  # type: ignore[arg-type]  # fit's own settings
-        return fit_over(channel, FORMULA, None, None, chosen, Patience())
+        chosen = FitOptions(None, FORMULA, family="poisson", **settings)  # type: ignore[arg-type]  # fit's own settings
+        return fit_over(channel, chosen)
 
     def log(self, name: str = "a") -> list[dict[str, object]]:
         return [

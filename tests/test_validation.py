@@ -13,7 +13,7 @@ import fedsplit as fs
 from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.options import Settings
+from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.fit import fit_over
 from fedsplit.remote.channel import LocalChannel, Question, Reply
 from fedsplit.remote.members import Patience
@@ -112,7 +112,7 @@ def test_a_client_that_makes_no_sense_is_named_and_removed(
     channel = Lying(question, lie)
     liar = channel.names[1][0]
     patience = Patience(give_up=30.0, min_clients=2)
-    model = fit_over(channel, "score ~ age + ward", None, None, Settings(), patience)
+    model = fit_over(channel, FitOptions(None, "score ~ age + ward", patience=patience))
     assert list(model.removed) == [liar]
     assert any(what in incident.what for incident in model.incidents)
     others = fs.fit(

@@ -61,7 +61,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             "tol": self.tol,
             "rounds": self.max_rounds,
         }
-        settings = Settings(family, **penalty, **shared)
+        settings = Settings(family=family, **penalty, **shared)
         if not (w > 0).any():
             raise InputError("every sample_weight is zero: there is nothing to fit")
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])

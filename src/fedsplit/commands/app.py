@@ -12,6 +12,7 @@ import typer
 from fedsplit.commands.client import client_command
 from fedsplit.commands.compare import compare_command
 from fedsplit.commands.fit import fit_command
+from fedsplit.commands.help import Command
 from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
 from fedsplit.commands.keys import keys_command
 from fedsplit.commands.progress import printable
@@ -24,14 +25,19 @@ from fedsplit.version import __version__
 # Newer versions of Typer bring a click of their own, older ones need the package: this is the usage error of either.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.command("fit")(fit_command)
-app.command("server")(server_command)
-app.command("client")(client_command)
-app.command("keys")(keys_command)
-app.command("compare")(compare_command)
-app.command("reproduce")(reproduce_command)
-app.command("report")(report_command)
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 100},
+)
+app.command("fit", cls=Command)(fit_command)
+app.command("server", cls=Command)(server_command)
+app.command("client", cls=Command)(client_command)
+app.command("keys", cls=Command)(keys_command)
+app.command("compare", cls=Command)(compare_command)
+app.command("reproduce", cls=Command)(reproduce_command)
+app.command("report", cls=Command)(report_command)
 
 
 @app.callback(invoke_without_command=True)

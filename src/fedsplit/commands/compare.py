@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -15,14 +15,12 @@ from rich.table import Table
 
 from fedsplit import plots
 from fedsplit.checks import one_of
-from fedsplit.clients.oracle import Clients
+from fedsplit.commands.options import Json, with_fields
 from fedsplit.commands.progress import progress
-from fedsplit.errors import InputError
 from fedsplit.methods import METHODS, parse
 from fedsplit.paper.compare import CONDITIONED, ENSEMBLES, TARGETS, Run, compare, generate
-from fedsplit.problem import Problem
-
-ENGINES = ("local", "ray")
+from fedsplit.regression.engines import ENGINES
+from fedsplit.regression.options import FitOptions
 
 STYLED = {
     "fedgd": "fedgd-e1",
@@ -31,6 +29,9 @@ STYLED = {
     "fedsplit:steps=5": "fedsplit-steps5",
 }
 """Methods of the command line that have a style of their own in the paper's figures."""
+
+PLACE = ("engine", "address", "cohorts")
+"""Options of ``fit`` that say where clients run."""
 
 DEFAULT_METHODS = [
     "fedgd",
@@ -43,6 +44,7 @@ DEFAULT_METHODS = [
 ]
 
 
+@with_fields(*(each for each in fields(FitOptions) if each.name in PLACE))
 def compare_command(
     ensemble: Annotated[
         str, typer.Option(help=f"The kind of random problem: {', '.join(ENSEMBLES)}.")
@@ -66,43 +68,25 @@ def compare_command(
             f"fedprox:step=0.1, fedgd:local_steps=10. All: {', '.join(METHODS)}."
         ),
     ] = None,
-    engine: Annotated[
-        str,
-        typer.Option(
-            help="Where the clients are: local, in this process, or ray, on a Ray cluster."
-        ),
-    ] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Of a running Ray cluster, as in host:6379; without it Ray is started here."
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Ray workers that share the clients; one a core without it."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
-    ] = False,
+    as_json: Json = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw gap against rounds to this .png, .svg or .pdf.")
     ] = None,
+    **chosen: Any,
 ) -> None:
     """Run several methods on one random problem and print how many rounds each needs, or where it stops wrongly.
 
     Columns: rounds until the gap F(x) - F* is at most 1e-3, 1e-6 and 1e-9; where the run ended, the optimum or a floor
     of the gap; floats sent both ways.
     """
-    one_of("engine", engine, ENGINES)
-    if engine == "local" and (address is not None or workers is not None):
-        raise InputError("--address and --workers are of --engine ray")
+    one_of("engine", chosen["engine"], ENGINES)
     names = method or DEFAULT_METHODS
     methods = [(name, parse(name)) for name in names]
     if plot is not None:
         plots.check_target(plot)
     problem = generate(ensemble, clients, features, observations, kappa, seed)
-    with _clients(problem, engine, workers, address) as asked, progress() as bar:
+    open_clients = ENGINES[chosen["engine"]].of_problem
+    with open_clients(problem, chosen["cohorts"], chosen["address"]) as asked, progress() as bar:
         tasks = {name: bar.add_task(name, total=rounds, gap="") for name in names}
         runs = compare(
             problem,
@@ -138,17 +122,6 @@ def compare_command(
             for run in runs
         }
         plots.save(plots.curves(tables, list(tables), title), plot)
-
-
-def _clients(
-    problem: Problem, engine: str, workers: int | None, address: str | None
-) -> AbstractContextManager[Clients]:
-    """The problem's clients on the engine."""
-    if engine == "local":
-        return nullcontext(problem.clients)
-    from fedsplit.remote.ray.workers import RayClients  # Ray is an extra
-
-    return RayClients(problem, cohorts=workers, address=address, measured=True)
 
 
 def _table(runs: list[Run], title: str) -> Table:

@@ -50,31 +50,28 @@ def answer(message: Message, context: Context) -> Message:
 @server_app.main()  # type: ignore[untyped-decorator]  # the same
 def serve(grid: Grid, context: Context) -> None:
     """Wait for the clients, fit, and write the model to the folder ``out`` of the run's configuration."""
-    from fedsplit.regression.server.fit import (  # a node, which is new for every letter, needs it not
-        fit_over,
-        make_settings,
-    )
+    # Not at the top: Flower starts a process for each message to a client, which needs neither.
+    from fedsplit.regression.options import FitOptions
+    from fedsplit.regression.server.fit import fit_over
 
     chosen = context.run_config
     post = GridPost(grid)
     names = post.gather(int(chosen["clients"]), float(chosen["wait"]))
-    settings = make_settings(
-        family=str(chosen["family"]), ridge=float(chosen["ridge"]), l1=float(chosen["l1"])
-    )
-    patience = Patience(
-        float(chosen["round-timeout"]), float(chosen["give-up"]), int(chosen["min-clients"]) or None
-    )
     out = Path(str(chosen["out"]))
-    channel = MessageChannel(post, names)
-    model = fit_over(
-        channel,
+    options = FitOptions(
+        None,
         str(chosen["formula"]),
-        None,
-        None,
-        settings,
-        patience,
-        Checkpoint(out / "checkpoint"),
+        family=str(chosen["family"]),
+        ridge=float(chosen["ridge"]),
+        l1=float(chosen["l1"]),
+        patience=Patience(
+            float(chosen["round-timeout"]),
+            float(chosen["give-up"]),
+            int(chosen["min-clients"]) or None,
+        ),
+        checkpoint=Checkpoint(out / "checkpoint"),
     )
+    model = fit_over(MessageChannel(post, names), options)
     model.write(out)
 
 

@@ -1,128 +1,145 @@
-"""Options that several commands share."""
+"""The options of commands, made from the fields of records."""
 
-from __future__ import annotations
+# No `from __future__ import annotations` here: Typer needs the types of the fields.
 
+import inspect
+from collections.abc import Callable
+from dataclasses import Field, dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias, get_args
 
 import typer
 
 from fedsplit.errors import InputError
+from fedsplit.regression.options import Group, Option, option, options_of
 from fedsplit.remote.checkpoint import Checkpoint
+from fedsplit.remote.members import Patience
 
-Formula: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        help='The model, as in "visits ~ age + C(plan) + income"; text columns are categories.'
-    ),
-]
-Target: TypeAlias = Annotated[
-    str | None, typer.Option(help="In the place of a formula: this column on all others.")
-]
-Family: TypeAlias = Annotated[
-    str, typer.Option(help="gaussian, logistic, poisson, gamma (log link), multinomial or huber.")
-]
-Ridge: TypeAlias = Annotated[
-    float, typer.Option(help="λ of (λ/2)‖coef‖² beside the sum of the losses.")
-]
-L1: TypeAlias = Annotated[
-    float, typer.Option("--l1", help="λ of λ‖coef‖₁ beside the sum of the losses.")
-]
-ElasticNet: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="L1,RIDGE", help="Both of these at once.")
-]
-Nonnegative: TypeAlias = Annotated[
-    str, typer.Option(metavar="NAME,...", help="Coefficients that must not be negative.")
-]
-Weights: TypeAlias = Annotated[str | None, typer.Option(help="Column of precision weights.")]
-Offset: TypeAlias = Annotated[
-    str | None, typer.Option(help="Column that is added to the linear predictor.")
-]
-Exposure: TypeAlias = Annotated[
-    str | None, typer.Option(help="Column that multiplies the mean (poisson, gamma).")
-]
-NoIntercept: TypeAlias = Annotated[
-    bool, typer.Option("--no-intercept", help="Without a constant term.")
-]
-Standardize: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--standardize", help="A penalty acts on columns of unit deviation over all clients."
-    ),
-]
-Missing: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        help="Missing values: drop their rows, fail, or fill numbers by the mean of all clients."
-    ),
-]
-Strict: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--strict", help="Refuse what could disclose single rows, in the place of a warning."
-    ),
-]
-Tol: TypeAlias = Annotated[
-    float, typer.Option(help="Proved distance from the pooled fit, in standard errors.")
-]
-Rounds: TypeAlias = Annotated[int, typer.Option(help="The most rounds, 10 or more.")]
-Seed: TypeAlias = Annotated[int, typer.Option(help="Seed of methods that draw.")]
-Method: TypeAlias = Annotated[str, typer.Option(help="One of fedsplit compare's methods.")]
-Delta: TypeAlias = Annotated[float, typer.Option(help="Huber's δ, in units of the target.")]
-Out: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Folder for the model, the trace and the page report.html.")
-]
 Json: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object in the place of the table.")
-]
-RoundTimeout: TypeAlias = Annotated[
-    float, typer.Option(help="Seconds after which a round closes; later answers are dropped.")
-]
-GiveUp: TypeAlias = Annotated[
-    float, typer.Option(help="Seconds after which an absent client is removed.")
-]
-MinClients: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        help="The fewest clients for which the run goes on without those removed; all where not given."
-    ),
-]
-CheckpointFolder: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--checkpoint", help="Folder that keeps the run, so that it can be resumed."),
-]
-Every: TypeAlias = Annotated[
-    int,
-    typer.Option("--checkpoint-every", min=1, help="Write the checkpoint after so many rounds."),
-]
-Resume: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(help="Go on with the run that is kept in this folder, to the same bits."),
+    bool, typer.Option("--json", help="Print one JSON object instead of the table.")
 ]
 
 
-def pair(text: str | None) -> tuple[float, float] | None:
-    """The two numbers of --elastic-net."""
-    if text is None:
-        return None
-    try:
-        l1, ridge = (float(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(f"--elastic-net is two numbers, as in 0.5,1, not {text!r}") from None
-    return l1, ridge
+@dataclass(frozen=True, kw_only=True)
+class Resilience:
+    """How a run deals with absent clients, and with being stopped."""
+
+    round_timeout: float = option(
+        60.0,
+        "Seconds after which a round of remote clients closes; later answers are dropped.",
+        "run",
+        metavar="SECONDS",
+    )
+    give_up: float = option(
+        600.0, "Seconds after which an absent client is removed.", "run", metavar="SECONDS"
+    )
+    min_clients: int | None = option(
+        None,
+        "Fewest clients with which the run continues after removals; all of them by default.",
+        "run",
+        metavar="N",
+    )
+    checkpoint: Path | None = option(
+        None,
+        "Keep a checkpoint in this folder, so that the run can be resumed.",
+        "run",
+        metavar="DIR",
+    )
+    checkpoint_every: int = option(
+        1, "Number of rounds between writes of the checkpoint.", "run", metavar="N"
+    )
+    resume: Path | None = option(
+        None,
+        "Resume the run whose checkpoint is in this folder; the result is the same to the bit.",
+        "run",
+        metavar="DIR",
+    )
+
+    @classmethod
+    def taken_from(cls, chosen: dict[str, Any]) -> Self:
+        """Take these options out of those of a command."""
+        return cls(**{name: chosen.pop(name) for name in options_of(cls) if name in chosen})
+
+    @property
+    def patience(self) -> Patience:
+        """How long to wait for clients."""
+        return Patience(self.round_timeout, self.give_up, self.min_clients)
+
+    @property
+    def kept(self) -> Checkpoint | None:
+        """The checkpoint, to be resumed or new, if there is one."""
+        if self.resume is None:
+            if self.checkpoint is None:
+                return None
+            return Checkpoint(self.checkpoint, every=self.checkpoint_every)
+        if self.checkpoint not in (None, self.resume):
+            raise InputError(
+                "--checkpoint and --resume name two folders: a run continues in the folder from "
+                "which it is resumed"
+            )
+        return Checkpoint(self.resume, every=self.checkpoint_every, resume=True)
 
 
-def names(text: str) -> list[str]:
-    """Names with commas between them."""
-    return [name.strip() for name in text.split(",") if name.strip()]
+def with_fields(
+    *fields: Field[Any],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace ``**chosen`` in the signature of a command by the options among these fields.
 
+    ``chosen`` then has their values, as the record of the fields takes them. An option whose text
+    needs to be read and is not given is left out, so that the record's own default holds.
+    """
+    groups = get_args(Group)
+    shown = [each for each in fields if "option" in each.metadata and on_command_line(each)]
+    shown.sort(key=lambda each: groups.index(each.metadata["option"].group))
+    readers = {each.name: each.metadata["option"].read for each in shown}
 
-def checkpoint_in(folder: Path | None, resume: Path | None, every: int) -> Checkpoint | None:
-    """The checkpoint that --checkpoint and --resume ask for."""
-    if folder is not None and resume is not None and folder != resume:
-        raise InputError(
-            "--checkpoint and --resume name two folders: a run goes on in the one that it is resumed from"
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def call(**given: Any) -> None:
+            for name, read in readers.items():
+                if read is not None and (text := given.pop(name)) is not None:
+                    given[name] = read(text)
+            command(**given)
+
+        signature = inspect.signature(command, eval_str=True)
+        own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
+        vars(call)["__signature__"] = signature.replace(
+            parameters=[*own, *(_parameter(each) for each in shown)]
         )
-    if resume is not None:
-        return Checkpoint(resume, every=every, resume=True)
-    return None if folder is None else Checkpoint(folder, every=every)
+        return call
+
+    return decorate
+
+
+def on_command_line(field: Field[Any]) -> bool:
+    """Whether an option can be given on the command line."""
+    return field.type is bool or field.metadata["option"].metavar is not None
+
+
+def spelled(field: Field[Any]) -> str:
+    """The name of an option on the command line; a flag that is on by default can be negated."""
+    name = field.metadata["option"].flag or f"--{field.name.replace('_', '-')}"
+    if field.default is True:
+        return f"{name}/--no-{name[2:]}"
+    return name
+
+
+def _parameter(field: Field[Any]) -> inspect.Parameter:
+    """An option as Typer reads it from a signature."""
+    about: Option = field.metadata["option"]
+    kind, default = field.type, field.default
+    if about.read is not None:
+        kind, default = str | None, None
+    info = typer.Option(
+        spelled(field),
+        metavar=about.metavar,
+        help=about.text,
+        rich_help_panel=about.group.capitalize(),
+    )
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, info],
+    )

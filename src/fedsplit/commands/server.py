@@ -6,20 +6,21 @@ import importlib.util
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 from fedsplit import files
 from fedsplit.checks import number
-from fedsplit.commands import options
 from fedsplit.commands.fit import present, show
 from fedsplit.commands.interrupts import resumable
 from fedsplit.commands.keys import EXTRA
+from fedsplit.commands.options import Json, Resilience, with_fields
 from fedsplit.commands.progress import live, printable
 from fedsplit.errors import InputError, TooFewClients, listed
-from fedsplit.remote.members import Patience
+from fedsplit.regression.options import FitOptions, names
 from fedsplit.remote.messages import HELLO, MessageChannel, Transport, read_identity
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 LOOK, GREETING, RETURN = 0.25, 30.0, 60.0
 """Seconds between looks at who is there, for a greeting, and for clients to return to a run that is resumed."""
 
+NOT_HERE = ("group", "seed", "method", "engine", "address", "cohorts")
+"""Options of ``fit`` that are about clients in this process or on a cluster."""
+
 
 class Present(Protocol):
     """Who is there, by name."""
@@ -36,106 +40,108 @@ class Present(Protocol):
     def present(self) -> Mapping[str, object]: ...
 
 
+@with_fields(
+    *(each for each in fields(FitOptions) if each.name not in NOT_HERE),
+    *(each for each in fields(Resilience) if each.name != "checkpoint"),
+)
 def server_command(
     clients: Annotated[
         str,
-        typer.Option(help="How many clients to wait for, or their names with commas between them."),
+        typer.Option(metavar="N|NAME,...", help="Number of clients to wait for, or their names."),
     ],
     out: Annotated[
         Path,
         typer.Option(
-            help="Folder for the model, the trace, the page report.html and the checkpoint."
+            metavar="DIR", help="Folder for the model, its trace, its page and the checkpoint."
         ),
     ],
-    formula: options.Formula = None,
-    target: options.Target = None,
-    family: options.Family = "gaussian",
-    ridge: options.Ridge = 0.0,
-    l1: options.L1 = 0.0,
-    elastic_net: options.ElasticNet = None,
-    nonnegative: options.Nonnegative = "",
-    weights: options.Weights = None,
-    offset: options.Offset = None,
-    exposure: options.Exposure = None,
-    no_intercept: options.NoIntercept = False,
-    standardize: options.Standardize = False,
-    missing: options.Missing = "drop",
-    strict: options.Strict = False,
-    tol: options.Tol = 1e-9,
-    rounds: options.Rounds = 500,
-    delta: options.Delta = 1.345,
+    as_json: Json = False,
     keys: Annotated[
         Path | None,
-        typer.Option(help="Folder that fedsplit keys made: the certificate, and who may join."),
+        typer.Option(
+            metavar="DIR",
+            help="Folder made by fedsplit keys: the certificate, and the clients that may join.",
+            rich_help_panel="Network",
+        ),
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", help="Without encryption and keys: for tests on one machine."),
+        typer.Option(
+            "--insecure",
+            help="Use neither encryption nor keys, for tests on one machine.",
+            rich_help_panel="Network",
+        ),
     ] = False,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; 127.0.0.1 with --insecure where not given.")
+        str,
+        typer.Option(
+            help="Address to listen on; by default all, or 127.0.0.1 with --insecure.",
+            rich_help_panel="Network",
+        ),
     ] = "",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=1, max=65535, metavar="N", help="Port to listen on.", rich_help_panel="Network"
+        ),
+    ] = 8000,
     wait: Annotated[
-        float, typer.Option(help="Seconds to wait for the clients before the first round.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long to wait for the clients before the first round.",
+            rich_help_panel="Network",
+        ),
     ] = 3600.0,
-    round_timeout: options.RoundTimeout = 60.0,
-    give_up: options.GiveUp = 600.0,
-    min_clients: options.MinClients = None,
-    checkpoint_every: options.Every = 1,
-    resume: options.Resume = None,
-    as_json: options.Json = False,
+    **chosen: Any,
 ) -> None:
-    """Fit one regression with clients in other organisations, each of whom runs fedsplit client.
+    """Fit one regression with clients in other organisations, which run fedsplit client.
 
-    Waits until the clients are there, agrees with them on columns and categories, runs the rounds, and ends with the
-    table, the proof and a page. Clients dial in; only their answers arrive, never their rows. The run is kept in
-    OUT/checkpoint until it is done, and can be resumed.
+    The server waits for the clients, agrees with them on columns and categories, runs the rounds,
+    and prints the table and the proof. Clients connect to the server. Only their answers leave
+    them, never their rows. The run is kept in OUT/checkpoint until it is done, and can be resumed.
 
-    Exit status: 0 done, 1 tolerance not proved, or clients missing, removed or without rows, 2 bad input, 130 or 143
-    interrupted.
+    Exit status: 0 done; 1 tolerance not proved, or a client is missing, was removed or has no
+    complete row; 2 bad input; 130 or 143 interrupted.
     """
     if importlib.util.find_spec("flwr") is None:
         raise InputError(EXTRA)
-    from fedsplit.regression.server.fit import fit_over, make_settings
-    from fedsplit.remote.flower.server import Hub  # Flower is an extra, and takes seconds to import
+    # Flower is an extra, and takes seconds to import.
+    from fedsplit.regression.server.fit import fit_over
+    from fedsplit.remote.flower.server import Hub
 
-    settings = make_settings(
-        family=family, ridge=ridge, l1=l1, elastic_net=options.pair(elastic_net),
-        nonnegative=options.names(nonnegative), weights=weights, offset=offset, exposure=exposure,
-        intercept=not no_intercept, standardize=standardize, missing=missing, strict=strict, tol=tol, rounds=rounds,
-        delta=delta,
-    )  # fmt: skip
-    patience = Patience(round_timeout, give_up, min_clients)
+    if chosen["resume"] is None:
+        chosen["checkpoint"] = out / "checkpoint"
+    resilience = Resilience.taken_from(chosen)
     number("wait", wait)
     files.check_writable(out)
-    kept = options.checkpoint_in(None if resume else out / "checkpoint", resume, checkpoint_every)
+    checkpoint = resilience.kept
+    assert checkpoint is not None  # either folder is set above
+    reported: list[Progress] = []
+
+    def report(now: Progress) -> None:
+        reported.append(now)
+        if live():
+            show(now)
+
+    patience = resilience.patience
+    options = FitOptions(None, **chosen, patience=patience, checkpoint=checkpoint, progress=report)
     allowed = _allowed(keys, insecure)
-    with resumable(kept), _hub(Hub, keys, allowed, host, port) as hub:
-        if resume is not None and kept is not None:
-            who = list(kept.about().get("clients", ()))
+    with resumable(checkpoint), _hub(Hub, keys, allowed, host, port) as hub:
+        if resilience.resume is not None:
+            who = list(checkpoint.about().get("clients", ()))
             gather(hub, who, len(who), min(wait, RETURN), least=0)
         else:
-            who = gather(hub, *_wanted(clients, allowed), wait, min_clients)
+            who = gather(hub, *_wanted(clients, allowed), wait, resilience.min_clients)
         _check_versions(hub, sorted(set(who) & set(hub.present())))
-        began = False
-
-        def report(now: Progress) -> None:
-            nonlocal began
-            began = True
-            if live():
-                show(now)
-
-        channel = MessageChannel(hub, who)
         try:
-            model = fit_over(channel, formula, target, None, settings, patience, kept, report)
+            model = fit_over(MessageChannel(hub, who), options)
         except InputError:
-            if kept is not None and not began:  # a model that cannot be is not worth going on with
-                kept.discard()
+            if not reported:  # the model is at fault: there is nothing to resume
+                checkpoint.discard()
             raise
     complete = present(model, out, as_json)
-    if kept is not None:
-        kept.discard()
+    checkpoint.discard()
     if not complete:
         raise typer.Exit(1)
 
@@ -169,15 +175,15 @@ def _wanted(clients: str, allowed: Mapping[str, bytes] | None) -> tuple[list[str
                 f"--clients: {clients} are wanted and there are {len(allowed)} keys: make more"
             )
         return list(allowed or ()), int(clients)
-    names = options.names(clients)
-    if not names or len(set(names)) < len(names) or re.fullmatch(r"[-+\d.]+", clients.strip()):
+    wanted = names(clients)
+    if not wanted or len(set(wanted)) < len(wanted) or re.fullmatch(r"[-+\d.]+", clients.strip()):
         raise InputError(
             f"--clients is a number, or different names with commas between them, not {clients!r}"
         )
-    for name in names:
+    for name in wanted:
         if allowed is not None and name not in allowed:
             raise InputError(f"--clients: there is no key of {name}, there are {listed(allowed)}")
-    return names, len(names)
+    return wanted, len(wanted)
 
 
 def gather(

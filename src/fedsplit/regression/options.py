@@ -1,58 +1,281 @@
-"""What a user chooses for a fit, checked."""
+"""The options of ``fit`` and ``path``: one field each.
 
-from __future__ import annotations
+A field has everything that there is to say about its option: type, default, check, description,
+group, and its form on the command line. The signatures and docstrings of ``fit`` and ``path``, the
+options of ``fedsplit fit`` and ``fedsplit server``, and the table in docs/fit.md follow from it.
+"""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+# No `from __future__ import annotations` here: the command line reads the types of the fields.
 
+import inspect
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar
+
+from fedsplit.arrays import Array
 from fedsplit.checks import count, number, one_of
 from fedsplit.errors import InputError, listed
+from fedsplit.methods import parse
+from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.families import FAMILIES
+from fedsplit.remote.checkpoint import Checkpoint
+from fedsplit.remote.members import Patience
 
-MISSING = ("drop", "fail", "mean")
+if TYPE_CHECKING:
+    from fedsplit.regression.server.search import Progress
+
+Group = Literal["model", "data", "privacy", "run"]
+"""What an option is about, in the order in which help texts and tables show the groups."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Option(NamedTuple):
+    """What a field says about its option, apart from type and default.
+
+    Attributes
+    ----------
+    text : str
+        One or two sentences for docstrings, help texts and tables.
+    group : Group
+        The heading under which it is shown.
+    check : callable, optional
+        Takes the name and the value, and raises ``InputError`` for a value that cannot be used.
+    metavar : str, optional
+        What stands for the value in help texts. Without it the option is a flag, if it is boolean,
+        and otherwise has no place on the command line.
+    flag : str, optional
+        The name on the command line, where it is not the field's.
+    read : callable, optional
+        The value from the text on the command line, where it is not simply of the field's type.
+    """
+
+    text: str
+    group: Group
+    check: Callable[[str, Any], object] | None = None
+    metavar: str | None = None
+    flag: str | None = None
+    read: Callable[[str], object] | None = None
+
+
+def option(default: T, text: str, group: Group, **details: Any) -> T:
+    """A field with this default; ``details`` are the other attributes of ``Option``."""
+    return field(default=default, metadata={"option": Option(text, group, **details)})
+
+
+def options_of(record: Any) -> dict[str, Option]:
+    """The options among the fields of a dataclass, by name."""
+    return {
+        each.name: each.metadata["option"] for each in fields(record) if "option" in each.metadata
+    }
+
+
+def names(text: str) -> list[str]:
+    """Names separated by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _pair(text: str) -> tuple[float, float]:
+    try:
+        l1, ridge = (float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--elastic-net takes two numbers, as in 0.5,1, not {text!r}") from None
+    return l1, ridge
+
+
+def _is_text(name: str, value: object, what: str = "text") -> None:
+    if value is not None and not isinstance(value, str):
+        raise InputError(f"{name} must be {what}, not {value!r}")
+
+
+_is_column = partial(_is_text, what="the name of a column")
+
+
+def _is_share(name: str, value: object, zero: bool = False, one: bool = True) -> None:
+    """Accept numbers between 0 and 1, and these two where they are allowed."""
+    share = number(name, value, strict=not zero)
+    if share > 1 or (share == 1 and not one):
+        raise InputError(f"{name} must be between 0 and 1, not {value!r}")
+
+
+def _is_method(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be a name, as in 'fedsplit', not {value!r}")
+    parse(value)
+
+
+def _are_names(name: str, value: Any) -> None:
+    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+        raise InputError(f"{name} must be a list of coefficient names, not {value!r}")
+
+
+def _are_two(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
+        raise InputError(f"{name} must be two numbers, l1 and ridge, not {value!r}")
+
+
+def _are_folds(name: str, value: Any) -> None:
+    if value is None or value == "clients":
+        return
+    if isinstance(value, str):
+        raise InputError(f"{name} must be 'clients' or a number of groups, not {value!r}")
+    count(name, value, least=2)
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The options of ``fit``; see there."""
+class Inputs:
+    """What to fit, and to which rows."""
 
-    family: str = "gaussian"
-    ridge: float = 0.0
-    l1: float = 0.0
-    nonnegative: Sequence[str] = ()
-    weights: str | None = None
-    offset: str | None = None
-    exposure: str | None = None
-    intercept: bool = True
-    standardize: bool = False
-    missing: str = "drop"
-    strict: bool = False
-    tol: float = 1e-9
-    rounds: int = 500
-    seed: int = 0
-    method: str = "fedsplit"
-    delta: float = 1.345
+    data: object = field(
+        metadata={
+            "option": Option(
+                "The clients' rows: one file per client (CSV, TSV, JSON lines, each also .gz, or "
+                "Parquet), a glob, a folder, a list of files or frames, a dict of them by client, "
+                "a TOML file that names the clients, or one file or frame together with `group`.",
+                "data",
+            )
+        }
+    )
+    formula: str | None = option(
+        None,
+        'Model formula, as in "visits ~ age + C(plan)". Text columns are categories, and C() makes '
+        'numbers categories. A condition can be the target: "{delay > 15} ~ hour".',
+        "model",
+        metavar="FORMULA",
+        check=_is_text,
+    )
+    _: KW_ONLY
+    target: str | None = option(
+        None,
+        "Target column, instead of a formula: all other columns are covariates.",
+        "model",
+        metavar="COLUMN",
+        check=_is_text,
+    )
+    group: str | None = option(
+        None,
+        "Column that says which client a row belongs to, where data is a single file or frame.",
+        "data",
+        metavar="COLUMN",
+        check=_is_text,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options that determine a model: they are saved with it, and with a checkpoint."""
+
+    family: str = option(
+        "gaussian",
+        f"Family of the model: {', '.join(FAMILIES)}.",
+        "model",
+        metavar="NAME",
+        check=partial(one_of, known=FAMILIES),
+    )
+    ridge: float = option(
+        0.0,
+        "Weight λ of the penalty (λ/2)‖coef‖² on the sum of the losses of all rows. The intercept "
+        "is not penalised.",
+        "model",
+        metavar="λ",
+        check=partial(number, strict=False),
+    )
+    l1: float = option(
+        0.0,
+        "Weight λ of the penalty λ‖coef‖₁. The intercept is not penalised.",
+        "model",
+        metavar="λ",
+        check=partial(number, strict=False),
+    )
+    nonnegative: Sequence[str] = option(
+        (),
+        "Coefficients constrained to be nonnegative.",
+        "model",
+        metavar="NAME,...",
+        read=names,
+        check=_are_names,
+    )
+    weights: str | None = option(
+        None, "Column of precision weights.", "data", metavar="COLUMN", check=_is_column
+    )
+    offset: str | None = option(
+        None,
+        "Column that is added to the linear predictor.",
+        "data",
+        metavar="COLUMN",
+        check=_is_column,
+    )
+    exposure: str | None = option(
+        None,
+        "Column that multiplies the mean, for a log link.",
+        "data",
+        metavar="COLUMN",
+        check=_is_column,
+    )
+    intercept: bool = option(True, "Include a constant term.", "model")
+    standardize: bool = option(
+        False,
+        "Penalise the coefficients of columns scaled to unit standard deviation over all clients. "
+        "Coefficients are reported in the units of the data in any case.",
+        "model",
+    )
+    missing: str = option(
+        "drop",
+        "Missing values: drop their rows, fail, or fill numbers with the mean over all clients.",
+        "data",
+        metavar="drop|fail|mean",
+        check=partial(one_of, known=("drop", "fail", "mean")),
+    )
+    strict: bool = option(
+        False, "Refuse requests that could disclose single rows, instead of warning.", "privacy"
+    )
+    tol: float = option(
+        1e-9,
+        "Proved upper bound, in standard errors, on the distance of every coefficient from the "
+        "pooled fit.",
+        "run",
+        metavar="SE",
+        check=_is_share,
+    )
+    rounds: int = option(
+        500,
+        "Maximum number of rounds, at least 10.",
+        "run",
+        metavar="N",
+        check=partial(count, least=10),
+    )
+    seed: int = option(
+        0,
+        "Random seed of stochastic methods.",
+        "run",
+        metavar="N",
+        check=partial(count, least=0),
+    )
+    method: str = option(
+        "fedsplit",
+        "Optimisation method, as `fedsplit compare` takes it.",
+        "run",
+        metavar="NAME",
+        check=_is_method,
+    )
+    delta: float = option(
+        1.345,
+        "Residual, in units of the target, at which Huber's loss turns from quadratic to linear.",
+        "model",
+        metavar="δ",
+        check=number,
+    )
 
     def __post_init__(self) -> None:
-        one_of("family", self.family, FAMILIES)
-        one_of("missing", self.missing, MISSING)
-        number("ridge", self.ridge, strict=False)
-        number("l1", self.l1, strict=False)
-        if number("tol", self.tol) > 1:
-            raise InputError(f"tol is in standard errors, above 0 and at most 1, not {self.tol!r}")
-        if not isinstance(self.method, str):
-            raise InputError(f"method must be a name, as in 'fedsplit', not {self.method!r}")
-        number("delta", self.delta)
-        count("rounds", self.rounds, least=10)
-        count("seed", self.seed, least=0)
-        for name in ("weights", "offset", "exposure"):
-            _column(name, getattr(self, name))
-        if isinstance(self.nonnegative, str) or not all(
-            isinstance(name, str) for name in self.nonnegative
-        ):
-            raise InputError(
-                f"nonnegative must be a list of coefficients' names, not {self.nonnegative!r}"
-            )
+        for name, each in options_of(type(self)).items():
+            if each.check is not None:
+                each.check(name, getattr(self, name))
         object.__setattr__(self, "nonnegative", tuple(self.nonnegative))
         family = FAMILIES[self.family]
         if self.exposure is not None and not family.link.multiplicative:
@@ -65,16 +288,176 @@ class Settings:
 
     @property
     def symmetric(self) -> bool:
-        """Whether a ridge of a multinomial has all classes alike; l1 and constraints are on the coefficients shown."""
+        """Whether a multinomial penalty treats all classes alike: a ridge does, on its own.
+
+        An l1 penalty and constraints act on the coefficients as reported, relative to the
+        reference class.
+        """
         return self.ridge > 0 and not self.l1 and not self.nonnegative
 
     @property
     def biased(self) -> str | None:
-        """What keeps the answer from being the maximum of the likelihood."""
-        names = {"a ridge": self.ridge, "an l1 penalty": self.l1, "a constraint": self.nonnegative}
-        return next((name for name, value in names.items() if value), None)
+        """What keeps the estimate from being the maximum of the likelihood, or None."""
+        causes = {"a ridge": self.ridge, "an l1 penalty": self.l1, "a constraint": self.nonnegative}
+        return next((cause for cause, value in causes.items() if value), None)
 
 
-def _column(name: str, value: object) -> None:
-    if value is not None and not isinstance(value, str):
-        raise InputError(f"{name} must be the name of a column, not {value!r}")
+@dataclass(frozen=True, kw_only=True)
+class Regression(Settings, Inputs):
+    """The options that ``fit`` and ``path`` share. (Fields are in the order of the last base.)"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.formula is None) == (self.target is None):
+            raise InputError(
+                "give a formula such as 'y ~ x', or a target column for a model on all the others"
+            )
+
+    @property
+    def settings(self) -> Settings:
+        """The part that is saved with the model."""
+        return Settings(**{each.name: getattr(self, each.name) for each in fields(Settings)})
+
+    def _penalise(self, l1: object, ridge: object) -> None:
+        """Set both penalties, which follow from another option."""
+        for name, value in (("l1", l1), ("ridge", ridge)):
+            object.__setattr__(self, name, value)
+            number(name, value, strict=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(Regression):
+    """The options of ``fit``."""
+
+    elastic_net: tuple[float, float] | None = option(
+        None,
+        "Both penalties at once: l1 and ridge.",
+        "model",
+        metavar="L1,RIDGE",
+        read=_pair,
+        check=_are_two,
+    )
+    engine: str = option(
+        "local",
+        f"Where the clients run: {'; '.join(f'{k}, {v.where}' for k, v in ENGINES.items())}.",
+        "run",
+        metavar="NAME",
+        check=partial(one_of, known=ENGINES),
+    )
+    address: str | None = option(
+        None,
+        "Address of the Ray cluster, as in host:6379. Without it Ray is started on this machine.",
+        "run",
+        metavar="HOST:PORT",
+    )
+    cohorts: int | None = option(
+        None,
+        "Number of Ray workers that share the clients. Without it there is one per core.",
+        "run",
+        metavar="N",
+        flag="--workers",
+    )
+    patience: Patience | None = option(
+        None, "How long to wait for remote clients, and how many of them are required.", "run"
+    )
+    checkpoint: Checkpoint | None = option(
+        None, "Keeps the run on disk, so that it can be resumed.", "run"
+    )
+    progress: Callable[["Progress"], object] | None = option(
+        None, "Called with a `Progress` after every round.", "run"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.elastic_net is not None:
+            if self.l1 or self.ridge:
+                raise InputError("elastic_net sets both l1 and ridge: leave those out")
+            self._penalise(*self.elastic_net)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathOptions(Regression):
+    """The options of ``path``. Its penalties follow from λ and ``l1_ratio``."""
+
+    ridge: float = field(init=False, default=0.0)
+    l1: float = field(init=False, default=0.0)
+    method: str = field(init=False, default="fedsplit")
+    standardize: bool = field(
+        default=True, metadata={"option": options_of(Settings)["standardize"]}
+    )
+    tol: float = option(
+        1e-6,
+        "Proved upper bound, in standard errors, on the distance of every coefficient from the "
+        "pooled fit. It is looser than in `fit`, since each proof costs rounds; `path.model(lam)` "
+        "meets that of `fit`.",
+        "run",
+        check=_is_share,
+    )
+    l1_ratio: float = option(
+        1.0,
+        "Share of l1 in the penalty: 1 is the lasso, 0 a ridge.",
+        "model",
+        check=partial(_is_share, zero=True),
+    )
+    lambdas: Sequence[float] | Array | None = option(
+        None,
+        "The values of λ. Without them, `n_lambdas` values from λ_max, the smallest λ at which "
+        "every coefficient is zero, to `ratio`·λ_max, evenly spaced on a log scale. A ridge "
+        "alone takes λ_max of an l1_ratio of 0.001.",
+        "model",
+    )
+    n_lambdas: int = option(50, "Number of values of λ.", "model", check=count)
+    ratio: float = option(
+        1e-3, "The smallest λ over the largest.", "model", check=partial(_is_share, one=False)
+    )
+    folds: int | str | None = option(
+        None,
+        '"clients" holds out one client at a time, a number that many groups of clients, drawn '
+        "with `seed`. The others fit the path for the same λ, with columns scaled by their own "
+        "moments, and those held out report their deviance. It takes a second copy of all rows.",
+        "model",
+        check=_are_folds,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._penalise(self.l1_ratio, 1.0 - self.l1_ratio)
+
+
+def with_options(record: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R]]:
+    """Turn a function of one record into a function of the record's fields.
+
+    The signature and the parameters in the docstring (in place of its line ``<parameters>``) are
+    those of the record, and a type checker sees them too.
+    """
+
+    def decorate(function: Callable[[T], R]) -> Callable[P, R]:
+        signature = inspect.signature(record)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                # Python's own error would name the record's constructor.
+                raise TypeError(f"{function.__name__}() {error}") from None
+            return function(record(*args, **kwargs))
+
+        result = inspect.signature(function).return_annotation
+        vars(call)["__signature__"] = signature.replace(return_annotation=result)
+        call.__doc__ = inspect.cleandoc(function.__doc__ or "").replace(
+            "<parameters>", _documented(signature, options_of(record))
+        )
+        return call
+
+    return decorate
+
+
+def _documented(signature: inspect.Signature, options: dict[str, Option]) -> str:
+    """The section "Parameters" of a docstring."""
+    lines = ["Parameters", "----------"]
+    for name, parameter in signature.parameters.items():
+        kind = inspect.formatannotation(parameter.annotation).replace("collections.abc.", "")
+        text = textwrap.fill(options[name].text, 92)
+        lines += [f"{name} : {kind}", textwrap.indent(text, "    ")]
+    return "\n".join(lines)

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.checks import count, number
+from fedsplit.checks import number
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.data.categories import as_text
 from fedsplit.data.formula import Formula
@@ -20,7 +20,7 @@ from fedsplit.errors import InputError, listed
 from fedsplit.methods.fedsplit import FedSplit, FedSplitState
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.options import Settings
+from fedsplit.regression.options import PathOptions, Settings, with_options
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.result.table import Summary, aligned
 from fedsplit.regression.server.federation import FederatedRows, Federation, rows_here
@@ -153,74 +153,34 @@ class RegularisationPath:
         return [*cells, *(f"{self.cv[name][lam]:.5g}" for name in ("mean", "se")), ", ".join(marks)]
 
 
-def path(
-    data: object,
-    formula: str | None = None,
-    *,
-    family: str = "gaussian",
-    target: str | None = None,
-    group: str | None = None,
-    l1_ratio: float = 1.0,
-    lambdas: Sequence[float] | Array | None = None,
-    n_lambdas: int = 50,
-    ratio: float = 1e-3,
-    folds: int | str | None = None,
-    nonnegative: Sequence[str] = (),
-    weights: str | None = None,
-    offset: str | None = None,
-    exposure: str | None = None,
-    intercept: bool = True,
-    standardize: bool = True,
-    missing: str = "drop",
-    strict: bool = False,
-    tol: float = 1e-6,
-    rounds: int = 500,
-    seed: int = 0,
-    delta: float = 1.345,
-) -> RegularisationPath:
-    """Fit a regression with an elastic net for many λ, and choose among them by clients that were held out.
+@with_options(PathOptions)
+def path(options: PathOptions) -> RegularisationPath:
+    """Fit a regression with an elastic net for many λ, and choose among them by held-out clients.
 
-    Beside the sum of the losses stands λ(l1_ratio‖coef‖₁ + (1 - l1_ratio)/2 ‖coef‖²); the intercept is free. Each λ
-    starts from the last one: the server knows the clients' curvature by then, and asks for a few rounds only.
+    The penalty is λ(l1_ratio‖coef‖₁ + (1 - l1_ratio)/2 ‖coef‖²), added to the sum of the losses; the
+    intercept is not penalised. Each λ starts from the last one: the server knows the clients'
+    curvature by then, and asks for a few rounds only.
 
-    Parameters
-    ----------
-    l1_ratio : float
-        1 for the lasso, 0 for a ridge.
-    lambdas : sequence of float, optional
-        Where None, ``n_lambdas`` of them from λ_max, the smallest λ without any coefficient, to ``ratio``·λ_max, evenly
-        in their logarithm. For a ridge alone, λ_max of an l1_ratio of 0.001.
-    folds : "clients" or int, optional
-        Leave one client out at a time, or one of so many groups of clients, drawn by ``seed``. The others fit the path
-        for the same λ, with columns scaled by their own moments, and those left out tell their deviance. One copy of
-        all rows is made for it.
-    standardize : bool
-        Whether the penalty acts on coefficients of columns of unit deviation over all clients, which is the default
-        here. Coefficients are reported in the units of the files always.
-    tol : float
-        The proved largest |coefficient - pooled coefficient| in standard errors: less than in ``fit``, since each proof
-        costs rounds; ``path.model(lam)`` goes on to fit's.
-    rounds : int
-        The most for each λ.
+    <parameters>
 
-    The other parameters are those of ``fit``.
+    Returns
+    -------
+    RegularisationPath
+        The coefficients at every λ, with their proofs and the cross-validated deviance.
     """
-    grid = _check_grid(l1_ratio, lambdas, n_lambdas, ratio, folds)
-    l1, ridge = _penalties(1.0, l1_ratio)
-    settings = Settings(
-        family, ridge, l1, nonnegative, weights, offset, exposure, intercept, standardize,
-        missing, strict, tol, rounds, seed, "fedsplit", delta,
-    )  # fmt: skip
-    federation = Federation(
-        Members(LocalChannel(DatasetCohort([Dataset(source) for source in sources(data, group)])))
-    )
-    agreement, formula_ = prepare(federation, formula, target, group, settings)
-    parts = _folds(agreement, folds, seed, formula_)
+    grid, l1_ratio = _grid(options.lambdas), options.l1_ratio
+    settings = options.settings
+    cohort = DatasetCohort([Dataset(source) for source in sources(options.data, options.group)])
+    federation = Federation(Members(LocalChannel(cohort)))
+    agreement, formula_ = prepare(federation, options)
+    parts = _folds(agreement, options.folds, settings.seed, formula_)
     task = _free_of_ridge(make_task(agreement, formula_, settings))
     null: Estimate | None = None
     if grid is None:
         null = task.run(task.penalty(EVERYTHING))
-        grid = lambda_max(task, null, l1_ratio) * np.geomspace(1.0, ratio, n_lambdas)
+        grid = lambda_max(task, null, l1_ratio) * np.geomspace(
+            1.0, options.ratio, options.n_lambdas
+        )
     penalties = [_penalties(lam, l1_ratio) for lam in grid]
     if (
         null is not None and l1_ratio > 0
@@ -299,26 +259,8 @@ def _follow(
         yield last
 
 
-def _check_grid(
-    l1_ratio: object, lambdas: Any, n_lambdas: object, ratio: object, folds: object
-) -> Array | None:
+def _grid(lambdas: Any) -> Array | None:
     """The λ that the user gave, falling; None where there are none."""
-    if number("l1_ratio", l1_ratio, strict=False) > 1:
-        raise InputError(
-            f"l1_ratio must be between 0 (a ridge) and 1 (the lasso), not {l1_ratio!r}"
-        )
-    if number("ratio", ratio) >= 1:
-        raise InputError(
-            f"ratio, of the smallest to the largest lambda, must be between 0 and 1, not {ratio!r}"
-        )
-    count("n_lambdas", n_lambdas)
-    if isinstance(folds, str | None):
-        if folds not in (None, "clients"):
-            raise InputError(
-                f"folds must be 'clients' or a number of groups of clients, not {folds!r}"
-            )
-    else:
-        count("folds", folds, least=2)
     if lambdas is None:
         return None
     try:

@@ -1,0 +1,94 @@
+"""The engines: where the clients of a fit or of a problem can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from fedsplit.clients.oracle import Clients
+from fedsplit.errors import InputError
+from fedsplit.problem import Problem
+from fedsplit.remote.channel import Channel, LocalChannel
+
+# Imported by the functions that need them: Ray is an extra, and pandas, which cohorts and sources
+# need, takes a second that the other commands would pay for.
+if TYPE_CHECKING:
+    from fedsplit.data.client_data import Source
+    from fedsplit.regression.client.dataset_cohort import DatasetCohort
+
+
+class Engine(NamedTuple):
+    """How to run clients in one place.
+
+    Attributes
+    ----------
+    where : str
+        The place, for help texts.
+    of_sources : callable
+        Opens a channel to the clients of a fit. Takes their sources, the number of workers (None
+        is one per core) and the address of a cluster (None is this machine).
+    of_problem : callable
+        Opens the clients of a problem. Takes the problem, and the same two.
+    """
+
+    where: str
+    of_sources: Callable[
+        [Sequence[Source], int | None, str | None], AbstractContextManager[Channel]
+    ]
+    of_problem: Callable[[Problem, int | None, str | None], AbstractContextManager[Clients]]
+
+
+def _local_sources(
+    sources: Sequence[Source], workers: int | None, address: str | None
+) -> AbstractContextManager[Channel]:
+    return nullcontext(LocalChannel(_cohort(sources)))
+
+
+def _local_problem(
+    problem: Problem, workers: int | None, address: str | None
+) -> AbstractContextManager[Clients]:
+    if workers is not None or address is not None:
+        raise InputError("workers and an address need a cluster: use the engine ray")
+    return nullcontext(problem.clients)
+
+
+@contextmanager
+def _ray_sources(
+    sources: Sequence[Source], workers: int | None, address: str | None
+) -> Iterator[Channel]:
+    """Each worker reads the files of its clients: only paths travel, and frames where given."""
+    from fedsplit.remote.ray.cluster import connect
+    from fedsplit.remote.ray.workers import RayChannel, shares
+
+    connect(address)
+    parts = [[sources[j] for j in share] for share in shares(len(sources), workers)]
+    names = [[source.name for source in part] for part in parts]
+    channel = RayChannel([partial(_cohort, part) for part in parts], names)
+    try:
+        yield channel
+    finally:
+        channel.close()
+
+
+def _ray_problem(
+    problem: Problem, workers: int | None, address: str | None
+) -> AbstractContextManager[Clients]:
+    from fedsplit.remote.ray.workers import RayClients
+
+    return RayClients(problem, cohorts=workers, address=address, measured=True)
+
+
+def _cohort(sources: Sequence[Source]) -> DatasetCohort:
+    from fedsplit.regression.client.dataset import Dataset
+    from fedsplit.regression.client.dataset_cohort import DatasetCohort
+
+    return DatasetCohort([Dataset(source) for source in sources])
+
+
+ENGINES = {
+    "local": Engine("in this process", _local_sources, _local_problem),
+    "ray": Engine("on a Ray cluster", _ray_sources, _ray_problem),
+}
+"""Every engine by the name that ``fit``, the command line and the documentation use."""
