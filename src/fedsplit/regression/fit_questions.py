@@ -257,8 +257,33 @@ class Pearson(FitQuestion):
         return NOT_FINITE if math.isnan(entry) else ""
 
 
+@dataclass(frozen=True)
+class ExpectedInformation(FitQuestion):
+    """The expected information at a point x of the scaled columns, (p, p).
+
+    Only asked for families whose Hessian depends on the target.
+    """
+
+    x: Array
+
+    answer_type = list[Array]
+    vectors = ("x",)
+
+    def answer(self, cohort: DatasetCohort, key: str) -> list[Array]:
+        return [design.expected_information(self.x) for design in cohort.scaled(key)]
+
+    def check(self, entry: Array) -> str:
+        p = len(self.x)
+        if entry.shape != (p, p):
+            return "an information matrix of the wrong shape"
+        if np.isnan(entry).any():
+            return NOT_FINITE
+        return ""
+
+
 FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
-    question.name(): question for question in (Columns, Describe, Code, Settle, Fitted, Pearson)
+    question.name(): question
+    for question in (Columns, Describe, Code, Settle, Fitted, Pearson, ExpectedInformation)
 }
 """Everything that clients of a fit answer beside the questions of the rounds, by name."""
 

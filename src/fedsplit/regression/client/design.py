@@ -131,6 +131,12 @@ class Design:
         mu = self.family.link.mean(self.predictor(x))
         return float(np.sum(self.w * self.family.pearson(self.b, mu)))
 
+    def expected_information(self, x: Array) -> Array:
+        """Σ_i w_i (dμ_i/dη_i)²/V(μ_i) a_i a_iᵀ, (p, p), of a family with one predictor."""
+        weights = self.w * self.family.expected_weights(self.predictor(x))
+        information: Array = self.A.T @ (weights[:, None] * self.A)
+        return information
+
     def calibration(self, x: Array) -> Calibration:
         """Of a binary classifier."""
         p = self.family.link.mean(self.predictor(x))

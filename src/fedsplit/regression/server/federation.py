@@ -16,6 +16,7 @@ from fedsplit.regression.fit_questions import (
     Coding,
     Columns,
     Describe,
+    ExpectedInformation,
     FitQuestion,
     Fitted,
     Frame,
@@ -115,6 +116,10 @@ class FitClients(RemoteClients):
     def pearson(self, x: Array) -> list[float]:
         """Each client's Pearson's X²."""
         return self._all(Pearson(x))
+
+    def expected_information(self, x: Array) -> list[Array]:
+        """Each client's expected information, (p, p)."""
+        return self._all(ExpectedInformation(x))
 
     def _all(self, question: FitQuestion) -> list[Any]:
         requests = {at: Request(question, key) for at, key in self.keys.items()}

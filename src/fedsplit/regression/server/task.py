@@ -240,11 +240,20 @@ class Task:
         return worst if np.isfinite(worst) else np.inf
 
     def _expected(self, proof: Proof) -> Array:
-        """The expected information: the Hessian, but for gamma's log link, where it is AᵀWA."""
+        """The expected information in the coordinates of the rounds, (d, d).
+
+        The Hessian is another matrix, unless the link is canonical: it has the certificate's say,
+        not that of the standard errors.
+        """
         if self.family.canonical:
-            total: Array = proof.information.sum(axis=0)
-            return total
-        return self.basis.T @ self.pool.products(self.scaling) @ self.basis
+            H: Array = proof.information.sum(axis=0)
+            return H
+        if self.family.unit_weights:
+            information = self.pool.products(self.scaling)
+        else:
+            parts = self.clients.expected_information(self.basis @ proof.x)
+            information = np.sum(parts, axis=0)
+        return self.basis.T @ information @ self.basis
 
     def _fitted(self, x: Array, phi: float) -> tuple[float | None, Calibration | None]:
         """The log-likelihood, where the family has one, and the calibration of a binary classifier."""

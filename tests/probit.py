@@ -1,0 +1,66 @@
+"""A family as a contributor would add it: one file, and one line of the table, here by a test.
+
+Φ is not the canonical link of two classes: the Hessian of its loss depends on the target.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import log_ndtr, ndtr, ndtri
+
+from fedsplit.arrays import Array
+from fedsplit.losses.linear import stack_linear
+from fedsplit.losses.logistic import LogisticTerms, signed
+from fedsplit.losses.observations import check_columns, read
+from fedsplit.losses.terms import Block
+from fedsplit.regression.families.binary import BinaryFamily
+from fedsplit.regression.families.link import Link
+
+
+def density(eta: Array) -> Array:
+    """Of the standard normal distribution."""
+    return np.asarray(np.exp(-0.5 * np.square(eta)) / np.sqrt(2 * np.pi))
+
+
+@dataclass(frozen=True)
+class Probit:
+    """φ(η, b) = -log Φ(bη) for labels b in {-1, 1}, with φ'' = λ(bη + λ), λ = density/Φ at bη."""
+
+    curvature_range = (0.0, 1.0)
+    concordance = np.inf  # φ'''/φ'' grows like η: there is no bound, and so no certificate
+
+    def floor(self, b: Array) -> Array:
+        return np.zeros_like(b)
+
+    def value(self, eta: Array, b: Array) -> Array:
+        return np.asarray(-log_ndtr(b * eta))
+
+    def slope(self, eta: Array, b: Array) -> Array:
+        return -b * self._ratio(b * eta)
+
+    def curvature(self, eta: Array, b: Array) -> Array:
+        ratio = self._ratio(b * eta)
+        return ratio * (b * eta + ratio)
+
+    def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
+        data = read(clients)
+        check_columns(data, ridge)
+        return data[0].A.shape[1], stack_linear(self, signed(data), range(len(data)), LogisticTerms)
+
+    def _ratio(self, t: Array) -> Array:
+        """λ(t), without a quotient of two tiny numbers."""
+        return np.asarray(np.exp(-0.5 * np.square(t) - 0.5 * np.log(2 * np.pi) - log_ndtr(t)))
+
+
+class ProbitFamily(BinaryFamily):
+    """b is 1 with probability Φ(η)."""
+
+    name = "probit"
+    link = Link("probit", eta=ndtri, mean=ndtr, slope=density)
+
+    def loss(self, classes: int, symmetric: bool, delta: float) -> Probit:
+        return Probit()
+
+    def log_likelihood(self, b: Array, eta: Array, w: Array, phi: float) -> Array:
+        return -w * Probit().value(eta, np.where(b == 1, 1.0, -1.0))
