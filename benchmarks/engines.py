@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -199,9 +200,7 @@ def checkpoints() -> None:
                 )
 
         for name, asked in clients.items():
-            times = side_by_side(
-                [lambda every=every, asked=asked: run(asked, every) for every in (None, 1, 10)]
-            )  # type: ignore[misc]  # defaults bind
+            times = side_by_side([partial(run, asked, every) for every in (None, 1, 10)])
             row(
                 name,
                 *milliseconds([each / ROUNDS for each in times]),

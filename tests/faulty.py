@@ -7,14 +7,16 @@ import numpy as np
 import pandas as pd
 
 import fedsplit as fs
+from fedsplit.arrays import Mask
+from fedsplit.clients.questions import CostQuestion, Curvature, Value
 from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.fit import fit_over
-from fedsplit.remote.channel import SILENT, Channel, Cohort, Question, Reply, Unprepared
+from fedsplit.remote.channel import SILENT, Channel, Cohort, Reply, Request, Unprepared
 from fedsplit.remote.clients import RemoteClients
-from fedsplit.remote.cohort import ProblemCohort
+from fedsplit.remote.cohort import Fingerprint, ProblemCohort
 from fedsplit.remote.members import Members
 
 PROMPT, SLOW = 1.0, 100.0
@@ -39,7 +41,49 @@ Script = Callable[[Moment], Fault | None]
 
 def _rows(change: Callable[[Any], Any]) -> Fault:
     """Another array in the place of an answer's rows."""
-    return lambda reply: _answer(reply, lambda told: told._replace(rows=change(told.rows)))
+
+    def changed(answer: fs.Answer) -> fs.Answer:
+        first = next(iter(answer.parts))
+        return answer._replace(parts=answer.parts | {first: change(answer.rows)})
+
+    return lambda reply: _answer(reply, changed)
+
+
+def _error(change: Callable[[Any], Any]) -> Fault:
+    """Another proved error of a prox."""
+
+    def changed(answer: fs.Answer) -> fs.Answer:
+        if "error" not in answer.parts:
+            return answer
+        return answer._replace(parts=answer.parts | {"error": change(answer.error)})
+
+    return lambda reply: _answer(reply, changed)
+
+
+class Unreliable(fs.Clients):
+    """Clients in this process of whom only those that ``draw()`` gives answer.
+
+    Questions of the types ``always`` are answered by all. Nobody may read an absent client's row.
+    """
+
+    def __init__(
+        self,
+        p: fs.Problem,
+        draw: Callable[[], Mask],
+        always: tuple[type[CostQuestion], ...] = (Value, Curvature),
+    ) -> None:
+        self._whole, self._draw, self._always = p.clients, draw, always
+        self.m, self.d = p.m, p.d
+
+    def ask(self, question: CostQuestion) -> fs.Answer:
+        answer = self._whole.ask(question)
+        if isinstance(question, self._always):
+            return answer
+        present = self._draw()
+        parts = {name: np.array(array) for name, array in answer.parts.items()}
+        for array in parts.values():
+            array[~present] = np.nan
+        return answer._replace(parts=parts, present=present)
 
 
 def _answer(reply: Reply, change: Callable[[fs.Answer], fs.Answer]) -> Reply:
@@ -61,7 +105,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "slow": (lambda reply: reply._replace(seconds=SLOW), "no answer in time"),
     "silent": (silent, "no answer in time"),
     "died": (died, "its process died"),
-    "lost": (lambda reply: Reply("unprepared"), "it has lost what was settled"),
+    "lost": (lambda reply: Reply("unprepared"), "it lost what it was prepared with"),
     "speechless": (lambda reply: Reply("failed"), "it failed"),
     "NaN": (_rows(lambda rows: np.full_like(rows, np.nan)), "an answer that is not finite"),
     "one NaN": (
@@ -69,28 +113,28 @@ FAULTS: dict[str, tuple[Fault, str]] = {
         "not finite",
     ),
     "infinite error": (
-        lambda reply: _answer(reply, lambda a: a._replace(error=a.error + np.inf)),
+        _error(lambda error: error + np.inf),
         "not finite",
     ),
     "negative error": (
-        lambda reply: _answer(reply, lambda a: a._replace(error=a.error - 1.0)),
+        _error(lambda error: error - 1.0),
         "not finite",
     ),
     "short": (
         _rows(lambda rows: rows[..., :-1] if rows.ndim > 1 else rows[:0]),
-        "rows of the wrong shape",
+        "has the wrong shape",
     ),
-    "two clients": (_rows(lambda rows: np.concatenate([rows, rows])), "rows of the wrong shape"),
+    "two clients": (_rows(lambda rows: np.concatenate([rows, rows])), "has the wrong shape"),
     "huge": (
         _rows(lambda rows: np.zeros((1, 10**6))),
-        "rows of the wrong shape, (1, 1000000) in the place of",
+        "has the wrong shape, (1, 1000000), expected",
     ),
-    "float32": (_rows(lambda rows: rows.astype(np.float32)), "rows of the wrong type, float32"),
-    "text": (_rows(lambda rows: rows.astype(str)), "rows of the wrong type"),
-    "a list": (_rows(lambda rows: rows.tolist()), "rows of the wrong type, list"),
+    "float32": (_rows(lambda rows: rows.astype(np.float32)), "has the wrong type, float32"),
+    "text": (_rows(lambda rows: rows.astype(str)), "has the wrong type"),
+    "a list": (_rows(lambda rows: rows.tolist()), "has the wrong type, list"),
     "another kind": (
         lambda reply: reply._replace(value={"rows": 1}),
-        "an answer of the wrong kind, dict",
+        "an answer of the wrong type, dict",
     ),
     "nothing": (lambda reply: reply._replace(value=None), "NoneType"),
     "a long text": (
@@ -105,6 +149,7 @@ class FaultyChannel:
     """One cohort for each of ``makes``, which makes it anew where it died."""
 
     free = False
+    recorded = True
 
     def __init__(
         self, makes: Sequence[Callable[[], Cohort]], script: Script, asked: int = 0
@@ -112,23 +157,24 @@ class FaultyChannel:
         self._makes, self.script, self.asked, self.time = makes, script, asked, 1000.0
         self._cohorts = [make() for make in makes]
         self.names = [list(cohort.names) for cohort in self._cohorts]
-        self.kinds = self._cohorts[0].kinds
         self.log: list[tuple[float, str, list[str]]] = []
 
-    def ask(self, questions: Mapping[int, Question], timeout: float) -> dict[int, Reply]:
+    def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
         self.asked += 1
-        replies = {at: self._reply(at, question, timeout) for at, question in questions.items()}
-        names = [name for at in questions for name in self.names[at]]
-        self.log.append((self.time, next(iter(questions.values())).name, names))
+        replies = {at: self._reply(at, request, timeout) for at, request in requests.items()}
+        names = [name for at in requests for name in self.names[at]]
+        self.log.append((self.time, next(iter(requests.values())).question.name(), names))
         self.time += max(min(reply.seconds, timeout) for reply in replies.values())
         return replies
 
-    def _reply(self, at: int, question: Question, timeout: float) -> Reply:
-        fault = self.script(Moment(self.asked, question.name, self.names[at][0], self.time))
+    def _reply(self, at: int, request: Request, timeout: float) -> Reply:
+        fault = self.script(
+            Moment(self.asked, request.question.name(), self.names[at][0], self.time)
+        )
         if fault is died:
             self._cohorts[at] = self._makes[at]()
         try:
-            reply = Reply("answer", self._cohorts[at].answer(question), seconds=PROMPT)
+            reply = Reply("answer", self._cohorts[at].answer(request), seconds=PROMPT)
         except Unprepared:
             reply = Reply("unprepared", seconds=PROMPT)
         except fs.InputError as error:
@@ -178,7 +224,7 @@ def faulty(
     return RemoteClients(
         Members(channel, patience),
         width,
-        dict.fromkeys(cohorts, Question("settle")),
+        dict.fromkeys(cohorts, Fingerprint()),
         dict.fromkeys(cohorts, ""),
     )
 

@@ -16,17 +16,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-from fedsplit.regression.client.cohort import HANDSHAKE
 
 import fedsplit as fs
 from faulty import FaultyChannel, channel_of, channel_to, faulty, fit
 from fedsplit.arrays import Array
-from fedsplit.remote.channel import Question, Reply
+from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.log import HEAD
 from hospitals import people
 from problems import problem
 
 Run = Callable[[Path | None, fs.Checkpoint | None], Array]
+
+HANDSHAKE = {"columns", "describe", "code", "settle", "fingerprint"}
 
 PAUSE = 0.001
 """Seconds that an answer takes."""
@@ -36,16 +37,18 @@ class Logged:
     """A channel that takes its time, and leaves a byte in a file for every answer after the handshake."""
 
     free = False
+    recorded = True
 
     def __init__(self, channel: FaultyChannel, log: Path | None) -> None:
-        self._channel, self.names, self.kinds = channel, channel.names, channel.kinds
+        self._channel, self.names = channel, channel.names
         self._log = None if log is None else os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
-    def ask(self, questions: Mapping[int, Question], timeout: float) -> dict[int, Reply]:
-        replies = self._channel.ask(questions, timeout)
+    def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
+        replies = self._channel.ask(requests, timeout)
         if self._log is not None:
             time.sleep(PAUSE)
-            if next(iter(questions.values())).name not in HANDSHAKE:
+            first = next(iter(requests.values())).question
+            if first.name() not in HANDSHAKE:
                 os.write(self._log, b".")
         return replies
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import cast
 
 import numpy as np
 import pytest
 
 import fedsplit as fs
-from fedsplit.arrays import Array
-from fedsplit.clients.questions import Answer
+from faulty import Unreliable
+from fedsplit.arrays import Mask
+from fedsplit.clients.questions import Value
 from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.methods.method import State
 from fedsplit.methods.secants import learn
@@ -233,38 +233,23 @@ def test_the_draw_of_clients_depends_on_the_seed_alone() -> None:
     assert not np.array_equal(a, c)
 
 
-class Unreliable:
-    """Clients that fail at random, and some of them always: what an engine between organisations looks like."""
+def unreliable(
+    p: fs.Problem, failing: float, gone: Sequence[int] = (), values: bool = True
+) -> Unreliable:
+    """Clients that fail at random, and some of them always, as between organisations."""
+    rng = np.random.default_rng(0)
 
-    def __init__(
-        self, p: fs.Problem, failing: float, gone: Sequence[int] = (), values: bool = True
-    ) -> None:
-        self._inner, self._failing, self._gone, self._values = (
-            p.clients,
-            failing,
-            list(gone),
-            values,
-        )
-        self._rng = np.random.default_rng(0)
-        self.m, self.d = p.m, p.d
+    def draw() -> Mask:
+        present: Mask = rng.uniform(size=p.m) >= failing
+        present[list(gone)] = False
+        return present
 
-    def __getattr__(self, name: str) -> object:
-        def ask(*arguments: object) -> Answer:
-            answer: Answer = getattr(self._inner, name)(*arguments)
-            if name == "value" and self._values:
-                return answer
-            present = self._rng.uniform(size=self.m) >= self._failing
-            present[self._gone] = False
-            rows: Array = np.array(answer.rows)
-            rows[~present] = np.nan
-            return Answer(rows, present, np.where(present, answer.error, 0.0), answer.seconds)
-
-        return ask
+    return Unreliable(p, draw, always=(Value,) if values else ())
 
 
 def test_clients_that_fail_at_random_delay_but_do_not_move_the_optimum() -> None:
     p = problem("logistic", [60, 20, 40, 80], 3, seed=1, ridge=1.0)
-    result = fs.solve(cast(fs.Clients, Unreliable(p, 0.4)), rounds=400)
+    result = fs.solve(unreliable(p, 0.4), rounds=400)
     assert result.converged
     assert result.stopped_by == "certificate"
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
@@ -272,7 +257,7 @@ def test_clients_that_fail_at_random_delay_but_do_not_move_the_optimum() -> None
 
 def test_a_client_that_never_answers_is_named_and_nothing_is_called_converged() -> None:
     p = problem("least-squares", [60, 20, 40, 80], 3, seed=1)
-    result = fs.solve(cast(fs.Clients, Unreliable(p, 0.0, gone=[2], values=False)), rounds=60)
+    result = fs.solve(unreliable(p, 0.0, gone=[2], values=False), rounds=60)
     assert result.absent == (2,)
     assert not result.converged
 
@@ -311,7 +296,7 @@ def test_an_absent_client_keeps_its_last_point_and_gradient() -> None:
     p = problem("logistic", [30, 12, 25, 40], 3, seed=2, ridge=0.5)
     method = fs.FedSplit()
     before = state_after(p, method, 6)
-    clients = cast(fs.Clients, Unreliable(p, 0.0, gone=[1, 3]))
+    clients = unreliable(p, 0.0, gone=[1, 3])
     after = method.update(clients, before)
     assert before.learnt is not None
     assert after.learnt is not None
@@ -331,7 +316,7 @@ def test_anderson_takes_a_plain_step_in_a_round_with_an_absentee_and_learns_noth
     p = problem("logistic", [30, 12, 25, 40], 3, seed=2, ridge=0.5)
     method = fs.FedSplit(0.05, accelerate=fs.Anderson(), adapt=None)
     before = state_after(p, method, 6)
-    clients = cast(fs.Clients, Unreliable(p, 0.0, gone=[1]))
+    clients = unreliable(p, 0.0, gone=[1])
     after = method.update(clients, before)
     plain = fs.FedSplit.plain(0.05, fs.NewtonProx()).update(clients, before._replace(learnt=None))
     assert before.learnt is not None
@@ -422,6 +407,6 @@ def test_above_two_thousand_columns_anderson_stands_in_and_the_result_says_so() 
 def test_rounds_in_which_nobody_answers_are_no_harm(m: int) -> None:
     p = problem("logistic", [40] * m, 3, seed=3, ridge=0.5)
     for _ in range(5):
-        result = fs.solve(cast(fs.Clients, Unreliable(p, 0.4, values=False)), rounds=400)
+        result = fs.solve(unreliable(p, 0.4, values=False), rounds=400)
         assert result.converged
         np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)

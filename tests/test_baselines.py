@@ -1,7 +1,7 @@
 """The baselines beside the paper's methods: where each of them stops, and that it can be stopped and goes on."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import fedsplit as fs
+from faulty import Unreliable
 from fedsplit.arrays import Array
-from fedsplit.clients.questions import Answer
+from fedsplit.clients.questions import CostQuestion, Descend
 from fedsplit.clients.stacked import StackedClients
 from fedsplit.methods.admm import ADMM
 from fedsplit.methods.agd import AGD
@@ -273,45 +274,29 @@ def test_a_client_without_curvature_answers_the_gradient_itself() -> None:
     np.testing.assert_array_equal(rows[1], g)
 
 
-@dataclass
-class Unreliable:
-    """Clients of whom each is absent from a question with probability ½; what stands in its row must not be read."""
-
-    whole: StackedClients
-    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
-
-    def __getattr__(self, name: str) -> Any:
-        answer = getattr(self.whole, name)
-        return (
-            answer
-            if name in ("m", "d", "value", "curvature")
-            else lambda *question: self._drop(answer(*question))
-        )
-
-    def _drop(self, answer: Answer) -> Answer:
-        present = self.rng.random(self.whole.m) < 0.5
-        rows = np.where(present[:, None], answer.rows, np.nan)
-        return Answer(rows, present, np.where(present, answer.error, np.inf), answer.seconds)
+def unreliable(p: fs.Problem) -> Unreliable:
+    """Clients of whom about half answer each question."""
+    rng = np.random.default_rng(0)
+    return Unreliable(p, lambda: rng.random(p.m) < 0.5)
 
 
 @pytest.mark.parametrize("which", ["admm", "feddyn", "scaffold", "scaffnew"])
 def test_clients_that_are_often_absent_do_not_change_the_fixed_point(which: str) -> None:
     p = a_problem("least-squares")
-    unreliable: Any = Unreliable(p.clients)
-    assert away(p, fs.solve(unreliable, RIGHT[which][0], rounds=1500, tol=0).x) <= 1e-6
+    assert away(p, fs.solve(unreliable(p), RIGHT[which][0], rounds=1500, tol=0).x) <= 1e-6
 
 
 @pytest.mark.parametrize("method", [ADMM(0.1), FedDyn(10.0), SCAFFOLD(1e-3)], ids=repr)
 def test_what_the_server_knows_of_a_client_stays_while_it_is_absent(method: Method[Any]) -> None:
     p = a_problem("least-squares")
-    unreliable: Any = Unreliable(p.clients)
+    some = unreliable(p)
     known = {
         ADMM: lambda state: state.x + state.u,
         FedDyn: lambda state: state.g,
         SCAFFOLD: lambda state: state.c,
     }
     before: Any = fs.solve(p, method, rounds=3, tol=0).state
-    after: Any = method.update(unreliable, before)
+    after: Any = method.update(some, before)
     absent = np.random.default_rng(0).random(p.m) >= 0.5
     assert 0 < absent.sum() < p.m
     a, b = (known[type(method)](state) for state in (before, after))
@@ -325,9 +310,11 @@ def test_scaffnew_takes_one_over_p_local_steps_on_average_and_never_more_than_te
     taken: list[int] = []
 
     class Counting(StackedClients):
-        def descend(self, x: Array, step: float, steps: int, shift: Array | None = None) -> Answer:
-            taken.append(steps)
-            return super().descend(x, step, 1, shift)
+        def ask(self, question: CostQuestion) -> fs.Answer:
+            if isinstance(question, Descend):
+                taken.append(question.steps)
+                question = replace(question, steps=1)
+            return super().ask(question)
 
     one = fs.LeastSquares().stack([(np.ones((1, 1)), np.ones(1))], np.zeros(1))
     fs.solve(Counting(*one, np.zeros(1)), Scaffnew(step=0.1, probability=0.2), rounds=2000, tol=0)
@@ -339,9 +326,9 @@ def test_scaffnew_takes_one_over_p_local_steps_on_average_and_never_more_than_te
     "method", [GD(1e-3), AGD(1e-3), CG(), LBFGS(), GIANT(), Newton()], ids=repr
 )
 def test_a_method_that_needs_everybody_says_so(method: Method[Any]) -> None:
-    unreliable: Any = Unreliable(a_problem("least-squares").clients)
+    some = unreliable(a_problem("least-squares"))
     with pytest.raises(fs.InputError, match="needs every client's answer"):
-        fs.solve(unreliable, method, rounds=20)
+        fs.solve(some, method, rounds=20)
 
 
 @pytest.mark.parametrize(

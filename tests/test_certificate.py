@@ -5,7 +5,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.clients.metered import Exchange
-from fedsplit.clients.oracle import Decrement
+from fedsplit.clients.questions import ProofScalars
 from problems import LOSSES, clients, problem
 
 
@@ -155,7 +155,7 @@ def test_the_floor_is_below_every_cost(name: str) -> None:
     rng = np.random.default_rng(0)
     for scale in (0.0, 0.1, 1.0, 3.0):
         x = scale * rng.standard_normal(4)
-        told = Decrement(*p.clients.decrement(x, np.ones(4)).rows.T)
+        told = ProofScalars(**p.clients.decrement(x, np.ones(4)).parts)
         assert (told.floor <= told.value + 1e-9).all()
         np.testing.assert_allclose(told.value, p.clients.value(x).rows)
 
@@ -233,7 +233,7 @@ def test_a_long_run_asks_once_how_large_the_objective_is() -> None:
     assert result.stopped_by == "certificate"
     assert result.certificate.objective > 1e6
     asked = [row.floats_up for row in result.trace.rows if row.kind == "certificate"]
-    assert asked == [3, 3 * 6, 3 * len(Decrement._fields)]  # F(x), the gradients, the scalars
+    assert asked == [3, 3 * 6, 3 * len(ProofScalars._fields)]  # F(x), the gradients, the scalars
 
 
 PROXES: list[fs.Penalty | None] = [

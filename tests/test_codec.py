@@ -15,15 +15,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.clients.oracle import Decrement
-from fedsplit.clients.questions import Answer
+from fedsplit.clients.questions import Answer, ProofScalars
 from fedsplit.data.categories import Level
 from fedsplit.errors import InputError
 from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx
 from fedsplit.prox.inexact_newton import NewtonProx
-from fedsplit.regression.client.dataset import Description, Plan, Request
+from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.remote.codec import HEADER, decode, encode
 
@@ -108,9 +107,9 @@ solvers = (
 )
 KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (
-        Request,
+        ColumnRequest,
         st.builds(
-            Request,
+            ColumnRequest,
             lists(words).map(tuple),
             st.frozensets(words),
             st.frozensets(words),
@@ -161,8 +160,11 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
     ),
     (Scaling, st.builds(Scaling, arrays(), arrays(), numbers)),
     (Calibration, st.builds(Calibration, arrays(), arrays(), arrays())),
-    (Answer, st.builds(Answer, arrays(), masks, arrays(), arrays(), st.none() | arrays())),
-    (Decrement, st.builds(Decrement, *[arrays(2)] * 8)),
+    (
+        Answer,
+        st.builds(Answer, st.dictionaries(st.text(), arrays()), masks, arrays(), arrays()),
+    ),
+    (ProofScalars, st.builds(ProofScalars, *[arrays(2)] * 8)),
     (FedSplitState, st.builds(FedSplitState, arrays(), arrays(), numbers | arrays(), st.none())),
     (Solver, solvers),
     (
@@ -369,8 +371,8 @@ WRONG: list[tuple[Any, Any, str]] = [
     ),
     (
         Scaling,
-        Request((), frozenset(), frozenset(), True),
-        "message: expected Scaling, found a record 'Request'",
+        ColumnRequest((), frozenset(), frozenset(), True),
+        "message: expected Scaling, found a record 'ColumnRequest'",
     ),
     (
         Solver,
@@ -537,7 +539,12 @@ def test_a_longer_message_than_the_reader_takes_is_refused() -> None:
 MESSAGES: list[tuple[Any, Any]] = [
     (
         Answer,
-        Answer(np.ones((3, 2)), np.array([True, False, True]), np.zeros(3), np.full(3, np.nan)),
+        Answer(
+            {"point": np.ones((3, 2)), "error": np.zeros(3)},
+            np.array([True, False, True]),
+            np.full(3, np.nan),
+            np.zeros((3, 3)),
+        ),
     ),
     (
         Description,

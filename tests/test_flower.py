@@ -35,7 +35,7 @@ from fedsplit.remote.flower import server as hubs
 from fedsplit.remote.flower.node import run_node
 from fedsplit.remote.flower.probe import tls
 from fedsplit.remote.flower.server import Hub
-from fedsplit.remote.messages import HELLO, read_hello
+from fedsplit.remote.messages import HELLO, read_identity
 
 NODE = """
 import os, sys, threading, time
@@ -763,12 +763,12 @@ def test_the_command_says_what_leaves_and_answers(
             until(lambda: "ada" in hub.present())
             letter = hub.send({"ada": HELLO}, 60)["ada"][0]
             assert letter is not None
-            assert read_hello(letter).name == "ada"
+            assert read_identity(letter).name == "ada"
             child.send_signal(signal.SIGTERM)
             out, err = child.communicate(timeout=30)
         assert child.returncode == 143
         assert hub.present() == {}
-    assert "Rows never do" in out
+    assert "Rows never leave" in out
     assert err == f"fedsplit client: connected to 127.0.0.1:{hub.port}\n"
     assert (tmp_path / "state/fedsplit/ada").is_dir()
 

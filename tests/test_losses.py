@@ -9,7 +9,7 @@ from hypothesis import given
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Decrement
+from fedsplit.clients.questions import ProofScalars
 from problems import (
     LOSSES,
     clients,
@@ -254,7 +254,7 @@ def test_gamma_is_infinite_where_the_truth_exceeds_float64() -> None:
 
 def test_twice_what_gamma_costs_above_its_floor_is_the_deviance() -> None:
     p = problem("gamma", [17, 33, 2], 3, seed=7)
-    told = Decrement(*p.clients.decrement(np.array([0.3, -0.2, 0.1]), np.ones(3)).rows.T)
+    told = ProofScalars(**p.clients.decrement(np.array([0.3, -0.2, 0.1]), np.ones(3)).parts)
     deviances = [
         2 * np.sum(w * (b / np.exp(eta) - 1 - np.log(b / np.exp(eta))))
         for A, b, w in clients("gamma", [17, 33, 2], 3, seed=7)
@@ -391,7 +391,7 @@ def test_the_hessian_is_constant_within_the_steady_radius(name: str) -> None:
         p = problem(name, [17, 3], 4, seed)
         x, h = rng.standard_normal(4), rng.standard_normal(4)
         H = p.clients.information(x).rows
-        steady = Decrement(*p.clients.decrement(x, np.ones(4)).rows.T).steady
+        steady = ProofScalars(**p.clients.decrement(x, np.ones(4)).parts).steady
         if name != "huber":
             assert (steady == (np.inf if name == "least-squares" else 0.0)).all()
             continue

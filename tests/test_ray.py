@@ -274,9 +274,9 @@ def test_a_worker_that_is_not_made_again_as_it_was_ends_the_run_in_one_line(
         with pytest.raises(fs.InputError) as caught:
             fs.solve(on_ray, callbacks=[after(3, lambda: strike(pid))])
     assert "\n" not in str(caught.value)
-    assert (
-        str(paths[0]) if what == "gone" else "its data are not those that the run began with"
-    ) in str(caught.value)
+    assert (str(paths[0]) if what == "gone" else "its data changed since the run began") in str(
+        caught.value
+    )
 
 
 def held_up(flag: Path, most: float) -> fs.Problem:

@@ -12,28 +12,28 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from fedsplit.regression.client.cohort import Coding, DatasetCohort, Frame
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fedsplit as fs
-from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import QUESTIONS, Descend, Gradient, Line, Prox, Question
 from fedsplit.data.client_data import TableSource
-from fedsplit.regression.client.dataset import Plan, Request
-from fedsplit.regression.client.service import ARGUMENTS, Site
+from fedsplit.regression.client.dataset import ColumnRequest, Plan
+from fedsplit.regression.client.service import ALLOWED, Site
+from fedsplit.regression.fit_questions import Code, Coding, Describe, Fitted, Frame, Settle
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
 from fedsplit.regression.server.fit import fit_over
 from fedsplit.remote import codec, messages
-from fedsplit.remote.channel import Question, Reply
+from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import (
     HELLO,
-    Hello,
+    Identity,
     MessageChannel,
-    check_version,
-    read_hello,
+    read_identity,
     read_reply,
-    write_question,
+    write_reply,
+    write_request,
 )
 
 FORMULA = "y ~ x + C(ward)"
@@ -60,8 +60,8 @@ class Mail:
             name,
             str(self.folder / f"{name}.csv"),
             folder=self.folder / f"kept {name}",
-            **self.rules,
-        )  # type: ignore[arg-type]  # the site's own rules
+            **self.rules,  # type: ignore[arg-type]  # the site's own rules
+        )
 
     def send(
         self, mail: Mapping[str, bytes], timeout: float
@@ -126,9 +126,7 @@ def test_prepared_arrays_are_memory_mapped(folder: Path) -> None:
     restarted = mail.site("a")
     [frame] = (folder / "kept a" / "prepared").glob("*/*.frame")
     key, x = frame.stem, np.zeros(4)
-    reply = read_reply(
-        restarted.reply(write_question(Question("gradient", (key, 3, x)))), fs.Answer, 0.0
-    )
+    reply = read_reply(restarted.reply(write_request(Request(Gradient(x), key, 3))), fs.Answer, 0.0)
     assert reply.outcome == "answer"
     coding, settled = codec.decode(tuple[Coding, Frame], frame.read_bytes())
     [data] = restarted._cohort._data(coding, settled)
@@ -155,9 +153,7 @@ def test_a_source_that_changes_in_the_middle_of_a_run_is_named(folder: Path) -> 
                 self.rules = {"strict": False}
             return super().send(mail, timeout)
 
-    with pytest.raises(
-        fs.InputError, match="client b: its data are not those that the run began with"
-    ):
+    with pytest.raises(fs.InputError, match="client b: its data changed since the run began"):
         Changing(folder, restarts=True).fit()
 
 
@@ -176,20 +172,18 @@ def test_nothing_is_answered_that_is_not_on_the_list(folder: Path) -> None:
     ):
         reply = read_reply(site.reply(letter), str, 0.0)
         assert reply.outcome == "refused"
-    assert set(ARGUMENTS) == {
+    assert set(ALLOWED) == {
         "hello", "columns", "describe", "code", "settle", "fitted", "pearson",
-        *(name for name in vars(Clients) if not name.startswith("_") and name not in ("m", "d")),
+        *QUESTIONS,
     }  # fmt: skip
 
 
-@given(st.sampled_from(sorted(ARGUMENTS)), st.binary(max_size=200))
+@given(st.sampled_from(sorted(ALLOWED)), st.binary(max_size=200))
 def test_no_letter_brings_a_client_down(
     tmp_path_factory: pytest.TempPathFactory, name: str, body: bytes
 ) -> None:
     site = _any_site(tmp_path_factory)
-    reply = read_reply(
-        site.reply(name.encode() + b"\n" + body), DatasetCohort.kinds.get(name, Hello), 0.0
-    )
+    reply = read_reply(site.reply(name.encode() + b"\n" + body), ALLOWED[name].answer_type, 0.0)
     assert reply.outcome in ("answer", "refused")
     assert reply.outcome == "refused" or name in ("hello", "columns")
 
@@ -240,33 +234,35 @@ def test_rows_that_were_coded_before_a_client_became_strict_are_coded_again(fold
     [frame_file] = (folder / "kept a" / "prepared").glob("*/*.frame")
     coding, settled = codec.decode(tuple[Coding, Frame], frame_file.read_bytes())
     strict = Mail(folder, strict=True).sites["a"]
-    assert ask(strict, "gradient", frame_file.stem, 3, np.zeros(5)).outcome == "unprepared"
-    assert ask(strict, "settle", coding, settled).outcome == "refused"
+    assert ask(strict, Gradient(np.zeros(5)), frame_file.stem).outcome == "unprepared"
+    assert ask(strict, Settle(coding, settled)).outcome == "refused"
 
 
 @pytest.mark.parametrize(
-    ("name", "args"),
+    "question",
     [
-        ("gradient", (3, np.zeros(7))),
-        ("gradient", (3, np.zeros((2, 4)))),
-        ("descend", (3, np.zeros(4), 0.1, 2_000_000, None)),
-        ("prox", (3, np.zeros(4), 0.1, np.zeros(4), fs.GradientProx(steps=2**40))),
-        ("line", (3, np.zeros(4), np.zeros(4), np.zeros(2000))),
+        Gradient(np.zeros(7)),
+        Gradient(np.zeros((2, 4))),
+        Descend(np.zeros(4), 0.1, 2_000_000),
+        Prox(np.zeros(4), 0.1, None, fs.GradientProx(steps=2**40)),
+        Line(np.zeros(4), np.zeros(4), np.zeros(2000)),
+        Fitted(np.zeros(7), 1.0),
     ],
+    ids=lambda question: question.name(),
 )
 def test_points_of_another_shape_and_work_without_end_are_refused(
-    folder: Path, name: str, args: tuple[object, ...]
+    folder: Path, question: Question
 ) -> None:
     mail = Mail(folder)
     mail.fit()
     [frame] = (folder / "kept a" / "prepared").glob("*/*.frame")
-    assert ask(mail.sites["a"], name, frame.stem, *args).outcome == "refused"
+    assert ask(mail.sites["a"], question, frame.stem).outcome == "refused"
 
 
 def test_a_refusal_names_the_file_to_its_owner_alone(folder: Path) -> None:
     mail = Mail(folder)
     (folder / "a.csv").write_text("y,x,ward\n1,2\n", encoding="utf-8")
-    reply = ask(mail.site("a"), "describe", Request(("x",), frozenset(), frozenset(), False))
+    reply = ask(mail.site("a"), Describe(ColumnRequest(("x",), frozenset(), frozenset(), False)))
     assert reply.outcome == "refused"
     assert reply.text.startswith("client a: its file: ")
     assert str(folder) not in reply.text
@@ -277,7 +273,7 @@ def test_a_key_that_is_a_pattern_or_a_path_finds_nothing(folder: Path) -> None:
     mail = Mail(folder)
     mail.fit()
     for key in ("*", "../../*/**/x", "a" * 64, "[0-9a-f]*"):
-        assert ask(mail.site("a"), "gradient", key, 3, np.zeros(4)).outcome == "unprepared"
+        assert ask(mail.site("a"), Gradient(np.zeros(4)), key).outcome == "unprepared"
 
 
 def test_coordinates_that_do_not_fit_the_columns_are_refused(folder: Path) -> None:
@@ -292,7 +288,7 @@ def test_coordinates_that_do_not_fit_the_columns_are_refused(folder: Path) -> No
         replace(frame, scaling=scaling._replace(scale=np.zeros(4))),
         replace(frame, scaling=scaling._replace(centre=np.full(4, np.nan))),
     ):
-        assert ask(mail.sites["a"], "settle", coding, other).outcome == "refused"
+        assert ask(mail.sites["a"], Settle(coding, other)).outcome == "refused"
 
 
 def test_what_is_kept_is_for_its_owner_alone(folder: Path) -> None:
@@ -301,8 +297,9 @@ def test_what_is_kept_is_for_its_owner_alone(folder: Path) -> None:
     assert (folder / "kept a").stat().st_mode & 0o777 == 0o700
 
 
-def ask(site: Site, name: str, *args: object) -> Reply:
-    return read_reply(site.reply(write_question(Question(name, args))), DatasetCohort.kinds[name], 0.0)
+def ask(site: Site, question: Question, key: str = "") -> Reply:
+    message = write_request(Request(question, key, 3))
+    return read_reply(site.reply(message), question.answer_type, 0.0)
 
 
 def test_a_strict_client_tells_nothing_before_it_refuses(folder: Path) -> None:
@@ -320,7 +317,8 @@ def test_rounds_end_at_the_owners_limit_also_after_a_restart_and_for_other_model
     limit = in_process(folder).rounds + 6  # to describe, code, settle, at last to fit, and two more
     assert Mail(folder, max_rounds=limit).fit().converged
     with pytest.raises(
-        fs.InputError, match=f"client a: its owner allows {limit} questions, and they are spent"
+        fs.InputError,
+        match=f"client a: its owner allows {limit} questions, and all have been answered",
     ):
         Mail(folder, max_rounds=limit).fit(tol=1e-6)
     assert Mail(folder, max_rounds=limit, fresh=True).fit().converged
@@ -375,27 +373,27 @@ def test_the_terms_say_what_leaves_and_what_does_not(folder: Path) -> None:
     terms = Mail(folder, max_rounds=40, strict=True).sites["a"].terms()
     assert re.search(r"client a: 60 rows and 3 columns", terms)
     for words in (
-        "Rows never do",
+        "Rows never leave",
         "is refused",
         "At most 40 questions",
         "questions.jsonl",
-        "no code is taken",
+        "takes no code",
     ):
         assert words in terms
 
 
 def test_a_client_of_another_protocol_is_refused_with_both_versions() -> None:
-    site_hello = Hello("a", "9.1.0", messages.PROTOCOL + 1)
+    other = Identity("a", "9.1.0", messages.PROTOCOL + 1)
     with pytest.raises(
         fs.InputError,
         match=rf"client a runs fedsplit 9.1.0 .* this server fedsplit {fs.__version__}",
     ):
-        check_version(site_hello)
-    check_version(Hello("a", "9.1.0", messages.PROTOCOL))
+        read_identity(write_reply(Reply("answer", other)))
+    read_identity(write_reply(Reply("answer", Identity("a", "9.1.0", messages.PROTOCOL))))
 
 
 def test_hello_names_the_client_and_its_version(folder: Path) -> None:
-    assert read_hello(Mail(folder).sites["b"].reply(HELLO)) == Hello(
+    assert read_identity(Mail(folder).sites["b"].reply(HELLO)) == Identity(
         "b", fs.__version__, messages.PROTOCOL
     )
 
@@ -403,16 +401,16 @@ def test_hello_names_the_client_and_its_version(folder: Path) -> None:
 def test_a_client_answers_in_its_own_name_only(folder: Path) -> None:
     coding = Coding(Plan("y ~ x", "poisson", {}), False, ("b",))
     reply = read_reply(
-        Mail(folder).sites["a"].reply(write_question(Question("code", (coding,)))), str, 0.0
+        Mail(folder).sites["a"].reply(write_request(Request(Code(coding)))), str, 0.0
     )
-    assert (reply.outcome, reply.text) == ("refused", "client a: it is a, and was asked as b")
+    assert (reply.outcome, reply.text) == ("refused", "client a: it is a, but was asked as b")
 
 
 def test_a_formula_from_the_server_runs_no_code(folder: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    request = Request(("y",), frozenset(), frozenset(), False)
+    request = ColumnRequest(("y",), frozenset(), frozenset(), False)
     site = Mail(folder).sites["a"]
-    site.reply(write_question(Question("describe", (request,))))
+    site.reply(write_request(Request(Describe(request))))
     for formula in (
         f"y ~ __import__('os').system('touch {mark}')",
         "y ~ x.__class__",
@@ -420,7 +418,7 @@ def test_a_formula_from_the_server_runs_no_code(folder: Path, tmp_path: Path) ->
     ):
         coding = Coding(replace(Plan("y ~ x", "poisson", {}), formula=formula), False, ("a",))
         assert (
-            read_reply(site.reply(write_question(Question("code", (coding,)))), str, 0.0).outcome
+            read_reply(site.reply(write_request(Request(Code(coding)))), str, 0.0).outcome
             == "refused"
         )
     assert not mark.exists()
@@ -428,7 +426,7 @@ def test_a_formula_from_the_server_runs_no_code(folder: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [("nothing.csv", "there is no such file"), ("*.csv", "a client has one file, these are 3")],
+    [("nothing.csv", "there is no such file"), ("*.csv", "a client has one file, this names 3")],
 )
 def test_a_client_without_its_one_file_is_refused(folder: Path, data: str, message: str) -> None:
     with pytest.raises(fs.InputError, match=message):

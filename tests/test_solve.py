@@ -2,16 +2,14 @@
 
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fedsplit as fs
+from faulty import Unreliable
 from fedsplit.arrays import Array
-from fedsplit.clients.questions import Answer
-from fedsplit.clients.stacked import StackedClients
 from fedsplit.methods.method import Method
 from problems import LOSSES, Client, clients, problem
 
@@ -250,34 +248,15 @@ def test_methods_that_make_no_sense_are_refused(build: Callable[[], object]) -> 
         build()
 
 
-@dataclass
-class Absent:
-    """Clients of whom the first never answers; what stands in its row must not be read."""
-
-    whole: StackedClients
-
-    def __getattr__(self, name: str) -> Any:
-        answer = getattr(self.whole, name)
-        return (
-            answer
-            if name in ("m", "d", "value", "curvature")
-            else lambda *question: self._drop(answer(*question))
-        )
-
-    def _drop(self, answer: Answer) -> Answer:
-        rows, present, error = answer.rows.copy(), answer.present.copy(), answer.error.copy()
-        rows[0], present[0], error[0] = np.nan, False, np.inf
-        return Answer(rows, present, error, answer.seconds)
-
-
 @pytest.mark.parametrize(
     "method", [fs.FedGD(1e-3, 2), fs.FedProx(0.1), fs.FedSplit.plain(0.1)], ids=repr
 )
 def test_a_client_that_does_not_answer_does_not_move_and_still_counts_in_the_mean(
     method: Method[Any],
 ) -> None:
-    whole = problem("least-squares", [30, 12, 25], D, seed=1).clients
-    absent: Any = Absent(whole)
+    p = problem("least-squares", [30, 12, 25], D, seed=1)
+    whole = p.clients
+    absent = Unreliable(p, lambda: np.array([False, True, True]))
     state = method.start(whole, np.ones(D))
     after: Any = method.update(absent, state)
     everyone: Any = method.update(whole, state)

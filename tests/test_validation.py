@@ -15,7 +15,7 @@ from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.fit import fit_over
-from fedsplit.remote.channel import LocalChannel, Question, Reply
+from fedsplit.remote.channel import LocalChannel, Reply, Request
 from fedsplit.remote.members import Patience
 from hospitals import people
 
@@ -24,7 +24,7 @@ class Lying:
     """Three clients, each a cohort; what the second answers to one question passes through ``lie``."""
 
     free = False
-    kinds = DatasetCohort.kinds
+    recorded = True
 
     def __init__(self, question: str, lie: Callable[[Any], Any]) -> None:
         self._channels = [
@@ -33,13 +33,12 @@ class Lying:
         self.names = [channel.names[0] for channel in self._channels]
         self._question, self._lie, self._time = question, lie, 0.0
 
-    def ask(self, questions: Mapping[int, Question], timeout: float) -> dict[int, Reply]:
+    def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
         self._time += 1.0
         replies = {
-            at: self._channels[at].ask({0: question}, timeout)[0]
-            for at, question in questions.items()
+            at: self._channels[at].ask({0: request}, timeout)[0] for at, request in requests.items()
         }
-        if 1 in questions and questions[1].name == self._question:
+        if 1 in requests and requests[1].question.name() == self._question:
             replies[1] = self._lie(replies[1])
         return replies
 
@@ -75,33 +74,33 @@ LIES: list[tuple[str, Callable[[Reply], Reply], str]] = [
     (
         "describe",
         of_description(kinds={"score": "number", "age": "magic", "ward": "text"}),
-        "a description of other",
+        "a description with unknown column types",
     ),
-    ("describe", of_description(levels={}), "a description with other levels"),
+    ("describe", of_description(levels={}), "levels of other columns"),
     (
         "describe",
         of_description(levels={"ward": {1: 5, "a": 5}}),
-        "a description with other levels",
+        "levels that are text and numbers in one column",
     ),
-    ("describe", of_description(kept=-1), "counts that cannot be"),
+    ("describe", of_description(kept=-1), "negative counts"),
     (
         "describe",
         of_description(missing={"score": -2, "age": 0, "ward": 0}),
-        "counts that cannot be",
+        "negative counts",
     ),
-    ("describe", lambda reply: reply._replace(value=[]), "an answer of the wrong kind"),
-    ("describe", unprepared, "it has lost what was settled"),
+    ("describe", lambda reply: reply._replace(value=[]), "an answer of the wrong type"),
+    ("describe", unprepared, "it lost what it was prepared with"),
     ("code", of_moments(mean=np.zeros(1)), "moments of the wrong shape"),
     ("code", of_moments(scatter=np.zeros((2, 3))), "moments of the wrong shape"),
-    ("code", of_moments(n=-1000), "counts or weights that cannot be"),
-    ("code", of_moments(weight=-120.0), "counts or weights that cannot be"),
+    ("code", of_moments(n=-1000), "negative counts, or weights"),
+    ("code", of_moments(weight=-120.0), "negative counts, or weights"),
     ("code", of_moments(target_mean=np.nan), "means that are not finite"),
-    ("code", of_moments(target_scatter=-1.0), "moments that cannot be"),
-    ("code", unprepared, "it has lost what was settled"),
-    ("settle", unprepared, "it has lost what was settled"),
-    ("fitted", of_fitted(log_likelihood=np.nan), "a log-likelihood that is not a number"),
-    ("fitted", unprepared, "it has lost what was settled"),
-    ("prox", unprepared, "it has lost what was settled"),
+    ("code", of_moments(target_scatter=-1.0), "negative sums of squares"),
+    ("code", unprepared, "it lost what it was prepared with"),
+    ("settle", unprepared, "it lost what it was prepared with"),
+    ("fitted", of_fitted(log_likelihood=np.nan), "a log-likelihood that is nan"),
+    ("fitted", unprepared, "it lost what it was prepared with"),
+    ("prox", unprepared, "it lost what it was prepared with"),
 ]
 
 

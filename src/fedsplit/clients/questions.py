@@ -169,9 +169,11 @@ class CostQuestion(Question):
         if list(value.parts) != list(parts):
             return f"an answer with {', '.join(value.parts)}, expected {', '.join(parts)}"
         for name, part in parts.items():
-            array, shape = value.parts[name], (k, *part.shape)
-            if array.dtype != np.float64:
-                return f"{name} has the wrong type, {array.dtype}"
+            array = value.parts[name]
+            shape = (k, *part.shape)
+            kind = getattr(array, "dtype", type(array).__name__)
+            if kind != np.float64:
+                return f"{name} has the wrong type, {kind}"
             if array.shape != shape:
                 return f"{name} has the wrong shape, {array.shape}, expected {shape}"
         if value.work.shape != (k, 3):
