@@ -17,10 +17,11 @@ test: .venv/installed-test  ## Set up, then run the tests
 test-slow: .venv/installed-browser  ## Run the slow tests: the paper at full size, a million rows, federations of processes, pages in Chromium
 	$(BIN)/pytest -m 'slow or browser'
 
-lint: .venv/installed-test  ## Check style, format and types
+lint: .venv/installed-test  ## Check style, format, types and the layers of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: .venv/installed-test  ## Format the code
 	$(BIN)/ruff check --fix .

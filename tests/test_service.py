@@ -221,7 +221,7 @@ def test_a_strict_client_is_strict_without_being_asked_to_describe_itself(folder
         Plan("y ~ x", "poisson", {}, weights="weight"),
     ]
     for plan, what in zip(plans, ("ward = east-1 in 1", "5 rows, fewer than 10"), strict=True):
-        reply = ask(site, "code", Coding(plan, False, ("a",)))
+        reply = ask(site, Code(Coding(plan, False, ("a",))))
         assert (reply.outcome, what in reply.text) == ("refused", True)
 
 
