@@ -21,6 +21,20 @@ def p() -> fs.Problem:
     return problem("least-squares", [30, 12, 25], D, seed=1)
 
 
+COLUMNS = (
+    "residual",
+    "error",
+    "floats_up",
+    "floats_down",
+    "answered",
+    "seconds",
+    "kind",
+    "questions",
+    "gradients",
+    "hessians",
+    "factorisations",
+)
+
 METHODS: dict[str, Method[Any]] = {
     "fedgd": fs.FedGD(),
     "fedprox": fs.FedProx(),
@@ -34,7 +48,7 @@ def test_the_trace_has_one_row_a_round_and_one_more_objective(p: fs.Problem, nam
     trace = result.trace
     assert result.rounds == len(trace) == 7
     assert len(trace.objective) == 8
-    for column in ("residual", "error", "floats_up", "floats_down", "answered", "seconds", "kind"):
+    for column in COLUMNS:
         assert len(getattr(trace, column)) == 7
     assert list(trace.kind) == ["setup"] + ["round"] * 6
     assert (
@@ -64,6 +78,19 @@ def test_floats_are_counted_both_ways(p: fs.Problem) -> None:
         assert (trace.floats_down[0], trace.floats_up[0]) == setup
         assert (trace.floats_down[1:] == M * down).all()
         assert (trace.floats_up[1:] == M * up).all()
+
+
+def test_questions_and_the_work_of_all_clients_are_counted_once() -> None:
+    d = 40
+    p = problem("least-squares", [60, 50, 70], d, seed=1)
+    trace = fs.solve(p, fs.Newton(), rounds=43, tol=0).trace
+    hessians = int(np.ceil((d * d - 32) / d))  # rows of the message with the Hessians
+    asked = [1, 1, *[0] * (hessians - 1), 1, 1]  # gradient, Hessians, line search, gradient
+    assert list(trace.questions[: len(asked)]) == asked
+    assert (trace.gradients[0], trace.gradients[1]) == (M, 0)
+    assert list(trace.hessians[1 : 1 + hessians]) == [M, *[0] * (hessians - 1)]
+    steps = fs.solve(p, fs.FedGD(1e-4, local_steps=5), rounds=2, tol=0).trace
+    assert list(steps.gradients) == [5 * M, 5 * M]
 
 
 def test_a_given_step_needs_no_set_up(p: fs.Problem) -> None:

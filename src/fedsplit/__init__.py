@@ -47,8 +47,9 @@ from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.members import Patience
 from fedsplit.rounds.certificate import Certificate, certify
+from fedsplit.rounds.result import Diverged, Result
 from fedsplit.rounds.solve import solve
-from fedsplit.rounds.trace import Diverged, Result, Trace
+from fedsplit.rounds.trace import Trace
 from fedsplit.version import __version__ as __version__
 
 if TYPE_CHECKING:

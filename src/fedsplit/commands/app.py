@@ -19,7 +19,7 @@ from fedsplit.commands.progress import printable
 from fedsplit.commands.reproduce import report_command, reproduce_command
 from fedsplit.commands.server import server_command
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
-from fedsplit.rounds.trace import Diverged
+from fedsplit.rounds.result import Diverged
 from fedsplit.version import __version__
 
 # Newer versions of Typer bring a click of their own, older ones need the package: this is the usage error of either.

@@ -16,8 +16,9 @@ from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
 from fedsplit.methods.method import Method, State
 from fedsplit.problem import Problem
+from fedsplit.rounds.result import Diverged
 from fedsplit.rounds.solve import solve
-from fedsplit.rounds.trace import Diverged, Row
+from fedsplit.rounds.trace import Row
 
 TARGETS = (1e-3, 1e-6, 1e-9)
 """The gaps F(x) - F* that a comparison reports the rounds to; a run ends at the last."""

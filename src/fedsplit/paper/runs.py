@@ -13,8 +13,9 @@ from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method, State
 from fedsplit.paper.record import Table
 from fedsplit.problem import Problem
+from fedsplit.rounds.result import Diverged
 from fedsplit.rounds.solve import solve
-from fedsplit.rounds.trace import Diverged, Row
+from fedsplit.rounds.trace import Row
 
 
 class Bench:

@@ -23,7 +23,8 @@ from fedsplit.methods.method import Method, S, State
 from fedsplit.penalties.penalties import Penalty, fits
 from fedsplit.problem import Problem
 from fedsplit.rounds.certificate import MOVED, NOT_ASKED, certify
-from fedsplit.rounds.trace import Diverged, Kind, Result, Row, StoppedBy, Trace
+from fedsplit.rounds.result import Diverged, Result, StoppedBy
+from fedsplit.rounds.trace import Kind, Row, Trace
 from fedsplit.threads import one_blas_thread
 
 GROWTH = 1e9
@@ -404,6 +405,8 @@ class _Run:
                     kind,
                     exchange.margin,
                     exchange.latency,
+                    exchange.questions,
+                    *exchange.work,
                 )
             )
 

@@ -424,8 +424,10 @@ def load(path: str | Path) -> Model:
     record, arrays = storage.load(folder)
     try:
         clients = pd.DataFrame(record["clients"]).set_index("client")[list(CLIENT_COLUMNS)]
-        columns = [arrays[f"trace_{column}"].tolist() for column in COLUMNS]
-        rows = [Row(*values) for values in zip(*columns, strict=True)]
+        # Models of earlier versions lack the columns that were not counted then.
+        columns = [column for column in COLUMNS if f"trace_{column}" in arrays]
+        values = zip(*(arrays[f"trace_{column}"].tolist() for column in columns), strict=True)
+        rows = [Row(**dict(zip(columns, row, strict=True))) for row in values]
         if names := record["latency"]:
             told = [
                 {

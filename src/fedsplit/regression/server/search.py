@@ -21,8 +21,9 @@ from fedsplit.methods.newton import Newton
 from fedsplit.penalties.signed_elastic_net import SignedElasticNet
 from fedsplit.regression.server.inference import inverse
 from fedsplit.rounds.certificate import Certificate, certify_by_information
+from fedsplit.rounds.result import Diverged
 from fedsplit.rounds.solve import STANDSTILL, solve
-from fedsplit.rounds.trace import Diverged, Row, Trace
+from fedsplit.rounds.trace import Row, Trace
 from fedsplit.threads import one_blas_thread
 
 CAUTION = 100.0
@@ -230,7 +231,10 @@ def _asked(meter: MeteredClients, objective: float) -> list[Row]:
             each.answered,
             each.seconds,
             "certificate",
-            latency=each.latency,
+            np.nan,
+            each.latency,
+            each.questions,
+            *each.work,
         )
         for each in meter.take()
     ]
