@@ -17,7 +17,7 @@ import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, Script, channel_of, faulty, fit, silent, well
 from fedsplit.arrays import Array
 from fedsplit.methods.method import Method
-from fedsplit.penalties.penalties import L1
+from fedsplit.penalties.l1 import L1
 from fedsplit.prox.solver import Start
 from fedsplit.remote.checkpoint import ANSWERS, HEADER
 from fedsplit.remote.log import HEAD

@@ -30,16 +30,13 @@ from fedsplit.methods.regularised import RegularisedFedSplit
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
 from fedsplit.methods.secants import Secants
-from fedsplit.penalties.penalties import (
-    L1,
-    Box,
-    ElasticNet,
-    GroupL1,
-    L2Ball,
-    NonNegative,
-    Penalty,
-    Simplex,
-)
+from fedsplit.penalties.box import Box, NonNegative
+from fedsplit.penalties.elastic_net import ElasticNet
+from fedsplit.penalties.group_l1 import GroupL1
+from fedsplit.penalties.l1 import L1
+from fedsplit.penalties.l2_ball import L2Ball
+from fedsplit.penalties.penalty import Penalty
+from fedsplit.penalties.simplex import Simplex
 from fedsplit.problem import Problem
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx

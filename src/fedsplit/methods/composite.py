@@ -5,7 +5,7 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
-from fedsplit.penalties.penalties import Penalty
+from fedsplit.penalties.penalty import Penalty
 
 ACCURACY = 1e-4
 """How far the residual is brought down from the warm start: outer rounds repeat the solve ever closer."""

@@ -21,7 +21,7 @@ from fedsplit.methods.composite import minimise
 from fedsplit.methods.learnt import TRIALS, Learnt
 from fedsplit.methods.method import check_prox, check_step, choose_step
 from fedsplit.methods.secants import Models, Secants, learn
-from fedsplit.penalties.penalties import Penalty, check_penalty, coordinatewise
+from fedsplit.penalties.penalty import Penalty, check_penalty, coordinatewise
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.prox.solver import ProxSolver

@@ -14,7 +14,7 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.clients.questions import Answer, ProofScalars
 from fedsplit.clients.stacked import QUIET
 from fedsplit.losses.costs import inverse_norm
-from fedsplit.penalties.penalties import Penalty
+from fedsplit.penalties.penalty import Penalty
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError
 from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method, S, State
-from fedsplit.penalties.penalties import Penalty, fits
+from fedsplit.penalties.penalty import Penalty, check_dimension
 from fedsplit.problem import Problem
 from fedsplit.rounds.certificate import MOVED, NOT_ASKED, certify
 from fedsplit.rounds.result import Diverged, Result, StoppedBy
@@ -135,7 +135,7 @@ def solve(
     count("seed", seed, least=0)
     penalty = getattr(method, "penalty", None) if penalty is None else penalty
     if penalty is not None:
-        fits(penalty, clients.d)
+        check_dimension(penalty, clients.d)
         method = _with_penalty(method, penalty)
     start = _check_start(clients, method, x0, state)
     kept = [each for each in callbacks if isinstance(each, Keeper)]

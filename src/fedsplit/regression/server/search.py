@@ -18,7 +18,7 @@ from fedsplit.errors import InputError, listed
 from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method, State
 from fedsplit.methods.newton import Newton
-from fedsplit.penalties.signed_elastic_net import SignedElasticNet
+from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.regression.server.inference import inverse
 from fedsplit.rounds.certificate import Certificate, certify_by_information
 from fedsplit.rounds.result import Diverged
@@ -201,7 +201,7 @@ def _undetermined(H: Array, columns: Sequence[str], basis: Array) -> list[str]:
 def prove(
     clients: Clients,
     x: Array,
-    penalty: SignedElasticNet | None,
+    penalty: NonNegativeElasticNet | None,
     subgradient: Array | None,
     objective: float,
 ) -> Proof:
@@ -259,7 +259,7 @@ class Search:
     tol: float
     rounds: int
     seed: int
-    penalty: SignedElasticNet | None
+    penalty: NonNegativeElasticNet | None
     bounded: bool
     per_radius: Callable[[Proof], float]
     report: Callable[[Progress], object] | None

@@ -14,7 +14,7 @@ from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError, listed
 from fedsplit.methods import parse
 from fedsplit.methods.method import State
-from fedsplit.penalties.signed_elastic_net import SignedElasticNet
+from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.fit_questions import Frame
@@ -96,12 +96,12 @@ class Task:
             factor[self.intercept] = 0.0
         return np.tile(factor, self.copies)
 
-    def penalty(self, l1: float, l2: float = 0.0) -> SignedElasticNet | None:
+    def penalty(self, l1: float, l2: float = 0.0) -> NonNegativeElasticNet | None:
         """The nonsmooth part of the objective, where there is one."""
         nonnegative = self._nonnegative()
         if not (l1 or l2 or nonnegative.any()):
             return None
-        return SignedElasticNet(l1 * self.penalised(1), l2 * self.penalised(2), nonnegative)
+        return NonNegativeElasticNet(l1 * self.penalised(1), l2 * self.penalised(2), nonnegative)
 
     def at(self, l1: float, ridge: float, tol: float) -> Task:
         """The same regression with other penalties and another tolerance; no data are copied."""
@@ -118,7 +118,7 @@ class Task:
 
     def run(
         self,
-        penalty: SignedElasticNet | None,
+        penalty: NonNegativeElasticNet | None,
         state: State | None = None,
         report: Callable[[Progress], object] | None = None,
         reached: Mapping[str, float] | None = None,

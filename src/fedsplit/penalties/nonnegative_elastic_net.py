@@ -1,4 +1,4 @@
-"""The penalty and the constraints of a fit: a sum over coordinates, so that each may have its own step."""
+"""The elastic net with some coordinates nonnegative: the penalty of a fit."""
 
 from __future__ import annotations
 
@@ -7,11 +7,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
+from fedsplit.penalties.l1 import soft_threshold
 
 
 @dataclass(frozen=True, eq=False)
-class SignedElasticNet:
-    """Σ_i l1_i|x_i| + (l2_i/2)x_i², with x_i ≥ 0 where ``nonnegative``; all (d,)."""
+class NonNegativeElasticNet:
+    """Σ_i l1_i|x_i| + (l2_i/2)x_i², with x_i ≥ 0 where ``nonnegative``.
+
+    It has no ``dual_gap``: fits prove their distance from the optimum by curvature.
+
+    Parameters
+    ----------
+    l1, l2 : (d,) array
+        The weights, all at least 0.
+    nonnegative : (d,) bool array
+        Which coordinates are constrained.
+    """
 
     l1: Array
     l2: Array
@@ -25,7 +36,7 @@ class SignedElasticNet:
 
     @property
     def bounded(self) -> bool:
-        """Whether coefficients cannot grow without end, but for those that are free."""
+        """Whether it keeps coefficients finite whatever the data (unpenalised ones aside)."""
         return bool(self.l1.any() or self.l2.any())
 
     def value(self, x: Array) -> float:
@@ -34,6 +45,6 @@ class SignedElasticNet:
         return float(np.sum(self.l1 * np.abs(x) + 0.5 * self.l2 * x * x))
 
     def prox(self, v: Array, t: float | Array) -> Array:
-        shrunk = np.sign(v) * np.maximum(np.abs(v) - t * self.l1, 0.0) / (1.0 + t * self.l2)
+        shrunk = soft_threshold(v, t * self.l1) / (1.0 + t * self.l2)
         kept: Array = np.where(self.nonnegative, np.maximum(shrunk, 0.0), shrunk)
         return kept

@@ -1,0 +1,92 @@
+"""What a penalty is: a convex g(x) that the server adds to F, known by its prox.
+
+The clients never see it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.checks import instance
+from fedsplit.errors import InputError
+
+
+class Penalty(Protocol):
+    """A convex g, perhaps not smooth, perhaps +inf outside a set. Required: ``value`` and ``prox``.
+
+    Attributes
+    ----------
+    coordinatewise : bool, optional
+        Whether g is a sum over coordinates, so that t in ``prox`` may be (d,), a step per
+        coordinate. False if missing.
+    convexity : float, optional
+        μ ≥ 0 such that g(x) - (μ/2)‖x‖² is convex. 0 if missing.
+    dual_gap : (x, gradient, level) -> float, optional
+        An upper bound on max_y ⟨∇f(x), x - y⟩ + g(x) - g(y), over the y with g(y) ≤ level: the
+        optimum is one of them, so it bounds F(x) - F*. Certificates use it if it is there.
+    """
+
+    def value(self, x: Array) -> float:
+        """g(x), +inf outside the set of a constraint."""
+
+    def prox(self, v: Array, t: float | Array) -> Array:
+        """argmin_x g(x) + ½‖x - v‖²/t."""
+
+
+def prox_or_same(penalty: Penalty | None, v: Array, t: float | Array) -> Array:
+    """prox_{tg}(v), which is v itself without a penalty."""
+    if penalty is None:
+        return v
+    return penalty.prox(v, t)
+
+
+def coordinatewise(penalty: Penalty | None) -> bool:
+    """Whether the prox takes a step per coordinate."""
+    return penalty is None or bool(getattr(penalty, "coordinatewise", False))
+
+
+def indicator(inside: bool | np.bool_) -> float:
+    """The value of a constraint: 0 inside its set, +inf outside."""
+    if inside:
+        return 0.0
+    return np.inf
+
+
+def check_weights(name: str, values: object) -> None:
+    """Raise InputError unless ``values`` is a number ≥ 0, or one per coordinate."""
+    try:
+        array: Array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{name} must be a number or one number per coordinate, not {values!r}"
+        ) from None
+    if array.ndim > 1 or not (np.isfinite(array) & (array >= 0)).all():
+        raise InputError(f"{name} must be finite and at least zero, not {values!r}")
+
+
+def check_penalty(penalty: object) -> None:
+    """Raise InputError unless ``penalty`` is None or has ``value`` and ``prox``."""
+    if penalty is not None:
+        instance("penalty", penalty, "value")
+        instance("penalty", penalty, "prox")
+
+
+def check_dimension(penalty: Penalty, d: int) -> None:
+    """Raise InputError unless ``penalty`` is one of d coordinates."""
+    check_penalty(penalty)
+    # A penalty need not state its dimension: applying it once shows whether it fits.
+    try:
+        shape = np.shape(penalty.prox(np.zeros(d), 1.0))
+        value = penalty.value(np.zeros(d))
+    except (ValueError, IndexError, TypeError) as error:
+        raise InputError(
+            f"penalty: it does not fit x, which has {d} coordinates ({error})"
+        ) from None
+    if shape != (d,) or np.ndim(value) != 0:
+        raise InputError(
+            f"penalty: prox must return {d} numbers and value one, "
+            f"not shapes {shape} and {np.shape(value)}"
+        )

@@ -1,0 +1,46 @@
+"""The simplex: x ≥ 0 and Σ x_i = total."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.checks import number
+from fedsplit.penalties.penalty import indicator
+
+
+@dataclass(frozen=True)
+class Simplex:
+    """x ≥ 0 and Σ x_i = total: the weights of a mixture or a portfolio.
+
+    Parameters
+    ----------
+    total : float
+        The sum of the coordinates, above 0.
+    """
+
+    total: float = 1.0
+
+    coordinatewise = False
+
+    def __post_init__(self) -> None:
+        number("Simplex: total", self.total)
+
+    def value(self, x: Array) -> float:
+        # x is the output of a prox, whose sum is right only to rounding.
+        summed = abs(float(np.sum(x)) - self.total) <= 1e-9 * self.total
+        return indicator(np.all(x >= 0) and summed)
+
+    def prox(self, v: Array, t: float | Array) -> Array:
+        # The projection is max(v - shift, 0); the shift follows from which coordinates stay
+        # positive, the largest ones (Held, Wolfe and Crowder, 1974).
+        falling = np.sort(v)[::-1]
+        shifts = (np.cumsum(falling) - self.total) / np.arange(1, v.size + 1)
+        shift = shifts[np.flatnonzero(falling > shifts)[-1]]
+        projected: Array = np.maximum(v - shift, 0.0)
+        return projected * (self.total / np.sum(projected))  # what rounding took, where v is large
+
+    def dual_gap(self, x: Array, gradient: Array, level: float) -> float:
+        return float(gradient @ x - self.total * np.min(gradient))
