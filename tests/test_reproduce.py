@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 from fedsplit.commands.app import run
-from fedsplit.paper import reproduce as module
+from fedsplit.paper import reproduction as module
+from fedsplit.paper.experiment import Experiment
 from fedsplit.paper.experiments import EXPERIMENTS
-from fedsplit.paper.record import Experiment, Record, load, save
-from fedsplit.paper.reproduce import reproduce, write_report
+from fedsplit.paper.measurements import Measurements, load
+from fedsplit.paper.report import write_report
+from fedsplit.paper.reproduction import reproduce
 
 SMALL: dict[str, dict[str, Any]] = {
     "fig1": {"m": 4, "d": 5, "n": 15, "rounds": 60},
@@ -108,7 +110,7 @@ def test_changed_settings_missing_data_and_force_are_computed_again(
 def test_what_is_finished_stays_when_a_run_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(settings: object, watch: object) -> Record:
+    def interrupted(settings: object, watch: object) -> Measurements:
         raise KeyboardInterrupt
 
     whole = EXPERIMENTS["fig2b"]
@@ -127,7 +129,7 @@ def test_the_report_is_made_from_saved_data_alone(
     for path in tmp_path.glob("*.*"):
         path.unlink()
 
-    def never(settings: object, watch: object) -> Record:
+    def never(settings: object, watch: object) -> Measurements:
         raise AssertionError("the report computes")
 
     monkeypatch.setitem(EXPERIMENTS, "fig1", replace(EXPERIMENTS["fig1"], compute=never))
@@ -162,7 +164,7 @@ def test_bad_input_gives_one_line_and_status_2(
 def test_data_of_another_version_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save(Record({}, {}, {}), tmp_path / "data" / "fig1", "old")
+    Measurements({}, {}, {}, key="old").save(tmp_path / "data" / "fig1")
     assert run(["report", str(tmp_path)]) == 2
     assert "made by another version" in capsys.readouterr().err
     assert run(["reproduce", "fig1", "--out", str(tmp_path)]) == 0
@@ -182,13 +184,14 @@ def test_a_full_disk_leaves_no_half_written_file(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_record_is_read_back_to_the_bit(tmp_path: Path) -> None:
+def test_saved_measurements_are_read_back_to_the_bit(tmp_path: Path) -> None:
     column = np.random.default_rng(0).standard_normal(50) ** 9
-    save(Record({"m": 1}, {"curve": {"gap": column}}, {"s": 0.1}, 2.0), tmp_path / "x", "key")
+    measured = Measurements({"m": 1}, {"curve": {"gap": column}}, {"s": 0.1}, 2.0, "key")
+    measured.save(tmp_path / "x")
     loaded = load(tmp_path / "x")
     assert loaded is not None
-    np.testing.assert_array_equal(loaded[0].gap("curve"), column)
-    assert loaded[1] == "key"
+    np.testing.assert_array_equal(loaded.gap("curve"), column)
+    assert loaded.key == "key"
 
 
 @pytest.fixture(scope="module")

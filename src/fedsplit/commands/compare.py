@@ -18,7 +18,14 @@ from fedsplit.checks import one_of
 from fedsplit.commands.options import Json, with_fields
 from fedsplit.commands.progress import progress
 from fedsplit.methods import METHODS, parse
-from fedsplit.paper.compare import CONDITIONED, ENSEMBLES, TARGETS, Run, compare, generate
+from fedsplit.paper.comparison import (
+    CONDITIONED,
+    ENSEMBLES,
+    TARGETS,
+    ComparedRun,
+    compare,
+    generate,
+)
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.options import FitOptions
 
@@ -124,7 +131,7 @@ def compare_command(
         plots.save(plots.curves(tables, list(tables), title), plot)
 
 
-def _table(runs: list[Run], title: str) -> Table:
+def _table(runs: list[ComparedRun], title: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     table.add_column("method", overflow="fold")
     for target in TARGETS:
@@ -141,7 +148,7 @@ def _table(runs: list[Run], title: str) -> Table:
     return table
 
 
-def _end(run: Run) -> str:
+def _end(run: ComparedRun) -> str:
     gap, rounds = run.gaps[-1], len(run.gaps) - 1
     return {
         "reached": "optimum",
@@ -151,7 +158,7 @@ def _end(run: Run) -> str:
     }[run.outcome]
 
 
-def _json(run: Run) -> dict[str, object]:
+def _json(run: ComparedRun) -> dict[str, object]:
     return {
         "method": run.label,
         "step": np.asarray(run.step).tolist() if np.isfinite(run.step).all() else None,

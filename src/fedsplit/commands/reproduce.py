@@ -10,7 +10,8 @@ import typer
 
 from fedsplit.commands.progress import progress
 from fedsplit.paper.experiments import EXPERIMENTS
-from fedsplit.paper.reproduce import reproduce, select, write_report
+from fedsplit.paper.report import write_report
+from fedsplit.paper.reproduction import reproduce, select
 
 
 def reproduce_command(

@@ -1,1 +1,1 @@
-"""The paper's experiments, claims and figures."""
+"""The paper's experiments: their figures, and what the paper claims of them."""

@@ -6,125 +6,95 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from fedsplit import ensembles, plots
 from fedsplit.losses.logistic import Logistic
 from fedsplit.methods.fedgd import FedGD
-from fedsplit.methods.fedsplit import FedSplit
-from fedsplit.paper.record import Claim, Experiment, Record, Table, Watch
-from fedsplit.paper.runs import Bench, floor, linear_fit, rounds_to, sizes
+from fedsplit.paper.curves import linear_fit, rounds_to
+from fedsplit.paper.experiment import Claim, Experiment, Watch
+from fedsplit.paper.inexact import STEPS, broadcast_curves, curves_of, draw_both, floors
+from fedsplit.paper.measurements import Measurements
+from fedsplit.paper.runs import SolvedProblem, meter
 from fedsplit.problem import Problem
-from fedsplit.prox.gradient import GradientProx
 
-SETTINGS = {
-    "m": 10,
-    "d": 100,
-    "n": 1000,
-    "seed": 0,
-    "rounds": 80,
-    "literal_rounds": 1800,
-    "theorem_rounds": 100,
-}
-STEPS = (1, 5, 10)
-INEXACT = [f"fedsplit-e{e}" for e in STEPS]
-EXACT_COST = 25.0  # an exact logistic prox takes about as long as this many gradients
+EXACT_COST = 25.0
+"""An exact logistic prox takes about as long as this many gradients."""
 
 
-def compute(settings: Mapping[str, Any], watch: Watch) -> Record:
-    """Run both scales of the true parameter: N(0, I/d), and the paper's letter, N(0, I)."""
-    T, T1, T2 = settings["rounds"], settings["literal_rounds"], settings["theorem_rounds"]
+def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
+    """Run both scales of the true parameter: N(0, I/d), and N(0, I) as the paper says literally."""
+    T = settings["rounds"]
+    T_literal = settings["literal_rounds"]
+    T_theorem = settings["theorem_rounds"]
     gradients = sum(e + 1 for e in STEPS)
-    works = [
-        T * (1 + EXACT_COST + 2 * gradients),
-        T1 * (EXACT_COST + gradients) + T2 * (EXACT_COST + gradients),
-    ]
-    shares = np.cumsum([0, *works]) / sum(works)
+    work = T * (1 + EXACT_COST + 2 * gradients)
+    work += (T_literal + T_theorem) * (EXACT_COST + gradients)
+    advance = meter(watch, work)
 
-    def bench(scale: float, part: int) -> Bench:
-        data = ensembles.logistic(**sizes(settings), scale=scale).clients
-        start, width = shares[part], shares[part + 1] - shares[part]
-        return Bench(
-            Problem(Logistic(), data),
-            lambda share, gap: watch(start + width * share, gap),
-            works[part],
-        )
+    def solved_at(scale: float) -> tuple[SolvedProblem, float, float]:
+        """Return the problem, its ℓ at the optimum, and L*."""
+        sizes = (settings["m"], settings["d"], settings["n"])
+        data = ensembles.logistic(*sizes, scale, settings["seed"]).clients
+        solved = SolvedProblem(Problem(Logistic(), data), advance)
+        # The cost is nowhere strongly convex without bounds on x, so ℓ is taken at x*.
+        return solved, solved.constants(solved.x)[0], solved.constants()[1]
 
-    tables: dict[str, Table] = {}
-    facts: dict[str, float] = {}
-    scaled = bench(1 / settings["d"], 0)
-    ell, L = float(scaled.clients.curvature(scaled.x).rows[:, 0].min()), scaled.constants()[1]
+    scaled, ell, L = solved_at(1 / settings["d"])
     s = 1 / math.sqrt(ell * L)
-    tables["fedgd-e1"] = scaled.curve(FedGD(), T)
-    tables |= family(scaled, s, T, "")
-    for e in STEPS:
-        tables[f"fedsplit-e{e}-broadcast"] = scaled.curve(
-            FedSplit.plain(s, GradientProx(e)), T, cost=e + 1
-        )
-    facts |= {"s": s, "ell_at_optimum": ell, "L": L}
+    tables = {"fedgd-e1": scaled.curve(FedGD(), T)}
+    tables |= curves_of(scaled, s, T, "paper", EXACT_COST)
+    tables |= broadcast_curves(scaled, s, T)
+    facts = {"s": s, "ell_at_optimum": ell, "L": L}
 
-    literal = bench(1.0, 1)
-    ell, L = float(literal.clients.curvature(literal.x).rows[:, 0].min()), literal.constants()[1]
-    tables |= family(literal, 1 / L, T1, "-literal")
-    tables |= family(literal, 1 / math.sqrt(ell * L), T2, "-literal-theorem")
+    literal, ell, L = solved_at(1.0)
     facts |= {
         "literal_s": 1 / L,
         "literal_theorem_s": 1 / math.sqrt(ell * L),
         "literal_ell_at_optimum": ell,
     }
-    return Record(settings, tables, facts)
+    for s, rounds, suffix in (
+        (facts["literal_s"], T_literal, "-literal"),
+        (facts["literal_theorem_s"], T_theorem, "-literal-theorem"),
+    ):
+        curves = curves_of(literal, s, rounds, "paper", EXACT_COST)
+        tables |= {f"{name}{suffix}": curve for name, curve in curves.items()}
+    return Measurements(settings, tables, facts)
 
 
-def family(bench: Bench, s: float, rounds: int, suffix: str) -> dict[str, Table]:
-    """FedSplit exact, and with e gradient steps from the previous iterate."""
-    tables = {f"fedsplit-exact{suffix}": bench.curve(FedSplit.plain(s), rounds, cost=EXACT_COST)}
-    for e in STEPS:
-        solver = GradientProx(e, start="iterate", step="paper")
-        tables[f"fedsplit-e{e}{suffix}"] = bench.curve(
-            FedSplit.plain(s, solver), rounds, cost=e + 1
-        )
-    return tables
-
-
-def draw(record: Record) -> Mapping[str, Figure]:
-    """The figure at the scale at which the caption is true, at the paper's letter, and ours."""
-    literal = {name: record.tables[f"{name}-literal"] for name in (*INEXACT, "fedsplit-exact")}
-    ours = [f"{name}-broadcast" for name in INEXACT]
+def draw(measured: Measurements) -> Mapping[str, Figure]:
+    """Draw the figure at the scale at which its caption is true, at the paper's scale, and ours."""
     title = "Figure 3: logistic regression"
+    names = [*(f"fedsplit-e{e}" for e in STEPS), "fedsplit-exact"]
+    literal = {name: measured.tables[f"{name}-literal"] for name in names}
+    both = draw_both(measured, "fig3", title, ", x₀ ~ N(0, I/d)")
     return {
-        "fig3": plots.curves(
-            record.tables, ["fedgd-e1", *INEXACT, "fedsplit-exact"], f"{title}, x₀ ~ N(0, I/d)"
-        ),
-        "fig3-literal": plots.curves(literal, list(literal), f"{title}, x₀ ~ N(0, I), s = 1/L*"),
-        "fig3-ours": plots.curves(
-            record.tables,
-            ["fedgd-e1", *ours, "fedsplit-exact"],
-            f"{title}; inner steps from the broadcast point",
-        ),
+        "fig3": both["fig3"],
+        "fig3-literal": plots.curves(literal, names, f"{title}, x₀ ~ N(0, I), s = 1/L*"),
+        "fig3-ours": both["fig3-ours"],
     }
 
 
-def claims(record: Record) -> list[Claim]:
-    """What §4.2 and the caption of Figure 3 say."""
-
-    def floors(suffix: str) -> list[float]:
-        return [floor(record.gap(f"{name}{suffix}")) for name in INEXACT]
-
-    scaled, literal, theorem = floors(""), floors("-literal"), floors("-literal-theorem")
-    fits = [linear_fit(record.gap(name), 1e-8) for name in ("fedgd-e1", "fedsplit-exact")]
-    rounds = [rounds_to(record.gap(name), 1e-6) for name in ("fedsplit-exact", "fedsplit-e10")]
-    ours = floors("-broadcast")
-    slow = rounds_to(record.gap("fedsplit-exact-literal"), 1e-6)
+def claims(measured: Measurements) -> list[Claim]:
+    """Check what §4.2 and the caption of Figure 3 say."""
+    scaled = floors(measured)
+    literal = floors(measured, "-literal")
+    theorem = floors(measured, "-literal-theorem")
+    ours = floors(measured, "-broadcast")
+    exact = measured.gap("fedsplit-exact")
+    inexact = measured.gap("fedsplit-e10")
+    linear = [linear_fit(gaps, 1e-8)[1] for gaps in (measured.gap("fedgd-e1"), exact)]
+    rounds = [rounds_to(gaps, 1e-6) for gaps in (exact, inexact)]
     half = int(rounds[0]) // 2
-    kept = float(record.gap("fedsplit-e10")[half] / record.gap("fedsplit-exact")[half])
+    kept = float(inexact[half] / exact[half])
+    slow = rounds_to(measured.gap("fedsplit-exact-literal"), 1e-6)
     return [
         Claim(
             "fig3-linear",
             "FedGD with e = 1 and FedSplit converge linearly: R² of a line through log gap",
             "linear",
-            [fit[1] for fit in fits],
-            min(fit[1] for fit in fits) > 0.95,
+            linear,
+            min(linear) > 0.95,
         ),
         Claim(
             "fig3-floors",
@@ -149,7 +119,8 @@ def claims(record: Record) -> list[Claim]:
         ),
         Claim(
             "fig3-literal-small-step",
-            "at the paper's letter x₀ ~ N(0, I), with s = 1/L*: e = 1, 5 have floors and e = 10 falls below 1e-6",
+            "with x₀ ~ N(0, I), as the paper says literally, and s = 1/L*: e = 1, 5 have floors "
+            "and e = 10 falls below 1e-6",
             ["floor", "floor", 1e-6],
             literal,
             min(literal[:2]) > 1e-6 > literal[2],
@@ -157,15 +128,18 @@ def claims(record: Record) -> list[Claim]:
         ),
         Claim(
             "fig3-literal-theorem-step",
-            "at the paper's letter x₀ ~ N(0, I), with s = 1/√(ℓ L*): e = 10 falls below 1e-6",
+            "with x₀ ~ N(0, I), as the paper says literally, and s = 1/√(ℓ L*): e = 10 falls "
+            "below 1e-6",
             ["floor", "floor", 1e-6],
             theorem,
             min(theorem[:2]) > 1e-6 > theorem[2],
-            "margins of order √d make ℓ at x* so small that ten gradient steps are too few for this large s",
+            "margins of order √d make ℓ at x* so small that ten gradient steps are too few for "
+            "such a large s",
         ),
         Claim(
             "fig3-preserves-rate",
-            "inexact updates keep the linear rate down to the floor: gap of e = 10 over exact, half way to 1e-6",
+            "inexact updates keep the linear rate down to the floor: gap of e = 10 over exact, "
+            "half way to 1e-6",
             1.0,
             kept,
             0.5 < kept < 2.0,
@@ -174,12 +148,13 @@ def claims(record: Record) -> list[Claim]:
             "fig3-smooth",
             "the logistic cost is smooth and convex: largest L_j",
             "finite",
-            float(record.facts["L"]),
-            math.isfinite(record.facts["L"]),
+            float(measured.facts["L"]),
+            math.isfinite(measured.facts["L"]),
         ),
         Claim(
             "fig3-broadcast-has-no-floor",
-            "not in the paper: started at the broadcast point, e = 1, 5, 10 have no floor (final gaps)",
+            "not in the paper: started at the broadcast point, e = 1, 5, 10 have no floor: "
+            "final gaps",
             "–",
             ours,
             all(abs(gap) < 1e-6 for gap in ours),
@@ -190,11 +165,19 @@ def claims(record: Record) -> list[Claim]:
 FIG3 = Experiment(
     "fig3",
     "FedSplit on logistic regression",
-    "The paper does not give s. With x₀ ~ N(0, I) as it says, margins are of order √d = 10, and the cost is nearly "
-    "flat along x*; with x₀ ~ N(0, I/d) they are of order 1. Both are shown. Steps: s = 1/√(ℓ L*) with ℓ the smallest "
-    "curvature at x* for N(0, I/d), s = 1/L* for N(0, I); inner step Corollary 1's with ℓ_j = 0; FedGD 1/L*. Every "
-    "run starts at x = 0.",
-    SETTINGS,
+    "The paper does not give s. With x₀ ~ N(0, I), as it says, margins are of order √d = 10 and "
+    "the cost is nearly flat along x*; with x₀ ~ N(0, I/d) they are of order 1. Both are shown. "
+    "Steps: s = 1/√(ℓ L*) with ℓ the smallest curvature at x* for N(0, I/d), s = 1/L* for "
+    "N(0, I); inner step Corollary 1's with ℓ_j = 0; FedGD 1/L*. Every run starts at x = 0.",
+    {
+        "m": 10,
+        "d": 100,
+        "n": 1000,
+        "seed": 0,
+        "rounds": 80,
+        "literal_rounds": 1800,
+        "theorem_rounds": 100,
+    },
     compute,
     draw,
     claims,

@@ -1,0 +1,165 @@
+"""Several methods on one random problem."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from fedsplit import ensembles
+from fedsplit.arrays import Array
+from fedsplit.checks import one_of
+from fedsplit.clients.oracle import Clients
+from fedsplit.losses.least_squares import LeastSquares
+from fedsplit.losses.logistic import Logistic
+from fedsplit.methods.method import Method
+from fedsplit.paper.curves import rounds_to
+from fedsplit.paper.runs import run_to_gap
+from fedsplit.problem import Problem
+from fedsplit.rounds.result import Result
+
+Ending: TypeAlias = Literal["reached", "floor", "falling", "diverged"]
+"""How a run ended: at the last target, at a floor above it, on its way there, or nowhere."""
+
+TARGETS = (1e-3, 1e-6, 1e-9)
+"""Gaps F(x) - F* to which the rounds are counted; a run ends at the last."""
+
+CONDITIONED: dict[str, Callable[..., ensembles.Ensemble]] = {
+    "spiked": ensembles.spiked,
+    "shared": partial(ensembles.log_uniform, shared=True),
+    "rotated": partial(ensembles.log_uniform, shared=False),
+}
+"""The ensembles that have a condition number."""
+
+ENSEMBLES: dict[str, Callable[..., ensembles.Ensemble]] = {
+    "isotropic": ensembles.isotropic,
+    **CONDITIONED,
+    "scaled": ensembles.badly_scaled,
+    "logistic": ensembles.logistic,
+    "sorted": ensembles.label_sorted,
+}
+"""Kinds of random problems, by their names on the command line."""
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """One method's run.
+
+    Attributes
+    ----------
+    label : str
+        The method's.
+    step : float or (m,) array
+    gaps : (T + 1,) array
+        F(x) - F* at the start and after each round.
+    floats_up, floats_down : int
+        Sent by all clients, and to them.
+    outcome : Ending
+    """
+
+    label: str
+    step: float | Array
+    gaps: Array
+    floats_up: int
+    floats_down: int
+    outcome: Ending
+
+    def rounds_to(self, gap: float) -> int | None:
+        """Return the first round after which the gap was at most this, None if there was none."""
+        rounds = rounds_to(self.gaps, gap)
+        if math.isnan(rounds):
+            return None
+        return int(rounds)
+
+
+def generate(ensemble: str, m: int, d: int, n: int, kappa: float, seed: int) -> Problem:
+    """Return a problem of m clients with n observations each of d coordinates.
+
+    Parameters
+    ----------
+    ensemble : str
+        A key of ``ENSEMBLES``.
+    m, d, n : int
+    kappa : float
+        The condition number, used where the ensemble has one.
+    seed : int
+    """
+    one_of("ensemble", ensemble, ENSEMBLES)
+    draw = partial(ENSEMBLES[ensemble], m, d, n, seed=seed)
+    if ensemble in CONDITIONED:
+        return Problem(LeastSquares(), draw(kappa=kappa).clients)
+    # x_0 ~ N(0, I/d) makes the margins of logistic regression of order 1.
+    if ensemble == "logistic":
+        return Problem(Logistic(), draw(scale=1 / d).clients)
+    # Without a ridge a client with one class has no minimiser.
+    if ensemble == "sorted":
+        return Problem(Logistic(), draw(scale=1 / d).clients, ridge=1.0)
+    return Problem(LeastSquares(), draw().clients)
+
+
+def compare(
+    problem: Problem,
+    methods: Sequence[tuple[str, Method[Any]]],
+    rounds: int,
+    progress: Callable[[str, int, float], None] = lambda label, done, gap: None,
+    clients: Clients | None = None,
+) -> list[ComparedRun]:
+    """Run methods until the last target.
+
+    Parameters
+    ----------
+    problem : Problem
+    methods : sequence of (label, Method)
+    rounds : int
+        The most rounds of each.
+    progress : callable
+        Called as ``progress(label, done, gap)`` after each round.
+    clients : Clients, optional
+        Those of the problem in other processes; they must send their costs after each round.
+    """
+    best = problem.objective(problem.solution())
+    asked = problem.clients if clients is None else clients
+    return [_run(asked, best, label, method, rounds, progress) for label, method in methods]
+
+
+def _run(
+    clients: Clients,
+    best: float,
+    label: str,
+    method: Method[Any],
+    rounds: int,
+    progress: Callable[[str, int, float], None],
+) -> ComparedRun:
+    done = itertools.count(1)
+    result = run_to_gap(
+        clients, method, rounds, best, TARGETS[-1], lambda gap: progress(label, next(done), gap)
+    )
+    trace = result.trace
+    gaps = trace.objective - best
+    return ComparedRun(
+        label,
+        result.step,
+        gaps,
+        int(trace.floats_up.sum()),
+        int(trace.floats_down.sum()),
+        _ending(result, gaps),
+    )
+
+
+def _ending(result: Result, gaps: Array) -> Ending:
+    if result.stopped_by == "diverged":
+        return "diverged"
+    if gaps[-1] <= TARGETS[-1]:
+        return "reached"
+    # At a floor, the last quarter changed the gap by less than a hundredth and z stands still.
+    before = gaps[-1 - max(2, len(gaps) // 4)]
+    size = max(1.0, float(np.linalg.norm(result.state.iterate)))
+    still = result.trace.rows[-1].residual <= 1e-4 * size
+    if still and abs(before - gaps[-1]) <= 0.01 * abs(gaps[-1]):
+        return "floor"
+    return "falling"

@@ -1,0 +1,40 @@
+"""What a curve of gaps F(x) - F* shows, one gap at the start and one after each round."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedsplit.arrays import Array
+
+
+def rounds_to(gaps: Array, gap: float) -> float:
+    """Return the first round after which the gap was at most this, NaN if there was none."""
+    below = np.flatnonzero(gaps <= gap)
+    if not below.size:
+        return float("nan")
+    return float(below[0])
+
+
+def floor(gaps: Array) -> float:
+    """Return the gap that a run ended at: the median of its last fifth."""
+    return float(np.median(gaps[-max(1, len(gaps) // 5) :]))
+
+
+def linear_fit(gaps: Array, low: float) -> tuple[float, float]:
+    """Fit a line to log(gap) while the gap is above ``low``, less the first sixth of these rounds.
+
+    Returns
+    -------
+    factor : float
+        By which the gap falls in each round.
+    R2 : float
+        The share of the variance of log(gap) that the line explains.
+    """
+    above = len(gaps)
+    if (gaps <= low).any():
+        above = int(np.argmax(gaps <= low))
+    t = np.arange(above // 6, above)
+    y = np.log(gaps[t])
+    slope, offset = np.polyfit(t, y, 1)
+    residual = y - (slope * t + offset)
+    return float(np.exp(slope)), float(1 - residual @ residual / np.sum((y - y.mean()) ** 2))

@@ -1,0 +1,94 @@
+"""The report on saved experiments: figures, claims.json and one page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fedsplit import files, html, plots
+from fedsplit.errors import InputError
+from fedsplit.paper.experiment import Claim, Experiment
+from fedsplit.paper.experiments import EXPERIMENTS
+from fedsplit.paper.measurements import Measurements, load
+
+
+class Section(NamedTuple):
+    """One experiment on the page.
+
+    Attributes
+    ----------
+    experiment : Experiment
+    measured : Measurements
+    figures : mapping of str to bytes
+        SVG, by the names of the files.
+    claims : sequence of Claim
+    """
+
+    experiment: Experiment
+    measured: Measurements
+    figures: Mapping[str, bytes]
+    claims: Sequence[Claim]
+
+
+def write_report(out: Path, command: str = "") -> list[str]:
+    """Draw the figures of every saved experiment and check its claims, without computing.
+
+    Parameters
+    ----------
+    out : Path
+        A folder that ``reproduce`` wrote; figures, claims.json and index.html are written there.
+    command : str
+        The command that made the data, shown on the page; by default the last one is kept.
+
+    Returns
+    -------
+    list of str
+        The names of the experiments found.
+    """
+    saved = {name: load(out / "data" / name) for name in EXPERIMENTS}
+    found = {name: measured for name, measured in saved.items() if measured is not None}
+    if not found:
+        raise InputError(
+            f"{out}: has no saved experiment; make some with: fedsplit reproduce --out {out}"
+        )
+    files.check_writable(out)
+    sections = [_section(EXPERIMENTS[name], measured, out) for name, measured in found.items()]
+    claims = [claim for section in sections for claim in section.claims]
+    # Comparisons of arrays give numpy's booleans, which json does not know.
+    entries = [claim._asdict() | {"holds": bool(claim.holds)} for claim in claims]
+    files.write(out / "claims.json", json.dumps(entries, indent=2, ensure_ascii=False) + "\n")
+    made_by = out / "data" / "command.txt"
+    if command:
+        files.write(made_by, command)
+    elif made_by.exists():
+        command = made_by.read_text(encoding="utf-8")
+    page = html.render(
+        "reproduction.html",
+        sections=sections,
+        command=command,
+        held=sum(claim.holds for claim in claims),
+        total=len(claims),
+        seconds=sum(section.measured.seconds for section in sections),
+        versions=html.versions("fedsplit", "numpy", "scipy", "matplotlib"),
+    )
+    files.write(out / "index.html", page)
+    return list(found)
+
+
+def _section(experiment: Experiment, measured: Measurements, out: Path) -> Section:
+    """Draw one experiment's figures into the folder and check its claims."""
+    try:
+        figures = experiment.draw(measured)
+        claims = experiment.claims(measured)
+    except KeyError:
+        folder = out / "data" / experiment.name
+        raise InputError(
+            f"{folder}: made by another version; run fedsplit reproduce --out {out} again"
+        ) from None
+    rendered = {name: plots.render(figure, "svg") for name, figure in figures.items()}
+    for name, figure in figures.items():
+        plots.save(figure, out / f"{name}.png")
+        files.write(out / f"{name}.svg", rendered[name])
+    return Section(experiment, measured, rendered, claims)
