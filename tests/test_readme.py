@@ -11,13 +11,21 @@ import pytest
 from fedsplit.commands.app import run
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
 MAKE = (ROOT / "Makefile").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def shown(before: str) -> list[str]:
-    """The lines that the README shows after some words."""
-    block = re.search(rf"{before}\n\n```text\n(.*?)```", README, re.DOTALL)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def shown(page: str, before: str) -> list[str]:
+    """The lines that a page of the documentation shows after some words."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    block = re.search(rf"{before}\n\n```text\n(.*?)```", text, re.DOTALL)
     assert block is not None
     return block.group(1).splitlines()
 
@@ -27,8 +35,10 @@ def proof_at_rounding(line: str) -> str:
     return re.sub(r"\d+e-\d+(?= of the| standard errors of)", "#", line)
 
 
-def test_the_example_prints_what_the_readme_shows() -> None:
-    example = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
+@pytest.mark.parametrize("page", ["README.md", "docs/solve.md"])
+def test_the_example_prints_what_the_page_shows(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    example = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
     assert example is not None
     code, output = example.groups()
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
@@ -38,7 +48,7 @@ def test_the_example_prints_what_the_readme_shows() -> None:
     assert done.stdout == output
 
 
-def test_the_main_job_prints_the_table_that_the_readme_shows(
+def test_the_main_job_prints_the_table_that_the_guide_shows(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = re.search(r"^run:.*?\n\t(.*?)\n\n", MAKE, re.DOTALL | re.MULTILINE)
@@ -50,20 +60,21 @@ def test_the_main_job_prints_the_table_that_the_readme_shows(
     )
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert [*map(proof_at_rounding, printed)] == [
-        *map(proof_at_rounding, shown("`make run` prints"))
+        *map(proof_at_rounding, shown("fit.md", "`make run` prints"))
     ]
 
 
-def test_compare_prints_the_table_that_the_readme_shows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_prints_the_table_that_the_guide_shows(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare"]) == 0
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert printed == shown("runs several methods on one random problem:")
+    assert printed == shown("solve.md", "runs several methods on one random problem:")
 
 
-def test_every_name_that_the_readme_uses_exists() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_name_that_a_page_uses_exists(page: Path) -> None:
     import fedsplit as fs
 
-    for dotted in set(re.findall(r"fs\.([A-Za-z0-9_.]+)", README)):
+    for dotted in set(re.findall(r"\bfs\.([A-Za-z0-9_.]+)", page.read_text(encoding="utf-8"))):
         target: object = fs
         for part in dotted.rstrip(".").split("."):
             target = getattr(target, part)
