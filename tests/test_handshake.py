@@ -197,7 +197,7 @@ def test_small_clients_and_rare_categories_are_warned_of_and_refused_when_strict
         ("score ~ ward * rare2", {}, "ward[T.south]:rare2"),
         ("{hours == 7} ~ age", {"family": "logistic"}, "hours == 7 = 1 in 1"),
         ("score ~ age + some", {"missing": "mean"}, "a value of some in 2"),
-        ("score ~ age", {"weights": "heavy"}, "leave the say to 1.0 rows"),
+        ("score ~ age", {"weights": "heavy"}, "concentrate on 1.0 effective rows"),
         ("score ~ age + ward", {"weights": "one_west"}, "ward = west in 1"),
     ],
 )

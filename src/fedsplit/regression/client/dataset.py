@@ -1,6 +1,6 @@
-"""A client's side of the handshake: what it tells of its columns, and the coding of its rows as agreed.
+"""A client's data: what it describes to the server, and the design that it makes of its rows.
 
-Only what ``Description`` and ``Moments`` hold leaves a client before the rounds: counts, level names and moments.
+Before the rounds only ``Description`` and ``Moments`` leave a client: counts, level names, moments.
 """
 
 from __future__ import annotations
@@ -17,22 +17,29 @@ from fedsplit.data.categories import Level, categorical
 from fedsplit.data.client_data import Source
 from fedsplit.data.formula import Formula
 from fedsplit.errors import InputError, RowError
-from fedsplit.regression.client import disclosure as guards
+from fedsplit.regression.client import disclosure
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.families import FAMILIES
 
 MOSTLY = 0.8
-"""Text of which more than this share are numbers is a column of numbers with mistakes."""
+"""A text column in which more than this share of the cells are numbers holds mistakes."""
 
 
 @dataclass(frozen=True)
 class ColumnRequest:
-    """The server's first question.
+    """The columns that the server wants to have described.
 
-    columns : those that the formula, weights and offsets need.
-    categories : those whose levels are wanted even where they are numbers.
-    filled : those whose missing values will be filled, where they are numbers; rows with another one are dropped.
-    strict : whether to refuse an answer that could tell of single rows.
+    Attributes
+    ----------
+    columns : tuple of str
+        Those that the formula, weights and offsets need.
+    categories : frozenset of str
+        Those whose levels are wanted even if they hold numbers.
+    filled : frozenset of str
+        Those whose missing values will be filled, if they hold numbers. Rows with any other missing
+        value are dropped.
+    strict : bool
+        Whether to refuse an answer that could disclose single rows.
     """
 
     columns: tuple[str, ...]
@@ -43,14 +50,22 @@ class ColumnRequest:
 
 @dataclass(frozen=True)
 class Description:
-    """What a client tells first.
+    """What a client answers to a ``ColumnRequest``.
 
-    kinds : of the columns: "number", "boolean", "text", or "empty" where every value is missing.
-    rows, kept : how many rows there are, and how many of them are used.
-    missing : how many values are missing in each column.
-    levels : for each category its levels, and how many of the kept rows have each.
-    sums : for each column to be filled, how many values it has, and their sum.
-    warnings : what this could tell of single rows.
+    Attributes
+    ----------
+    kinds : mapping of str to str
+        Of each column "number", "boolean", "text", or "empty" if every value is missing.
+    rows, kept : int
+        How many rows there are, and how many of them are used.
+    missing : mapping of str to int
+        How many values each column lacks.
+    levels : mapping
+        The levels of each category, with the number of kept rows that have each.
+    sums : mapping
+        Of each column to be filled, how many values it has, and their sum.
+    warnings : sequence of str
+        What this could disclose of single rows.
     """
 
     kinds: Mapping[str, str]
@@ -64,7 +79,20 @@ class Description:
 
 @dataclass(frozen=True)
 class Plan:
-    """What all clients agree on: plain values, to be sent and stored."""
+    """How every client makes a design of its rows: plain values, to be sent and stored.
+
+    Attributes
+    ----------
+    formula, family : str
+    levels : mapping
+        Of each category, over all clients.
+    classes : sequence
+        Of a target column that is a class.
+    fills : mapping of str to float
+        What takes the place of a missing value.
+    weights, offset, exposure : str or None
+        Columns.
+    """
 
     formula: str
     family: str
@@ -77,12 +105,28 @@ class Plan:
 
     @property
     def columns(self) -> Sequence[str]:
-        """Those that rows are coded from."""
+        """The columns that a design is made from."""
         extra = [name for name in (self.weights, self.offset, self.exposure) if name is not None]
         return list(dict.fromkeys([*Formula(self.formula).columns, *extra]))
 
     def design(self, frame: pd.DataFrame, where: str) -> tuple[list[str], Array, Array]:
-        """Names of columns, their values (n, p), and the offset (n,), of complete rows; ``where`` is for errors."""
+        """The covariates as numbers.
+
+        Parameters
+        ----------
+        frame : (n, c) DataFrame
+            Complete rows, but for the columns to be filled.
+        where : str
+            Whose rows they are, for messages.
+
+        Returns
+        -------
+        names : list of str
+            Of the p columns.
+        A : (n, p) array
+        o : (n,) array
+            Offsets.
+        """
         frame = frame.fillna(dict(self.fills))
         try:
             names, A = Formula(self.formula).design(frame, self.levels)
@@ -95,100 +139,107 @@ class Plan:
             o += frame[self.offset].to_numpy(dtype=np.float64)
         if self.exposure is not None:
             exposure = frame[self.exposure].to_numpy(dtype=np.float64)
-            _refuse(
-                exposure <= 0, frame, exposure, where, self.exposure, "an exposure is above zero"
-            )
+            _check(exposure > 0, frame, exposure, where, self.exposure, "an exposure is above zero")
             o += np.log(exposure)
-        _refuse(~np.isfinite(o), frame, o, where, "the offset", "it must be finite")
-        for column, bad in (
-            zip(names, ~np.isfinite(A).T, strict=True) if not np.isfinite(A).all() else ()
-        ):
-            _refuse(bad, frame, A[:, names.index(column)], where, column, "it must be finite")
+        _check(np.isfinite(o), frame, o, where, "the offset", "it must be finite")
+        finite = np.isfinite(A)
+        if not finite.all():
+            for i, name in enumerate(names):
+                _check(finite[:, i], frame, A[:, i], where, name, "it must be finite")
         return names, A, o
 
 
 class Dataset:
-    """One client's data, read from its source when it is first asked for."""
+    """One client's data, read from its source when they are first asked for.
+
+    Parameters
+    ----------
+    source : Source
+    name : str, optional
+        Of the client, if it is not that of the source.
+    """
 
     def __init__(self, source: Source, name: str | None = None) -> None:
-        self.name = source.name if name is None else name
+        self.name = source.name
+        if name is not None:
+            self.name = name
         self._source = source
-        self._complete: pd.DataFrame | None = None
+        # The complete rows of the last description, which is followed by a design of the same.
+        self._described: pd.DataFrame | None = None
 
     @property
     def path(self) -> Path | None:
-        """The file that the rows come from, where they come from one."""
+        """The file that the rows come from, if they come from one."""
         return getattr(getattr(self._source, "table", None), "path", None)
 
     def columns(self) -> dict[str, str]:
-        """All the columns, with their kinds."""
+        """The kinds of all columns."""
         return self._source.columns()
 
     def describe(self, request: ColumnRequest) -> Description:
-        """Read the columns, keep the complete rows, and tell what is in them."""
-        columns = self._source.columns()
+        """Read some columns, and describe the rows that are complete in them."""
+        kinds = {}
+        declared = self._source.columns()
         frame = self._read(request.columns)
         absent = frame.isna()
-        kinds = {
-            column: "empty"
-            if absent[column].all()
-            else "text"
-            if columns[column] == "date"
-            else columns[column]
-            for column in request.columns
-        }
-        filled = [
-            column
-            for column in request.columns
-            if column in request.filled and kinds[column] != "text"
-        ]
-        named = [
-            column
-            for column in request.columns
-            if column in request.categories or kinds[column] == "text"
-        ]
-        self._complete = frame = frame[~absent.drop(columns=filled).any(axis=1)]
+        for column in request.columns:
+            kinds[column] = declared[column]
+            if absent[column].all():
+                kinds[column] = "empty"
+            elif kinds[column] == "date":
+                kinds[column] = "text"
+        text = {column for column, kind in kinds.items() if kind == "text"}
+        filled = [name for name in request.columns if name in request.filled and name not in text]
+        kept = frame[~absent.drop(columns=filled).any(axis=1)]
+        self._described = kept
         levels = {
-            column: self._levels(frame, column, kinds[column], column in request.categories)
-            for column in named
+            column: self._levels(kept[column], kinds[column], column in request.categories)
+            for column in request.columns
+            if column in request.categories or column in text
         }
-        sums = {
-            column: (int(frame[column].count()), float(frame[column].sum())) for column in filled
-        }
-        warnings = guards.of_columns(self.name, len(frame), levels, sums)
-        guards.refuse(warnings, request.strict)
-        missing = {column: int(number) for column, number in absent.sum().items()}
-        return Description(kinds, len(absent), len(frame), missing, levels, sums, warnings)
+        sums = {column: (int(kept[column].count()), float(kept[column].sum())) for column in filled}
+        warnings = disclosure.in_columns(self.name, len(kept), levels, sums)
+        disclosure.refuse(warnings, request.strict)
+        missing = {column: int(count) for column, count in absent.sum().items()}
+        return Description(kinds, len(frame), len(kept), missing, levels, sums, warnings)
 
     def code(self, plan: Plan, strict: bool) -> tuple[Design, Sequence[str]]:
-        """The rows as numbers, as agreed, and what their moments could tell of single rows."""
-        where, frame = f"client {self.name}", self._kept(plan)
+        """Make a design of the complete rows.
+
+        Returns
+        -------
+        rows : Design
+            The rows of positive weight.
+        warnings : sequence of str
+            What their moments could disclose of single rows; with ``strict`` an error instead.
+        """
+        where = f"client {self.name}"
+        family = FAMILIES[plan.family]
+        formula = Formula(plan.formula)
+        frame = self._kept(plan)
         names, A, o = plan.design(frame, where)
-        b = self._target(plan, frame)
-        w = (
-            np.ones(len(b))
-            if plan.weights is None
-            else frame[plan.weights].to_numpy(dtype=np.float64)
-        )
+        b = self._target(plan, formula, frame)
+        w = np.ones(len(b))
         if plan.weights is not None:
-            _refuse(
-                ~((w >= 0) & np.isfinite(w)),
-                frame,
-                w,
-                where,
-                plan.weights,
-                "a weight is finite and not below zero",
-            )
+            w = frame[plan.weights].to_numpy(dtype=np.float64)
+            valid = (w >= 0) & np.isfinite(w)
+            why = "a weight is finite and not below zero"
+            _check(valid, frame, w, where, plan.weights, why)
             used = w > 0
-            A, b, w, o, frame = A[used], b[used], w[used], o[used], frame[used]
+            A, b, w, o = A[used], b[used], w[used], o[used]
+            frame = frame[used]
         if len(b) == 0:
             raise InputError(f"{where}: no row has a weight above zero: leave it out")
-        family = FAMILIES[plan.family]
         classes = family.count_classes(plan.classes)
         rows = Design(self.name, family, names, A, b, w, o, classes)
-        warnings = guards.of_columns(self.name, len(b), self._used_levels(plan, frame), {})
-        warnings += guards.of_rows(rows, None if plan.classes else Formula(plan.formula).target)
-        guards.refuse(warnings, strict)
+        levels = dict(plan.levels)
+        condition: str | None = formula.target
+        if plan.classes:
+            levels[str(formula.target_column)] = plan.classes
+            condition = None
+        warnings = disclosure.in_columns(self.name, len(b), self._used_levels(levels, frame), {})
+        warnings += disclosure.in_rows(rows, condition)
+        disclosure.refuse(warnings, strict)
         return rows, warnings
 
     def _read(self, columns: Sequence[str]) -> pd.DataFrame:
@@ -196,77 +247,84 @@ class Dataset:
 
     def _kept(self, plan: Plan) -> pd.DataFrame:
         """The complete rows: those that were just described, or read again."""
-        kept, self._complete = self._complete, None
+        kept = self._described
+        self._described = None  # not to be held in memory beside the design
         if kept is not None and set(plan.columns) <= set(kept.columns):
             return kept
         frame = self._read(plan.columns)
         return frame[~frame.isna().drop(columns=list(plan.fills)).any(axis=1)]
 
-    def _target(self, plan: Plan, frame: pd.DataFrame) -> Array:
-        formula, family, where = Formula(plan.formula), FAMILIES[plan.family], f"client {self.name}"
+    def _target(self, plan: Plan, formula: Formula, frame: pd.DataFrame) -> Array:
+        """The target as numbers, (n,)."""
         if plan.classes:
             column = str(formula.target_column)
-            classes = categorical(column, frame[column], plan.classes)
-            codes: Array = classes.cat.codes.to_numpy(dtype=np.float64)
+            labels = categorical(column, frame[column], plan.classes)
+            codes: Array = labels.cat.codes.to_numpy(dtype=np.float64)
             return codes
+        family = FAMILIES[plan.family]
         b = formula.response(frame)
-        wrong = ~np.isfinite(b) | family.invalid(b)
-        _refuse(
-            wrong, frame, b, where, formula.target, f"for {family.name} it must be {family.target}"
-        )
+        valid = np.isfinite(b) & ~family.invalid(b)
+        why = f"for {family.name} it must be {family.target}"
+        _check(valid, frame, b, f"client {self.name}", formula.target, why)
         return b
 
-    def _used_levels(self, plan: Plan, frame: pd.DataFrame) -> dict[str, dict[Level, int]]:
-        """How many of the rows that are used have each level: ``describe`` may not have been asked for these."""
-        target = {str(Formula(plan.formula).target_column): plan.classes} if plan.classes else {}
+    def _used_levels(
+        self, categories: Mapping[str, Sequence[Level]], frame: pd.DataFrame
+    ) -> dict[str, dict[Level, int]]:
+        """How many rows of a design have each level.
+
+        They may be others than those described: rows of weight zero are left out, and a server may
+        ask for a design that it has had nothing described for.
+        """
         found = {}
-        for column, levels in ({**plan.levels, **target}).items():
+        for column, levels in categories.items():
             counts = categorical(column, frame[column], levels).value_counts(sort=False)
-            found[column] = {
-                level: int(number) for level, number in zip(levels, counts, strict=True) if number
-            }
-            guards.check_names(self.name, column, found[column])
+            pairs = zip(levels, counts, strict=True)
+            found[column] = {level: int(count) for level, count in pairs if count}
+            disclosure.check_levels(self.name, column, found[column])
         return found
 
-    def _levels(self, frame: pd.DataFrame, column: str, kind: str, meant: bool) -> dict[Level, int]:
-        counts = frame[column].value_counts()
-        levels = {_level(value, kind): int(number) for value, number in sorted(counts.items())}
-        if kind == "text" and not meant:
-            self._check_text(column, counts)
-        guards.check_names(self.name, column, levels)
+    def _levels(self, values: pd.Series, kind: str, category: bool) -> dict[Level, int]:
+        """The levels of a column with their numbers of rows; ``category`` if a user wrote C()."""
+        counts = values.value_counts()
+        if kind == "text" and not category:
+            self._check_text(str(values.name), counts)
+        levels = {_level(value, kind): int(count) for value, count in sorted(counts.items())}
+        disclosure.check_levels(self.name, str(values.name), levels)
         return levels
 
     def _check_text(self, column: str, counts: pd.Series) -> None:
-        """Refuse a column of numbers that a few other cells have made text."""
+        """Raise RowError if a few mistakes have made a column of numbers text."""
         numbers = pd.to_numeric(pd.Series(counts.index), errors="coerce").notna().to_numpy()
         if not numbers.all() and counts[numbers].sum() > MOSTLY * counts.sum():
-            what, advice = (
-                "holds numbers, but",
-                f"correct the file, or write C({column}) if it is a category",
-            )
+            what = f"client {self.name}: column {column} holds numbers, but"
+            advice = f"correct the file, or write C({column}) if it is a category"
             raise RowError(
-                f"client {self.name}: column {column} {what} {counts.index[~numbers][0]!r} is none: {advice}",
-                f"client {self.name}: column {column} {what} also other text: {advice}",
+                f"{what} {counts.index[~numbers][0]!r} is none: {advice}",
+                f"{what} also other text: {advice}",
             )
 
 
 def _level(value: object, kind: str) -> Level:
-    """A value as a level: numbers that are whole as int, booleans as bool."""
+    """A cell as a level: whole numbers as int, booleans as bool."""
     if isinstance(value, str):
         return value
     number = float(value)  # type: ignore[arg-type]  # a source gives text or numbers
     if kind == "boolean":
         return bool(number)
-    return int(number) if number.is_integer() else number
+    if number.is_integer():
+        return int(number)
+    return number
 
 
-def _refuse(
-    wrong: Mask, frame: pd.DataFrame, values: Array, where: str, column: str, why: str
+def _check(
+    valid: Mask, frame: pd.DataFrame, values: Array, where: str, column: str, why: str
 ) -> None:
-    """Say which row is the first wrong one, and why."""
-    if wrong.any():
-        first = int(np.argmax(wrong))
+    """Raise RowError at the first of the values, (n,), that is not valid."""
+    if not valid.all():
+        first = int(np.argmin(valid))
         raise RowError(
             f"{where}, row {frame.index[first] + 1}: {column} is {values[first]:g}; {why}",
-            f"{where}: {column} has {int(wrong.sum())} values that cannot be used; {why} (its own log says where)",
+            f"{where}: {column} has {int((~valid).sum())} values that cannot be used; {why} "
+            "(its own log says where)",
         )

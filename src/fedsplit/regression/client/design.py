@@ -1,4 +1,4 @@
-"""A client's coded rows: their moments before the rounds, the observations of the rounds, and how well a model fits."""
+"""The rows of one client as numbers."""
 
 from __future__ import annotations
 
@@ -16,21 +16,33 @@ from fedsplit.regression.families.family import Family
 BINS = np.array(
     [0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0]
 )
-"""Predicted probabilities between which a classifier's calibration is counted."""
+"""The edges of the bins of predicted probabilities in which calibration is counted."""
 
 SMALLEST_CELL = 3
-"""A count below this, but not zero, could point to a person."""
+"""A count below this, unless it is zero, could point to a person."""
 
 
 class Moments(NamedTuple):
-    """What a client tells of its coded rows before the first round, every sum weighted.
+    """The moments of a client's design; means and sums are weighted.
 
-    names : of the columns.
-    n, weight : rows, and the sum of their weights.
-    mean, scatter : (p,), and Σ w (a - mean)(a - mean)ᵀ, (p, p).
-    target_mean, target_scatter : the same of the target, two numbers.
-    log_exposed : log Σ w e^offset, what a target with a log link is compared with.
-    classes : rows of each class of a classifier.
+    Attributes
+    ----------
+    names : sequence of str
+        Of the p columns.
+    n : int
+        Rows.
+    weight : float
+        Sum of the weights.
+    mean : (p,) array
+        Of the columns.
+    scatter : (p, p) array
+        Σ w (a - mean)(a - mean)ᵀ.
+    target_mean, target_scatter : float
+        The same of the target.
+    log_exposed : float
+        log Σ w e^offset, which the sum of a target with a log link is compared with.
+    classes : tuple of int
+        Rows of each class; empty unless the target is a class.
     """
 
     names: Sequence[str]
@@ -45,7 +57,13 @@ class Moments(NamedTuple):
 
 
 class Scaling(NamedTuple):
-    """Where the rounds compute: columns (a - centre)/scale, (p,) each, and a target in its ``unit``."""
+    """The coordinates of the rounds: columns (a - centre)/scale, and a target in units of ``unit``.
+
+    Attributes
+    ----------
+    centre, scale : (p,) arrays
+    unit : float
+    """
 
     centre: Array
     scale: Array
@@ -53,7 +71,13 @@ class Scaling(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """Rows, predicted and observed events between the BINS, (16,) each; cells too small to tell are left out."""
+    """Counts between the BINS; bins too small to disclose are left out.
+
+    Attributes
+    ----------
+    rows, predicted, observed : (16,) arrays
+        Rows, the sum of their predicted probabilities, and rows of class 1.
+    """
 
     rows: Array
     predicted: Array
@@ -62,9 +86,29 @@ class Calibration(NamedTuple):
 
 @dataclass
 class Design:
-    """A (n, p), target b (n,), weights w > 0 and offset o of one client, in the units of its file until ``scale``.
+    """The design of one client.
 
-    ``classes`` is how many classes a classifier has; b has their numbers, from 0.
+    It is scaled in place, since a second copy of A could exceed the memory of a client.
+
+    Attributes
+    ----------
+    name : str
+        Of the client.
+    family : Family
+    columns : sequence of str
+        The names of the p columns.
+    A : (n, p) array
+        In the units of the file until ``scale``.
+    b : (n,) array
+        The target, in the units of the file; numbers of classes, from 0, of a classifier.
+    w : (n,) array
+        Weights above zero.
+    o : (n,) array
+        Offsets.
+    classes : int
+        How many classes the target has; 0 unless it is a class.
+    scaling : Scaling or None
+        How A was scaled.
     """
 
     name: str
@@ -77,31 +121,27 @@ class Design:
     classes: int = 0
     scaling: Scaling | None = None
 
+    # squares beyond float64 are reported by the server, which knows the column's sum of all clients
+    @np.errstate(over="ignore", invalid="ignore")
     def moments(self) -> Moments:
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # squares beyond float64 are found in the pool
-            return self._moments()
-
-    def _moments(self) -> Moments:
-        total = float(self.w.sum())
-        mean, target = self.w @ self.A / total, float(self.w @ self.b / total)
+        """What the server needs to know before the first round."""
+        weight = float(self.w.sum())
+        mean = self.w @ self.A / weight
         centred = self.A - mean
-        counts = (
-            np.bincount(self.b.astype(np.intp), minlength=self.classes)
-            if self.family.classifies
-            else ()
-        )
+        target_mean = float(self.w @ self.b / weight)
+        classes: tuple[int, ...] = ()
+        if self.classes:
+            classes = tuple(np.bincount(self.b.astype(np.intp), minlength=self.classes).tolist())
         return Moments(
-            self.columns,
-            len(self.b),
-            total,
-            mean,
-            centred.T @ (self.w[:, None] * centred),
-            target,
-            float(self.w @ np.square(self.b - target)),
-            float(logsumexp(self.o, b=self.w)),
-            tuple(int(count) for count in counts),
+            names=self.columns,
+            n=len(self.b),
+            weight=weight,
+            mean=mean,
+            scatter=centred.T @ (self.w[:, None] * centred),
+            target_mean=target_mean,
+            target_scatter=float(self.w @ np.square(self.b - target_mean)),
+            log_exposed=float(logsumexp(self.o, b=self.w)),
+            classes=classes,
         )
 
     def scale(self, scaling: Scaling) -> None:
@@ -110,24 +150,33 @@ class Design:
         self.A /= scaling.scale
         self.scaling = scaling
 
-    @property
-    def observations(self) -> Observations:
-        """The rows as they are, scaled or not."""
-        unit = 1.0 if self.scaling is None else self.scaling.unit
-        return Observations(self.A, self.b / unit, self.w, self.o / unit)
-
     def restored(self) -> Design:
         """A copy in the units of the file."""
-        centre, scale, _ = self.scaling or Scaling(np.zeros(1), np.ones(1), 1.0)
-        return replace(self, A=self.A * scale + centre, scaling=None)
+        A = self.A.copy()
+        if self.scaling is not None:
+            A *= self.scaling.scale
+            A += self.scaling.centre
+        return replace(self, A=A, scaling=None)
+
+    @property
+    def observations(self) -> Observations:
+        """The rows as the loss takes them, with the target in its unit once they are scaled."""
+        return Observations(self.A, self.b / self._unit, self.w, self.o / self._unit)
+
+    def predictor(self, x: Array) -> Array:
+        """η in the units of the file, (n,), or (n, K - 1) for K classes.
+
+        x has coefficients of the columns as they are, and of the target in its unit.
+        """
+        return self.family.predictor(self.A, x, self.o, self._unit)
 
     def log_likelihood(self, x: Array, dispersion: float) -> float:
-        return float(
-            np.sum(self.family.log_likelihood(self.b, self.predictor(x), self.w, dispersion))
-        )
+        """The log-likelihood at x, nan where the family has none."""
+        eta = self.predictor(x)
+        return float(np.sum(self.family.log_likelihood(self.b, eta, self.w, dispersion)))
 
     def pearson(self, x: Array) -> float:
-        """Pearson's X², Σ w (b - μ)²/V(μ)."""
+        """Pearson's X² at x, Σ w (b - μ)²/V(μ)."""
         mu = self.family.link.mean(self.predictor(x))
         return float(np.sum(self.w * self.family.pearson(self.b, mu)))
 
@@ -138,18 +187,21 @@ class Design:
         return information
 
     def calibration(self, x: Array) -> Calibration:
-        """Of a binary classifier."""
+        """The calibration of a binary classifier at x."""
         p = self.family.link.mean(self.predictor(x))
-        at = np.clip(np.searchsorted(BINS, p, side="right") - 1, 0, len(BINS) - 2)
-        rows, predicted, observed = (
-            np.bincount(at, values, len(BINS) - 1) for values in (np.ones_like(p), p, self.b)
-        )
-        told = np.all(
-            [(n == 0) | (n >= SMALLEST_CELL) for n in (observed, rows - observed)], axis=0
-        )
-        return Calibration(*(np.where(told, values, 0.0) for values in (rows, predicted, observed)))
+        bins = len(BINS) - 1
+        at = np.clip(np.searchsorted(BINS, p, side="right") - 1, 0, bins - 1)
+        rows = np.bincount(at, np.ones_like(p), bins)
+        predicted = np.bincount(at, p, bins)
+        observed = np.bincount(at, self.b, bins)
+        disclosed = np.ones(bins, dtype=bool)
+        for count in (observed, rows - observed):
+            disclosed &= (count == 0) | (count >= SMALLEST_CELL)
+        counts = (np.where(disclosed, count, 0.0) for count in (rows, predicted, observed))
+        return Calibration(*counts)
 
-    def predictor(self, x: Array) -> Array:
-        """η, (n,), or (n, K - 1) for K classes, at a point of the rounds."""
-        unit = 1.0 if self.scaling is None else self.scaling.unit
-        return self.family.predictor(self.A, x, self.o, unit)
+    @property
+    def _unit(self) -> float:
+        if self.scaling is None:
+            return 1.0
+        return self.scaling.unit

@@ -1,6 +1,7 @@
-"""What a client's answers could tell of single rows: found at the client, before it answers.
+"""What a client's answers could disclose of single rows.
 
-Each finding is a warning, or, where the user is strict, an error in the place of the answer.
+The client looks before it answers. Each finding is a warning, or an error if the request, or the
+owner of the client, is strict.
 """
 
 from __future__ import annotations
@@ -13,93 +14,123 @@ from fedsplit.data.categories import Level
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import SMALLEST_CELL, Design
 
-FEWEST_ROWS, ROWS_A_PARAMETER = 10, 3
-"""Below so many rows at a client, or so many for each parameter, its answers could tell of single rows."""
+FEWEST_ROWS = 10
+"""Answers of a client with fewer rows could disclose single ones."""
+
+ROWS_PER_PARAMETER = 3
+"""Answers of a client with fewer rows per parameter could disclose single ones."""
 
 ALONE = 0.99
-"""A row that has more than this share of what a column differs from its median by is alone in it."""
+"""A row dominates a column if it has more than this share of the deviations from its median."""
 
 MOST_RARE_LEVELS = 50
-"""A category with more levels than this in fewer than SMALLEST_CELL rows each is no category but names."""
+"""A column with more levels than this in fewer than SMALLEST_CELL rows each holds names."""
 
 
-def check_names(client: str, column: str, counts: Mapping[Level, int]) -> None:
-    """Refuse, strict or not, to tell names."""
+def check_levels(client: str, column: str, counts: Mapping[Level, int]) -> None:
+    """Raise InputError, strict or not, if the levels of a category are names.
+
+    Parameters
+    ----------
+    client, column : str
+        Whose levels they are.
+    counts : mapping
+        The rows of each level.
+    """
     rare = sum(n < SMALLEST_CELL for n in counts.values())
     if rare > MOST_RARE_LEVELS:
         raise InputError(
-            f"client {client}: column {column} has {rare} values in fewer than {SMALLEST_CELL} rows each: "
-            "that is no category; leave it out, or group its values"
+            f"client {client}: column {column} has {rare} values in fewer than {SMALLEST_CELL} "
+            "rows each: that is no category; leave it out, or group its values"
         )
 
 
-def of_columns(
+def in_columns(
     client: str,
-    kept: int,
+    n: int,
     levels: Mapping[str, Mapping[Level, int]],
     sums: Mapping[str, tuple[int, float]],
 ) -> list[str]:
-    """Before a client describes its columns: too few rows, rare levels, means of one or two values."""
-    found = (
-        [f"client {client} has {kept} rows, fewer than {FEWEST_ROWS}"]
-        if 0 < kept < FEWEST_ROWS
-        else []
-    )
+    """What a description of columns could disclose: few rows, rare levels, sums of few values.
+
+    Parameters
+    ----------
+    client : str
+        Whose columns they are.
+    n : int
+        Rows that are used.
+    levels : mapping
+        The rows of each level of each category.
+    sums : mapping
+        How many values each column to be filled has, and their sum.
+    """
+    found = []
+    if 0 < n < FEWEST_ROWS:
+        found.append(f"client {client} has {n} rows, fewer than {FEWEST_ROWS}")
     cells = [
-        (f"{column} = {level}", n)
+        (f"{column} = {level}", count)
         for column, counts in levels.items()
-        for level, n in counts.items()
+        for level, count in counts.items()
     ]
-    cells += [(f"a value of {column}", n) for column, (n, _) in sums.items() if n < kept]
+    # a sum of all rows is no smaller a cell than the client itself
+    cells += [(f"a value of {column}", count) for column, (count, _) in sums.items() if count < n]
     return found + _small(client, cells)
 
 
-def of_rows(rows: Design, target: str | None) -> list[str]:
-    """Before a client tells moments: too many parameters, one row that outweighs the rest, columns of one or two rows.
+def in_rows(rows: Design, target: str | None) -> list[str]:
+    """What moments could disclose: many parameters, dominant weights, columns of one or two rows.
 
-    A column of the design in which all rows but one or two are alike, such as a condition or an interaction, has their
-    values in its cross products. ``target`` is the text of a target that is a condition.
+    A column of the design in which all rows but one or two are alike, such as a condition or an
+    interaction, has their values in its cross products.
+
+    Parameters
+    ----------
+    rows : Design
+        In the units of the file.
+    target : str or None
+        The text of a target that is a condition, whose classes nobody has counted.
     """
-    n, parameters = len(rows.b), rows.A.shape[1] * max(1, rows.classes - 1)
+    n = len(rows.b)
+    parameters = rows.A.shape[1] * max(1, rows.classes - 1)
     found = []
-    if n >= FEWEST_ROWS and parameters > n / ROWS_A_PARAMETER:
+    if n >= FEWEST_ROWS and parameters > n / ROWS_PER_PARAMETER:
         found.append(
             f"client {rows.name} has {n} rows for {parameters} parameters, more than a third"
         )
     effective = rows.w.sum() ** 2 / np.square(rows.w).sum()
     if effective < FEWEST_ROWS <= n:
         found.append(
-            f"client {rows.name} has weights that leave the say to {effective:.1f} rows, fewer than 10"
+            f"client {rows.name} has weights that concentrate on {effective:.1f} effective rows "
+            f"(minimum {FEWEST_ROWS})"
         )
     away = np.abs(rows.A - np.median(rows.A, axis=0))
-    alone = (away.max(axis=0) > ALONE * away.sum(axis=0)) & away.any(axis=0)
-    others = np.where(alone, 1, np.count_nonzero(away, axis=0))
-    counted = bool((rows.w == 1).all())  # levels are, unless rows of weight zero have gone since
-    levels = [counted and name.endswith("]") and ":" not in name for name in rows.columns]
-    cells = [
-        (name, int(k))
-        for name, k, level in zip(rows.columns, others, levels, strict=True)
-        if not level
-    ]
+    dominated = (away.max(axis=0) > ALONE * away.sum(axis=0)) & away.any(axis=0)
+    others = np.where(dominated, 1, np.count_nonzero(away, axis=0))
+    # the level of a category has been counted already, unless rows of weight zero have gone since
+    counted = bool((rows.w == 1).all())
+    cells = []
+    for column, count in zip(rows.columns, others, strict=True):
+        is_level = column.endswith("]") and ":" not in column
+        if not (counted and is_level):
+            cells.append((column, int(count)))
     if target is not None and rows.family.classifies:
-        cells += [
-            (f"{target} = {value}", int(k))
-            for value, k in enumerate(np.bincount(rows.b.astype(np.intp)))
-        ]
+        for value, count in enumerate(np.bincount(rows.b.astype(np.intp))):
+            cells.append((f"{target} = {value}", int(count)))
     return found + _small(rows.name, cells)
 
 
 def refuse(found: Sequence[str], strict: bool) -> None:
-    """Stop at the first finding, where the user is strict."""
+    """Raise the first finding as InputError, if ``strict``."""
     if strict and found:
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        more = ""
+        if len(found) > 1:
+            more = f" (and {len(found) - 1} more)"
         raise InputError(f"{found[0]}{more}: leave the client out, or do not be strict")
 
 
 def _small(client: str, cells: Sequence[tuple[str, int]]) -> list[str]:
+    """The finding, if there is one, that some of these cells have too few rows."""
     small = [f"{cell} in {n}" for cell, n in cells if 0 < n < SMALLEST_CELL]
-    return (
-        [f"client {client} has fewer than {SMALLEST_CELL} rows of a kind: {listed(small, 3)}"]
-        if small
-        else []
-    )
+    if not small:
+        return []
+    return [f"client {client} has fewer than {SMALLEST_CELL} rows of a kind: {listed(small, 3)}"]

@@ -18,7 +18,7 @@ from fedsplit.errors import InputError
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import SMALLEST_CELL
-from fedsplit.regression.client.disclosure import FEWEST_ROWS, ROWS_A_PARAMETER
+from fedsplit.regression.client.disclosure import FEWEST_ROWS, ROWS_PER_PARAMETER
 from fedsplit.regression.fit_questions import FIT_QUESTIONS, Columns
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request, write_reply
@@ -108,7 +108,7 @@ class Site:
             columns=len(columns),
             where=self._data,
             guards=f"An answer from fewer than {FEWEST_ROWS} rows, a level of fewer than "
-            f"{SMALLEST_CELL}, or\nfewer than {ROWS_A_PARAMETER} rows per parameter "
+            f"{SMALLEST_CELL}, or\nfewer than {ROWS_PER_PARAMETER} rows per parameter "
             f"{consequence}.",
             limit=limit,
             log=self.log,

@@ -32,7 +32,7 @@ class BinaryFamily(Family):
         if len(levels) > 2:
             raise InputError(
                 f"column {column} has {len(levels)} values ({listed(levels)}) and {self.name} "
-                "needs two: use the family multinomial, or a condition such as {y > 1} as the target"
+                "needs two: use the family multinomial, or a condition such as {y > 1}"
             )
         if not isinstance(levels[0], str) and [float(level) for level in levels] != [0.0, 1.0]:
             raise InputError(
