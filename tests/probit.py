@@ -3,17 +3,13 @@
 Φ is not the canonical link of two classes: the Hessian of its loss depends on the target.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from fedsplit.arrays import Array
-from fedsplit.losses.linear import stack_linear
-from fedsplit.losses.logistic import LogisticTerms, signed
-from fedsplit.losses.observations import check_columns, read
-from fedsplit.losses.terms import Block
+from fedsplit.losses.two_classes import BinaryLoss
 from fedsplit.regression.families.binary import BinaryFamily
 from fedsplit.regression.families.link import Link
 
@@ -24,11 +20,11 @@ def density(eta: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Probit:
+class Probit(BinaryLoss):
     """φ(η, b) = -log Φ(bη) for labels b in {-1, 1}, with φ'' = λ(bη + λ), λ = density/Φ at bη."""
 
     curvature_range = (0.0, 1.0)
-    concordance = np.inf  # φ'''/φ'' grows like η: there is no bound, and so no certificate
+    # φ'''/φ'' grows like η: there is no bound, and so no certificate
 
     def floor(self, b: Array) -> Array:
         return np.zeros_like(b)
@@ -42,11 +38,6 @@ class Probit:
     def curvature(self, eta: Array, b: Array) -> Array:
         ratio = self._ratio(b * eta)
         return ratio * (b * eta + ratio)
-
-    def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
-        data = read(clients)
-        check_columns(data, ridge)
-        return data[0].A.shape[1], stack_linear(self, signed(data), range(len(data)), LogisticTerms)
 
     def _ratio(self, t: Array) -> Array:
         """λ(t), without a quotient of two tiny numbers."""

@@ -1,6 +1,5 @@
-"""Random federated problems: one table of losses, and hypothesis strategies over them."""
+"""Random federated problems of every loss, and hypothesis strategies over them."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,54 +7,24 @@ from hypothesis import strategies as st
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from fedsplit.losses import LOSSES as LOSSES
+from fedsplit.losses.exponential import ExponentialLoss
+from fedsplit.losses.linear import LinearLoss
 from fedsplit.methods.method import Method, State
 from fedsplit.rounds.trace import Row
 
-Loss = fs.LeastSquares | fs.Logistic | fs.Multinomial | fs.Poisson | fs.Gamma | fs.Huber
-Draw = Callable[[Array, np.random.Generator], Array]
-
-
-def _gaussian(eta: Array, rng: np.random.Generator) -> Array:
-    return eta + rng.standard_normal(eta.shape)
-
-
-def _binary(eta: Array, rng: np.random.Generator) -> Array:
-    return np.where(rng.logistic(size=eta.shape) < eta, 1.0, -1.0)
-
-
-def _counts(eta: Array, rng: np.random.Generator) -> Array:
-    return rng.poisson(np.exp(np.clip(eta, None, 3.0))).astype(float)
-
-
-def _outliers(eta: Array, rng: np.random.Generator) -> Array:
-    return eta + rng.standard_t(1.5, size=eta.shape)
-
-
-def _amounts(eta: Array, rng: np.random.Generator) -> Array:
-    return np.exp(np.clip(eta, -3.0, 3.0)) * rng.gamma(4.0, 0.25, size=eta.shape)
-
-
-def _classes(eta: Array, rng: np.random.Generator) -> Array:
-    noise = rng.gumbel(size=(len(eta), eta.shape[1] + 1))
-    labels: Array = np.argmax(noise + np.insert(eta, 0, 0.0, axis=1), axis=1).astype(float)
-    return labels
-
-
-LOSSES: dict[str, tuple[Callable[[int], Loss], Draw]] = {
-    "least-squares": (lambda d: fs.LeastSquares(), _gaussian),
-    "logistic": (lambda d: fs.Logistic(), _binary),
-    "multinomial": (lambda d: fs.Multinomial(3 if d % 2 == 0 else d + 1), _classes),
-    "poisson": (lambda d: fs.Poisson(), _counts),
-    "gamma": (lambda d: fs.Gamma(), _amounts),
-    "huber": (lambda d: fs.Huber(0.7), _outliers),
-}
-"""A loss for x of dimension d, and how b is drawn. Several classes share d: three, or with an odd d one column."""
+Loss = LinearLoss | fs.Multinomial
 
 Client = tuple[Array, Array, Array]
 
 
 def loss(name: str, d: int) -> Loss:
-    return LOSSES[name][0](d)
+    """The loss for x of dimension d."""
+    if name == "multinomial":  # x has an entry per class and column: three classes, or one column
+        return fs.Multinomial(3 if d % 2 == 0 else d + 1)
+    if name == "huber":  # so that some residuals are beyond delta
+        return fs.Huber(0.7)
+    return LOSSES[name]()
 
 
 def columns(name: str, d: int) -> int:
@@ -72,12 +41,17 @@ def predictor(name: str, A: Array, x: Array) -> Array:
 def clients(name: str, sizes: list[int], d: int, seed: int = 0, scale: float = 0.5) -> list[Client]:
     """Weighted observations of one loss, clients of the given sizes."""
     rng = np.random.default_rng(seed)
-    _, draw = LOSSES[name]
+    model = loss(name, d)
     x = scale * rng.standard_normal(d)
     designs = [rng.standard_normal((n, columns(name, d))) for n in sizes]
-    return [
-        (A, draw(predictor(name, A, x), rng), rng.uniform(0.5, 2.0, size=len(A))) for A in designs
-    ]
+
+    def draw(A: Array) -> Array:
+        eta = predictor(name, A, x)
+        if isinstance(model, ExponentialLoss):  # no means that dwarf all the others
+            eta = np.clip(eta, -3.0, 3.0)
+        return model.sample(eta, rng)
+
+    return [(A, draw(A), rng.uniform(0.5, 2.0, size=len(A))) for A in designs]
 
 
 def problem(

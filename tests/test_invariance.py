@@ -8,7 +8,7 @@ from hypothesis import given
 from threadpoolctl import threadpool_info
 
 import fedsplit as fs
-from fedsplit.losses.linear import padded
+from fedsplit.losses.stacking import padded
 from fedsplit.threads import each, one_blas_thread
 from problems import LOSSES, clients, columns, dimensions, loss, names, ridges, seeds, sizes
 
@@ -86,7 +86,7 @@ def test_blocks_and_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch)
     data = clients("logistic", [30] * 50, 8, seed=1)
     V = np.random.default_rng(0).standard_normal((50, 8))
     whole = fs.Problem(fs.Logistic(), data).clients.prox(V, 0.3, V, fs.ExactProx())
-    monkeypatch.setattr("fedsplit.losses.linear.BLOCK_BYTES", 8 * 30 * 8 * 7)
+    monkeypatch.setattr("fedsplit.losses.stacking.BLOCK_BYTES", 8 * 30 * 8 * 7)
     cut = fs.Problem(fs.Logistic(), data).clients.prox(V, 0.3, V, fs.ExactProx())
     np.testing.assert_array_equal(whole.rows, cut.rows)
     np.testing.assert_array_equal(whole.error, cut.error)
@@ -130,7 +130,7 @@ def test_padded_clients_answer_as_unpadded_ones(name: str, monkeypatch: pytest.M
     data = clients(name, [17, 33, 35], 40, seed=4)  # stacked as 18, 36 and 36 rows
     V = 0.1 * np.random.default_rng(0).standard_normal((3, 40))
     longer = fs.Problem(loss(name, 40), data, 1.0).clients
-    monkeypatch.setattr("fedsplit.losses.linear.padded", lambda n: n)
+    monkeypatch.setattr("fedsplit.losses.stacking.padded", lambda n: n)
     plain = fs.Problem(loss(name, 40), data, 1.0).clients
     for question, arguments in (
         ("value", (V,)),

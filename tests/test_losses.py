@@ -10,6 +10,7 @@ from hypothesis import given
 import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import ProofScalars
+from fedsplit.losses.linear import LinearLoss
 from problems import (
     LOSSES,
     clients,
@@ -186,7 +187,9 @@ def test_poisson_sums_of_huge_slopes_neither_warn_nor_become_nan() -> None:
         assert fs.Problem(fs.Poisson(), [([[10.0]], [1])]).objective(np.array([1e308])) == np.inf
 
 
-@pytest.mark.parametrize("name", sorted(set(LOSSES) - {"multinomial"}))
+@pytest.mark.parametrize(
+    "name", [name for name in sorted(LOSSES) if isinstance(loss(name, 4), LinearLoss)]
+)
 @pytest.mark.parametrize("n", [[17, 33, 2], [2, 3]])
 def test_an_offset_is_a_column_whose_coefficient_is_one(name: str, n: list[int]) -> None:
     rng = np.random.default_rng(1)
@@ -301,7 +304,7 @@ def test_a_multinomial_is_exact_at_huge_predictors_and_keeps_the_digits_of_a_tin
 def test_the_third_derivative_is_at_most_the_concordance_times_the_second(
     name: str, d: int, seed: int
 ) -> None:
-    if name == "huber":  # it has none
+    if np.isinf(getattr(loss(name, d), "concordance", 1.0)):  # it has none
         return
     (_, costs), *_ = problem(name, [20], d, seed, ridge=0.1).clients._blocks
     rng = np.random.default_rng(seed)
@@ -378,7 +381,7 @@ def test_where_every_margin_is_positive_the_objective_falls_to_zero(name: str) -
     assert min(margins(fs.Problem(loss(name, 4), noisy), x)) < 0
 
 
-@pytest.mark.parametrize("name", sorted(set(LOSSES) - {"logistic", "multinomial"}))
+@pytest.mark.parametrize("name", ["least-squares", "poisson", "gamma", "huber"])
 def test_a_loss_without_classes_has_no_margin(name: str) -> None:
     assert np.isnan(margins(problem(name, [6, 2], 4), np.ones(4))).all()
 

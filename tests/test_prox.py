@@ -12,18 +12,16 @@ from scipy.optimize import minimize_scalar
 import fedsplit as fs
 from fedsplit.arrays import Array, norms
 from fedsplit.losses.work import Work, counter
+from fedsplit.prox import SOLVERS
 from fedsplit.prox.solver import ProxSolver
 from problems import LOSSES, dimensions, loss, names, problem, ridges, seeds, sizes, steps
 
 EXACT = fs.ExactProx()
 
-SOLVERS: dict[str, ProxSolver] = {
-    "exact": EXACT,
-    "gradient": fs.GradientProx(7),
+VARIANTS: dict[str, ProxSolver] = {name: make() for name, make in SOLVERS.items()} | {
     "gradient, paper's step": fs.GradientProx(7, step="paper"),
     "gradient, line search": fs.GradientProx(7, step="backtracking"),
     "gradient, given step": fs.GradientProx(7, step=1e-3),
-    "cvxpy": fs.CvxpyProx(),
 }
 
 
@@ -95,7 +93,7 @@ def test_the_gradient_of_the_moreau_envelope_is_the_prox_residual(
 
 CONJUGATES: dict[
     str, tuple[Callable[[Any], Any], tuple[float, float]]
-] = {  # f*(y) of f(x) = φ(x, b) with b = 1, and the interval on which it is finite
+] = {  # f*(y) of f(x) = φ(x, b) with b = 1, if it has a formula, and where it is finite
     "least-squares": (lambda y: 0.5 * y * y + y, (-50.0, 50.0)),
     "logistic": (lambda y: -y * np.log(-y) + (1 + y) * np.log(1 + y), (-1 + 1e-15, -1e-15)),
     "multinomial": (lambda y: -y * np.log(-y) + (1 + y) * np.log(1 + y), (-1 + 1e-15, -1e-15)),
@@ -105,7 +103,7 @@ CONJUGATES: dict[
 }
 
 
-@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("name", sorted(CONJUGATES))
 @pytest.mark.parametrize("s", [0.1, 1.0, 7.0])
 @pytest.mark.parametrize("v", [-2.0, 0.3, 4.0])
 def test_moreau_identity_with_the_conjugate_in_one_dimension(name: str, s: float, v: float) -> None:
@@ -123,16 +121,17 @@ def test_moreau_identity_with_the_conjugate_in_one_dimension(name: str, s: float
 
 
 @given(
-    st.sampled_from(sorted(SOLVERS)), names, sizes, dimensions, seeds, st.sampled_from([0.01, 0.3])
+    st.sampled_from(sorted(VARIANTS)), names, sizes, dimensions, seeds, st.sampled_from([0.01, 0.3])
 )
 def test_the_stated_error_bounds_the_distance_to_the_prox(
     solver: str, name: str, n: list[int], d: int, seed: int, s: float
 ) -> None:
-    if solver == "gradient, paper's step" and name in ("poisson", "gamma"):  # refused, tested below
-        return
     p = problem(name, n, d, seed, 0.3)
+    known = np.isfinite(p.clients.curvature().rows).all()
+    if solver == "gradient, paper's step" and not known:  # refused, tested below
+        return
     V = arguments(p, seed)
-    answer = p.clients.prox(V, s, np.zeros(d), SOLVERS[solver])
+    answer = p.clients.prox(V, s, np.zeros(d), VARIANTS[solver])
     exact = p.clients.prox(V, s, np.zeros(d), EXACT).rows
     assert (norms(answer.rows - exact) <= answer.error * (1 + 1e-9) + 1e-11).all()
 
@@ -302,7 +301,7 @@ def test_a_line_search_leaves_a_start_with_a_huge_cost() -> None:
 
 def test_a_solver_returns_the_gradient_at_its_answer_where_it_has_computed_it() -> None:
     p = problem("logistic", [20, 5], 4, ridge=0.3)
-    for name, solver in SOLVERS.items():
+    for name, solver in VARIANTS.items():
         for at, costs in p.clients._blocks:
             solved = solver.solve(costs, arguments(p, 0)[at], 0.1, np.zeros(4))
             assert solved.gradient is not None, name

@@ -13,6 +13,7 @@ from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
 from fedsplit.losses.multinomial import Multinomial
 from fedsplit.losses.poisson import Poisson
+from fedsplit.losses.scalar import ScalarLoss
 from fedsplit.methods.adapt import Adapt
 from fedsplit.methods.admm import ADMM
 from fedsplit.methods.agd import AGD
@@ -122,6 +123,7 @@ __all__ = [
     "RegularisedFedSplit",
     "Result",
     "Scaffnew",
+    "ScalarLoss",
     "Secants",
     "Simplex",
     "TooFewClients",

@@ -1,7 +1,8 @@
-"""The array type, and the batched products that stacked clients are made of.
+"""The array type, and linear algebra on stacked arrays.
 
-Stacked arrays hold one client a row. ``np.matmul`` over the leading axis runs each client's product on its own, at
-memory speed, so a client's bits never depend on which other clients share the array.
+Stacked arrays hold one client per row. ``np.matmul`` over the leading axis computes each client's
+product on its own, at memory speed, so that a client's bits never depend on which other clients
+share the array.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def rmatvec(M: Array, R: Array) -> Array:
 
 
 def repeated(x: Array, k: int) -> Array:
-    """x as k equal rows, (k, d), without a copy. (``np.broadcast_to`` costs as much as a small product.)"""
+    """x as k equal rows, (k, d), without a copy."""
+    # np.broadcast_to gives the same view, but costs as much time as a small product
     return np.ndarray((k, x.shape[0]), x.dtype, x, 0, (0, x.strides[0]))
 
 
@@ -51,12 +53,41 @@ def gram(A: Array) -> Array:
 
 
 def add_diagonal(M: Array, D: Array) -> Array:
-    """M_j + diag(D) for every j, in place."""
+    """M_j + diag(D) for every j, in place: (k, d, d), (d,) or (k, d) -> (k, d, d)."""
     np.einsum("kii->ki", M)[...] += D
     return M
 
 
 def solve_rows(M: Array, G: Array) -> Array:
-    """M_j⁻¹ g_j for every j."""
+    """M_j⁻¹ g_j for every j: (k, d, d), (k, d) -> (k, d)."""
     solution: Array = np.linalg.solve(M, G[:, :, None])[:, :, 0]
     return solution
+
+
+def solve_wide(B: Array, D: Array, G: Array) -> Array:
+    """(diag(D) + B_jᵀB_j)⁻¹ g_j for every j: (k, n, d), (d,), (k, d) -> (k, d).
+
+    By Woodbury's identity D⁻¹(g - Bᵀ(I + BD⁻¹Bᵀ)⁻¹BD⁻¹g), with systems of size n, not d.
+    """
+    M = add_diagonal(np.matmul(B / D, np.swapaxes(B, 1, 2)), np.ones(B.shape[1]))
+    return (G - rmatvec(B, solve_rows(M, matvec(B, G / D)))) / D
+
+
+def extreme_eigenvalues(H: Array) -> tuple[Array, Array]:
+    """The smallest and the largest eigenvalue of every H_j ⪰ 0: (k, d, d) -> (k,), (k,).
+
+    A smallest eigenvalue at the level of rounding is 0.
+    """
+    spectrum = np.linalg.eigvalsh(H)
+    smallest = spectrum[:, 0]
+    largest = spectrum[:, -1]
+    rounding = 4 * H.shape[-1] * np.finfo(np.float64).eps * largest
+    return np.where(smallest > rounding, smallest, 0.0), np.maximum(largest, 0.0)
+
+
+def largest_eigenvalue(B: Array) -> Array:
+    """The largest eigenvalue of every B_jᵀB_j: (k, n, d) -> (k,)."""
+    n, d = B.shape[1:]
+    if n >= d:
+        return extreme_eigenvalues(gram(B))[1]
+    return extreme_eigenvalues(np.matmul(B, np.swapaxes(B, 1, 2)))[1]  # the smaller product

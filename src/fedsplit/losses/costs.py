@@ -1,81 +1,108 @@
-"""The clients' costs f_j: their loss terms and their share of the ridge."""
+"""The clients' costs f_j: their loss terms plus their share of the ridge."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, add_diagonal, dots, rmatvec, solve_rows
+from fedsplit.arrays import (
+    Array,
+    Mask,
+    add_diagonal,
+    dots,
+    extreme_eigenvalues,
+    rmatvec,
+    solve_rows,
+)
 from fedsplit.errors import InputError
-from fedsplit.losses.terms import QuadraticTerms, Terms, extreme_eigenvalues
+from fedsplit.losses.terms import Terms
 from fedsplit.losses.work import counter
 
-
-class _Solvable:
-    """Says what to do where a system is singular to rounding."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, np.linalg.LinAlgError):
-            raise InputError(
-                "I + s∇²f_j is singular to rounding: the step s is too large for this data, use a smaller one"
-            )
+SINGULAR = (
+    "I + s∇²f_j is singular to rounding: the step s is too large for this data, use a smaller one"
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """f_j(x) = terms_j(x) + ½ Σ_i ridge_i x_i² for k stacked clients; ridge is (d,), already divided by all m clients.
+    """f_j(x) = terms_j(x) + ½ Σ_i ridge_i x_i² for k stacked clients.
 
-    ``cache`` is for what a local solver derives from the costs alone, such as a compiled problem.
+    Row j of every argument and of every answer belongs to client j; ``X`` and ``G`` are (k, d).
+    Gradients, Hessians and factorisations are counted by ``losses.work.counter``.
+
+    Attributes
+    ----------
+    terms : Terms
+        The loss terms.
+    ridge : (d,) array
+        The ridge per client: that of the whole objective, already divided by all m clients.
+    cache : dict
+        What a local solver derives from the costs alone, such as a compiled problem.
     """
 
     terms: Terms
     ridge: Array
-    cache: dict[object, object] = field(default_factory=dict, repr=False)
+    cache: dict[object, Any] = field(default_factory=dict, repr=False)
 
     def value(self, X: Array) -> Array:
+        """f_j(x_j), (k,)."""
         return self.terms.value(X) + 0.5 * dots(X, self.ridge * X)
 
     def gradient(self, X: Array) -> Array:
+        """∇f_j(x_j), (k, d)."""
         counter.gradients += 1
         return self.terms.gradient(X) + self.ridge * X
 
     def hessian(self, X: Array) -> Array:
+        """∇²f_j(x_j), (k, d, d)."""
         counter.hessians += 1
         return add_diagonal(self.terms.hessian(X), self.ridge)
 
+    def diagonal(self, X: Array) -> Array:
+        """The diagonal of ∇²f_j(x_j), (k, d)."""
+        return self.terms.diagonal(X) + self.ridge
+
+    def margin(self, X: Array) -> Array:
+        """How clearly x_j puts the worst observation in its class, (k,); nan without classes."""
+        return self.terms.margin(X)
+
     def solve(self, X: Array, D: Array, G: Array) -> Array:
-        """(diag(D) + ∇²f_j(x_j))⁻¹ g_j."""
+        """(diag(D) + ∇²f_j(x_j))⁻¹ g_j, (k, d)."""
         counter.hessians += 1
         counter.factorisations += 1
-        with _Solvable():
+        try:
             return self.terms.solve(X, D + self.ridge, G)
+        except np.linalg.LinAlgError:
+            raise InputError(SINGULAR) from None
 
     def direction(self, X: Array, G: Array) -> Array:
-        """∇²f_j(x_j)⁻¹ g_j, with a shift of 1e-10 of the largest diagonal entry that makes a singular ∇²f_j regular."""
+        """∇²f_j(x_j)⁻¹ g_j, (k, d), with a slight shift that makes a singular ∇²f_j regular."""
         H = self.hessian(X)
         counter.factorisations += 1
         top = np.max(np.einsum("kii->ki", H), axis=1, keepdims=True)
         return solve_rows(add_diagonal(H, np.where(top > 0, 1e-10 * top, 1.0)), G)
 
     def quadratic_prox(self, V: Array, s: float | Array) -> Array | None:
-        """prox_{s f_j}(v_j) from one stored factor, where every f_j is quadratic; None where it is not."""
-        if not isinstance(self.terms, QuadraticTerms):
-            return None
-        with _Solvable():
+        """prox_{s f_j}(v_j) from one stored factor, (k, d); None unless every f_j is quadratic."""
+        try:
             return self.terms.minimise(1.0 / s + self.ridge, V * (1.0 / s))
+        except np.linalg.LinAlgError:
+            raise InputError(SINGULAR) from None
 
     @cached_property
     def bounds(self) -> tuple[Array, Array]:
-        """ℓ_j and L_j of f_j, true everywhere."""
+        """ℓ_j and L_j of f_j, each (k,), that hold everywhere."""
         ell, L = self.terms.bounds()
         return ell + self.ridge.min(), L + self.ridge.max()
 
     def bounds_at(self, X: Array) -> tuple[Array, Array]:
-        """The extreme eigenvalues of ∇²f_j(x_j), or, with fewer observations than columns, bounds on them."""
+        """The extreme eigenvalues of ∇²f_j(x_j), each (k,).
+
+        With fewer observations than columns they are bounds.
+        """
         counter.factorisations += 1
         if self.terms.rank < self.terms.d:
             counter.hessians += 1
@@ -83,76 +110,82 @@ class Costs:
             return np.full(L.shape, self.ridge.min()), L
         return extreme_eigenvalues(self.hessian(X))
 
-    def diagonal(self, X: Array) -> Array:
-        """The diagonal of ∇²f_j(x_j)."""
-        return self.terms.diagonal(X) + self.ridge
-
-    def margin(self, X: Array) -> Array:
-        """By how much x_j classifies every observation right, (k,), nan where the loss has no classes."""
-        return self.terms.margin(X)
-
     def decrement(self, X: Array, G: Array) -> tuple[Array, ...]:
-        """The fields of ``Decrement``: f_j, gᵀH⁻¹g with H = ∇²f_j(x_j), λ_min(H), ℓ_j, how fast H changes, a floor."""
-        q, mu, W = (
-            self._wide_decrement(X, G) if self.terms.rank < self.terms.d else self._decrement(X, G)
-        )
+        """The fields of ``Decrement`` at x_j, given the gradient g of the sum, each (k,)."""
+        if self.terms.rank < self.terms.d:
+            q, mu = self._wide_decrement(X, G)
+            W = None
+        else:
+            q, mu, W = self._tall_decrement(X, G)
         norm, leverage = self.terms.concordance(W)
         ell = np.minimum(self.bounds[0], mu)
         return self.value(X), q, mu, ell, norm, leverage, self.terms.floor(), self.terms.steady(X)
 
-    def _decrement(self, X: Array, G: Array) -> tuple[Array, Array, Array]:
-        """gᵀH⁻¹g, λ_min(H) and a root W of H⁻¹."""
+    def _tall_decrement(self, X: Array, G: Array) -> tuple[Array, Array, Array]:
+        """gᵀH⁻¹g, λ_min(H) and a root W of H⁻¹ = WWᵀ, with H = ∇²f_j(x_j)."""
         H = self.hessian(X)
         counter.factorisations += 1
         q, mu, W = inverse_norm(H, G)
-        claimed = self.bounds[0]
-        refuted = (
-            np.isfinite(H).all(axis=(1, 2))
-            & (claimed > 2.0 * mu)
-            & (claimed > 1e-9 * self.bounds[1])
-        )
+        stated, L = self.bounds
+        finite = np.isfinite(H).all(axis=(1, 2))
+        refuted = finite & (stated > 2.0 * mu) & (stated > 1e-9 * L)
         if refuted.any():
-            least = claimed[refuted][0]
             raise InputError(
-                f"a cost claims a curvature of at least {least:g} everywhere and has less: correct that"
+                f"the loss states a curvature of at least {stated[refuted][0]:g} everywhere, but "
+                "it is less at this point: correct the bound"
             )
         return q, mu, W
 
-    def _wide_decrement(self, X: Array, G: Array) -> tuple[Array, Array, None]:
-        """The same with fewer observations than columns, where H is as definite as the ridge, and no root is made."""
-        ridge = self.ridge.min()
+    def _wide_decrement(self, X: Array, G: Array) -> tuple[Array, Array]:
+        """gᵀH⁻¹g and λ_min(H) with fewer observations than columns: λ_min(H) is the ridge."""
         counter.hessians += 1
         counter.factorisations += 1
-        certain = ridge > 1e-8 * self.terms.largest(
-            X
-        )  # else the small system has too few digits left
+        ridge = self.ridge.min()
+        # With a smaller ridge than this, the small system has too few digits left.
+        certain = ridge > 1e-8 * self.terms.largest(X)
         mu = np.where(certain, ridge, 0.0)
         if not certain.any():
-            return np.full(mu.shape, np.inf), mu, None
+            return np.full(mu.shape, np.inf), mu
         q = dots(G, self.solve(X, np.zeros(X.shape[1]), G))
-        return np.where(certain, (1.0 + 1e-6) * q, np.inf), mu, None
+        return np.where(certain, (1.0 + 1e-6) * q, np.inf), mu
 
 
 def inverse_norm(H: Array, G: Array) -> tuple[Array, Array, Array]:
-    """gᵀH⁻¹g, λ_min(H) and a root W of H⁻¹ for every H, (k, d, d), by eigenvalues that are surely not too large.
+    """gᵀH⁻¹g and λ_min(H) from eigenvalues that are proved not to be too large, and a root of H⁻¹.
 
-    inf, 0 and nan where H is singular to rounding or not finite. H is scaled to a unit diagonal first, so that units of
-    the columns do not pass for singularity.
+    Parameters
+    ----------
+    H : (k, d, d) array
+        Hessians, positive semidefinite up to rounding.
+    G : (k, d) array
+        One g for each H.
+
+    Returns
+    -------
+    q : (k,) array
+        gᵀH⁻¹g; inf where H is singular to rounding or not finite.
+    mu : (k,) array
+        λ_min(H); 0 there.
+    W : (k, d, d) array
+        H⁻¹ = WWᵀ; nan there.
     """
     finite: Mask = np.asarray(np.isfinite(H).all(axis=(1, 2)))
     H = np.where(finite[:, None, None], H, np.eye(H.shape[1]))
+    # Scaled to a unit diagonal, so that different units of the columns are not taken for
+    # singularity.
     diagonal = np.einsum("kii->ki", H)
     scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     spectrum, Q = np.linalg.eigh(scale[:, :, None] * H * scale[:, None, :])
-    certain = np.where(finite[:, None], _surely(spectrum), np.nan)
-    lowest = _surely(np.linalg.eigvalsh(H))[:, 0]
+    certain = np.where(finite[:, None], _less_rounding(spectrum), np.nan)
+    lowest = _less_rounding(np.linalg.eigvalsh(H))[:, 0]
+    # λ_min(H) is also at least λ_min of the scaled matrix times the least diagonal entry
     mu = np.fmax(lowest, certain[:, 0] * np.min(1.0 / scale**2, axis=1))
     q = np.sum(np.square(rmatvec(Q, scale * G)) / certain, axis=1)
     W = scale[:, :, None] * Q / np.sqrt(certain)[:, None, :]
     return np.where(np.isnan(q), np.inf, q), np.where(finite & ~np.isnan(mu), mu, 0.0), W
 
 
-def _surely(spectrum: Array) -> Array:
-    """Eigenvalues less what rounding may have added, (k, d); not a number where nothing is left."""
+def _less_rounding(spectrum: Array) -> Array:
+    """Eigenvalues minus what rounding may have added, (k, d); nan where nothing is left."""
     rounding = 4 * spectrum.shape[1] * np.finfo(np.float64).eps * spectrum[:, -1:]
     return np.where(spectrum > 2 * rounding, spectrum - rounding, np.nan)

@@ -1,17 +1,17 @@
-"""A loss of the user's own: any convex function, given by its value and gradient."""
+"""A loss of one's own: any convex function, given by its value and gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
-from fedsplit.arrays import Array, add_diagonal, solve_rows
+from fedsplit.arrays import Array
 from fedsplit.checks import count
 from fedsplit.errors import InputError
-from fedsplit.losses.terms import Block, extreme_eigenvalues
+from fedsplit.losses.terms import Block, Terms
 from fedsplit.losses.work import counter
 
 
@@ -19,19 +19,28 @@ from fedsplit.losses.work import counter
 class CustomLoss:
     """f_j(x) = value(x, data_j) for a convex, differentiable function of your own.
 
+    What you state here is taken as proved: certificates are only as true as ``curvature``,
+    ``concordance`` and ``floor``.
+
     Parameters
     ----------
     value : callable
-        ``value(x, data) -> float``; x is (d,), data is what the list of clients holds for this client.
+        ``value(x, data) -> float``; x is (d,), data is this client's item of the list of clients.
     gradient : callable
         ``gradient(x, data) -> (d,)``.
     d : int
         The dimension of x.
     hessian : callable, optional
-        ``hessian(x, data) -> (d, d)``. Without it, central differences of the gradient stand in: 2d gradients for
-        each Hessian, so prefer ``GradientProx`` when d is large.
+        ``hessian(x, data) -> (d, d)``. Without it, central differences of the gradient are used:
+        2d gradients for each Hessian, so prefer ``GradientProx`` when d is large.
     curvature : callable, optional
         ``curvature(data) -> (ell, L)``: bounds on the Hessian's eigenvalues that hold everywhere.
+    concordance : callable or float, optional
+        ``concordance(data) -> c``, or one c for all clients, such that the third derivative is at
+        most c times the second: |D³f_j(x)[h, u, u]| ≤ c‖h‖ D²f_j(x)[u, u] everywhere; 0 if f_j is
+        quadratic. With it, a ``Certificate`` needs no strong convexity.
+    floor : callable or float, optional
+        ``floor(data) -> float``, or one number for all clients: a lower bound on f_j.
     """
 
     value: Callable[[Array, Any], float]
@@ -39,26 +48,46 @@ class CustomLoss:
     d: int
     hessian: Callable[[Array, Any], Array] | None = None
     curvature: Callable[[Any], tuple[float, float]] | None = None
+    concordance: Callable[[Any], float] | float = np.inf
+    floor: Callable[[Any], float] | float = -np.inf
 
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
-        count("CustomLoss: d", self.d)
-        data = list(clients)
-        if not data:
-            raise InputError("there is no client: pass a list with one item of data a client")
-        terms = CustomTerms(self, data)
-        zero = np.zeros((len(data), self.d))
-        for j, (f, g) in enumerate(zip(terms.value(zero), terms.gradient(zero), strict=True)):
-            if np.isnan(f) or np.isnan(g).any():
-                raise InputError(f"client {j}: the value or the gradient at x = 0 is not a number")
-        return self.d, [Block(range(len(data)), terms)]
+        return stack_custom(CustomTerms(self, list(clients)))
+
+
+def stack_custom(terms: CustomTerms) -> tuple[int, list[Block]]:
+    """All clients in one block, after a look at each one's value and gradient at x = 0."""
+    count("CustomLoss: d", terms.d)
+    if not terms.data:
+        raise InputError("there is no client: pass a list with one item of data per client")
+    zero = np.zeros((terms.k, terms.d))
+    value = terms.value(zero)
+    gradient = terms.gradient(zero)
+    floor = terms.floor()
+    for j in range(terms.k):
+        if np.isnan(value[j]) or np.isnan(gradient[j]).any():
+            raise InputError(f"client {j}: the value or the gradient at x = 0 is not a number")
+        if value[j] < floor[j]:
+            raise InputError(
+                f"client {j}: floor is {floor[j]:g}, but the value at x = 0 is {value[j]:g}"
+            )
+    return terms.d, [Block(range(terms.k), terms)]
 
 
 @dataclass(frozen=True, eq=False)
-class CustomTerms:
-    """The user's function at every client, one call after the other."""
+class CustomTerms(Terms):
+    """The user's function at every client, one call after the other.
 
-    loss: CustomLoss
-    data: Sequence[object]
+    Attributes
+    ----------
+    phi : CustomLoss
+        The user's functions.
+    data : list
+        What each of the k clients holds.
+    """
+
+    phi: CustomLoss
+    data: Sequence[Any]
 
     @property
     def k(self) -> int:
@@ -66,38 +95,45 @@ class CustomTerms:
 
     @property
     def d(self) -> int:
-        return self.loss.d
-
-    @property
-    def rank(self) -> int:
-        return self.d
+        return self.phi.d
 
     def value(self, X: Array) -> Array:
-        return np.array([self._value(j, x) for j, x in enumerate(X)])
+        values = np.empty(self.k)
+        for j, (x, data) in enumerate(zip(X, self.data, strict=True)):
+            f = np.asarray(self.phi.value(x, data))
+            if f.shape != () or f.dtype.kind not in "biuf":
+                raise InputError(f"client {j}: value must return a number, it returned {f!r}")
+            values[j] = f
+        return values
 
     def gradient(self, X: Array) -> Array:
         return np.stack([self._gradient(j, x) for j, x in enumerate(X)])
 
     def hessian(self, X: Array) -> Array:
-        if self.loss.hessian is None:
+        hessian = self.phi.hessian
+        if hessian is None:
             counter.gradients += 2 * self.d
-        return np.stack([self._hessian(j, x) for j, x in enumerate(X)])
-
-    def diagonal(self, X: Array) -> Array:
-        diagonal: Array = np.einsum("kii->ki", self.hessian(X))
-        return diagonal
-
-    def largest(self, X: Array) -> Array:
-        return extreme_eigenvalues(self.hessian(X))[1]
-
-    def solve(self, X: Array, D: Array, G: Array) -> Array:
-        return solve_rows(add_diagonal(self.hessian(X), D), G)
+        hessians = np.empty((self.k, self.d, self.d))
+        for j, x in enumerate(X):
+            if hessian is None:
+                h = np.cbrt(np.finfo(np.float64).eps) * np.maximum(1.0, np.abs(x))
+                rows = [self._gradient(j, x + e) - self._gradient(j, x - e) for e in np.diag(h)]
+                H = np.stack(rows) / (2 * h[:, None])
+            else:
+                H = np.asarray(hessian(x, self.data[j]), dtype=np.float64)
+            if H.shape != (self.d, self.d):
+                raise InputError(
+                    f"client {j}: hessian must return shape ({self.d}, {self.d}), "
+                    f"it returned {H.shape}"
+                )
+            hessians[j] = 0.5 * (H + H.T)
+        return hessians
 
     def bounds(self) -> tuple[Array, Array]:
-        if self.loss.curvature is None:
-            return np.zeros(self.k), np.full(self.k, np.inf)
+        if self.phi.curvature is None:
+            return super().bounds()
         try:
-            ell, L = np.array([self.loss.curvature(data) for data in self.data], dtype=np.float64).T
+            ell, L = np.array([self.phi.curvature(data) for data in self.data], dtype=np.float64).T
         except (TypeError, ValueError):
             raise InputError(
                 "curvature must return two numbers, ell and L, for each client"
@@ -111,43 +147,41 @@ class CustomTerms:
         return ell, L
 
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
-        return np.full(self.k, np.inf), np.full(self.k, np.inf)
+        c = self._stated("concordance", self.phi.concordance)
+        wrong = np.flatnonzero(~(c >= 0))
+        if wrong.size:
+            raise InputError(
+                f"client {wrong[0]}: concordance must be at least 0, not {c[wrong[0]]:g}"
+            )
+        # In the norm of W⁻¹ a bound would be c times the norm of W, which is never the better one:
+        # the server divides the first bound by the square root of the whole Hessian's least
+        # eigenvalue, and that is at least as large as this client's.
+        return c, np.full(self.k, np.inf)
 
     def floor(self) -> Array:
-        return np.full(self.k, -np.inf)
+        return self._stated("floor", self.phi.floor)
 
-    def steady(self, X: Array) -> Array:
-        return np.zeros(self.k)
+    def of(self, rows: list[int]) -> Self:
+        return replace(self, data=[self.data[i] for i in rows])
 
-    def margin(self, X: Array) -> Array:
-        return np.full(self.k, np.nan)
-
-    def _value(self, j: int, x: Array) -> float:
-        f = np.asarray(self.loss.value(x, self.data[j]))
-        if f.shape != () or f.dtype.kind not in "biuf":
-            raise InputError(f"client {j}: value must return a number, it returned {f!r}")
-        return float(f)
+    def _stated(self, name: str, stated: Callable[[Any], float] | float) -> Array:
+        """What the loss states for each client, by a function of its data or for all, (k,)."""
+        try:
+            if callable(stated):
+                numbers = np.array([float(stated(data)) for data in self.data])
+            else:
+                numbers = np.full(self.k, float(stated))
+        except (TypeError, ValueError):
+            raise InputError(f"{name} must be a number, or a function of the data to one") from None
+        if np.isnan(numbers).any():
+            j = int(np.flatnonzero(np.isnan(numbers))[0])
+            raise InputError(f"client {j}: {name} is not a number")
+        return numbers
 
     def _gradient(self, j: int, x: Array) -> Array:
-        g: Array = np.asarray(self.loss.gradient(x, self.data[j]), dtype=np.float64)
+        g: Array = np.asarray(self.phi.gradient(x, self.data[j]), dtype=np.float64)
         if g.shape != (self.d,):
             raise InputError(
                 f"client {j}: gradient must return shape ({self.d},), it returned {g.shape}"
             )
         return g
-
-    def _hessian(self, j: int, x: Array) -> Array:
-        if self.loss.hessian is None:
-            h = np.cbrt(np.finfo(np.float64).eps) * np.maximum(1.0, np.abs(x))
-            steps = np.diag(h)
-            H = np.stack([(self._gradient(j, x + e) - self._gradient(j, x - e)) for e in steps]) / (
-                2 * h[:, None]
-            )
-        else:
-            H = np.asarray(self.loss.hessian(x, self.data[j]), dtype=np.float64)
-        if H.shape != (self.d, self.d):
-            raise InputError(
-                f"client {j}: hessian must return shape ({self.d}, {self.d}), it returned {H.shape}"
-            )
-        symmetric: Array = 0.5 * (H + H.T)
-        return symmetric

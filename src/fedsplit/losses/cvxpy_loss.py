@@ -12,13 +12,20 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
-from fedsplit.losses.custom import CustomLoss
+from fedsplit.losses.custom import CustomLoss, CustomTerms, stack_custom
 from fedsplit.losses.terms import Block
+
+ONE_AT_A_TIME = Lock()
+"""Held while CVXPY is used: it counts variables in a global and keeps values in them."""
 
 
 @dataclass(frozen=True)
 class CvxpyLoss:
-    """f_j(x) = the CVXPY expression ``build(x, data_j)``, convex by CVXPY's rules and differentiable.
+    """f_j(x) = ``build(x, data_j)``, an expression that is convex by CVXPY's rules.
+
+    It must also be differentiable. Values and gradients are CVXPY's own, exact to rounding;
+    Hessians are differences of gradients. With ``CvxpyProx`` the prox is solved from the expression
+    itself.
 
     Parameters
     ----------
@@ -26,24 +33,37 @@ class CvxpyLoss:
         ``build(x, data) -> cvxpy.Expression``: a scalar in the variable x of shape (d,).
     d : int
         The dimension of x.
-
-    Values and gradients are CVXPY's own, exact to rounding; Hessians are differences of gradients. With ``CvxpyProx``
-    the prox is solved from the expression itself.
     """
 
     build: Callable[[Any, Any], Any]
     d: int
 
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
-        loss = CustomLoss(_value, _gradient, self.d)
-        return loss.stack([Expression(self, j, data) for j, data in enumerate(clients)], ridge)
+        costs = [Expression(self, j, data) for j, data in enumerate(clients)]
+        return stack_custom(CvxpyTerms(CustomLoss(_value, _gradient, self.d), costs))
+
+
+class CvxpyTerms(CustomTerms):
+    """The expressions of k clients, which a prox can use as they are."""
+
+    def expression(self, cp: Any, j: int, u: Any) -> Any:
+        return self.data[j].of(u)
 
 
 class Expression:
-    """One client's expression in a variable of its own."""
+    """One client's cost, as an expression in a variable of its own.
+
+    Attributes
+    ----------
+    x : cvxpy.Variable
+        The variable.
+    cost : cvxpy.Expression
+        The cost in x.
+    """
 
     def __init__(self, loss: CvxpyLoss, j: int, data: object) -> None:
-        self._build, self._data = loss.build, data
+        self._build = loss.build
+        self._data = data
         self.x = cp.Variable(loss.d)
         self.cost = self.of(self.x)
         if not isinstance(self.cost, cp.Expression):
@@ -52,7 +72,8 @@ class Expression:
             )
         if not self.cost.is_scalar() or not self.cost.is_convex():
             raise InputError(
-                f"client {j}: the expression must be scalar and convex by CVXPY's rules: {self.cost}"
+                f"client {j}: the expression must be scalar and convex by CVXPY's rules, "
+                f"which {self.cost} is not"
             )
 
     def of(self, x: Any) -> Any:
@@ -60,21 +81,17 @@ class Expression:
         return self._build(x, self._data)
 
 
-ONE_AT_A_TIME = Lock()
-"""CVXPY counts its variables in a global and keeps values in them, so expressions are used one at a time."""
-
-
-def _value(x: Array, expression: Any) -> float:
+def _value(x: Array, expression: Expression) -> float:
     with ONE_AT_A_TIME:
         expression.x.value = x
         return float(expression.cost.value)
 
 
-def _gradient(x: Array, expression: Any) -> Array:
+def _gradient(x: Array, expression: Expression) -> Array:
     with ONE_AT_A_TIME:
         expression.x.value = x
         gradients = expression.cost.grad
-        if expression.x not in gradients:  # a constant
+        if expression.x not in gradients:  # the expression is constant
             return np.zeros(expression.x.size)
         gradient: Array = gradients[expression.x].toarray()[:, 0]
         return gradient

@@ -4,36 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.errors import InputError
-from fedsplit.losses.linear import ExponentialTerms, stack_linear
-from fedsplit.losses.observations import check_columns, read
-from fedsplit.losses.terms import Block
+from fedsplit.losses.exponential import ExponentialLoss
+from fedsplit.losses.observations import Observations, check_targets
 
 
 @dataclass(frozen=True)
-class Gamma:
+class Gamma(ExponentialLoss):
     """f_j(x) = Σ_i w_i (η_i + b_i exp(-η_i)), η_i = a_iᵀx + o_i, for amounts b > 0 of mean exp(η).
 
-    Minus the log-likelihood of a gamma distribution, per unit of its shape and up to a constant. The least value of a
-    term is 1 + log b_i, so 2(f_j - floor) is the deviance. Where e^{-η} exceeds float64 the value is +inf and the
-    gradient ±inf, without a warning. There is no global L_j.
+    The negative log-likelihood of a gamma distribution, per unit of its shape and up to a constant.
+    The least value of a term is 1 + log b_i, so 2(f_j - floor) is the deviance. If e^{-η} exceeds
+    float64, the value is +inf and the gradient ±inf, without a warning. There is no global L_j.
     """
 
-    @property
-    def curvature_range(self) -> tuple[float, float]:
-        return 0.0, np.inf
-
-    @property
-    def concordance(self) -> float:
-        return 1.0
-
-    def floor(self, b: Array) -> Array:
-        floor: Array = 1.0 + np.log(np.where(b > 0, b, 1.0))  # b is 0 in the padding
-        return floor
+    concordance = 1.0
 
     def value(self, eta: Array, b: Array) -> Array:
         return eta + self.curvature(eta, b)
@@ -49,11 +38,16 @@ class Gamma:
         log_slope: Array = np.log(b) - eta
         return log_slope
 
-    def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
-        data = read(clients)
-        check_columns(data, ridge)
-        for j, (_, b, *_) in enumerate(data):
-            if (b <= 0).any():
-                row = int(np.flatnonzero(b <= 0)[0])
-                raise InputError(f"client {j}, row {row}: b is {b[row]:g}, it must be above zero")
-        return data[0].A.shape[1], stack_linear(self, data, range(len(data)), ExponentialTerms)
+    def floor(self, b: Array) -> Array:
+        floor: Array = 1.0 + np.log(b)
+        return floor
+
+    def expression(self, cp: Any, eta: Any, b: Array) -> Any:
+        return eta + cp.multiply(b, cp.exp(-eta))
+
+    def sample(self, eta: Array, rng: np.random.Generator) -> Array:
+        return np.exp(eta) * rng.gamma(4.0, 0.25, size=eta.shape)
+
+    def targets(self, data: Sequence[Observations]) -> Sequence[Observations]:
+        check_targets(data, lambda b: b <= 0, "above zero")
+        return data

@@ -4,35 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from fedsplit.arrays import Array, add_diagonal, dots, matvec, rmatvec, solve_rows
-from fedsplit.losses.linear import LinearTerms, cut, stack_linear
+from fedsplit.arrays import (
+    Array,
+    add_diagonal,
+    dots,
+    extreme_eigenvalues,
+    matvec,
+    rmatvec,
+    solve_rows,
+)
+from fedsplit.losses.linear import LinearLoss, LinearTerms
 from fedsplit.losses.observations import Observations, check_columns, read
-from fedsplit.losses.terms import Block, QuadraticTerms, extreme_eigenvalues
+from fedsplit.losses.stacking import chunks, stack_rows
+from fedsplit.losses.terms import Block, Terms
 from fedsplit.losses.work import counter
+
+INVERTED_BYTES = 2**20
+"""Matrices are inverted in place, about this much at a time: no second array of a block's size."""
 
 
 @dataclass(frozen=True)
-class LeastSquares:
+class LeastSquares(LinearLoss):
     """f_j(x) = ½ Σ_i w_i (a_iᵀx + o_i - b_i)², the paper's running example (least squares, §2).
 
-    A client with n_j ≥ d observations is kept as H_j = A_jᵀW_jA_j and A_jᵀW_j(b_j - o_j), one with fewer as its rows.
-    ℓ_j and L_j are the extreme eigenvalues of H_j.
+    A client with n_j ≥ d observations is kept as H_j = A_jᵀW_jA_j and A_jᵀW_j(b_j - o_j), one with
+    fewer as its rows. ℓ_j and L_j are the extreme eigenvalues of H_j.
     """
 
-    @property
-    def curvature_range(self) -> tuple[float, float]:
-        return 1.0, 1.0
-
-    @property
-    def concordance(self) -> float:
-        return 0.0
-
-    def floor(self, b: Array) -> Array:
-        return np.zeros_like(b)
+    curvature_range = (1.0, 1.0)
+    concordance = 0.0
 
     def value(self, eta: Array, b: Array) -> Array:
         return 0.5 * np.square(eta - b)
@@ -43,6 +48,15 @@ class LeastSquares:
     def curvature(self, eta: Array, b: Array) -> Array:
         return np.ones_like(eta)
 
+    def floor(self, b: Array) -> Array:
+        return np.zeros_like(b)
+
+    def expression(self, cp: Any, eta: Any, b: Array) -> Any:
+        return 0.5 * cp.square(eta - b)
+
+    def sample(self, eta: Array, rng: np.random.Generator) -> Array:
+        return eta + rng.standard_normal(eta.shape)
+
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
         data = [Observations(A, b - o, w, np.zeros_like(o)) for A, b, w, o in read(clients)]
         check_columns(data, ridge)
@@ -50,16 +64,28 @@ class LeastSquares:
         tall = [j for j, (A, *_) in enumerate(data) if A.shape[0] >= d]
         wide = [j for j, (A, *_) in enumerate(data) if A.shape[0] < d]
         blocks = [
-            Block(chunk, gram_terms([data[j] for j in chunk])) for chunk in cut(tall, 8 * d * d)
+            Block(chunk, gram_terms([data[j] for j in chunk])) for chunk in chunks(tall, 8 * d * d)
         ]
-        return d, blocks + stack_linear(self, data, wide, WideTerms)
+        return d, blocks + stack_rows(partial(WideTerms, self), data, wide, d)
 
 
 @dataclass(frozen=True, eq=False)
-class GramTerms(QuadraticTerms):
-    """½(x - u)ᵀH(x - u) + gᵀ(x - u) + f(u), expanded at u near the client's own minimiser.
+class GramTerms(Terms):
+    """Clients with at least as many rows as columns: f = ½eᵀHe + gᵀe + f(u), with e = x - u.
 
-    There g is small, so the value is a sum of small terms and keeps its digits; c = AᵀWb = -∇f(0).
+    The expansion point u is near the client's own minimiser. There g is small, so the value is a
+    sum of small terms and keeps its digits.
+
+    Attributes
+    ----------
+    H : (k, d, d) array
+        AᵀWA.
+    c : (k, d) array
+        AᵀWb = -∇f(0).
+    u, g : (k, d) arrays
+        The expansion point, and ∇f(u).
+    f : (k,) array
+        f(u).
     """
 
     H: Array
@@ -67,7 +93,7 @@ class GramTerms(QuadraticTerms):
     u: Array
     g: Array
     f: Array
-    _inverse: dict[bytes, tuple[Array, Array]] = field(default_factory=dict, repr=False)
+    _factor: dict[bytes, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def k(self) -> int:
@@ -76,10 +102,6 @@ class GramTerms(QuadraticTerms):
     @property
     def d(self) -> int:
         return int(self.H.shape[1])
-
-    @property
-    def rank(self) -> int:
-        return self.d
 
     def value(self, X: Array) -> Array:
         E = X - self.u
@@ -91,18 +113,20 @@ class GramTerms(QuadraticTerms):
     def hessian(self, X: Array) -> Array:
         return self.H.copy()
 
-    def diagonal(self, X: Array) -> Array:
-        diagonal: Array = np.einsum("kii->ki", self.H)
-        return diagonal
-
-    def largest(self, X: Array) -> Array:
-        return extreme_eigenvalues(self.H)[1]
-
-    def solve(self, X: Array, D: Array, G: Array) -> Array:
-        return matvec(self._resolvent(D)[0], G)
-
     def minimise(self, D: Array, Q: Array) -> Array:
-        R, Rc = self._resolvent(D)
+        """R(q + c) with R = (diag(D) + H)⁻¹; R and Rc are kept for the latest D."""
+        key = D.tobytes()
+        factor = self._factor.get(key)
+        if factor is None:
+            counter.factorisations += 1
+            R = add_diagonal(self.H.copy(), D)
+            few = max(1, INVERTED_BYTES // (8 * self.d**2))
+            for i in range(0, self.k, few):
+                R[i : i + few] = np.linalg.inv(R[i : i + few])
+            factor = R, matvec(R, self.c)
+            self._factor.clear()
+            self._factor[key] = factor
+        R, Rc = factor
         U = matvec(R, Q)
         U += Rc
         return U
@@ -119,39 +143,24 @@ class GramTerms(QuadraticTerms):
     def steady(self, X: Array) -> Array:
         return np.full(self.k, np.inf)
 
-    def margin(self, X: Array) -> Array:
-        return np.full(self.k, np.nan)
-
-    def _resolvent(self, D: Array) -> tuple[Array, Array]:
-        """R = (diag(D) + H)⁻¹ and Rc, kept for the latest D."""
-        key = D.tobytes()
-        kept = self._inverse.get(key)
-        if kept is None:
-            counter.factorisations += 1
-            R = add_diagonal(self.H.copy(), D)
-            few = max(
-                1, 2**20 // (8 * self.d**2)
-            )  # at a time, in place: no second array of the block's size
-            for i in range(0, self.k, few):
-                R[i : i + few] = np.linalg.inv(R[i : i + few])
-            kept = R, matvec(R, self.c)
-            self._inverse.clear()
-            self._inverse[key] = kept
-        return kept
+    def expression(self, cp: Any, j: int, u: Any) -> Any:
+        e = u - self.u[j]
+        return 0.5 * cp.quad_form(e, cp.psd_wrap(self.H[j])) + self.g[j] @ e
 
 
 def gram_terms(data: Sequence[Observations]) -> GramTerms:
-    """Reduce each client to H, c and its expansion point, one client at a time: no copy of all the rows."""
-    k, d = len(data), data[0].A.shape[1]
-    H, c, u, g, f = (
-        np.empty((k, d, d)),
-        np.empty((k, d)),
-        np.empty((k, d)),
-        np.empty((k, d)),
-        np.empty(k),
-    )
+    """Reduce each client to H, c and its expansion, one at a time: no copy of all the rows."""
+    k = len(data)
+    d = data[0].A.shape[1]
+    H = np.empty((k, d, d))
+    c = np.empty((k, d))
+    u = np.empty((k, d))
+    g = np.empty((k, d))
+    f = np.empty(k)
     for j, (A, b, w, _) in enumerate(data):
-        B = A if (w == 1).all() else np.sqrt(w)[:, None] * A
+        B = A
+        if (w != 1).any():
+            B = np.sqrt(w)[:, None] * A
         H[j] = B.T @ B
         c[j] = A.T @ (w * b)
         # a slight shift makes every H invertible; the expansion is exact at any u
@@ -163,38 +172,31 @@ def gram_terms(data: Sequence[Observations]) -> GramTerms:
     return GramTerms(H, c, u, g, f)
 
 
-class Factor(NamedTuple):
-    """V = C⁻¹BD⁻¹ and beta = C⁻¹W^½b, where B = W^½A and CCᵀ = I + BD⁻¹Bᵀ."""
-
-    V: Array
-    beta: Array
-
-
 @dataclass(frozen=True, eq=False)
-class WideTerms(LinearTerms, QuadraticTerms):
-    """Least squares with fewer rows than columns: every system is n×n, (D + AᵀWA)⁻¹ = D⁻¹ - VᵀV."""
+class WideTerms(LinearTerms):
+    """Clients with fewer rows than columns: every system has the size of the rows."""
 
-    _factors: dict[bytes, Factor] = field(default_factory=dict, repr=False)
+    _factor: dict[bytes, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False)
 
     def minimise(self, D: Array, Q: Array) -> Array:
-        V, beta = self._factor(D)
-        return Q / D + rmatvec(V, beta - matvec(V, Q))
+        """(D + AᵀWA)⁻¹(q + AᵀWb) = D⁻¹q + Vᵀ(β - Vq), with V and β kept for the latest D.
 
-    def steady(self, X: Array) -> Array:
-        return np.full(self.k, np.inf)
-
-    def _factor(self, D: Array) -> Factor:
-        """The factor, kept for the latest D."""
+        V = C⁻¹BD⁻¹ and β = C⁻¹W^½b, where B = W^½A and CCᵀ = I + BD⁻¹Bᵀ: then
+        (D + AᵀWA)⁻¹ = D⁻¹ - VᵀV.
+        """
         key = D.tobytes()
-        factor = self._factors.get(key)
+        factor = self._factor.get(key)
         if factor is None:
             counter.factorisations += 1
             root = np.sqrt(self.w)
             B = root[:, :, None] * self.A
-            C = np.linalg.cholesky(
-                add_diagonal(np.matmul(B / D, np.swapaxes(B, 1, 2)), np.ones(B.shape[1]))
-            )
-            factor = Factor(np.linalg.solve(C, B / D), solve_rows(C, root * self.b))
-            self._factors.clear()
-            self._factors[key] = factor
-        return factor
+            M = np.matmul(B / D, np.swapaxes(B, 1, 2))
+            C = np.linalg.cholesky(add_diagonal(M, np.ones(B.shape[1])))
+            factor = np.linalg.solve(C, B / D), solve_rows(C, root * self.b)
+            self._factor.clear()
+            self._factor[key] = factor
+        V, beta = factor
+        return Q / D + rmatvec(V, beta - matvec(V, Q))
+
+    def steady(self, X: Array) -> Array:
+        return np.full(self.k, np.inf)

@@ -1,50 +1,46 @@
-"""Losses of a linear predictor, f_j(x) = Σ_i w_i φ(a_iᵀx + o_i, b_i): one scalar function φ makes a loss."""
+"""Losses of a linear predictor: a scalar function φ makes a loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
-from typing import Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
-from fedsplit.arrays import Array, add_diagonal, gram, matvec, rmatvec, solve_rows
-from fedsplit.losses.observations import Observations
-from fedsplit.losses.terms import Block, Terms, extreme_eigenvalues
-
-BLOCK_BYTES = 8 * 2**20
-"""Clients are stacked into blocks of about this size: a few fit the cache, and no temporary is larger."""
-
-
-class ScalarLoss(Protocol):
-    """φ(η, b) and its first two derivatives in η, elementwise.
-
-    ``curvature_range`` bounds the second derivative over every η, ``concordance`` times it bounds the third, and
-    ``floor`` is at most φ.
-    """
-
-    @property
-    def curvature_range(self) -> tuple[float, float]: ...
-
-    @property
-    def concordance(self) -> float: ...
-
-    def floor(self, b: Array) -> Array: ...
-
-    def value(self, eta: Array, b: Array) -> Array: ...
-
-    def slope(self, eta: Array, b: Array) -> Array: ...
-
-    def curvature(self, eta: Array, b: Array) -> Array: ...
+from fedsplit.arrays import (
+    Array,
+    add_diagonal,
+    extreme_eigenvalues,
+    gram,
+    largest_eigenvalue,
+    matvec,
+    rmatvec,
+    solve_rows,
+    solve_wide,
+)
+from fedsplit.losses.observations import Observations, check_columns, read
+from fedsplit.losses.stacking import stack_rows
+from fedsplit.losses.terms import Block, Terms
 
 
 @dataclass(frozen=True, eq=False)
-class LinearTerms:
-    """Stacked terms of φ: A is (k, n, d), b, w and o are (k, n), shorter clients padded by rows of weight zero."""
+class LinearTerms(Terms):
+    """Stacked terms f_j(x) = Σ_i w_i φ(a_iᵀx + o_i, b_i).
 
-    phi: ScalarLoss
+    Attributes
+    ----------
+    phi : LinearLoss
+        φ and its derivatives.
+    A : (k, n, d) array
+    b, w, o : (k, n) arrays
+        Targets, weights and offsets. Clients with fewer than n observations are padded by rows
+        of weight zero.
+    """
+
+    phi: LinearLoss
     A: Array
     b: Array
     w: Array
@@ -70,17 +66,17 @@ class LinearTerms:
         return rmatvec(self.A, self.w * self.phi.slope(self.eta(X), self.b))
 
     def hessian(self, X: Array) -> Array:
-        return gram(self._weighted(X))
+        return gram(self._root(X))
 
     def diagonal(self, X: Array) -> Array:
-        diagonal: Array = np.sum(np.square(self._weighted(X)), axis=1)
+        diagonal: Array = np.sum(np.square(self._root(X)), axis=1)
         return diagonal
 
     def largest(self, X: Array) -> Array:
-        return largest_eigenvalue(self._weighted(X))
+        return largest_eigenvalue(self._root(X))
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
-        B = self._weighted(X)
+        B = self._root(X)
         if B.shape[1] >= self.d:
             return solve_rows(add_diagonal(gram(B), D), G)
         return solve_wide(B, D, G)
@@ -88,7 +84,7 @@ class LinearTerms:
     def bounds(self) -> tuple[Array, Array]:
         low, high = self.phi.curvature_range
         if low == 0.0 and np.isinf(high):
-            return np.zeros(self.k), np.full(self.k, np.inf)
+            return super().bounds()
         B = np.sqrt(self.w)[:, :, None] * self.A
         if B.shape[1] >= self.d:
             ell, L = extreme_eigenvalues(gram(B))
@@ -96,140 +92,104 @@ class LinearTerms:
         return np.zeros(self.k), high * largest_eigenvalue(B)
 
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
+        # D³f[h, u, u] = Σ_i w_i φ'''(η_i) (a_iᵀh)(a_iᵀu)², and |φ'''| ≤ c φ''
         c = self.phi.concordance
         if c in (0.0, np.inf):
             return np.full(self.k, c), np.full(self.k, c)
-        norm = longest(self.A, self.w)
-        leverage = np.full(self.k, np.inf) if W is None else longest(np.matmul(self.A, W), self.w)
-        return c * norm, c * np.where(np.isnan(leverage), np.inf, leverage)
+        norm = c * longest(self.A, self.w)
+        if W is None:
+            return norm, np.full(self.k, np.inf)
+        leverage = longest(np.matmul(self.A, W), self.w)
+        return norm, c * np.where(np.isnan(leverage), np.inf, leverage)
 
     def floor(self) -> Array:
-        total: Array = np.sum(self.w * self.phi.floor(self.b), axis=1)
-        return total
+        total = np.sum(self.w * self.phi.floor(self.b), axis=1)
+        return np.where(np.isnan(total), -np.inf, total)  # padding: zero times -inf
 
-    def steady(self, X: Array) -> Array:
-        return np.zeros(self.k)
-
-    def margin(self, X: Array) -> Array:
-        return np.full(self.k, np.nan)
+    def expression(self, cp: Any, j: int, u: Any) -> Any:
+        w = self.w[j]
+        b = np.where(w > 0, self.b[j], 0.0)  # padding is a constant, whatever its target
+        phi = self.phi.expression(cp, self.A[j] @ u + self.o[j], b)
+        if phi is None:
+            return None
+        return cp.sum(cp.multiply(w, phi))
 
     def eta(self, X: Array) -> Array:
-        """a_iᵀx_j + o_i of every observation, (k, n)."""
+        """The predictor a_iᵀx_j + o_i of every observation, (k, n)."""
         eta = matvec(self.A, X)
         eta += self.o
         return eta
 
-    def _weighted(self, X: Array) -> Array:
-        """B_j with ∇²f_j(x_j) = B_jᵀB_j."""
+    def _root(self, X: Array) -> Array:
+        """B_j with ∇²f_j(x_j) = B_jᵀB_j, (k, n, d)."""
         weights: Array = np.sqrt(self.w * self.phi.curvature(self.eta(X), self.b))
         B: Array = weights[:, :, None] * self.A
         return B
 
 
-class ExponentialLoss(ScalarLoss, Protocol):
-    """φ whose slope grows like an exponential of η, beyond float64."""
+class LinearLoss(ABC):
+    """A loss of the linear predictor: f_j(x) = Σ_i w_i φ(η_i, b_i), η_i = a_iᵀx + o_i.
 
-    def log_slope(self, eta: Array, b: Array) -> Array:
-        """log|φ'|, where that is large."""
+    A subclass gives φ, convex in η, and its derivatives in η, elementwise for arrays of one shape.
 
+    Attributes
+    ----------
+    curvature_range : (float, float)
+        Bounds on the second derivative φ'' that hold for all η and b.
+    concordance : float
+        c such that the third derivative |φ'''| ≤ c φ'' everywhere: 0 for a quadratic, inf if there
+        is no such bound. Certificates need it.
+    terms : type
+        The class of the stacked terms.
+    """
 
-@dataclass(frozen=True, eq=False)
-class ExponentialTerms(LinearTerms):
-    """Terms whose gradient is ±inf, and right in every other coordinate, where a slope exceeds float64."""
+    curvature_range: tuple[float, float] = (0.0, np.inf)
+    concordance: float = np.inf
+    terms: ClassVar[type[LinearTerms]] = LinearTerms
 
-    phi: ExponentialLoss
+    @abstractmethod
+    def value(self, eta: Array, b: Array) -> Array:
+        """φ(η, b)."""
 
-    def gradient(self, X: Array) -> Array:
-        eta = self.eta(X)
-        r = self.w * self.phi.slope(eta, self.b)
-        g = rmatvec(self.A, r)
-        return g if np.isfinite(g).all() else self._overflowing_gradient(eta, r)
+    @abstractmethod
+    def slope(self, eta: Array, b: Array) -> Array:
+        """φ'(η, b)."""
 
-    def _overflowing_gradient(self, eta: Array, r: Array) -> Array:
-        """Aᵀr where a slope, or a sum of some, exceeds float64: large ones summed on the scale of the largest."""
-        with np.errstate(divide="ignore"):
-            log_slope = self.phi.log_slope(eta, self.b).clip(max=1e300)
-            large = log_slope > 600.0
-            top = np.max(np.where(large, log_slope, 0.0), axis=1, keepdims=True)
-            scaled = rmatvec(
-                self.A, np.where(large, np.sign(r) * self.w * np.exp(log_slope - top), 0.0)
-            )
-            size = np.exp(np.log(np.abs(scaled)) + top)
-        g: Array = rmatvec(self.A, np.where(large, 0.0, r)) + np.copysign(size, scaled)
-        return g
+    @abstractmethod
+    def curvature(self, eta: Array, b: Array) -> Array:
+        """φ''(η, b)."""
+
+    def floor(self, b: Array) -> Array:
+        """A lower bound on φ(·, b); -inf if none is known."""
+        return np.full_like(b, -np.inf)
+
+    def expression(self, cp: Any, eta: Any, b: Array) -> Any:
+        """φ(η, b) as a CVXPY expression, elementwise; None if there is none (``cp`` is cvxpy)."""
+        return None
+
+    def sample(self, eta: Array, rng: np.random.Generator) -> Array:
+        """Draw targets b from a model that this loss fits, for simulations and tests."""
+        raise NotImplementedError(f"{type(self).__name__} does not state how targets are drawn")
+
+    def targets(self, data: Sequence[Observations]) -> Sequence[Observations]:
+        """The observations with b in the coding of φ; raises InputError if a b is not allowed."""
+        return data
+
+    def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
+        data = read(clients)
+        check_columns(data, ridge)
+        d = data[0].A.shape[1]
+        make = partial(self.terms, self)
+        return d, stack_rows(make, self.targets(data), range(len(data)), d)
 
 
 def longest(rows: Array, w: Array) -> Array:
-    """The largest norm of a client's rows, (k, n, d) -> (k,), without the padding."""
+    """The largest norm of a client's rows, padding apart: (k, n, d), (k, n) -> (k,)."""
     norm: Array = np.max(np.where(w > 0, np.linalg.norm(rows, axis=2), 0.0), axis=1)
     return norm
 
 
 def least(numbers: Array, w: Array) -> Array:
-    """The least of a client's numbers, (k, n) -> (k,), without the padding."""
+    """The least of a client's numbers, padding apart: (k, n), (k, n) -> (k,)."""
     smallest: Array = np.min(np.where(w > 0, numbers, np.inf), axis=1)
     return smallest
-
-
-def solve_wide(B: Array, D: Array, G: Array) -> Array:
-    """(D + BᵀB)⁻¹ g = D⁻¹(g - Bᵀ (I + B D⁻¹ Bᵀ)⁻¹ B D⁻¹ g), Woodbury's: a system as large as B has rows."""
-    M = add_diagonal(np.matmul(B / D, np.swapaxes(B, 1, 2)), np.ones(B.shape[1]))
-    return (G - rmatvec(B, solve_rows(M, matvec(B, G / D)))) / D
-
-
-def largest_eigenvalue(B: Array) -> Array:
-    """The largest eigenvalue of every B_jᵀB_j, from the smaller of the two products."""
-    return extreme_eigenvalues(
-        gram(B) if B.shape[1] >= B.shape[2] else np.matmul(B, np.swapaxes(B, 1, 2))
-    )[1]
-
-
-def padded(n: int) -> int:
-    """The stacked length of a client with n observations: n rounded up to four significant bits.
-
-    It depends on n alone, so a client's arithmetic is the same whoever it is stacked with, and adds less than 1/8.
-    """
-    unit = 1 << max(0, n.bit_length() - 4)
-    return -(-n // unit) * unit
-
-
-def stack_linear(
-    phi: ScalarLoss,
-    data: Sequence[Observations],
-    members: Sequence[int],
-    kind: type[LinearTerms] = LinearTerms,
-) -> list[Block]:
-    """The terms of φ of these clients, in blocks of equal padded length."""
-    return stack_rows(partial(kind, phi), data, members, data[0].A.shape[1])
-
-
-def stack_rows(
-    make: Callable[[Array, Array, Array, Array], Terms],
-    data: Sequence[Observations],
-    members: Sequence[int],
-    d: int,
-) -> list[Block]:
-    """The terms that ``make`` makes of stacked A, b, w and o, with up to d floats of work an observation."""
-
-    def pad(clients: Sequence[int]) -> Terms:
-        k, n = len(clients), padded(data[clients[0]].b.shape[0])
-        A, (b, w, o) = np.zeros((k, n, data[0].A.shape[1])), np.zeros((3, k, n))
-        for row, j in enumerate(clients):
-            size = data[j].b.shape[0]
-            A[row, :size], b[row, :size], w[row, :size], o[row, :size] = data[j]
-        return make(A, b, w, o)
-
-    def length(j: int) -> int:
-        return padded(data[j].b.shape[0])
-
-    groups = groupby(sorted(members, key=length), key=length)
-    return [
-        Block(chunk, pad(chunk)) for n, group in groups for chunk in cut(list(group), 8 * n * d)
-    ]
-
-
-def cut(members: Sequence[int], client_bytes: int) -> Iterator[Sequence[int]]:
-    """Clients in runs of about BLOCK_BYTES."""
-    size = max(1, BLOCK_BYTES // client_bytes)
-    for i in range(0, len(members), size):
-        yield members[i : i + size]

@@ -10,32 +10,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, add_diagonal, gram, solve_rows
+from fedsplit.arrays import Array, gram, largest_eigenvalue, solve_wide
 from fedsplit.checks import count
 from fedsplit.errors import InputError
-from fedsplit.losses.linear import largest_eigenvalue, least, longest, solve_wide, stack_rows
-from fedsplit.losses.observations import check_columns, read
-from fedsplit.losses.terms import Block, extreme_eigenvalues
+from fedsplit.losses.linear import least, longest
+from fedsplit.losses.observations import check_columns, check_targets, read
+from fedsplit.losses.stacking import stack_rows
+from fedsplit.losses.terms import Block, Terms
 
 Labels = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
 class Multinomial:
-    """f_j(x) = Σ_i w_i (log Σ_c exp(η_ic) - η_{i,b_i}), η_ic = a_iᵀx_c, for labels b in {0, ..., K - 1}.
+    """f_j(x) = Σ_i w_i (log Σ_c exp(η_ic) - η_{i,b_i}), η_ic = a_iᵀx_c, for b in {0, ..., K - 1}.
 
-    Class 0 is the reference, x_0 = 0. x is the (K - 1, p) matrix of the other classes' coefficients, row by row: first
-    all p of class 1. No predictor overflows. ℓ_j = 0 and L_j = λ_max(A_jᵀW_jA_j)/2, for two classes a quarter of it.
+    Class 0 is the reference, x_0 = 0. x is the (K - 1, p) matrix of the other classes'
+    coefficients, row by row: first all p of class 1. No predictor overflows. ℓ_j = 0 and
+    L_j = λ_max(A_jᵀW_jA_j)/2, for two classes half of that.
 
-    A ridge on x depends on which class is the reference. With ``symmetric`` the other classes' coefficients are Tx,
-    T = I + (√K - 1)/(K - 1) 11ᵀ, so that ‖x‖² is the sum of ‖β_c‖² over all K classes, the β_c centred: Σ_c β_c = 0.
+    A ridge on x depends on which class is the reference. With ``symmetric`` the other classes'
+    coefficients are Tx, T = I + (√K - 1)/(K - 1) 11ᵀ. Then ‖x‖² is the sum of ‖β_c‖² over the
+    centred coefficients β_c of all K classes, Σ_c β_c = 0.
 
     Parameters
     ----------
     classes : int
         K, the same at every client; a client need not have seen all of them.
     symmetric : bool
-        Whether x has all the classes alike.
+        Whether x treats all classes alike.
     """
 
     classes: int
@@ -46,13 +49,13 @@ class Multinomial:
 
     @property
     def mix(self) -> Array:
-        """T, (K - 1, K - 1): the identity, where x is the coefficients themselves."""
+        """T, (K - 1, K - 1): the identity unless ``symmetric``."""
         others = self.classes - 1
         mix: Array = np.eye(others) + (np.sqrt(self.classes) - 1.0) / others * self.symmetric
         return mix
 
     def value(self, eta: Array, b: Array | Labels) -> Array:
-        """φ of every observation: eta is (..., K - 1), b is (...)."""
+        """φ of every observation: eta is (..., K - 1), b and the answer are (...)."""
         eta = all_classes(eta)
         eta = eta - np.take_along_axis(eta, _labels(b), axis=-1)
         top = np.argmax(eta, axis=-1, keepdims=True)
@@ -62,15 +65,21 @@ class Multinomial:
         loss: Array = largest[..., 0] + np.log1p(np.sum(rest, axis=-1))
         return loss
 
+    def sample(self, eta: Array, rng: np.random.Generator) -> Array:
+        """Draw labels, (n,), for predictors eta of shape (n, K - 1)."""
+        noise = rng.gumbel(size=(len(eta), self.classes))
+        labels: Array = np.argmax(noise + all_classes(eta), axis=1).astype(np.float64)
+        return labels
+
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
         data = read(clients)
         check_columns(data, ridge, self.classes - 1)
-        for j, (_, b, _, o) in enumerate(data):
-            wrong = np.flatnonzero((b < 0) | (b >= self.classes) | (b != np.floor(b)))
-            if wrong.size:
-                raise InputError(
-                    f"client {j}, row {wrong[0]}: label {b[wrong[0]]:g}; labels must be 0, 1, ..., {self.classes - 1}"
-                )
+        check_targets(
+            data,
+            lambda b: (b < 0) | (b >= self.classes) | (b != np.floor(b)),
+            f"a label 0, 1, ..., {self.classes - 1}",
+        )
+        for j, (*_, o) in enumerate(data):
             if o.any():
                 raise InputError(f"client {j}: Multinomial takes no offset, leave it out")
         d = (self.classes - 1) * data[0].A.shape[1]
@@ -82,10 +91,20 @@ class Multinomial:
 
 
 @dataclass(frozen=True, eq=False)
-class MultinomialTerms:
-    """Stacked terms of K classes: A is (k, n, p), b and w are (k, n), shorter clients padded by rows of weight zero.
+class MultinomialTerms(Terms):
+    """Stacked terms of K classes.
 
-    With the probabilities p_i of an observation, ∇²f_j = Σ_i w_i T(diag(p_i) - p_i p_iᵀ)T ⊗ a_i a_iᵀ over classes 1 on.
+    With the probabilities p_i of an observation over classes 1 to K - 1,
+    ∇²f_j = Σ_i w_i T(diag(p_i) - p_i p_iᵀ)T ⊗ a_i a_iᵀ.
+
+    Attributes
+    ----------
+    phi : Multinomial
+        The loss.
+    A : (k, n, p) array
+    b, w : (k, n) arrays
+        Labels and weights. Clients with fewer than n observations are padded by rows of weight
+        zero.
     """
 
     phi: Multinomial
@@ -116,17 +135,18 @@ class MultinomialTerms:
     def gradient(self, X: Array) -> Array:
         p, rest = _probabilities(self._eta(X))
         own = _labels(self.b)
-        np.put_along_axis(
-            p, own, -np.take_along_axis(rest, own, axis=-1), axis=-1
-        )  # p - 1, with its digits
+        # the slope of the own class, p - 1, from 1 - p: it keeps its digits where p is near 1
+        np.put_along_axis(p, own, -np.take_along_axis(rest, own, axis=-1), axis=-1)
         slopes = np.swapaxes(self.w[:, :, None] * p[:, :, 1:] @ self.phi.mix, 1, 2)
         g: Array = np.matmul(slopes, self.A).reshape(self.k, self.d)
         return g
 
     def hessian(self, X: Array) -> Array:
         p, rest = (each[:, :, 1:] for each in _probabilities(self._eta(X)))
-        H = np.empty((self.k, self.classes - 1, self.A.shape[2], self.classes - 1, self.A.shape[2]))
-        for c in range(self.classes - 1):
+        others = self.classes - 1
+        columns = self.A.shape[2]
+        H = np.empty((self.k, others, columns, others, columns))
+        for c in range(others):
             H[:, c, :, c] = gram(np.sqrt(self.w * p[:, :, c] * rest[:, :, c])[:, :, None] * self.A)
             for e in range(c):
                 weighted = (self.w * p[:, :, c] * p[:, :, e])[:, :, None] * self.A
@@ -144,30 +164,32 @@ class MultinomialTerms:
     def largest(self, X: Array) -> Array:
         if self.rank < self.d:
             return largest_eigenvalue(self._root(X))
-        return extreme_eigenvalues(self.hessian(X))[1]
+        return super().largest(X)
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
         if self.rank < self.d:
             return solve_wide(self._root(X), D, G)
-        return solve_rows(add_diagonal(self.hessian(X), D), G)
+        return super().solve(X, D, G)
 
     def bounds(self) -> tuple[Array, Array]:
-        # the eigenvalues of diag(p) - ppᵀ are at most max_c 2p_c(1 - p_c) by Gershgorin, and p_1(1 - p_1) for K = 2
-        # in orthonormal coordinates of all the classes' η too
-        share = 0.25 if self.classes == 2 and not self.phi.symmetric else 0.5
+        # The eigenvalues of diag(p) - ppᵀ are at most max_c 2p_c(1 - p_c) ≤ ½ by Gershgorin, also
+        # in orthonormal coordinates of all K predictors; for K = 2 it is the number p_1(1 - p_1).
+        share = 0.5
+        if self._is_binary:
+            share = 0.25
         return np.zeros(self.k), share * largest_eigenvalue(np.sqrt(self.w)[:, :, None] * self.A)
 
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
-        """The third derivative is at most the second times the range of a_iᵀh_c over the classes c of a row i."""
-        alone = self.classes == 2 and not self.phi.symmetric
-        norm = (1.0 if alone else np.sqrt(2.0)) * longest(self.A, self.w)
+        # The third derivative is at most the second times the range of a_iᵀh_c over the classes c
+        # of an observation i. With ‖h‖ ≤ 1 the range is at most √2‖a_i‖, reached by two classes.
+        norm = longest(self.A, self.w)
+        if not self._is_binary:
+            norm = np.sqrt(2.0) * norm
         if W is None:
             return norm, np.full(self.k, np.inf)
         roots = np.matmul(self.phi.mix, W.reshape(self.k, self.classes - 1, -1)).reshape(*W.shape)
-        of_class = [
-            np.zeros(()),
-            *np.moveaxis(roots.reshape(self.k, self.classes - 1, -1, W.shape[2]), 1, 0),
-        ]
+        of_others = np.moveaxis(roots.reshape(self.k, self.classes - 1, -1, W.shape[2]), 1, 0)
+        of_class = [np.zeros(()), *of_others]
         ranges = [longest(np.matmul(self.A, V - U), self.w) for U, V in combinations(of_class, 2)]
         leverage = np.max(ranges, axis=0)
         return norm, np.where(np.isnan(leverage), np.inf, leverage)
@@ -175,35 +197,46 @@ class MultinomialTerms:
     def floor(self) -> Array:
         return np.zeros(self.k)
 
-    def steady(self, X: Array) -> Array:
-        return np.zeros(self.k)
-
     def margin(self, X: Array) -> Array:
-        eta, own = all_classes(self._eta(X)), _labels(self.b)
+        eta = all_classes(self._eta(X))
+        own = _labels(self.b)
         right = np.take_along_axis(eta, own, axis=-1)[..., 0]
         np.put_along_axis(eta, own, -np.inf, axis=-1)
         return least(right - np.max(eta, axis=-1), self.w)
 
+    def expression(self, cp: Any, j: int, u: Any) -> Any:
+        A = self.A[j]
+        coefficients = self.phi.mix @ cp.reshape(u, (self.classes - 1, A.shape[1]), order="C")
+        eta = cp.hstack([np.zeros((len(A), 1)), A @ coefficients.T])
+        own = cp.sum(cp.multiply(np.eye(self.classes)[self.b[j]], eta), axis=1)
+        return cp.sum(cp.multiply(self.w[j], cp.log_sum_exp(eta, axis=1) - own))
+
+    @property
+    def _is_binary(self) -> bool:
+        """Whether x is the coefficients of one predictor, as in logistic regression."""
+        return self.classes == 2 and not self.phi.symmetric
+
     def _eta(self, X: Array) -> Array:
-        """η of the classes 1 on, (k, n, K - 1)."""
+        """The predictors of classes 1 to K - 1, (k, n, K - 1)."""
         coefficients = np.matmul(self.phi.mix, X.reshape(self.k, self.classes - 1, -1))
         eta: Array = np.matmul(self.A, np.swapaxes(coefficients, 1, 2))
         return eta
 
     def _root(self, X: Array) -> Array:
-        """B_j with ∇²f_j(x_j) = B_jᵀB_j, (k, n(K - 1), d): for clients with fewer rows than columns."""
-        B: Array = (self._class_root(X)[..., None] * self.A[:, :, None, None, :]).reshape(
-            self.k, -1, self.d
-        )
+        """B_j with ∇²f_j(x_j) = B_jᵀB_j, (k, n(K - 1), d): for fewer rows than columns."""
+        roots = self._class_root(X)[..., None] * self.A[:, :, None, None, :]
+        B: Array = roots.reshape(self.k, -1, self.d)
         return B
 
     def _class_root(self, X: Array) -> Array:
-        """√w_i RT of every observation, (k, n, K - 1, K - 1).
+        """√w_i RT of every observation, (k, n, K - 1, K - 1), with RᵀR = diag(p) - ppᵀ.
 
-        diag(p) - ppᵀ = RᵀR with R = (I - uuᵀ/(1 + √p_0)) diag(u), u = √p over the classes 1 on.
+        R = (I - uuᵀ/(1 + √p_0)) diag(u), with u = √p over classes 1 to K - 1.
         """
         p, rest = _probabilities(self._eta(X))
-        reference, p, rest = np.sqrt(p[:, :, :1]), p[:, :, 1:], rest[:, :, 1:]
+        reference = np.sqrt(p[:, :, :1])
+        p = p[:, :, 1:]
+        rest = rest[:, :, 1:]
         R = -np.sqrt(p)[:, :, :, None] * (p / (1.0 + reference))[:, :, None, :]
         np.einsum("kncc->knc", R)[...] = np.sqrt(p) * (rest + reference) / (1.0 + reference)
         root: Array = np.matmul(np.sqrt(self.w)[:, :, None, None] * R, self.phi.mix)
@@ -211,18 +244,18 @@ class MultinomialTerms:
 
 
 def _labels(b: Array | Labels) -> Labels:
-    """b as indices of a last axis of classes."""
+    """b as indices into a last axis of classes: (...) -> (..., 1)."""
     labels: Labels = b.astype(np.intp, copy=False)[..., None]
     return labels
 
 
 def all_classes(eta: Array) -> Array:
-    """The predictors with the reference's, zero, before them."""
+    """The predictors of all classes, that of the reference being 0: (..., K - 1) -> (..., K)."""
     return np.concatenate([np.zeros((*eta.shape[:-1], 1)), eta], axis=-1)
 
 
 def _probabilities(eta: Array) -> tuple[Array, Array]:
-    """p_c and 1 - p_c of all K classes, both with all their digits."""
+    """p_c and 1 - p_c of all K classes, both with all their digits: (..., K - 1) -> (..., K)."""
     eta = all_classes(eta)
     top = np.argmax(eta, axis=-1, keepdims=True)
     p = np.exp(eta - np.take_along_axis(eta, top, axis=-1))
@@ -230,6 +263,7 @@ def _probabilities(eta: Array) -> tuple[Array, Array]:
     others = np.sum(p, axis=-1, keepdims=True)
     np.put_along_axis(p, top, 1.0, axis=-1)
     p /= 1.0 + others
+    # 1 - p cancels where p is near 1, which only the largest one can be
     rest = 1.0 - p
     np.put_along_axis(rest, top, others / (1.0 + others), axis=-1)
     return p, rest

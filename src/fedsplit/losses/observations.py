@@ -1,20 +1,32 @@
-"""A client's observations (A, b, weights, offset): read and checked."""
+"""A client's observations (A, b, weights, offset), read and checked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.errors import InputError
 
 EXPECTED = "(A, b), (A, b, weights) or (A, b, weights, offset)"
 
 
 class Observations(NamedTuple):
-    """One client's data: A is (n, d), b, w and o are (n,), all float64 and finite, w > 0; o is what η = Ax + o adds."""
+    """One client's data: float64 and finite.
+
+    Attributes
+    ----------
+    A : (n, d) array
+        One observation per row.
+    b : (n,) array
+        Targets.
+    w : (n,) array
+        Weights, positive.
+    o : (n,) array
+        Offsets: the predictor is η = Ax + o.
+    """
 
     A: Array
     b: Array
@@ -23,44 +35,73 @@ class Observations(NamedTuple):
 
 
 def read(clients: Sequence[object]) -> list[Observations]:
-    """Check every client's (A, b), (A, b, weights) or (A, b, weights, offset), and drop observations of weight zero."""
+    """Check every client's data, and drop observations of weight zero.
+
+    Parameters
+    ----------
+    clients : sequence
+        One (A, b), (A, b, weights) or (A, b, weights, offset) per client.
+    """
     try:
         clients = list(clients)
     except TypeError:
         raise InputError(
-            f"clients must be a list with one (A, b) a client, not {type(clients).__name__}"
+            f"clients must be a list with one (A, b) per client, not {type(clients).__name__}"
         ) from None
     if not clients:
-        raise InputError(f"there is no client: pass a list with one {EXPECTED} a client")
+        raise InputError(f"there is no client: pass a list with one {EXPECTED} per client")
     data = [_read_one(j, client) for j, client in enumerate(clients)]
     d = data[0].A.shape[1]
     for j, (A, *_) in enumerate(data):
         if A.shape[1] != d:
             raise InputError(
-                f"client {j}: A has {A.shape[1]} columns, but client 0 has {d}: all clients need the same"
+                f"client {j}: A has {A.shape[1]} columns, but client 0 has {d}: "
+                "all clients need the same columns"
             )
     return data
 
 
 def check_columns(data: Sequence[Observations], ridge: Array, copies: int = 1) -> None:
-    """Refuse a ridge of the wrong length, and a column that is zero at every client and has none.
+    """Raise InputError if some coefficient is not determined, or the ridge has the wrong length.
 
-    x holds ``copies`` coefficients of every column, all those of one copy after the other.
+    A column that is zero at every client needs a ridge.
+
+    Parameters
+    ----------
+    data : sequence of Observations
+        Those of all clients, with p columns.
+    ridge : () or (copies·p,) array
+        λ, one for all coefficients or one for each.
+    copies : int
+        How many coefficients a column has. x holds all those of one copy, then the next.
     """
     d = copies * data[0].A.shape[1]
     if ridge.shape not in ((), (d,)):
         raise InputError(f"ridge must be a number or have {d} entries, its shape is {ridge.shape}")
-    idle = np.broadcast_to(ridge == 0, (d,)).reshape(copies, -1).any(axis=0)
+    undetermined = np.broadcast_to(ridge == 0, (d,)).reshape(copies, -1).any(axis=0)
     for A, *_ in data:
-        if not idle.any():
+        if not undetermined.any():
             return
-        idle &= ~A.any(axis=0)
-    if idle.any():
-        columns = ", ".join(str(i) for i in np.flatnonzero(idle)[:5])
+        undetermined &= ~A.any(axis=0)
+    if undetermined.any():
+        columns = ", ".join(str(i) for i in np.flatnonzero(undetermined)[:5])
         raise InputError(f"column {columns} is zero at every client: drop it, or add a ridge")
 
 
+def check_targets(
+    data: Sequence[Observations], wrong: Callable[[Array], Mask], allowed: str
+) -> None:
+    """Raise InputError for the first b that is ``wrong``, saying what is ``allowed``."""
+    for j, (_, b, *_) in enumerate(data):
+        rows = np.flatnonzero(wrong(b))
+        if rows.size:
+            raise InputError(
+                f"client {j}, row {rows[0]}: b is {b[rows[0]]:g}, it must be {allowed}"
+            )
+
+
 def _read_one(j: int, client: object) -> Observations:
+    """Client j's data: weights default to one, offsets to zero."""
     if not isinstance(client, Sequence) or len(client) not in (2, 3, 4):
         raise InputError(f"client {j}: expected {EXPECTED}, got {type(client).__name__}")
     A = _numbers(j, "A", client[0], ndim=2)
@@ -71,8 +112,12 @@ def _read_one(j: int, client: object) -> Observations:
         raise InputError(f"client {j}: A has no columns")
     b = _numbers(j, "b", client[1], ndim=1)
     weights, offset = (*client[2:], None, None)[:2]
-    w = np.ones(n) if weights is None else _numbers(j, "weights", weights, ndim=1)
-    o = np.zeros(n) if offset is None else _numbers(j, "offset", offset, ndim=1)
+    w: Array = np.ones(n)
+    if weights is not None:
+        w = _numbers(j, "weights", weights, ndim=1)
+    o: Array = np.zeros(n)
+    if offset is not None:
+        o = _numbers(j, "offset", offset, ndim=1)
     for name, vector in (("b", b), ("weights", w), ("offset", o)):
         if vector.shape[0] != n:
             raise InputError(
@@ -82,11 +127,11 @@ def _read_one(j: int, client: object) -> Observations:
         row = int(np.flatnonzero(w < 0)[0])
         raise InputError(f"client {j}, row {row}: weight {w[row]:g} is below zero")
     kept = w > 0
+    if kept.all():  # the usual case, without a copy
+        return Observations(A, b, w, o)
     if not kept.any():
         raise InputError(f"client {j} is empty: every weight is zero, leave it out")
-    return (
-        Observations(A, b, w, o) if kept.all() else Observations(A[kept], b[kept], w[kept], o[kept])
-    )
+    return Observations(A[kept], b[kept], w[kept], o[kept])
 
 
 def _numbers(j: int, name: str, values: object, ndim: int) -> Array:
@@ -107,8 +152,10 @@ def _numbers(j: int, name: str, values: object, ndim: int) -> Array:
     finite = np.isfinite(array)
     if not finite.all():
         where = np.argwhere(~finite)[0]
-        column = f", column {where[1]}" if ndim == 2 else ""
+        place = f"row {where[0]}"
+        if ndim == 2:
+            place += f", column {where[1]}"
         raise InputError(
-            f"client {j}, row {where[0]}{column}: {name} is {array[tuple(where)]:g}; drop or fill it first"
+            f"client {j}, {place}: {name} is {array[tuple(where)]:g}; drop or fill it first"
         )
     return array

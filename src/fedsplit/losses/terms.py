@@ -4,114 +4,159 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import fields, replace
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, add_diagonal, extreme_eigenvalues, solve_rows
 
 
-class Terms(Protocol):
-    """The loss terms of k clients at k points: row j of every argument and answer belongs to client j.
+@dataclass(frozen=True, eq=False)
+class Terms(ABC):
+    """The loss terms f_j of k clients, without the ridge, at k points.
 
-    ``X`` is (k, d). ``D`` is (d,) and positive.
+    Row j of every argument and of every answer belongs to client j. ``X`` and ``G`` are (k, d),
+    ``D`` is (d,) and positive.
+
+    A loss has to give the six abstract members. The others have a default that is always true;
+    a loss overrides those that it knows a cheaper way to, or a sharper statement of. Fields are
+    arrays with one entry per client, apart from ``phi``, the loss itself.
     """
 
     @property
-    def k(self) -> int: ...
+    @abstractmethod
+    def k(self) -> int:
+        """The number of clients."""
 
     @property
-    def d(self) -> int: ...
+    @abstractmethod
+    def d(self) -> int:
+        """The dimension of x."""
 
-    @property
-    def rank(self) -> int:
-        """A bound on the rank of every Hessian: below d where a client has fewer observations than columns."""
-
+    @abstractmethod
     def value(self, X: Array) -> Array:
-        """f_j(x_j), (k,)."""
+        """f_j(x_j), (k,); +inf where it exceeds float64."""
 
+    @abstractmethod
     def gradient(self, X: Array) -> Array:
         """∇f_j(x_j), (k, d)."""
 
+    @abstractmethod
     def hessian(self, X: Array) -> Array:
-        """∇²f_j(x_j), (k, d, d)."""
+        """∇²f_j(x_j), (k, d, d), in a new array."""
+
+    @property
+    def rank(self) -> int:
+        """A bound on the rank of every Hessian: below d if a client has fewer rows than columns."""
+        return self.d
 
     def diagonal(self, X: Array) -> Array:
         """The diagonal of ∇²f_j(x_j), (k, d)."""
+        diagonal: Array = np.einsum("kii->ki", self.hessian(X))
+        return diagonal
 
     def largest(self, X: Array) -> Array:
         """The largest eigenvalue of ∇²f_j(x_j), (k,)."""
+        return extreme_eigenvalues(self.hessian(X))[1]
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
         """(diag(D) + ∇²f_j(x_j))⁻¹ g_j, (k, d)."""
+        return solve_rows(add_diagonal(self.hessian(X), D), G)
+
+    def minimise(self, D: Array, Q: Array) -> Array | None:
+        """argmin_u f_j(u) + ½ uᵀdiag(D)u - ⟨q_j, u⟩, (k, d); None unless every f_j is quadratic.
+
+        For a quadratic it is (diag(D) + H_j)⁻¹(q_j - ∇f_j(0)), with a factor made once for each D.
+        """
+        return None
 
     def bounds(self) -> tuple[Array, Array]:
-        """ℓ_j and L_j, true at every x: 0 and +inf where there is no better one."""
+        """ℓ_j and L_j, each (k,), that hold at every x: 0 and +inf if nothing better is known."""
+        return np.zeros(self.k), np.full(self.k, np.inf)
 
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
-        """c_j such that |D³f_j[h, u, u]| ≤ c_j D²f_j[u, u] wherever ‖h‖ ≤ 1, and wherever ‖W_j⁻¹h‖ ≤ 1.
+        """How fast the Hessians can change: two bounds c_j, each (k,).
 
-        inf where there is no such c_j, or no W.
+        |D³f_j[h, u, u]| ≤ c_j D²f_j[u, u] at every x and u, the first for ‖h‖ ≤ 1, the second for
+        ‖W_j⁻¹h‖ ≤ 1, with W of shape (k, d, d). 0 for a quadratic; inf if no bound is known, the
+        second also if W is None.
         """
+        return np.full(self.k, np.inf), np.full(self.k, np.inf)
 
     def floor(self) -> Array:
-        """A lower bound on f_j, -inf where none is known."""
+        """A lower bound on f_j, (k,); -inf if none is known."""
+        return np.full(self.k, -np.inf)
 
     def steady(self, X: Array) -> Array:
-        """The radius around x_j within which ∇²f_j is constant, (k,): inf for a quadratic, 0 where none is known."""
+        """The radius of a ball around x_j in which ∇²f_j is constant, (k,).
+
+        inf for a quadratic, 0 if no such ball is known.
+        """
+        return np.zeros(self.k)
 
     def margin(self, X: Array) -> Array:
-        """By how much x_j classifies every observation right, (k,), nan where the loss has no classes.
+        """How clearly x_j puts the client's worst observation in its class, (k,).
 
-        Positive at one x for all clients, it proves that the classes are separable.
+        nan if the loss has no classes. Positive at one x for all clients, it proves that the
+        classes are separable.
         """
+        return np.full(self.k, np.nan)
 
+    def expression(self, cp: Any, j: int, u: Any) -> Any:
+        """Client j's terms as a CVXPY expression in the variable u; None if there is none.
 
-class QuadraticTerms(ABC):
-    """Terms whose Hessian is constant: their prox is linear, from a factorisation made once for each D."""
+        ``cp`` is the module ``cvxpy``, passed in because it is an optional dependency.
+        """
+        return None
 
-    @abstractmethod
-    def minimise(self, D: Array, Q: Array) -> Array:
-        """argmin_u f_j(u) + ½ uᵀdiag(D)u - ⟨q_j, u⟩ = (diag(D) + H_j)⁻¹(q_j - ∇f_j(0)), (k, d)."""
+    def of(self, rows: list[int]) -> Self:
+        """The terms of some of the clients."""
+        cut = {
+            field.name: getattr(self, field.name)[rows]
+            for field in fields(self)
+            if field.init and field.name != "phi"
+        }
+        return replace(self, **cut)
 
 
 class Block(NamedTuple):
-    """Terms, and which clients they belong to: indices in the order of the rows."""
+    """Some of the clients, stacked.
+
+    Attributes
+    ----------
+    clients : sequence of int
+        Their indices, in the order of the rows of ``terms``.
+    terms : Terms
+        Their loss terms.
+    """
 
     clients: Sequence[int]
     terms: Terms
 
     def part(self, clients: range) -> Block:
-        """Those of these clients that are here, numbered from the first of them."""
-        rows = [i for i, j in enumerate(self.clients) if j in clients]
-        return Block([self.clients[i] - clients.start for i in rows], _rows(self.terms, rows))
-
-
-def _rows(terms: Terms, rows: Sequence[int]) -> Terms:
-    """The terms of some of the clients: every field that has one entry a client, cut; what is cached, gone."""
-    cut: dict[str, object] = {}
-    for field in fields(terms):  # type: ignore[arg-type]  # every implementation is a dataclass
-        value = getattr(terms, field.name)
-        if isinstance(value, np.ndarray) and value.shape[:1] == (terms.k,):
-            cut[field.name] = value[list(rows)]
-        elif isinstance(value, list) and len(value) == terms.k:
-            cut[field.name] = [value[i] for i in rows]
-        elif isinstance(value, dict):
-            cut[field.name] = {}
-    return replace(terms, **cut)  # type: ignore[type-var]  # the same
+        """Those of ``clients`` that are in this block, numbered from the first of ``clients``."""
+        rows = [row for row, j in enumerate(self.clients) if j in clients]
+        return Block([self.clients[row] - clients.start for row in rows], self.terms.of(rows))
 
 
 class Loss(Protocol):
     """A convex loss: checks the clients' data and stacks it into blocks of terms."""
 
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
-        """The dimension d, and every client's terms in some block."""
+        """Check and stack the data of all clients.
 
+        Parameters
+        ----------
+        clients : sequence
+            What each client holds.
+        ridge : () or (d,) array
+            λ of the whole objective; only checked against the data, never added to the terms.
 
-def extreme_eigenvalues(H: Array) -> tuple[Array, Array]:
-    """Smallest and largest eigenvalue of every H_j; a smallest one at the level of rounding is 0."""
-    spectrum = np.linalg.eigvalsh(H)
-    smallest, largest = spectrum[:, 0], spectrum[:, -1]
-    rounding = 4 * H.shape[-1] * np.finfo(np.float64).eps * largest
-    return np.where(smallest > rounding, smallest, 0.0), np.maximum(largest, 0.0)
+        Returns
+        -------
+        d : int
+            The dimension of x.
+        blocks : list of Block
+            Every client is in exactly one of them.
+        """

@@ -12,26 +12,26 @@ from fedsplit.checks import count, number
 from fedsplit.errors import InputError
 from fedsplit.losses.costs import Costs
 from fedsplit.prox.line_search import Merit, Point, search
-from fedsplit.prox.solver import Proximal, Start, with_bound
+from fedsplit.prox.solver import Proximal, Start, bounded
 
 Number = TypeVar("Number", float, Array)
 
 
 @dataclass(frozen=True)
 class GradientProx:
-    """e steps u ← u - α[s∇f_j(u) + u - v_j] from a chosen start (Corollary 1, with the erratum of its display).
+    """e steps u ← u - α[s∇f_j(u) + u - v_j] (Corollary 1, with the erratum of its display).
 
     Parameters
     ----------
     steps : int
         The number e of gradient steps.
     start : {"broadcast", "iterate", "argument"}
-        Where the first step is taken from. "broadcast", the server's x: the fixed point is exact for every e.
-        "iterate", the client's z_j: the error floors of the paper's Figures 2 and 3. "argument", v_j = 2x - z_j:
-        Corollary 1's letter; the outer iteration can diverge.
+        Where the first step is taken from. "broadcast", the server's x: the fixed point is exact
+        for every e. "iterate", the client's z_j: the error floors of the paper's Figures 2 and 3.
+        "argument", v_j = 2x - z_j: as Corollary 1 is written; the outer iteration can diverge.
     step : number, "paper" or "backtracking", optional
-        α. None is 1/(1 + s L_j), which is stable, and a backtracking line search at clients whose L_j is not known.
-        "paper" is 1/(1 + s(ℓ_j + L_j)/2).
+        α. None is 1/(1 + s L_j), which is stable, and a backtracking line search at clients whose
+        L_j is not known. "paper" is 1/(1 + s(ℓ_j + L_j)/2).
     """
 
     steps: int = 10
@@ -42,14 +42,11 @@ class GradientProx:
         count("GradientProx: steps", self.steps)
         if self.start not in get_args(Start):
             raise InputError(
-                f"GradientProx: start must be one of {', '.join(get_args(Start))}, not {self.start!r}"
+                f"GradientProx: start must be one of {', '.join(get_args(Start))}, "
+                f"not {self.start!r}"
             )
-        if not isinstance(self.step, str) and self.step is not None:
-            number("GradientProx: step", self.step)
-        elif self.step not in (None, "paper", "backtracking"):
-            raise InputError(
-                f'GradientProx: step must be a number above zero, "paper", "backtracking" or None, not {self.step!r}'
-            )
+        if self.step not in (None, "paper", "backtracking"):
+            number('GradientProx: step, if not None, "paper" or "backtracking",', self.step)
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
         U = np.broadcast_to(start, V.shape)
@@ -59,17 +56,16 @@ class GradientProx:
         for _ in range(self.steps):
             r = s * costs.gradient(U) + U - V
             step = np.where(known, alpha, 1.0)[:, None] * r
-            if known.all():
-                U = U - step
-            else:
-                searched = search(
-                    merit, Point(U, merit.value(U), known), step, dots(r / s, step), share=0.5
-                )
-                U = np.where(known[:, None], U - step, searched.U)
-        return with_bound(costs, V, s, U)
+            moved = U - step
+            if not known.all():
+                at = Point(U, merit.value(U), known)
+                searched = search(merit, at, step, dots(r / s, step), share=0.5)
+                moved = np.where(known[:, None], moved, searched.U)
+            U = moved
+        return bounded(costs, V, s, U, costs.gradient(U))
 
     def _alpha(self, costs: Costs, s: float) -> Array:
-        """α_j, not a number where a line search has to find it."""
+        """α_j, (k,); nan where a line search has to find it."""
         ell, L = costs.bounds
         if self.step is None:
             return np.where(np.isfinite(L), 1.0 / (1.0 + s * L), np.nan)
@@ -78,7 +74,8 @@ class GradientProx:
         if self.step == "paper":
             if not np.isfinite(L).all():
                 raise InputError(
-                    'GradientProx(step="paper") needs a loss with a known L_j: use step=None or "backtracking"'
+                    'GradientProx(step="paper") needs a loss with a known L_j: '
+                    'use step=None or "backtracking"'
                 )
             return inner_step(s, ell, L)
         return np.full(L.shape, float(self.step))

@@ -1,11 +1,9 @@
-"""The default local solver: Newton steps, no more than the round deserves."""
+"""The default local solver: as many Newton steps as the round needs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
-
-import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.checks import number
@@ -16,11 +14,11 @@ from fedsplit.prox.solver import Proximal, Start
 
 @dataclass(frozen=True)
 class NewtonProx:
-    """prox_{s f_j}(v_j) to an accuracy relative to how far it is from the server's x.
+    """prox_{s f_j}(v_j) to an accuracy relative to its distance from the server's x.
 
-    Newton steps from x until ‖∇h_j(u)‖ ≤ ratio·‖u - x‖, with h_j = s f_j + ½‖· - v_j‖². As the rounds converge, u goes
-    to x and the error to zero: little work a round, and no error floor. Quadratic costs are solved exactly, by one
-    stored factor.
+    Newton steps from x until ‖∇h_j(u)‖ ≤ ratio·‖u - x‖, with h_j = s f_j + ½‖· - v_j‖². As the
+    rounds converge, u goes to x and the error to zero: little work per round, and no error floor.
+    Quadratic costs are solved exactly, by one stored factor.
 
     Parameters
     ----------
@@ -36,7 +34,4 @@ class NewtonProx:
         number("NewtonProx: ratio", self.ratio)
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        u = costs.quadratic_prox(V, s)
-        if u is not None:
-            return Proximal(u, np.zeros(u.shape[0]))
         return newton(costs, V, s, start, self.ratio)

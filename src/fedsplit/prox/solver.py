@@ -23,7 +23,7 @@ class Proximal(NamedTuple):
     error : (k,) array
         Proved bounds on ‖u_j - prox_{s f_j}(v_j)‖; 0 where the prox is exact to rounding.
     gradient : (k, d) array or None
-        ∇f_j(u_j), where the solver has computed it anyway.
+        ∇f_j(u_j), if the solver has computed it anyway.
     """
 
     u: Array
@@ -32,28 +32,43 @@ class Proximal(NamedTuple):
 
 
 class ProxSolver(Protocol):
-    """A local solver: a frozen value (a name and numbers), so that it can be told to a client anywhere."""
+    """A local solver: a frozen value, a name and numbers, that can be sent to any client."""
 
     @property
-    def start(self) -> Start: ...
+    def start(self) -> Start:
+        """Where it starts."""
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        """Approximate prox_{s f_j}(v_j) = argmin_u f_j(u) + ½‖u - v_j‖²/s for every row of V, (k, d).
+        """Approximate prox_{s f_j}(v_j) = argmin_u f_j(u) + ½‖u - v_j‖²/s for k clients.
 
-        s is a number or (d,); start is (k, d), or (d,) where all clients start at the same point.
+        Parameters
+        ----------
+        costs : Costs
+            The f_j.
+        V : (k, d) array
+            The prox arguments v_j.
+        s : float or (d,) array
+            The step, one for all coordinates or one for each.
+        start : (d,) or (k, d) array
+            The point to start from, one for all clients or one for each.
         """
 
 
-def with_bound(costs: Costs, V: Array, s: float | Array, U: Array) -> Proximal:
-    """U as an answer, with its proved error and the gradient that the proof needs."""
-    g = costs.gradient(U)
-    return Proximal(U, distance_bound(costs, s, s * g + U - V), g)
+def bounded(costs: Costs, V: Array, s: float | Array, U: Array, g: Array) -> Proximal:
+    """The answer U with its proved error, ‖r_j‖/(1 + s ℓ_j).
 
+    r_j = s∇f_j(u_j) + u_j - v_j is the gradient of h_j = s f_j + ½‖· - v_j‖², which is
+    (1 + sℓ_j)-strongly convex and has its minimum at the prox. With a step for each coordinate the
+    same holds in the norm ‖·‖_{1/s}.
 
-def distance_bound(costs: Costs, s: float | Array, r: Array) -> Array:
-    """A proved bound on the distance to the prox where the defect is r: ‖r‖/(1 + s ℓ_j).
-
-    h_j is (1 + sℓ_j)-strongly convex. With a step for each coordinate the same holds in the norm ‖·‖_{1/s}.
+    Parameters
+    ----------
+    costs, V, s
+        As in ``ProxSolver.solve``.
+    U, g : (k, d) arrays
+        The answers u_j, and ∇f_j(u_j).
     """
+    r = s * g + U - V
     ell, _ = costs.bounds
-    return np.sqrt(np.max(s) * dots(r, r / s)) / (1.0 + np.min(s) * ell)
+    error = np.sqrt(np.max(s) * dots(r, r / s)) / (1.0 + np.min(s) * ell)
+    return Proximal(U, error, g)
