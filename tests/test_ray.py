@@ -26,7 +26,8 @@ from fedsplit.methods import METHODS, parse
 from fedsplit.methods.method import Method, State
 from fedsplit.remote.ray import arrays as npz
 from fedsplit.remote.ray import workers as engine
-from fedsplit.remote.ray.workers import RayChannel, RayClients
+from fedsplit.remote.ray.ray_clients import RayClients
+from fedsplit.remote.ray.workers import RayChannel
 from fedsplit.rounds.trace import Row
 from hospitals import FORMULA, RANDHIE, people, write
 from problems import clients, loss, problem
@@ -531,6 +532,7 @@ def test_without_ray_one_line_says_what_to_install(
     for name in (
         "fedsplit.remote.ray.cluster",
         "fedsplit.remote.ray.workers",
+        "fedsplit.remote.ray.ray_clients",
         "fedsplit.regression.engines",
     ):
         monkeypatch.delitem(sys.modules, name)

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from fedsplit.regression.result.model import FitCertificate, Model, load
     from fedsplit.regression.server.fit import fit
     from fedsplit.regression.server.path import RegularisationPath, path
-    from fedsplit.remote.ray.workers import RayClients
+    from fedsplit.remote.ray.ray_clients import RayClients
 
 __all__ = [
     "ADMM",
@@ -151,7 +151,7 @@ _LATER = {
     "CvxpyProx": "fedsplit.prox.cvxpy_prox",
     "FitCertificate": "fedsplit.regression.result.model",
     "Model": "fedsplit.regression.result.model",
-    "RayClients": "fedsplit.remote.ray.workers",
+    "RayClients": "fedsplit.remote.ray.ray_clients",
     "RegularisationPath": "fedsplit.regression.server.path",
     "fit": "fedsplit.regression.server.fit",
     "load": "fedsplit.regression.result.model",

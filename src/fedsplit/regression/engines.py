@@ -75,7 +75,7 @@ def _ray_sources(
 def _ray_problem(
     problem: Problem, workers: int | None, address: str | None
 ) -> AbstractContextManager[Clients]:
-    from fedsplit.remote.ray.workers import RayClients
+    from fedsplit.remote.ray.ray_clients import RayClients
 
     return RayClients(problem, cohorts=workers, address=address, measured=True)
 

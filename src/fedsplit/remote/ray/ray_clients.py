@@ -1,0 +1,132 @@
+"""The clients of a problem on a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from fedsplit.arrays import Array
+from fedsplit.checks import count
+from fedsplit.errors import InputError, TooFewClients, listed
+from fedsplit.losses.terms import Loss
+from fedsplit.problem import Problem
+from fedsplit.remote.channel import Cohort, Request
+from fedsplit.remote.clients import RemoteClients
+from fedsplit.remote.cohort import Fingerprint, ProblemCohort
+from fedsplit.remote.members import Members, Patience
+from fedsplit.remote.ray.arrays import check_paths, cohort, of_files
+from fedsplit.remote.ray.cluster import connect
+from fedsplit.remote.ray.workers import RayChannel, shares
+
+START = 120.0
+"""Seconds that workers may take to start and to load their share, if the patience is shorter."""
+
+
+class RayClients(RemoteClients):
+    """The clients of a problem on a Ray cluster, one cohort per worker.
+
+    ``solve`` takes them like a problem. A worker answers for its cohort with the in-process
+    clients, so the results are the same to the bit. A worker that dies is created again from its
+    source. ``close()``, or the end of a ``with`` block, ends the workers.
+
+    Parameters
+    ----------
+    source : Problem, or sequence of paths
+        A problem, whose arrays travel to the workers once; or one ``.npz`` file per client, with
+        ``A`` and ``b``, and optionally ``weights`` and ``offset``, at paths that the workers can
+        read: only the paths travel.
+    loss : Loss
+        With paths.
+    ridge : float or (d,) array
+        With paths, as in ``Problem``.
+    cohorts : int, optional
+        How many workers; one for each core of Ray's where None. Never more than clients.
+    address : str, optional
+        Of a running cluster, such as ``"host:6379"``, ``"ray://host:10001"`` or ``"auto"``. None
+        starts Ray on this machine, until the process ends. An existing connection is used.
+    memory : int, optional
+        The most bytes that a worker may use for its share (Linux).
+    patience : Patience, optional
+        How long to wait for workers.
+    measured : bool
+        Whether to ask for the objective after every round, for the trace.
+    """
+
+    def __init__(
+        self,
+        source: Problem | Sequence[str | os.PathLike[str]],
+        *,
+        loss: Loss | None = None,
+        ridge: float | Sequence[float] | Array = 0.0,
+        cohorts: int | None = None,
+        address: str | None = None,
+        memory: int | None = None,
+        patience: Patience | None = None,
+        measured: bool = False,
+    ) -> None:
+        if memory is not None:
+            count("memory", memory)
+        patience = patience or Patience()
+        paths: list[str] = []
+        if isinstance(source, Problem):
+            connect(address)
+            parts = shares(source.m, cohorts)
+            made = _of_problem(source, parts)
+        else:
+            paths = check_paths(source, loss)
+            connect(address)
+            parts = shares(len(paths), cohorts)
+            made = (
+                partial(of_files, part, paths[part.start : part.stop], loss, ridge)
+                for part in parts
+            )
+        self.channel = RayChannel(made, [[str(j) for j in part] for part in parts], memory)
+        try:
+            found = self._fingerprints(max(START, patience.give_up))
+        except BaseException:
+            self.close()
+            raise
+        d = [values.shape[1] - 1 for values in found.values()]
+        for at, part in enumerate(parts):
+            if d[at] != d[0]:
+                self.close()
+                raise InputError(
+                    f"{paths[part.start]}: x has {d[at]} entries here, and {d[0]} in {paths[0]}"
+                )
+        members = Members(self.channel, patience)
+        preparations = {at: Fingerprint() for at in members.cohorts}
+        super().__init__(members, d[0], dict(preparations), dict.fromkeys(members.cohorts, ""))
+        self._identified = dict(found)
+        self._prepared = set(found)
+        self.free = measured
+
+    def __enter__(self) -> RayClients:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers."""
+        self.channel.close()
+
+    def _fingerprints(self, timeout: float) -> dict[int, Array]:
+        """What identifies each cohort's data: the workers run, and have loaded them."""
+        everybody = range(len(self.channel.names))
+        replies = self.channel.ask(dict.fromkeys(everybody, Request(Fingerprint())), timeout)
+        for at, reply in replies.items():
+            if reply.outcome == "refused":
+                raise InputError(reply.text)
+            if reply.outcome != "answer":
+                names = listed(self.channel.names[at])
+                raise TooFewClients(f"client {names}: {reply.text}, in {timeout:g} seconds")
+        return {at: reply.value for at, reply in replies.items()}
+
+
+def _of_problem(
+    problem: Problem, parts: Sequence[range]
+) -> Iterator[Callable[[], Cohort] | ProblemCohort]:
+    """The cohorts of a problem, one at a time: each is a copy of its share."""
+    for part in parts:
+        yield cohort(part, problem.part(part))
