@@ -173,9 +173,16 @@ def test_nothing_is_answered_that_is_not_on_the_list(folder: Path) -> None:
         reply = read_reply(site.reply(letter), str, 0.0)
         assert reply.outcome == "refused"
     assert set(ALLOWED) == {
-        "hello", "columns", "describe", "code", "settle", "fitted", "pearson",
+        "hello",
+        "columns",
+        "describe",
+        "code",
+        "settle",
+        "fitted",
+        "pearson",
+        "expected_information",
         *QUESTIONS,
-    }  # fmt: skip
+    }
 
 
 @given(st.sampled_from(sorted(ALLOWED)), st.binary(max_size=200))

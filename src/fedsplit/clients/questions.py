@@ -7,6 +7,7 @@ sampling, checkpoints, transport and the check of what comes back follow from th
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,7 +53,7 @@ class Answer(NamedTuple):
 
     @property
     def error(self) -> Array:
-        """A proved bound on each row's distance from the exact answer, (m,); 0 where it is exact."""
+        """A proved bound on each row's distance from the exact answer, (m,); 0 if it is exact."""
         exact = np.zeros(len(self.present))
         return self.parts.get("error", exact)
 
@@ -87,8 +88,8 @@ class Question(ABC):
 
     @classmethod
     def name(cls) -> str:
-        """The question's name in messages and logs."""
-        return cls.__name__.lower()
+        """The question's name in messages and logs, such as ``prox``."""
+        return re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def points(self) -> list[Array | None]:
         """The fields named in ``vectors``."""

@@ -1,4 +1,4 @@
-"""Prepared data on disk: a client whose process is new answers without reading its source again."""
+"""A client's prepared data on disk, so that a new process answers without reading its source."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from fedsplit.remote.channel import Request
 KEPT = 4
 """How many codings of the data are kept, and how many frames of each: the latest ones."""
 
-PARTS = ("A", "b", "w", "o")
+ARRAYS = ("A", "b", "w", "o")
 
 
 class Stamp(NamedTuple):
-    """Which file the data came from, its size, and when it was changed."""
+    """The source file, its size, and when it was last changed."""
 
     path: str
     size: int
@@ -37,7 +37,20 @@ class Stamp(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What is kept of coded rows beside their arrays."""
+    """What is kept of coded rows beside their arrays.
+
+    Attributes
+    ----------
+    stamp : Stamp
+        Of the source.
+    columns : tuple of str
+        Of the design.
+    classes : int
+        How many classes a classifier has.
+    moments : Moments
+    strict : bool
+        Whether disclosure checks raised errors when the rows were coded.
+    """
 
     stamp: Stamp
     columns: tuple[str, ...]
@@ -75,108 +88,100 @@ class CachedCohort(DatasetCohort):
 
     def code(self, coding: Coding) -> list[Coded]:
         coded = super().code(coding)
-        if (stamp := self._stamp()) is not None:
+        stamp = self._stamp()
+        if stamp is not None:
             self._save(coding, stamp)
         return coded
 
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
         if self._coding != coding:
-            self._take(coding)
+            self._load(coding)
         if self._coding != coding:
             self.code(coding)
         check_frame(frame, self.rows[0])
-        told = super().settle(coding, frame)
-        if (place := self._place(coding)).is_dir():
-            files.write(place / f"{key_of(coding, frame)}.frame", codec.encode((coding, frame)))
-            _keep_latest(place.glob("*.frame"))
-            _keep_latest(each for each in place.iterdir() if each.is_dir())
-        return told
+        moments = super().settle(coding, frame)
+        folder = self._folder_of(coding)
+        if folder.is_dir():
+            files.write(folder / f"{key_of(coding, frame)}.frame", codec.encode((coding, frame)))
+            _keep_latest(folder.glob("*.frame"))
+            _keep_latest(path for path in folder.iterdir() if path.is_dir())
+        return moments
 
     def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
-        place = self._place(coding) / _without_ridge(coding, frame)
-        if not place.is_dir():
+        without_ridge = key_of(coding, frame.without_ridge())[:32]
+        folder = self._folder_of(coding) / without_ridge
+        if not folder.is_dir():
             data = super()._data(coding, frame)
-            if place.parent.is_dir():
-                _write_arrays(place, data[0]._asdict())
+            if folder.parent.is_dir():
+                _write_arrays(folder, data[0]._asdict())
             return data
-        return [
-            Observations(
-                *(np.load(place / f"{part}.npy", mmap_mode="r") for part in Observations._fields)
-            )
-        ]
+        arrays = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in Observations._fields)
+        return [Observations(*arrays)]
 
-    def _place(self, coding: Coding) -> Path:
+    def _folder_of(self, coding: Coding) -> Path:
         return self._folder / hashlib.sha256(codec.encode(coding)).hexdigest()[:32]
 
     def _stamp(self) -> Stamp | None:
-        if (path := self._dataset.path) is None:
+        path = self._dataset.path
+        if path is None:
             return None
         status = path.stat()
         return Stamp(str(path), status.st_size, status.st_mtime_ns)
 
     def _save(self, coding: Coding, stamp: Stamp) -> None:
-        place = self._place(coding)
-        [rows], [moments] = self.rows, self._moments
-        shutil.rmtree(place, ignore_errors=True)
-        _write_arrays(place, {part: getattr(rows, part) for part in PARTS})
-        about = Prepared(
-            stamp, tuple(rows.columns), rows.classes, moments, coding.strict or self.strict
-        )
-        files.write(place / "about", codec.encode(about))
-        _keep_latest(each for each in self._folder.iterdir() if each.is_dir())
+        folder = self._folder_of(coding)
+        [rows] = self.rows
+        [moments] = self._moments
+        shutil.rmtree(folder, ignore_errors=True)
+        _write_arrays(folder, {name: getattr(rows, name) for name in ARRAYS})
+        strict = coding.strict or self.strict
+        about = Prepared(stamp, tuple(rows.columns), rows.classes, moments, strict)
+        files.write(folder / "about", codec.encode(about))
+        _keep_latest(path for path in self._folder.iterdir() if path.is_dir())
 
-    def _take(self, coding: Coding) -> None:
-        """The coded rows from the disk, where they are there and of the source as it is."""
-        place = self._place(coding)
+    def _load(self, coding: Coding) -> None:
+        """Load the coded rows, if they are there and the source has not changed."""
+        folder = self._folder_of(coding)
         try:
-            about: Prepared = codec.decode(Prepared, (place / "about").read_bytes())
-            A, b, w, o = (np.load(place / f"{part}.npy", mmap_mode="c") for part in PARTS)
+            about: Prepared = codec.decode(Prepared, (folder / "about").read_bytes())
+            # copy on write: rows are scaled in place, the files stay as they are
+            A, b, w, o = (np.load(folder / f"{name}.npy", mmap_mode="c") for name in ARRAYS)
         except (OSError, ValueError):
             return
         if about.stamp != self._stamp() or (self.strict and not about.strict):
             return
-        rows = Design(
-            self._dataset.name,
-            FAMILIES[coding.plan.family],
-            about.columns,
-            A,
-            b,
-            w,
-            o,
-            about.classes,
-        )
+        family = FAMILIES[coding.plan.family]
+        rows = Design(self._dataset.name, family, about.columns, A, b, w, o, about.classes)
         self._forget()
-        self._coding, self.rows, self._moments = coding, [rows], [about.moments]
+        self._coding = coding
+        self.rows = [rows]
+        self._moments = [about.moments]
 
     def _restore(self, key: str) -> None:
-        """What was settled under this key, where it is on the disk."""
+        """Restore the preparation with this key, if it is on disk."""
         if not re.fullmatch("[0-9a-f]{64}", key):
             return
         for path in self._folder.glob(f"*/{key}.frame"):
             coding, frame = codec.decode(tuple[Coding, Frame], path.read_bytes())
-            self._take(coding)
+            self._load(coding)
             if self._coding == coding:
                 super().settle(coding, frame)
 
 
-def _without_ridge(coding: Coding, frame: Frame) -> str:
-    return key_of(coding, frame.without_ridge())[:32]
-
-
 def _keep_latest(paths: Iterable[Path]) -> None:
-    """All but the latest few are removed."""
-    for path in sorted(paths, key=lambda each: each.stat().st_mtime)[:-KEPT]:
+    """Remove all but the latest ``KEPT``."""
+    for path in sorted(paths, key=lambda path: path.stat().st_mtime)[:-KEPT]:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
 
 
-def _write_arrays(place: Path, arrays: dict[str, Any]) -> None:
-    """Arrays as files in a folder that has its name only when it is whole."""
-    partial = place.with_name(f".{place.name}.partial")
+def _write_arrays(folder: Path, arrays: dict[str, Any]) -> None:
+    """Write arrays into a folder that gets its name only when it is complete."""
+    partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     for name, array in arrays.items():
         np.save(partial / f"{name}.npy", array)
-    partial.replace(place)
+    partial.replace(folder)
