@@ -18,7 +18,8 @@ import fedsplit as fs
 from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.result import figures
-from fedsplit.regression.result.model import FitCertificate, Model, load
+from fedsplit.regression.result.io import load
+from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.result.table import number
 from fedsplit.rounds.trace import Trace
 

@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     )
     from fedsplit.losses.cvxpy_loss import CvxpyLoss
     from fedsplit.prox.cvxpy_prox import CvxpyProx
-    from fedsplit.regression.result.model import FitCertificate, Model, load
+    from fedsplit.regression.result.io import load
+    from fedsplit.regression.result.model import FitCertificate, Model
     from fedsplit.regression.server.fit import fit
     from fedsplit.regression.server.path import RegularisationPath, path
     from fedsplit.remote.ray.ray_clients import RayClients
@@ -154,7 +155,7 @@ _LATER = {
     "RayClients": "fedsplit.remote.ray.ray_clients",
     "RegularisationPath": "fedsplit.regression.server.path",
     "fit": "fedsplit.regression.server.fit",
-    "load": "fedsplit.regression.result.model",
+    "load": "fedsplit.regression.result.io",
     "path": "fedsplit.regression.server.path",
 } | dict.fromkeys(_ESTIMATORS, "fedsplit.estimators")
 """Modules imported when their names are first used: CVXPY and Ray are extras, pandas and scikit-learn take a second."""

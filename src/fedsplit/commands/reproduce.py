@@ -65,7 +65,7 @@ def report_command(
 ) -> None:
     """Write the page again from saved data, without computing: a fit's, or the paper's with its figures and claims."""
     if (folder / "model.json").exists():
-        from fedsplit.regression.result.model import (
+        from fedsplit.regression.result.io import (
             load,
         )  # pandas and formulas take a second to import
 

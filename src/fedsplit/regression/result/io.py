@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
@@ -11,38 +12,170 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fedsplit import files
 from fedsplit.arrays import Array
+from fedsplit.clients.oracle import Incident
+from fedsplit.data.formula import Formula
 from fedsplit.errors import InputError
+from fedsplit.regression.client.dataset import Plan
+from fedsplit.regression.client.design import Calibration
+from fedsplit.regression.options import Settings
+from fedsplit.regression.result.model import FitCertificate, Model
+from fedsplit.regression.server.inference import CLIENT_COLUMNS
+from fedsplit.rounds.trace import Row, Trace
 
 FORMAT = 1
-"""Raised when a file of an older version can no longer be read."""
+"""Raised when files of an older version can no longer be read."""
+
+TRACE_COLUMNS = tuple(name for name in Row._fields if name != "latency")
+"""Fields of a round that are one value; the latency is one per client."""
 
 
-def save(folder: Path, record: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-    """Write both files; each has its name only when it is whole."""
+def to_dict(model: Model) -> dict[str, Any]:
+    """All numbers of a model's summary, as JSON can hold them."""
+    lower = upper = None
+    if model.se is not None:
+        interval = model.conf_int()
+        lower, upper = interval["lower"], interval["upper"]
+    clients = [
+        {"client": str(name), **{key: _json(value) for key, value in row.items()}}
+        for name, row in zip(model.clients.index, model.clients.to_dict("records"), strict=True)
+    ]
+    return {
+        "formula": model.formula,
+        "family": model.family.name,
+        "coef": _by_name(model.coef_),
+        "se": _by_name(model.se),
+        "se_reason": model.se_reason,
+        "z": _by_name(model.zvalues),
+        "p": _by_name(model.pvalues),
+        "lower": _by_name(lower),
+        "upper": _by_name(upper),
+        "robust_se": _by_name(model.robust_se),
+        "n": model.n,
+        "clients": clients,
+        "log_likelihood": _json(model.log_likelihood),
+        "deviance": _json(model.deviance),
+        "aic": _json(model.aic),
+        "dispersion": _json(model.dispersion),
+        "rounds": model.rounds,
+        "floats": model.floats,
+        "converged": model.converged,
+        "certificate": dataclasses.asdict(model.certificate),
+        "removed": dict(model.removed),
+        "incidents": [each._asdict() for each in model.incidents],
+        "warnings": list(model.warnings),
+    }
+
+
+def _by_name(values: pd.Series | None) -> dict[str, Any] | None:
+    if values is None:
+        return None
+    return {str(name): _json(float(value)) for name, value in values.items()}
+
+
+def _json(value: Any) -> Any:
+    """A value as JSON can hold it: None in place of a number that is not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def save(model: Model, folder: Path) -> None:
+    """Write both files; neither has its name before it is complete."""
+    latency = model.trace.latency
+    arrays: dict[str, Any] = {
+        "coef": model.coef,
+        "errors": model.errors,
+        "covariance_": model.covariance_,
+        "robust_": model.robust_,
+        "calibration": model.calibration,
+        "latency": list(latency.values()),
+    }
+    for name in TRACE_COLUMNS:
+        arrays[f"trace_{name}"] = [getattr(row, name) for row in model.trace.rows]
+    record = {
+        "format": FORMAT,
+        "latency": list(latency),
+        "version": model.version,
+        "plan": dataclasses.asdict(model.plan),
+        "settings": dataclasses.asdict(model.settings),
+        "names": list(model.names),
+        "proofs": [list(proof) for proof in model.proofs],
+        "start": _json(model.trace.start),
+        **to_dict(model),
+    }
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise InputError(f"{folder}: is a file, not a folder") from None
     packed = io.BytesIO()
-    np.savez(packed, **arrays)  # type: ignore[arg-type]  # arrays by name, as the function takes them
+    kept = {name: np.array(value) for name, value in arrays.items() if value is not None}
+    np.savez(packed, **kept)  # type: ignore[arg-type]  # arrays by name, as the function takes them
     files.write(folder / "model.npz", packed.getvalue())
-    text = json.dumps({"format": FORMAT, **record}, indent=2, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False)
     files.write(folder / "model.json", text + "\n")
 
 
-def load(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Both parts of a saved model."""
+def write_trace(trace: Trace, path: Path) -> None:
+    """Write a trace as CSV: one line per round, and a column with the seconds of each client."""
+    rows = pd.DataFrame(trace.rows).drop(columns="latency")
+    rows.index = pd.RangeIndex(1, len(trace) + 1, name="round")
+    for name, seconds in trace.latency.items():
+        rows[f"seconds of {name}"] = seconds
+    files.write(path, rows.to_csv())
+
+
+def load(path: str | Path) -> Model:
+    """A model that ``Model.save`` wrote. Nothing in the files is executed."""
+    folder = Path(path)
+    record, arrays = _read(folder)
+    try:
+        calibration = None
+        if "calibration" in arrays:
+            calibration = Calibration(*arrays["calibration"])
+        model = Model(
+            plan=Plan(**record["plan"]),
+            settings=Settings(**record["settings"]),
+            names=record["names"],
+            coef=arrays["coef"],
+            covariance_=arrays.get("covariance_"),
+            robust_=arrays.get("robust_"),
+            dispersion=record["dispersion"],
+            log_likelihood=record["log_likelihood"],
+            deviance=record["deviance"],
+            certificate=FitCertificate(**record["certificate"]),
+            clients=pd.DataFrame(record["clients"]).set_index("client")[list(CLIENT_COLUMNS)],
+            calibration=calibration,
+            trace=_trace(record, arrays),
+            proofs=[(round_, gap) for round_, gap in record["proofs"]],
+            errors=arrays["errors"],
+            floats=record["floats"],
+            converged=record["converged"],
+            warnings=record["warnings"],
+            version=record["version"],
+            removed=dict(record["removed"]),
+            incidents=[Incident(**each) for each in record["incidents"]],
+        )
+        _check(model)
+        return model
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise InputError(
+            f"{folder}: not a saved model, or a damaged one ({type(error).__name__}: {error})"
+        ) from None
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The contents of both files, in a format that this version reads."""
     try:
         record = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         with np.load(folder / "model.npz", allow_pickle=False) as packed:
             arrays = {name: packed[name] for name in packed.files}
     except FileNotFoundError as error:
-        raise InputError(
-            f"{folder}: there is no {Path(str(error.filename)).name}: is it a saved model?"
-        ) from None
+        missing = Path(str(error.filename)).name
+        raise InputError(f"{folder}: there is no {missing}: is it a saved model?") from None
     except (
         OSError,
         ValueError,
@@ -53,16 +186,46 @@ def load(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         RecursionError,
     ) as error:
         raise InputError(
-            f"{folder}: this is no saved model, or a damaged one ({str(error)[:80]})"
+            f"{folder}: not a saved model, or a damaged one ({str(error)[:80]})"
         ) from None
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        found = record.get("format") if isinstance(record, dict) else None
+    found = None
+    if isinstance(record, dict):
+        found = record.get("format")
+    if found != FORMAT:
         raise InputError(
-            f"{folder}: saved in format {found}, this version reads format {FORMAT}: fit the model again"
+            f"{folder}: saved in format {found}, this version reads format {FORMAT}: "
+            "fit the model again"
         )
     return record, arrays
 
 
-def finite(value: float | None) -> float | None:
-    """A number as JSON can hold it."""
-    return value if value is not None and math.isfinite(value) else None
+def _trace(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> Trace:
+    # An older version may have saved fewer columns: the rest have the defaults of Row.
+    names = [name for name in TRACE_COLUMNS if f"trace_{name}" in arrays]
+    columns = [arrays[f"trace_{name}"].tolist() for name in names]
+    rows = [Row(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
+    clients = record["latency"]
+    if clients:
+        for i, values in enumerate(arrays["latency"].T.tolist()):
+            by_client = zip(clients, values, strict=True)
+            seconds = {name: value for name, value in by_client if not math.isnan(value)}
+            rows[i] = rows[i]._replace(latency=seconds)
+    start = record["start"]
+    if start is None:
+        start = math.nan
+    return Trace(start, rows)
+
+
+def _check(model: Model) -> None:
+    """Raise ValueError for parts that do not fit together, as those of a damaged file."""
+    d = len(model.names)
+    vectors = [model.coef, model.errors]
+    matrices = [each for each in (model.covariance_, model.robust_) if each is not None]
+    if any(each.shape != (d,) for each in vectors) or any(
+        each.shape != (d, d) for each in matrices
+    ):
+        raise ValueError(f"its arrays are not of {d} coefficients")
+    if any(each.dtype.kind != "f" for each in (*vectors, *matrices)):
+        raise ValueError("its arrays are not numbers")
+    Formula(model.formula)
+    model.summary()

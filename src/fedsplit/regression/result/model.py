@@ -1,51 +1,47 @@
-"""A fitted model: the table, its proof, predictions, and a way to keep it."""
+"""A fitted model: coefficients, their standard errors, and what is proved about them."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from fedsplit import files
 from fedsplit.arrays import Array
-from fedsplit.checks import number, one_of
+from fedsplit.checks import number
 from fedsplit.clients.oracle import Incident
-from fedsplit.data.categories import as_text
-from fedsplit.data.formula import Formula
-from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
-from fedsplit.regression.result import io as storage
+from fedsplit.regression.result.prediction import Kind, predict
 from fedsplit.regression.result.table import Summary, summary
 from fedsplit.regression.server.bias import Bias, bias
-from fedsplit.regression.server.inference import CLIENT_COLUMNS
 from fedsplit.regression.server.task import Task
-from fedsplit.rounds.trace import Row, Trace
-
-COLUMNS = tuple(column for column in Row._fields if column != "latency")
-"""Of a trace, but for the latencies, which are by client."""
+from fedsplit.rounds.trace import Trace
 
 
 @dataclass(frozen=True)
 class FitCertificate:
-    """What is proved about a fit, beside the fit of the pooled data.
+    """What is proved about the distance of a fit from the fit of the pooled data.
 
-    gap : the objective is at most this above its minimum; None where nothing can be proved.
-    standard_errors : |coefficient - pooled coefficient| is at most this many of its standard errors, for all of them.
-        With a penalty, whose estimates have none, of those that the information matrix alone would give. Where the
-        model explains all but 1e-6 of the target's variance, of those that it would have at that share.
-    reason : by what argument, or why there is none.
+    Attributes
+    ----------
+    gap : float or None
+        Upper bound on the objective above its minimum; None where nothing can be proved.
+    standard_errors : float or None
+        Upper bound on |coefficient - pooled coefficient| in standard errors, for all coefficients.
+        With a penalty they are those that the information matrix alone would give. A model that
+        explains all but 1e-6 of the target's variance counts as if it left that share.
+    reason : str
+        The argument of the proof, or why there is none.
     """
 
     gap: float | None
@@ -56,43 +52,63 @@ class FitCertificate:
         if self.gap is None or self.standard_errors is None:
             return f"nothing is proved: {self.reason}"
         return (
-            f"within {self.gap:.1g} of the pooled optimum; every coefficient within {self.standard_errors:.1g} "
-            f"standard errors of the pooled fit (by {self.reason})"
+            f"within {self.gap:.1g} of the pooled optimum; every coefficient within "
+            f"{self.standard_errors:.1g} standard errors of the pooled fit (by {self.reason})"
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A regression over clients that never pooled their data, with the numbers that pooling would have given.
+    """A regression over clients that keep their rows, with the numbers of the pooled fit.
 
     Attributes
     ----------
-    coef_ : Series
-        The coefficients by name.
-    se, zvalues, pvalues : Series or None
-        Standard errors, coef/se, and two-sided p-values of the normal distribution; None with ``se_reason``.
-    covariance_, robust_ : (d, d) arrays or None
-        Model-based; and the sandwich in which the clients are the clusters.
-    log_likelihood, deviance, aic, dispersion : float
-        As statsmodels' GLM defines them; None where the family has no likelihood.
-    n, n_by_client, clients
-        Rows used; by client; and all that is known by client: rows, rows left out for missing values, share of the
-        information, length of the score, and the coefficient that would move most without the client, with its move in
-        standard errors.
+    plan : Plan
+        The formula and the categories that the clients agreed on.
+    settings : Settings
+        The options of the fit.
+    names : sequence of str
+        The d coefficients, in the order of every array.
+    coef : (d,) array
+        The coefficients, in the units of the data; ``coef_`` has them by name.
+    covariance_ : (d, d) array or None
+        Model-based; None with ``se_reason``.
+    robust_ : (d, d) array or None
+        The sandwich in which clients are the clusters.
+    errors : (d,) array
+        The standard errors by the information matrix, even where a penalty deprives them of
+        their meaning.
+    dispersion, deviance : float
+        As statsmodels' GLM defines them.
+    log_likelihood : float or None
+        None where the family has none.
     certificate : FitCertificate
         What is proved.
-    rounds, floats, converged : int, int, bool
-        Questions to every client, floats sent both ways, and whether the tolerance is proved to be met.
+    clients : DataFrame
+        One row per client: rows used (``n``) and left out for ``missing`` values; ``leverage``, its
+        share of the information; ``score``, the length of its gradient; and the ``coefficient``
+        that would move most without it, with its ``shift`` in standard errors.
+    calibration : Calibration or None
+        Predicted and observed events of a binary model.
     trace : Trace
-        One row a round.
+        One row per round; ``rounds`` is their number.
+    proofs : sequence of (int, float or None)
+        The round of each proof, and the gap that it proves.
+    floats : int
+        Floats sent, both ways.
+    converged : bool
+        Whether the tolerance is proved.
     warnings : sequence of str
         What could disclose single rows, and what was left out.
-    removed : mapping
-        The clients that were given up, each with the reason: the model is that of the others.
+    version : str
+        The version of fedsplit that fitted the model.
+    removed : mapping of str to str
+        The clients that were removed during the run, with the reason: the model is that of the
+        others.
     incidents : sequence of Incident
-        What went wrong with answers of clients elsewhere.
-    errors : (d,) array
-        The standard errors that the information matrix gives, also where they mean nothing because of a penalty.
+        Answers of remote clients that failed or were refused.
+    task, x : Task or None, (d,) array or None
+        The regression and its solution in scaled coordinates, where the clients are at hand.
     """
 
     plan: Plan
@@ -133,28 +149,42 @@ class Model:
 
     @property
     def se(self) -> pd.Series | None:
-        return None if self.covariance_ is None else self._errors(robust=False)
+        """Model-based standard errors; None with ``se_reason``."""
+        if self.covariance_ is None:
+            return None
+        return self._errors(robust=False)
+
+    @property
+    def robust_se(self) -> pd.Series | None:
+        """Standard errors clustered by client; None where there are none."""
+        if self.robust_ is None:
+            return None
+        return self._errors(robust=True)
 
     @property
     def se_reason(self) -> str | None:
         """Why there are no standard errors."""
         if self.covariance_ is not None:
             return None
-        if (what := self.settings.biased) is not None:
-            return f"with {what} the estimate is biased, and a standard error would mislead"
-        return f"{self.family.name}'s loss is no likelihood: use the robust ones, by client"
+        if self.settings.biased is not None:
+            return (
+                f"with {self.settings.biased} the estimate is biased, and a standard error would "
+                "mislead"
+            )
+        return f"{self.family.name} has no likelihood: use robust standard errors"
 
     @property
     def zvalues(self) -> pd.Series | None:
-        return None if self.se is None else self.coef_ / self.se
+        if self.se is None:
+            return None
+        return self.coef_ / self.se
 
     @property
     def pvalues(self) -> pd.Series | None:
-        return (
-            None
-            if self.zvalues is None
-            else 2 * pd.Series(norm.sf(self.zvalues.abs()), index=list(self.names))
-        )
+        """Two-sided p-values of the normal distribution."""
+        if self.zvalues is None:
+            return None
+        return 2 * pd.Series(norm.sf(self.zvalues.abs()), index=list(self.names))
 
     @property
     def n(self) -> int:
@@ -166,103 +196,95 @@ class Model:
 
     @property
     def rounds(self) -> int:
+        """Number of questions to every client."""
         return len(self.trace)
 
     @property
     def aic(self) -> float | None:
-        return (
-            None
-            if self.log_likelihood is None
-            else self.family.aic(self.log_likelihood, len(self.names))
-        )
+        if self.log_likelihood is None:
+            return None
+        return self.family.aic(self.log_likelihood, len(self.names))
 
     @property
     def attendance(self) -> pd.DataFrame:
-        """By client, where they are elsewhere: rounds answered, median and longest seconds to an answer, incidents."""
-        told = {
-            name: (
-                int(np.isfinite(seconds).sum()),
-                float(np.nanmedian(seconds)),
-                float(np.nanmax(seconds)),
-            )
-            for name, seconds in self.trace.latency.items()
-        }
-        troubles = Counter(incident.client for incident in self.incidents)
-        names = [*told, *(name for name in self.removed if name not in told)]
-        rows = [
-            (*told.get(name, (0, np.nan, np.nan)), troubles[name], name in self.removed)
-            for name in names
-        ]
+        """How remote clients answered, one row per client.
+
+        Columns: rounds ``answered``, ``median`` and ``longest`` seconds to an answer, the number
+        of ``incidents``, and whether the client was ``removed``.
+        """
+        incidents = Counter(incident.client for incident in self.incidents)
+        latency = self.trace.latency
+        names = list(dict.fromkeys([*latency, *self.removed]))
+        rows = []
+        for name in names:
+            seconds = latency.get(name, np.zeros(0))
+            answers = seconds[np.isfinite(seconds)]
+            median = longest = np.nan
+            if answers.size:
+                median = float(np.median(answers))
+                longest = float(np.max(answers))
+            rows.append((answers.size, median, longest, incidents[name], name in self.removed))
         columns = ["answered", "median", "longest", "incidents", "removed"]
         return pd.DataFrame(rows, columns=columns, index=pd.Index(names, name="client"))
 
     def covariance(self, robust: bool = False) -> pd.DataFrame:
-        """The covariance of the coefficients: model-based, or robust, where rows of one client may be alike."""
+        """The covariance of the coefficients, (d, d).
+
+        Parameters
+        ----------
+        robust : bool
+            Clustered by client, for rows of one client that are alike, rather than model-based.
+        """
         matrix = self.robust_ if robust else self.covariance_
         if matrix is None:
-            raise InputError(
-                self._no_robust() if robust else f"there is no covariance: {self.se_reason}"
-            )
+            reason = self.se_reason
+            if robust and self.settings.biased is None:
+                reason = "it needs two clients or more, and more rows than coefficients"
+            raise InputError(f"there is no {'robust ' * robust}covariance: {reason}")
         return pd.DataFrame(matrix, index=list(self.names), columns=list(self.names))
 
     def conf_int(self, level: float = 0.95, robust: bool = False) -> pd.DataFrame:
-        """Confidence intervals of the normal distribution: a row a coefficient, columns lower and upper."""
+        """Confidence intervals of the normal distribution.
+
+        Returns
+        -------
+        DataFrame
+            One row per coefficient, with the columns ``lower`` and ``upper``.
+        """
         if not 0 < number("level", level) < 1:
             raise InputError(f"level must be between 0 and 1, not {level!r}")
         half = norm.ppf(0.5 + level / 2) * self._errors(robust)
         return pd.DataFrame({"lower": self.coef_ - half, "upper": self.coef_ + half})
 
     def summary(self) -> Summary:
-        """The table, as text: ``print(model.summary())``."""
+        """The table as text: ``print(model.summary())``."""
         return summary(self)
 
-    def predict(
-        self, frame: object, kind: Literal["mean", "link", "class"] = "mean"
-    ) -> pd.Series | pd.DataFrame:
+    def predict(self, frame: object, kind: Kind = "mean") -> pd.Series | pd.DataFrame:
         """Predictions for the rows of a frame, or of a file.
 
-        ``mean`` is the expected target, or the probability of the second class, or a frame of all the classes'
-        probabilities for multinomial; ``link`` the linear predictor; ``class`` the most probable class. A row with a
-        missing value has no prediction.
+        Parameters
+        ----------
+        frame : DataFrame or path
+            Needs the columns of the formula's right-hand side. A row with a missing value has no
+            prediction, unless the fit filled missing values.
+        kind : str
+            "mean" is the expected target, for two classes the probability of the second, and for
+            more the probability of each; "link" is the linear predictor; "class" is the most
+            probable class.
         """
-        one_of("kind", kind, ("mean", "link", "class"))
-        if kind == "class" and not self.family.classifies:
-            raise InputError(f"{self.family.name} has no classes: use kind='mean'")
-        found = sources(frame)
-        if len(found) != 1:
-            raise InputError(f"predict takes one frame or file, these are {len(found)}")
-        source = found[0]
-        extra = [name for name in (self.plan.offset, self.plan.exposure) if name is not None]
-        columns = [
-            column for column in self._formula.columns if column not in self._formula.target_columns
-        ] + extra
-        rows = source.read(columns or list(source.columns())[:1]).reset_index(drop=True)
-        for column in columns:
-            if (
-                column not in self.plan.levels
-                and rows[column].dtype == object
-                and rows[column].notna().any()
-            ):
-                raise InputError(
-                    f"{source.name}: column {column} holds text, and numbers in the fit"
-                )
-        needed = rows[columns].drop(columns=list(self.plan.fills))
-        complete = ~needed.isna().any(axis=1).to_numpy()
-        _, A, o = self.plan.design(rows[complete], source.name)
-        eta = self.family.predictor(A, self.coef, o)
-        values = self._predicted(eta, kind)
-        everywhere = np.full((len(rows), *values.shape[1:]), np.nan, dtype=values.dtype)
-        everywhere[complete] = values
-        index = frame.index if isinstance(frame, pd.DataFrame) else rows.index
-        if values.ndim == 1:
-            return pd.Series(everywhere, index=index, name=self._formula.target)
-        labels = self._labels if kind == "mean" else self._labels[1:]
-        return pd.DataFrame(everywhere, index=index, columns=labels)
+        return predict(self.plan, self.family, self.coef, frame, kind)
 
     def bias_of(self, method: str, **settings: Any) -> Bias:
-        """How far "fedavg" (``local_steps=10``, ``step=``) or "fedprox" (``step=``) would land from this fit.
+        """How far the fixed point of an averaging method is from this fit.
 
-        Both run on the same centred and scaled columns, from this solution, to their own fixed point.
+        The method runs on the same centred and scaled columns, from this solution.
+
+        Parameters
+        ----------
+        method : str
+            "fedavg", with ``local_steps`` (10 by default) and ``step``, or "fedprox", with
+            ``step``.
         """
         if self.task is None or self.x is None:
             raise InputError("this model has no clients at hand to run on: fit it in one process")
@@ -273,197 +295,37 @@ class Model:
         clients, x, back = self.task.in_scaled_columns(self.x)
         return bias(clients, x, back, self.errors, self.names, method, **settings)
 
+    # What writes models imports this module, and the page imports matplotlib, which takes longer
+    # than all the rest.
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers of the summary, as JSON can hold them."""
+        from fedsplit.regression.result import io
+
+        return io.to_dict(self)
+
     def save(self, path: str | Path) -> None:
         """Write ``model.json`` and ``model.npz`` into a folder, for ``fedsplit.load``."""
-        record, arrays = self._stored()
-        storage.save(Path(path), record, arrays)
+        from fedsplit.regression.result import io
+
+        io.save(self, Path(path))
 
     def report(self, path: str | Path) -> None:
-        """Write one page that needs nothing else: table, intervals, convergence, clients, calibration, settings."""
-        from fedsplit.regression.result import (
-            page,
-        )  # figures take as long to import as all the rest
+        """Write a self-contained page: table, intervals, convergence, clients, settings."""
+        from fedsplit.regression.result import page
 
         page.write(self, Path(path))
 
     def write(self, path: str | Path) -> None:
-        """The model, its trace as CSV, and its page, ``report.html``, into a folder."""
+        """Write the model, its trace as CSV and its page ``report.html`` into a folder."""
+        from fedsplit.regression.result import io
+
         folder = Path(path)
-        self.report(
-            folder / "report.html"
-        )  # what takes longest, and is most likely to be interrupted, first
-        rows = (
-            pd.DataFrame(self.trace.rows)
-            .assign(round=range(1, len(self.trace) + 1))
-            .set_index("round")
-        )
-        by_client = {f"seconds of {name}": seconds for name, seconds in self.trace.latency.items()}
-        rows = rows.drop(columns="latency").assign(**by_client)
-        files.write(folder / "trace.csv", rows.to_csv())
+        # The page takes longest and is most likely to be interrupted, so it comes first.
+        self.report(folder / "report.html")
+        io.write_trace(self.trace, folder / "trace.csv")
         self.save(folder)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All numbers of the summary, as JSON can hold them."""
-
-        def by_name(values: pd.Series | None) -> dict[str, float | None] | None:
-            return (
-                None
-                if values is None
-                else {str(name): storage.finite(float(v)) for name, v in values.items()}
-            )
-
-        interval = None if self.se is None else self.conf_int()
-        return {
-            "formula": self.formula,
-            "family": self.family.name,
-            "coef": by_name(self.coef_),
-            "se": by_name(self.se),
-            "se_reason": self.se_reason,
-            "z": by_name(self.zvalues),
-            "p": by_name(self.pvalues),
-            "lower": None if interval is None else by_name(interval["lower"]),
-            "upper": None if interval is None else by_name(interval["upper"]),
-            "robust_se": by_name(self._errors(robust=True)) if self.robust_ is not None else None,
-            "n": self.n,
-            "clients": [
-                {
-                    "client": str(name),
-                    **{
-                        key: storage.finite(v) if isinstance(v, float) else v
-                        for key, v in row.items()
-                    },
-                }
-                for name, row in zip(
-                    self.clients.index, self.clients.to_dict("records"), strict=True
-                )
-            ],
-            "log_likelihood": storage.finite(self.log_likelihood),
-            "deviance": storage.finite(self.deviance),
-            "aic": storage.finite(self.aic),
-            "dispersion": storage.finite(self.dispersion),
-            "rounds": self.rounds,
-            "floats": self.floats,
-            "converged": self.converged,
-            "certificate": dataclasses.asdict(self.certificate),
-            "removed": dict(self.removed),
-            "incidents": [each._asdict() for each in self.incidents],
-            "warnings": list(self.warnings),
-        }
-
-    @property
-    def _formula(self) -> Formula:
-        return Formula(self.plan.formula)
-
-    @property
-    def _labels(self) -> list[str]:
-        return [as_text(level) for level in self.plan.classes]
-
-    def _predicted(self, eta: Array, kind: str) -> Array:
-        if kind == "link":
-            return eta
-        mean = self.family.link.mean(eta)
-        if kind == "mean":
-            return mean
-        winner = np.argmax(mean, axis=1) if mean.ndim == 2 else (mean > 0.5).astype(np.intp)
-        classes: Array = np.array(list(self.plan.classes) or [0, 1], dtype=object)[winner]
-        return classes
-
-    def _check_shapes(self) -> None:
-        """Refuse parts that do not belong together, as those of a damaged file."""
-        d = len(self.names)
-        square = [matrix for matrix in (self.covariance_, self.robust_) if matrix is not None]
-        if (
-            self.coef.shape != (d,)
-            or self.errors.shape != (d,)
-            or any(matrix.shape != (d, d) for matrix in square)
-        ):
-            raise ValueError(f"its arrays are not of {d} coefficients")
-        if any(values.dtype.kind != "f" for values in (self.coef, self.errors, *square)):
-            raise ValueError("its arrays are not numbers")
-        _ = self._formula, self.summary()  # a formula that would be refused, numbers that are none
 
     def _errors(self, robust: bool) -> pd.Series:
         matrix = self.covariance(robust).to_numpy()
         return pd.Series(np.sqrt(np.diag(matrix)), index=list(self.names), name="se")
-
-    def _no_robust(self) -> str:
-        if self.settings.biased is not None:
-            return f"there is no robust covariance: {self.se_reason}"
-        return "there is no robust covariance: it needs two clients or more, and more rows than coefficients"
-
-    def _stored(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """The model in two parts: what JSON holds, and arrays."""
-        arrays = {"coef": self.coef, "errors": self.errors}
-        arrays |= {
-            name: values
-            for name, values in (("covariance_", self.covariance_), ("robust_", self.robust_))
-            if values is not None
-        }
-        if self.calibration is not None:
-            arrays["calibration"] = np.stack(self.calibration)
-        for column in COLUMNS:
-            values = [getattr(row, column) for row in self.trace.rows]
-            arrays[f"trace_{column}"] = np.array(values)
-        arrays["latency"] = np.array(list(self.trace.latency.values()))
-        record = {
-            "latency": list(self.trace.latency),
-            "version": self.version,
-            "plan": dataclasses.asdict(self.plan),
-            "settings": dataclasses.asdict(self.settings),
-            "names": list(self.names),
-            "proofs": [[round_, gap] for round_, gap in self.proofs],
-            "start": storage.finite(self.trace.start),
-            **self.to_dict(),
-        }
-        return record, arrays
-
-
-def load(path: str | Path) -> Model:
-    """A model that ``Model.save`` wrote. Nothing in the files is executed."""
-    folder = Path(path)
-    record, arrays = storage.load(folder)
-    try:
-        clients = pd.DataFrame(record["clients"]).set_index("client")[list(CLIENT_COLUMNS)]
-        # Models of earlier versions lack the columns that were not counted then.
-        columns = [column for column in COLUMNS if f"trace_{column}" in arrays]
-        values = zip(*(arrays[f"trace_{column}"].tolist() for column in columns), strict=True)
-        rows = [Row(**dict(zip(columns, row, strict=True))) for row in values]
-        if names := record["latency"]:
-            told = [
-                {
-                    name: value
-                    for name, value in zip(names, values, strict=True)
-                    if not np.isnan(value)
-                }
-                for values in arrays["latency"].T.tolist()
-            ]
-            rows = [row._replace(latency=seconds) for row, seconds in zip(rows, told, strict=True)]
-        model = Model(
-            plan=Plan(**record["plan"]),
-            settings=Settings(**record["settings"]),
-            names=record["names"],
-            coef=arrays["coef"],
-            covariance_=arrays.get("covariance_"),
-            robust_=arrays.get("robust_"),
-            dispersion=record["dispersion"],
-            log_likelihood=record["log_likelihood"],
-            deviance=record["deviance"],
-            certificate=FitCertificate(**record["certificate"]),
-            clients=clients,
-            calibration=Calibration(*arrays["calibration"]) if "calibration" in arrays else None,
-            trace=Trace(np.nan if record["start"] is None else record["start"], rows),
-            proofs=[(round_, gap) for round_, gap in record["proofs"]],
-            errors=arrays["errors"],
-            floats=record["floats"],
-            converged=record["converged"],
-            warnings=record["warnings"],
-            version=record["version"],
-            removed=dict(record["removed"]),
-            incidents=[Incident(**each) for each in record["incidents"]],
-        )
-        model._check_shapes()
-        return model
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise InputError(
-            f"{folder}: this is no saved model, or a damaged one ({type(error).__name__}: {error})"
-        ) from None

@@ -1,0 +1,73 @@
+"""Predictions of a fitted model for new rows."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+import pandas as pd
+
+from fedsplit.arrays import Array
+from fedsplit.checks import one_of
+from fedsplit.data.categories import as_text
+from fedsplit.data.client_data import Source
+from fedsplit.data.formula import Formula
+from fedsplit.data.sources import sources
+from fedsplit.errors import InputError
+from fedsplit.regression.client.dataset import Plan
+from fedsplit.regression.families.family import Family
+
+Kind: TypeAlias = Literal["mean", "link", "class"]
+
+
+def predict(
+    plan: Plan, family: Family, coef: Array, frame: object, kind: Kind
+) -> pd.Series | pd.DataFrame:
+    """Predictions for the rows of a frame or a file; see ``Model.predict``."""
+    one_of("kind", kind, get_args(Kind))
+    if kind == "class" and not family.classifies:
+        raise InputError(f"{family.name} has no classes: use kind='mean'")
+    found = sources(frame)
+    if len(found) != 1:
+        raise InputError(f"predict takes one frame or file, got {len(found)}")
+    rows = _covariates(plan, found[0])
+    # A column that the fit filled may be missing here too.
+    complete = ~rows.drop(columns=list(plan.fills), errors="ignore").isna().any(axis=1).to_numpy()
+    _, A, o = plan.design(rows[complete], found[0].name)
+    predicted = _from_predictor(plan, family, family.predictor(A, coef, o), kind)
+    values = np.full((len(rows), *predicted.shape[1:]), np.nan, dtype=predicted.dtype)
+    values[complete] = predicted
+    index = frame.index if isinstance(frame, pd.DataFrame) else rows.index
+    if values.ndim == 1:
+        return pd.Series(values, index=index, name=Formula(plan.formula).target)
+    labels = [as_text(level) for level in plan.classes]
+    # The linear predictor of the reference class is zero, and is left out.
+    return pd.DataFrame(values, index=index, columns=labels[-values.shape[1] :])
+
+
+def _covariates(plan: Plan, source: Source) -> pd.DataFrame:
+    """The columns that predictions need."""
+    formula = Formula(plan.formula)
+    columns = [column for column in formula.columns if column not in formula.target_columns]
+    columns += [column for column in (plan.offset, plan.exposure) if column is not None]
+    # Without covariates any column does: it says how many rows there are.
+    rows = source.read(columns or list(source.columns())[:1]).reset_index(drop=True)
+    for column in columns:
+        text = rows[column].dtype == object and rows[column].notna().any()
+        if text and column not in plan.levels:
+            raise InputError(f"{source.name}: column {column} holds text, and numbers in the fit")
+    return rows[columns]
+
+
+def _from_predictor(plan: Plan, family: Family, eta: Array, kind: Kind) -> Array:
+    """The prediction of every row from its linear predictor."""
+    if kind == "link":
+        return eta
+    mean = family.link.mean(eta)
+    if kind == "mean":
+        return mean
+    winner = (mean > 0.5).astype(np.intp)
+    if mean.ndim == 2:
+        winner = np.argmax(mean, axis=1)
+    classes: Array = np.array(list(plan.classes) or [0, 1], dtype=object)[winner]
+    return classes
