@@ -93,7 +93,7 @@ def test_two_nodes_are_killed_one_returns_one_is_removed_and_a_third_sends_nan(
     assert told["certificate"]["standard_errors"] < 1e-9
     text = str(fs.load(tmp_path / "out").summary())
     assert "removed: client site5" in text
-    assert "all numbers are those of the others alone" in text
+    assert "all numbers are those of the other clients" in text
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])

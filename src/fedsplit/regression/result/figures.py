@@ -1,9 +1,9 @@
-"""The figures of a fit's page: coefficients, convergence, clients, attendance, calibration."""
+"""The figures of a fit's page."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import matplotlib as mpl
@@ -22,25 +22,28 @@ from fedsplit.regression.client.design import Calibration
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
 
-WIDTH, ROW = 4.9, 0.23
-"""Of a figure, and of one line in it, in inches: so narrow that a phone shows it at its size."""
+WIDTH = 4.9
+"""Width of a figure in inches: narrow enough for a phone to show it at its size."""
+
+LINE = 0.23
+"""Height of one labelled line in a figure, in inches."""
 
 SPAN = 30.0
-"""Coefficients share an axis where none is more than so many times as large as another."""
+"""Coefficients share an axis where none is more than this many times as large as another."""
 
 MOST_CLIENTS = 40
-"""So many clients are drawn, those that move the answer most."""
+"""The number of clients that are drawn: those whose absence would move the answer most."""
 
 
 def svg(figure: Figure) -> bytes:
-    """A figure with its text as text, so that the reader's fonts show letters that matplotlib's may lack."""
+    """A figure with its text as text, so that the reader's fonts show what matplotlib's lack."""
     with mpl.rc_context({"svg.fonttype": "none"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         return render(figure, "svg")
 
 
 def label(name: str, longest: int = 26) -> str:
-    """A name that fits beside an axis: one line, without its middle where it is long, and never mathematics."""
+    """A name beside an axis: one line, its middle left out where it is long, no mathematics."""
     plain = "".join(letter if letter.isprintable() else " " for letter in name)
     if len(plain) > longest:
         plain = f"{plain[: longest // 2]}…{plain[-(longest // 2 - 1) :]}"
@@ -48,55 +51,59 @@ def label(name: str, longest: int = 26) -> str:
 
 
 def coefficients(model: Model, interval: pd.DataFrame | None) -> Figure:
-    """Each coefficient and its interval, the robust one as a thin line; those of like size share an axis.
+    """Every coefficient and its interval, with the robust one as a thin line.
 
-    The intercept is left out: it is of another size, and seldom of interest.
+    Coefficients of similar size share an axis. The intercept is left out: it is of another size,
+    and seldom of interest.
     """
     d = len(model.names)
-    classes = max(1, model.family.count_classes(model.plan.classes) - 1)
-    terms = d // classes
+    predictors = 1
+    if model.family.has_reference:
+        predictors = len(model.plan.classes) - 1
+    terms = d // predictors
     shown = np.arange(d)
     if Formula(model.formula).intercept and terms > 1:
         shown = shown[shown % terms > 0]
-    ends = np.column_stack([model.coef, model.coef]) if interval is None else interval.to_numpy()
-    robust = ends if model.robust_ is None else model.conf_int(robust=True).to_numpy()
+    title = "coefficient and 95 % interval"
+    if interval is None:
+        title = "coefficient"
+        interval = pd.DataFrame({"lower": model.coef, "upper": model.coef})
+    ends = interval.to_numpy()
+    robust = ends
+    if model.robust_ is not None:
+        robust = model.conf_int(robust=True).to_numpy()
     groups = _alike(_reach(np.column_stack([ends, robust])[shown]), shown)
-    figure = _figure(WIDTH, ROW * len(shown) + 0.7 * len(groups))
-    panels = figure.subplots(
-        len(groups), squeeze=False, height_ratios=[len(group) + 1 for group in groups]
-    )[:, 0]
+    figure = _figure(WIDTH, LINE * len(shown) + 0.7 * len(groups))
+    heights = [len(group) + 1 for group in groups]
+    panels = figure.subplots(len(groups), squeeze=False, height_ratios=heights)[:, 0]
     for axes, group in zip(panels, groups, strict=True):
-        _plain(axes, "coefficient" if interval is None else "coefficient and 95 % interval")
+        _plain(axes, title)
         axes.axvline(0, color=GREY, linewidth=1)
         for y, i in enumerate(group):
-            low, high = ends[i]
-            colour = (BLUE, RED, GREEN, PINK, ORANGE, BLACK)[i // terms % 6]
+            predictor = i // terms
+            colour = (BLUE, RED, GREEN, PINK, ORANGE, BLACK)[predictor % 6]
+            filled = colour if ends[i, 0] * ends[i, 1] > 0 else "white"
             axes.plot(robust[i], [y, y], color=colour, linewidth=0.7)
-            axes.plot([low, high], [y, y], color=colour, linewidth=2)
-            axes.plot(
-                model.coef[i],
-                y,
-                "o",
-                color=colour,
-                markerfacecolor=colour if low * high > 0 else "white",
-            )
-            if y and i // terms != group[y - 1] // terms:
+            axes.plot(ends[i], [y, y], color=colour, linewidth=2)
+            axes.plot(model.coef[i], y, "o", color=colour, markerfacecolor=filled)
+            if y and predictor != group[y - 1] // terms:
                 axes.axhline(y - 0.5, color=GREY, linewidth=0.5)
-        axes.set_yticks(range(len(group)), [label(model.names[i]) for i in group])
-        axes.set_ylim(len(group) - 0.4, -0.6)
+        _lines(axes, [label(model.names[i]) for i in group])
     return figure
 
 
 def convergence(model: Model) -> Figure:
-    """The objective above its lowest on a log scale, round by round, and what was proved.
+    """The objective above its lowest value, round by round on a log scale, and what was proved.
 
-    Where it was not measured, because the clients are elsewhere, the move of each round in its place.
+    Where the objective was not measured, because the clients are remote, the length of each
+    round's move takes its place.
     """
     rounds, values, name = _course(model)
     figure = _figure(WIDTH, 3.4)
     axes = figure.subplots()
     _plain(axes, "round", "y")
-    axes.set_ylabel("F(x) above the lowest" if name == "objective" else "‖z⁺ - z‖", fontsize=9)
+    titles = {"objective": "F(x) above the lowest", "move": "‖z⁺ - z‖"}
+    axes.set_ylabel(titles[name], fontsize=9)
     axes.set(yscale="log", xlim=(0, len(model.trace)))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter("{x:.0e}")
@@ -104,31 +111,21 @@ def convergence(model: Model) -> Figure:
         ("setup", "set-up round", ORANGE),
         ("certificate", "certificate round", GREEN),
     ):
-        for i, t in enumerate(np.flatnonzero(model.trace.kind == kind).tolist()):
-            axes.axvspan(
-                t, t + 1, color=colour, alpha=0.25, linewidth=0, label=text if i == 0 else None
-            )
+        legend: str | None = text
+        for t in np.flatnonzero(model.trace.kind == kind).tolist():
+            axes.axvspan(t, t + 1, color=colour, alpha=0.25, linewidth=0, label=legend)
+            legend = None  # one entry is enough
     axes.plot(rounds, values, color=BLUE, marker="o", markersize=3.5, linewidth=1.4, label=name)
-    proved = [
-        (t, proof)
-        for t, proof in model.proofs
-        if proof is not None and np.isfinite(proof) and proof > 0
-    ]
+    proved = [(t, gap) for t, gap in model.proofs if gap is not None and 0 < gap < np.inf]
     if proved:
-        axes.plot(
-            *zip(*proved, strict=True),
-            "D",
-            color=RED,
-            markersize=6,
-            clip_on=False,
-            label="proved gap",
-        )
+        t, gap = zip(*proved, strict=True)
+        axes.plot(t, gap, "D", color=RED, markersize=6, clip_on=False, label="proved gap")
     figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
     return figure
 
 
 def _course(model: Model) -> tuple[NDArray[np.intp], Array, str]:
-    """The rounds to draw, a value for each, and what it is; differences that are rounding are left out."""
+    """The rounds to draw, a value for each, and its name; differences by rounding are left out."""
     objective = model.trace.objective.astype(np.float64)
     known = objective[np.isfinite(objective)]
     if known.size < 2:
@@ -142,57 +139,57 @@ def _course(model: Model) -> tuple[NDArray[np.intp], Array, str]:
 
 
 def attendance(table: pd.DataFrame, seconds: Mapping[str, Array]) -> Figure:
-    """By client, from the quickest to the slowest answer on a log scale, and the median; the slowest first."""
+    """The fastest, median and slowest answer of every client on a log scale, slowest first."""
     order = table["median"].sort_values(ascending=False).index[:MOST_CLIENTS]
-    figure = _figure(WIDTH, ROW * len(order) + 0.9)
+    figure = _figure(WIDTH, LINE * len(order) + 0.9)
     axes = figure.subplots()
     _plain(axes, "seconds to an answer")
     for y, name in enumerate(order):
-        told = seconds.get(name, np.zeros(0))
-        told = told[np.isfinite(told) & (told > 0)]
-        if told.size:
-            axes.plot([told.min(), told.max()], [y, y], color=SKY, linewidth=3)
-            axes.plot(np.median(told), y, "o", color=BLUE)
+        answers = seconds.get(name, np.zeros(0))
+        answers = answers[np.isfinite(answers) & (answers > 0)]
+        if answers.size:
+            axes.plot([answers.min(), answers.max()], [y, y], color=SKY, linewidth=3)
+            axes.plot(np.median(answers), y, "o", color=BLUE)
     axes.set(xscale="log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_yticks(range(len(order)), [label(str(name), 16) for name in order])
-    axes.set_ylim(len(order) - 0.4, -0.6)
+    _lines(axes, [label(str(name), 16) for name in order])
     return figure
 
 
 def clients(table: pd.DataFrame) -> Figure:
-    """Each client's share of rows and of information, and how far the answer moves without it; most first."""
-    shift = table["shift"].to_numpy(dtype=np.float64)
-    order = np.argsort(-np.nan_to_num(np.abs(shift)), kind="stable")[:MOST_CLIENTS]
-    told, y = table.iloc[order], np.arange(len(order))
-    figure = _figure(WIDTH, ROW * len(order) + 1.2)
+    """Each client's share of rows and of information, and the move without it, largest first."""
+    order = np.argsort(-np.nan_to_num(np.abs(_floats(table["shift"]))), kind="stable")
+    drawn = table.iloc[order[:MOST_CLIENTS]]
+    y = np.arange(len(drawn))
+    figure = _figure(WIDTH, LINE * len(drawn) + 1.2)
     left, right = figure.subplots(1, 2, sharey=True)
     _plain(left, "share, %")
-    share = 100 * told["leverage"].to_numpy(dtype=np.float64)
-    left.barh(y, share, color=SKY, height=0.6, label="information")
-    rows = 100 * told["n"].to_numpy(dtype=np.float64) / max(1, table["n"].sum())
+    left.barh(y, 100 * _floats(drawn["leverage"]), color=SKY, height=0.6, label="information")
+    rows = 100 * _floats(drawn["n"]) / max(1, table["n"].sum())
     left.plot(rows, y, "|", color=BLACK, markersize=9, markeredgewidth=1.6, label="rows")
-    left.set_yticks(y, [label(str(name), 16) for name in told.index])
-    left.set_ylim(len(order) - 0.4, -0.6)
+    _lines(left, [label(str(name), 16) for name in drawn.index])
     _plain(right, "move without it, SE")
+    shift = _floats(drawn["shift"])
     right.axvline(0, color=GREY, linewidth=1)
-    right.hlines(y, 0, shift[order], color=RED, linewidth=1.6)
-    right.plot(shift[order], y, "o", color=RED, markersize=5, label="coefficient that moves most")
+    right.hlines(y, 0, shift, color=RED, linewidth=1.6)
+    right.plot(shift, y, "o", color=RED, markersize=5, label="coefficient that moves most")
     right.tick_params(labelleft=False)
     names = right.secondary_yaxis("right")
-    names.set_yticks(y, [label(name, 16) for name in told["coefficient"]])
+    names.set_yticks(y, [label(name, 16) for name in drawn["coefficient"]])
     names.tick_params(length=0, labelsize=8)
     names.spines["right"].set_visible(False)
     figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
     return figure
 
 
-def calibration(told: Calibration) -> Figure:
+def calibration(counts: Calibration) -> Figure:
     """The observed share in each bin of predicted probabilities, with Wilson's intervals."""
-    rows = told.rows[told.rows > 0]
-    predicted, observed = (part[told.rows > 0] / rows for part in (told.predicted, told.observed))
+    used = counts.rows > 0
+    rows = counts.rows[used]
+    predicted = counts.predicted[used] / rows
+    observed = counts.observed[used] / rows
     low, high = wilson(observed, rows)
     figure = _figure(3.8, 3.8)
     axes = figure.subplots()
@@ -200,36 +197,32 @@ def calibration(told: Calibration) -> Figure:
     top = min(1.0, 1.1 * max(high.max(), predicted.max()))
     axes.plot([0, top], [0, top], color=GREY, linewidth=1)
     axes.vlines(predicted, low, high, color=BLUE, linewidth=1.6)
-    axes.scatter(
-        predicted,
-        observed,
-        20 + 150 * rows / rows.max(),
-        color=BLUE,
-        alpha=0.6,
-        linewidth=0,
-        clip_on=False,
-    )
+    areas = 20 + 150 * rows / rows.max()
+    axes.scatter(predicted, observed, areas, color=BLUE, alpha=0.6, linewidth=0, clip_on=False)
     axes.set_ylabel("observed share", fontsize=9)
     axes.set(xlim=(0, top), ylim=(0, top), aspect="equal")
     return figure
 
 
 def wilson(share: Array, rows: Array, z: float = 1.96) -> tuple[Array, Array]:
-    """Wilson's interval of a share."""
+    """Wilson's interval of a share: both ends."""
     centre = (share + z * z / (2 * rows)) / (1 + z * z / rows)
     half = z / (1 + z * z / rows) * np.sqrt(share * (1 - share) / rows + np.square(z / (2 * rows)))
     return centre - half, centre + half
 
 
 def _reach(ends: Array) -> Array:
-    """How far from zero each interval reaches; where that is zero or unknown, as far as the nearest one."""
+    """How far from zero each interval reaches; the smallest of these where it is 0 or unknown."""
     reach = np.abs(ends).max(axis=1)
     known = np.isfinite(reach) & (reach > 0)
-    return np.where(known, reach, reach[known].min() if known.any() else 1.0)
+    smallest = np.min(reach[known], initial=np.inf)
+    if not known.any():
+        smallest = 1.0
+    return np.where(known, reach, smallest)
 
 
 def _alike(reach: Array, which: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """``which`` in groups, largest reach first, cut at the widest gaps until each is within SPAN."""
+    """``which`` in groups, largest first, cut at the widest gaps until each is within SPAN."""
     order = np.argsort(-reach, kind="stable")
     sizes = reach[order]
     if sizes[0] <= SPAN * sizes[-1]:
@@ -239,8 +232,14 @@ def _alike(reach: Array, which: NDArray[np.intp]) -> list[NDArray[np.intp]]:
     return [group for part in parts for group in _alike(reach[part], which[part])]
 
 
+def _floats(column: pd.Series) -> Array:
+    """A column in which an unknown value may be None."""
+    values: Array = column.to_numpy(dtype=np.float64)
+    return values
+
+
 def _figure(width: float, height: float) -> Figure:
-    """Transparent, for light and dark pages."""
+    """A transparent figure, for light and dark pages."""
     return Figure((width, height), layout="constrained", facecolor="none")
 
 
@@ -250,3 +249,9 @@ def _plain(axes: Axes, xlabel: str, grid: Literal["x", "y", "both"] = "x") -> No
     axes.grid(axis=grid, alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
+
+
+def _lines(axes: Axes, names: Sequence[str]) -> None:
+    """Name the lines of a figure from top to bottom."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Summary(str):
-    """Text that shows itself as such at a prompt."""
+    """Text that a prompt shows as it is printed."""
 
     __slots__ = ()
 
@@ -21,116 +21,102 @@ class Summary(str):
 
 
 def summary(model: Model) -> Summary:
-    """Coefficients, fit, clients and proof."""
-    return Summary(
-        "\n".join(
-            [*_head(model), "", *_coefficients(model), "", *_clients(model), "", *_foot(model)]
-        )
-    )
+    """The text of ``Model.summary``: coefficients, clients, the proof and what went wrong."""
+    lines = [
+        *_head(model),
+        "",
+        *_coefficients(model),
+        "",
+        *_clients(model),
+        "",
+        *_foot(model),
+    ]
+    return Summary("\n".join(lines))
 
 
 def number(value: float | None) -> str:
-    """Four significant digits, without an exponent where that is short."""
+    """Four decimals, or scientific notation where they would be long or all zero."""
     if value is None or pd.isna(value):
         return "–"
-    return f"{value:.4f}" if 1e-3 <= abs(value) < 1e5 or value == 0 else f"{value:.3e}"
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.4f}"
+    return f"{value:.3e}"
 
 
-def _cells(model: Model) -> list[list[str]]:
-    """The table's cells: name, coef, and where there are any, se, z, p and the interval."""
-    if model.se is None or model.zvalues is None or model.pvalues is None:
-        return [[name, number(value)] for name, value in model.coef_.items()]
-    interval = model.conf_int()
-    columns = zip(
-        model.names,
-        model.coef,
-        model.se,
-        model.zvalues,
-        model.pvalues,
-        interval.lower,
-        interval.upper,
-        strict=True,
-    )
-    return [
-        [name, number(b), number(se), f"{z:.3f}", f"{p:.3f}", number(low), number(high)]
-        for name, b, se, z, p, low, high in columns
-    ]
-
-
-def _head(model: Model) -> list[str]:
-    lines = [
-        f"{model.family.name} regression over {len(model.clients)} client{'s' * (len(model.clients) > 1)}, "
-        f"{model.family.link.name} link",
-        model.formula,
-        f"n {model.n:,}   parameters {len(model.names)}",
-    ]
-    fit = {"log-likelihood": model.log_likelihood, "deviance": model.deviance, "AIC": model.aic}
-    lines.append(
-        "   ".join(f"{name} {value:,.6g}" for name, value in fit.items() if value is not None)
-    )
-    if model.family.dispersed and model.log_likelihood is not None:
-        lines[-1] += f"   dispersion {model.dispersion:.6g}"
+def aligned(rows: list[list[str]], left: tuple[int, ...] = (0,)) -> list[str]:
+    """Rows of cells as lines, with columns to the right but for those in ``left``."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        for i in left:
+            cells[i] = row[i].ljust(widths[i])
+        lines.append("  ".join(cells).rstrip())
     return lines
 
 
+def plural(count: int, noun: str) -> str:
+    """A count with its noun, as in "2 clients"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def _head(model: Model) -> list[str]:
+    clients = plural(len(model.clients), "client")
+    fit = {"log-likelihood": model.log_likelihood, "deviance": model.deviance, "AIC": model.aic}
+    if model.family.dispersed and model.log_likelihood is not None:
+        fit["dispersion"] = model.dispersion
+    known = [f"{name} {value:,.6g}" for name, value in fit.items() if value is not None]
+    return [
+        f"{model.family.name} regression over {clients}, {model.family.link.name} link",
+        model.formula,
+        f"n {model.n:,}   parameters {len(model.names)}",
+        "   ".join(known),
+    ]
+
+
 def _coefficients(model: Model) -> list[str]:
-    header = ["", "coef", "std err", "z", "P>|z|", "[0.025", "0.975]"]
-    rows = _cells(model)
-    lines = aligned([header[: len(rows[0])], *rows])
+    columns = {"": list(model.names), "coef": [number(value) for value in model.coef]}
+    if model.se is not None and model.zvalues is not None and model.pvalues is not None:
+        interval = model.conf_int()
+        columns["std err"] = [number(value) for value in model.se]
+        columns["z"] = [f"{value:.3f}" for value in model.zvalues]
+        columns["P>|z|"] = [f"{value:.3f}" for value in model.pvalues]
+        columns["[0.025"] = [number(value) for value in interval["lower"]]
+        columns["0.975]"] = [number(value) for value in interval["upper"]]
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    lines = aligned([list(columns), *rows])
     if model.se_reason is not None:
         lines.append(f"no standard errors: {model.se_reason}")
     return lines
 
 
 def _clients(model: Model) -> list[str]:
-    rows = [
-        [
-            str(client),
-            f"{row.n:,}",
-            f"{row.missing:,}",
-            f"{100 * row.leverage:.1f} %",
-            _move(row.shift, row.coefficient),
-        ]
-        for client, row in zip(model.clients.index, model.clients.itertuples(), strict=True)
-    ]
-    return aligned([["client", "n", "missing", "information", "without it"], *rows], left=(0, 4))
-
-
-def _move(shift: float, coefficient: str) -> str:
-    return f"{coefficient} moves {shift:+.2f} SE" if coefficient else "–"
+    rows = [["client", "n", "missing", "information", "without it"]]
+    for name, row in zip(model.clients.index, model.clients.itertuples(), strict=True):
+        move = "–"
+        if row.coefficient:
+            move = f"{row.coefficient} moves {row.shift:+.2f} SE"
+        share = f"{100 * row.leverage:.1f} %"
+        rows.append([str(name), f"{row.n:,}", f"{row.missing:,}", share, move])
+    return aligned(rows, left=(0, 4))
 
 
 def _foot(model: Model) -> list[str]:
+    converged = "yes" if model.converged else "NO"
     lines = [
-        f"rounds {model.rounds}   floats sent {model.floats:,}   converged {'yes' if model.converged else 'NO'}",
+        f"rounds {model.rounds}   floats sent {model.floats:,}   converged {converged}",
         f"certificate: {model.certificate}",
     ]
-    for name, why in model.removed.items():
-        lines.append(f"removed: client {name} ({why}); all numbers are those of the others alone")
-    return [*lines, *_incidents(model), *(f"warning: {text}" for text in model.warnings)]
-
-
-def _incidents(model: Model) -> list[str]:
-    """What happened to answers, a line a client."""
-    told: dict[str, Counter[str]] = {}
-    for incident in model.incidents:
-        told.setdefault(incident.client, Counter())[incident.what] += 1
-    return [
-        f"incident: client {name}: "
-        + "; ".join(
-            f"{what} ({times} times)" if times > 1 else what for what, times in each.items()
+    for name, reason in model.removed.items():
+        lines.append(
+            f"removed: client {name} ({reason}); all numbers are those of the other clients"
         )
-        for name, each in told.items()
-    ]
-
-
-def aligned(rows: list[list[str]], left: tuple[int, ...] = (0,)) -> list[str]:
-    """Columns of equal width, numbers to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    incidents = Counter((incident.client, incident.what) for incident in model.incidents)
+    by_client: dict[str, list[str]] = {}
+    for (name, what), times in incidents.items():
+        repeated = f" ({times} times)" * (times > 1)
+        by_client.setdefault(name, []).append(f"{what}{repeated}")
+    for name, parts in by_client.items():
+        lines.append(f"incident: client {name}: {'; '.join(parts)}")
+    lines += [f"warning: {text}" for text in model.warnings]
+    return lines
