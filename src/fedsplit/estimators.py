@@ -68,8 +68,8 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         self.clients_, rows = _by_client(settings, X, y, w, groups, names, len(classes))
         intercept = 0 if self.fit_intercept else None
         rows, moments, spread = _independent(rows, intercept, settings.biased is not None)
-        pool = Pool(moments)
-        if pool.names and (not FAMILIES[family].has_units or pool.varies(intercept)):
+        pool = Pool(moments, intercept)
+        if pool.names and (not FAMILIES[family].has_units or pool.target_varies):
             here = FederatedRows.here(Plan("", family, {}, tuple(classes)), False, rows, moments)
             found = self._rounds(Task(here, moments, settings, intercept, classes))
         else:
@@ -390,11 +390,11 @@ def _independent(
     those kept, B, but for constants, β = M⁺b is the shortest that predicts what b does.
     """
     moments = [each.moments() for each in rows]
-    pool = Pool(moments)
+    pool = Pool(moments, intercept)
     mean, p = pool.mean, len(pool.mean)
     idle = {
         i: weights
-        for i, weights in pool.dependent(intercept).items()
+        for i, weights in pool.dependent().items()
         if not (penalised and weights.any())
     }
     if not idle:

@@ -293,7 +293,8 @@ def _folds(
     ]
     classes = agreement.plan.classes or (0, 1)
     for fold in found:
-        pool = Pool([agreement.moments[j] for j in fold.inside])
+        intercept = 0 if formula.intercept else None
+        pool = Pool([agreement.moments[j] for j in fold.inside], intercept)
         constant = pool.constant & (formula.intercept | (pool.mean == 0))
         constant[:1] &= not formula.intercept
         lack = [

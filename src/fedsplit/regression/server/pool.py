@@ -1,4 +1,4 @@
-"""The moments of all clients together: the global mean and scale, constant and dependent columns."""
+"""The moments of all clients together."""
 
 from __future__ import annotations
 
@@ -13,151 +13,168 @@ from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import Moments, Scaling
 
 ALIKE = 1e-13
-"""A column whose deviation is below this share of its mean is the same in every row, as far as float64 can tell."""
+"""A column whose deviation is a smaller share of its mean is constant, but for rounding."""
 
 DEPENDENT = 1e-11
-"""A column of which the others leave no more than this share of its variance is a combination of them."""
+"""A column is a combination of others if they leave no more than this share of its variance."""
 
 
 class Pool:
-    """The moments of all clients together, and what they show.
+    """The moments of all clients, and what they reveal about the columns.
+
+    Parameters
+    ----------
+    moments : sequence of Moments
+        One per client, of the same p columns.
+    intercept : int or None
+        Which column is the constant term, if there is one.
 
     Attributes
     ----------
-    n, weight : rows, and the sum of their weights.
-    mean, scatter : of the columns, as in ``Moments``.
-    target : the target's mean.
-    mean_offset : log of the mean of e^offset.
-    spread : the target's standard deviation.
+    names : list of str
+        Of the columns.
+    n, weight : int, float
+        Rows, and the sum of their weights.
+    mean, scatter : (p,) and (p, p) arrays
+        Of the columns, as in ``Moments``.
+    target, spread : float
+        Mean and standard deviation of the target.
+    log_exposure : float
+        The logarithm of the mean of e^offset.
+    classes : (K,) array
+        Rows of each class; empty unless the target is a class.
     """
 
-    def __init__(self, moments: Sequence[Moments]) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._add(moments)
-        for name, value in [
-            ("the target", self.spread),
-            *zip(self.names, np.diag(self.scatter), strict=True),
-        ]:
-            if not np.isfinite(value):
-                raise InputError(
-                    f"{name}: the squares of its values are beyond float64, use another unit"
-                )
-
-    def _add(self, moments: Sequence[Moments]) -> None:
+    # overflow is reported below, by the name of the column
+    @np.errstate(over="ignore", invalid="ignore")
+    def __init__(self, moments: Sequence[Moments], intercept: int | None) -> None:
+        self.intercept = intercept
         self.names = list(moments[0].names)
         self.n = sum(each.n for each in moments)
         self.weight = sum(each.weight for each in moments)
         shares = np.array([each.weight for each in moments]) / self.weight
         means = np.stack([each.mean for each in moments])
         self.mean: Array = shares @ means
-        away = np.sqrt(shares * self.weight)[:, None] * (means - self.mean)
-        self.scatter: Array = np.sum([each.scatter for each in moments], axis=0) + away.T @ away
+        between = np.sqrt(shares * self.weight)[:, None] * (means - self.mean)
+        within = np.sum([each.scatter for each in moments], axis=0)
+        self.scatter: Array = within + between.T @ between
         targets = np.array([each.target_mean for each in moments])
         self.target = float(shares @ targets)
-        self.mean_offset = float(
-            logsumexp([each.log_exposed for each in moments]) - np.log(self.weight)
-        )
-        within = sum(each.target_scatter for each in moments)
-        self.spread = float(
-            np.sqrt(
-                (within + self.weight * float(shares @ np.square(targets - self.target)))
-                / self.weight
-            )
-        )
+        target_within = sum(each.target_scatter for each in moments)
+        target_between = self.weight * float(shares @ np.square(targets - self.target))
+        self.spread = float(np.sqrt((target_within + target_between) / self.weight))
+        exposed = logsumexp([each.log_exposed for each in moments])
+        self.log_exposure = float(exposed - np.log(self.weight))
         self.classes = np.sum([each.classes for each in moments], axis=0)
+        squares = zip(self.names, np.diag(self.scatter), strict=True)
+        for name, value in [("the target", self.spread), *squares]:
+            if not np.isfinite(value):
+                raise InputError(
+                    f"{name}: the squares of its values are beyond float64, use another unit"
+                )
 
     @property
     def constant(self) -> Mask:
-        """Which columns are the same in every row."""
-        variance, size = np.diag(self.scatter) / self.weight, np.square(self.mean)
-        same: Mask = variance <= ALIKE**2 * np.maximum(size, np.finfo(np.float64).tiny)
+        """Which columns have the same value in every row, (p,)."""
+        variance = np.diag(self.scatter) / self.weight
+        size = np.maximum(np.square(self.mean), np.finfo(np.float64).tiny)
+        same: Mask = variance <= ALIKE**2 * size
         return same
 
-    def deviation(self, intercept: int | None) -> float:
-        """The target's standard deviation; from zero, where there is no intercept."""
-        return self.spread if intercept is not None else float(np.hypot(self.spread, self.target))
+    @property
+    def deviation(self) -> float:
+        """The target's standard deviation from its mean, or from zero without an intercept."""
+        if self.intercept is None:
+            return float(np.hypot(self.spread, self.target))
+        return self.spread
 
-    def varies(self, intercept: int | None) -> bool:
-        """Whether there is something in the target to fit, beside the intercept."""
-        return self.deviation(intercept) > 1e-13 * abs(self.target)
+    @property
+    def target_varies(self) -> bool:
+        """Whether the target has anything to fit beside the intercept."""
+        return self.deviation > 1e-13 * abs(self.target)
 
-    def scaling(self, intercept: int | None, unit: float) -> Scaling:
-        """Columns centred, where there is an intercept, and of unit deviation; a constant one stays as it is."""
+    def scaling(self, unit: float) -> Scaling:
+        """Columns of unit deviation, centred if there is an intercept; constant ones unchanged."""
         constant = self.constant
-        second = np.diag(self.scatter) / self.weight + (
-            0.0 if intercept is not None else np.square(self.mean)
-        )
+        second = np.diag(self.scatter) / self.weight
+        centre = np.zeros_like(self.mean)
+        if self.intercept is None:
+            second = second + np.square(self.mean)
+        else:
+            centre = np.where(constant, 0.0, self.mean)
         scale = np.where(constant | (second == 0), 1.0, np.sqrt(second))
-        centre = (
-            np.where(constant, 0.0, self.mean)
-            if intercept is not None
-            else np.zeros_like(self.mean)
-        )
         return Scaling(centre, scale, unit)
 
     def products(self, scaling: Scaling) -> Array:
-        """Σ w a aᵀ of the scaled columns."""
+        """Σ w a aᵀ of the scaled columns, (p, p)."""
         mean = (self.mean - scaling.centre) / scaling.scale
-        return self.scatter / np.outer(scaling.scale, scaling.scale) + self.weight * np.outer(
-            mean, mean
-        )
+        centred = self.scatter / np.outer(scaling.scale, scaling.scale)
+        return centred + self.weight * np.outer(mean, mean)
 
     def whitening(self, scaling: Scaling) -> Array:
-        """W such that the scaled columns times W are orthonormal: Σ w (Wᵀa)(Wᵀa)ᵀ is the identity times the weight."""
+        """W, (p, p), with which scaled columns are orthonormal: Σ w (Wᵀa)(Wᵀa)ᵀ = weight · I."""
         L = np.linalg.cholesky(self.products(scaling) / self.weight)
-        W: Array = np.ascontiguousarray(
-            solve_triangular(L, np.eye(len(L)), lower=True).T
-        )  # as it arrives elsewhere
-        return W
+        W = solve_triangular(L, np.eye(len(L)), lower=True).T
+        # in C order, as clients elsewhere receive it: products have other bits in another order
+        return np.ascontiguousarray(W)
 
-    def dependent(self, intercept: int | None) -> dict[int, Array]:
-        """The columns that others before them determine but for a constant, with the weights of those in each, (p,).
+    def dependent(self) -> dict[int, Array]:
+        """The columns that those before them determine, apart from a constant.
 
-        One that is the same in every row, beside an intercept, or zero, has no weights.
+        Returns
+        -------
+        dict of int to (p,) array
+            By column, the weights of the others in it; all zero if it is the same in every row,
+            beside an intercept, or zero.
         """
         p = len(self.names)
-        products = self._products(intercept)
+        products = self._products
         sizes = np.sqrt(np.diag(products))
-        empty = (sizes == 0) | (self.constant & (intercept is not None))
-        kept: list[int] = []
+        empty = sizes == 0
+        if self.intercept is not None:
+            empty |= self.constant
         found: dict[int, Array] = {
-            i: np.zeros(p) for i in np.flatnonzero(empty).tolist() if i != intercept
+            i: np.zeros(p) for i in np.flatnonzero(empty).tolist() if i != self.intercept
         }
-        L = np.zeros(
-            (p, p)
-        )  # LLᵀ are the correlations of those kept: what is left of 1 is what the others do not tell
-        for i in (i for i in range(p) if i != intercept and i not in found):
-            k, row = len(kept), products[i, kept] / (sizes[i] * sizes[kept])
-            row = solve_triangular(L[:k, :k], row, lower=True) if k else row
+        kept: list[int] = []
+        # The correlations of the columns kept are LLᵀ. The squared length of a new row of L is the
+        # share of its variance that they explain.
+        L = np.zeros((p, p))
+        for i in range(p):
+            if i == self.intercept or i in found:
+                continue
+            k = len(kept)
+            row = products[i, kept] / (sizes[i] * sizes[kept])
+            if k:
+                row = solve_triangular(L[:k, :k], row, lower=True)
             left = 1.0 - float(row @ row)
             if left > DEPENDENT:
                 L[k, : k + 1] = [*row, np.sqrt(left)]
                 kept.append(i)
-                continue
-            found[i] = np.zeros(p)
-            found[i][kept] = sizes[i] / sizes[kept] * solve_triangular(L[:k, :k].T, row)
+            else:
+                found[i] = np.zeros(p)
+                found[i][kept] = sizes[i] / sizes[kept] * solve_triangular(L[:k, :k].T, row)
         return found
 
-    def check_independent(self, intercept: int | None) -> None:
-        """Refuse a constant column beside the intercept, and one that the columns before it determine."""
-        for i, weights in self.dependent(intercept).items():
-            if weights.any():
-                sizes = np.sqrt(np.diag(self._products(intercept)))
-                parts = [
-                    self.names[j] for j in np.flatnonzero(np.abs(weights) * sizes > 1e-6 * sizes[i])
-                ]
+    def check_independent(self) -> None:
+        """Raise InputError if the columns do not determine their coefficients."""
+        for i, weights in self.dependent().items():
+            if not weights.any():
                 raise InputError(
-                    f"column {self.names[i]} is a combination of {listed(parts)} over all clients, "
-                    "to five digits at least: leave one of them out, or add a ridge"
+                    f"column {self.names[i]} is {self.mean[i]:g} in every row of every client: "
+                    "leave it out, or add a ridge"
                 )
+            sizes = np.sqrt(np.diag(self._products))
+            parts = np.flatnonzero(np.abs(weights) * sizes > 1e-6 * sizes[i])
             raise InputError(
-                f"column {self.names[i]} is {self.mean[i]:g} in every row of every client: leave it out, or add a ridge"
+                f"column {self.names[i]} is a combination of "
+                f"{listed(self.names[j] for j in parts)} over all clients, "
+                "to five digits at least: leave one of them out, or add a ridge"
             )
 
-    def _products(self, intercept: int | None) -> Array:
-        """Σ w a aᵀ, of centred columns where there is an intercept."""
-        return (
-            self.scatter
-            if intercept is not None
-            else self.scatter + self.weight * np.outer(self.mean, self.mean)
-        )
+    @property
+    def _products(self) -> Array:
+        """Σ w a aᵀ, (p, p), of columns that are centred if there is an intercept."""
+        if self.intercept is None:
+            return self.scatter + self.weight * np.outer(self.mean, self.mean)
+        return self.scatter

@@ -1,4 +1,4 @@
-"""From coded rows to numbers: scale, run the rounds, prove, infer."""
+"""One regression: from designs to the numbers of a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedsplit.errors import InputError, listed
 from fedsplit.methods import parse
 from fedsplit.methods.method import State
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
-from fedsplit.regression.client.design import Calibration, Moments, Scaling
+from fedsplit.regression.client.design import Calibration, Moments
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.fit_questions import Frame
 from fedsplit.regression.options import Settings
@@ -26,17 +26,49 @@ from fedsplit.regression.server.search import Estimate, Progress, Proof, Search
 from fedsplit.rounds.trace import Trace
 
 LEAST_DISPERSION = 1e-6
-"""Of a target in units of its deviation. A better fit has standard errors so small that rounding shows in them: they
-count as those of this dispersion, in what is proved."""
+"""Of a target in units of its deviation: the tolerance is in standard errors of at least this φ.
+
+A better fit has standard errors so small that rounding shows in them.
+"""
 
 
 class Task:
-    """One regression, ready for its rounds: the problem in its own coordinates, and the way back to the files' units.
+    """One regression, ready for its rounds.
 
-    Columns are centred and scaled for the rounds always; ``standardize`` only says on which scale a penalty acts.
-    Without a penalty they are made orthonormal over all clients too: columns that nearly depend on each other, such as
-    a year and its square, then cost no rounds. ``basis`` takes x of the rounds to coefficients of the scaled columns,
-    ``back`` to those of the files' columns.
+    Columns are always centred and scaled for the rounds; ``standardize`` only decides on which
+    scale a penalty acts. Without a penalty they are also made orthonormal over all clients, so that
+    columns that nearly depend on each other, such as a year and its square, cost no rounds.
+
+    Parameters
+    ----------
+    rows : FederatedRows
+        The designs at the clients.
+    moments : sequence of Moments
+        One per client.
+    settings : Settings
+    intercept : int or None
+        Which column is the constant term, if there is one.
+    labels : sequence of str
+        The classes of a target column that is a class.
+
+    Attributes
+    ----------
+    names : list of str
+        The d coefficients.
+    copies : int
+        How many coefficients each column has: one, or one per class but the first.
+    pool : Pool
+        The moments of all clients.
+    scaling : Scaling
+        Of the columns and the target.
+    frame : Frame
+        What makes the clients' costs of their designs.
+    clients : FitClients
+        The clients of the rounds.
+    basis : (d, d) array
+        Takes x of the rounds to coefficients of the scaled columns.
+    back : (d, d) array
+        Takes x of the rounds to coefficients of the columns in the units of the files.
     """
 
     def __init__(
@@ -47,57 +79,76 @@ class Task:
         intercept: int | None,
         labels: Sequence[str] = (),
     ) -> None:
-        self.rows, self.settings, self.intercept = rows, settings, intercept
+        self.rows = rows
+        self.settings = settings
         self.sizes = [each.n for each in moments]
         self.family = FAMILIES[settings.family]
-        self.pool = Pool(moments)
+        self.pool = Pool(moments, intercept)
         classes = self.family.count_classes(labels)
         self.copies = max(1, classes - 1)
         self.names = self.family.coefficient_names(self.pool.names, labels)
         self._check_target()
         if not settings.ridge and not settings.l1:
-            self.pool.check_independent(intercept)
-        self.scaling = self.pool.scaling(
-            intercept, self.pool.deviation(intercept) if self.family.has_units else 1.0
-        )
+            self.pool.check_independent()
+        unit = 1.0
+        if self.family.has_units:
+            unit = self.pool.deviation
+        self.scaling = self.pool.scaling(unit)
         symmetric = self.family.has_reference and settings.symmetric
-        mix = self.family.mix(classes, symmetric)
-        whiten = self.pool.whitening(self.scaling) if settings.biased is None else None
-        self.basis = np.kron(mix, np.eye(len(self.pool.names)) if whiten is None else whiten)
-        self.back = np.kron(np.eye(self.copies), _way_back(self.scaling, intercept)) @ self.basis
-        delta, ridge = settings.delta / self.scaling.unit, settings.ridge * self.penalised(2)
-        self.frame = Frame(self.scaling, whiten, delta, symmetric, ridge)
+        whiten = None
+        columns: Array = np.eye(len(self.pool.names))
+        if settings.biased is None:
+            whiten = self.pool.whitening(self.scaling)
+            columns = whiten
+        self.basis = np.kron(self.family.mix(classes, symmetric), columns)
+        self.back = self._unscaling @ self.basis
+        ridge = settings.ridge * self.penalised(2)
+        self.frame = Frame(self.scaling, whiten, settings.delta / unit, symmetric, ridge)
         self.clients = rows.settle(self.frame)
 
     @property
     def d(self) -> int:
+        """How many coefficients there are."""
         return len(self.names)
 
+    @property
+    def freedom(self) -> int:
+        """Residual degrees of freedom, n - d, or 1 where that is less."""
+        return max(1, self.pool.n - self.d)
+
     def in_scaled_columns(self, x: Array) -> tuple[Clients, Array, Array]:
-        """The clients, x, and the way back, in scaled columns as others would use them: not made orthonormal."""
+        """The problem as methods that average would be run on it: with columns not orthonormal.
+
+        Returns
+        -------
+        clients : Clients
+            Of the scaled columns.
+        x : (d,) array
+            The point x of the rounds in coefficients of the scaled columns.
+        back : (d, d) array
+            Takes those to coefficients in the units of the files.
+        """
         if self.settings.biased is not None:
             return self.clients, x, self.back
         clients = self.rows.settle(replace(self.frame, whiten=None))
-        return (
-            clients,
-            self.basis @ x,
-            np.kron(np.eye(self.copies), _way_back(self.scaling, self.intercept)),
-        )
+        return clients, self.basis @ x, self._unscaling
 
     def penalised(self, power: int) -> Array:
-        """What multiplies a penalty on |coefficient|^power in the coordinates of the rounds; 0 for the intercept."""
-        scale = (
-            self.scaling.scale
-            if not self.settings.standardize
-            else np.ones_like(self.scaling.scale)
-        )
+        """The factor of a penalty on |coefficient|^power in the coordinates of the rounds, (d,).
+
+        0 for the intercept.
+        """
+        scale = self.scaling.scale
+        if self.settings.standardize:
+            scale = np.ones_like(scale)
+        # the objective of the rounds is that of the files over unit²
         factor = (self.scaling.unit / scale) ** power / self.scaling.unit**2
-        if self.intercept is not None:
-            factor[self.intercept] = 0.0
+        if self.pool.intercept is not None:
+            factor[self.pool.intercept] = 0.0
         return np.tile(factor, self.copies)
 
     def penalty(self, l1: float, l2: float = 0.0) -> NonNegativeElasticNet | None:
-        """The nonsmooth part of the objective, where there is one."""
+        """The penalty of the server, with these weights and the constraints of the settings."""
         nonnegative = self._nonnegative()
         if not (l1 or l2 or nonnegative.any()):
             return None
@@ -105,9 +156,9 @@ class Task:
 
     def at(self, l1: float, ridge: float, tol: float) -> Task:
         """The same regression with other penalties and another tolerance; no data are copied."""
-        other = copy(self)
+        other = self.with_ridge(ridge * self.penalised(2))
         other.settings = replace(self.settings, l1=l1, ridge=ridge, tol=tol)
-        return other.with_ridge(ridge * self.penalised(2))
+        return other
 
     def with_ridge(self, ridge: Array) -> Task:
         """The same regression with this ridge, (d,), at the clients; no data are copied."""
@@ -123,30 +174,41 @@ class Task:
         report: Callable[[Progress], object] | None = None,
         reached: Mapping[str, float] | None = None,
     ) -> Estimate:
-        """The rounds, from the model without covariates, from coefficients that were reached before, or from a state.
+        """Run the rounds until the tolerance is proved.
 
-        Gaps are reported in the files' units.
+        Parameters
+        ----------
+        penalty : NonNegativeElasticNet or None
+        state : State, optional
+            Where to start; otherwise from ``reached``, or from the model without covariates.
+        report : callable, optional
+            Called after every round, with gaps in the units of the files.
+        reached : mapping of str to float, optional
+            Coefficients that an earlier run ended with.
         """
-        chosen, unit = self.settings, self.scaling.unit**2
+        settings = self.settings
+        in_units = None
+        if report is not None:
+            unit = self.scaling.unit**2
 
-        def in_units(now: Progress) -> object:
-            return report(now._replace(gap=unit * now.gap)) if report is not None else None
+            def in_units(now: Progress) -> object:
+                return report(now._replace(gap=unit * now.gap))
 
         search = Search(
-            self.clients,
-            self.names,
-            self.basis,
-            chosen.tol,
-            chosen.rounds,
-            chosen.seed,
-            penalty,
-            chosen.ridge > 0 or (penalty is not None and penalty.bounded),
-            self._per_radius,
-            None if report is None else in_units,
+            clients=self.clients,
+            columns=self.names,
+            basis=self.basis,
+            tol=settings.tol,
+            rounds=settings.rounds,
+            seed=settings.seed,
+            penalty=penalty,
+            bounded=settings.ridge > 0 or (penalty is not None and penalty.bounded),
+            per_radius=self._per_radius,
+            report=in_units,
         )
         with np.errstate(**QUIET):
             try:
-                return search.run(parse(chosen.method), self._start(reached or {}), state)
+                return search.run(parse(settings.method), self._start(reached or {}), state)
             except Removed as gone:
                 if search.watch.states:
                     coef = self.back @ search.watch.states[-1].x
@@ -212,103 +274,102 @@ class Task:
         )
 
     def dispersion(self, x: Array, proof: Proof) -> float:
-        """φ in the coordinates of the rounds: 1, or the deviance or Pearson's X² over n - d."""
-        freedom = max(1, self.pool.n - self.d)
+        """φ in the coordinates of the rounds."""
 
         def pearson() -> float:
             return sum(self.clients.pearson(self.basis @ x))
 
-        return self.family.dispersion(self.deviance(x, proof), pearson, freedom)
+        return self.family.dispersion(self.deviance(x, proof), pearson, self.freedom)
 
     def deviance(self, x: Array, proof: Proof) -> float:
-        """Twice what the loss has above that of the saturated model."""
+        """Twice the loss above that of the saturated model, in the coordinates of the rounds."""
         ridge = 0.5 * float(np.sum(self.frame.ridge * x * x))
-        return 2.0 * max(0.0, float(np.sum(proof.told.value - proof.told.floor)) - ridge)
+        above = float(np.sum(proof.told.value - proof.told.floor))
+        return 2.0 * max(0.0, above - ridge)
 
     def distance(self, found: Estimate) -> float | None:
-        """The proved bound on |coefficient - pooled|/SE, for all of them; None where nothing is proved."""
+        """The proved bound on |coefficient - pooled|/SE of every coefficient, if there is one."""
         radius = found.proof.certificate.radius
-        return None if radius is None else radius * self._per_radius(found.proof)
+        if radius is None:
+            return None
+        return radius * self._per_radius(found.proof)
 
     def _per_radius(self, proof: Proof) -> float:
-        """The most that |coefficient - pooled|/SE can be where the proved distance, in the Hessian's norm, is one."""
+        """The bound on |coefficient - pooled|/SE per unit of the distance in the Hessian's norm."""
         phi = max(self.dispersion(proof.x, proof), LEAST_DISPERSION)
         with np.errstate(divide="ignore", **QUIET):
             bound = np.diag(self.back @ inverse(proof.information.sum(axis=0)) @ self.back.T)
             errors = phi * np.diag(self.back @ inverse(self._expected(proof)) @ self.back.T)
             worst = float(np.sqrt(np.max(bound / errors)))
-        return worst if np.isfinite(worst) else np.inf
+        if np.isnan(worst):
+            return np.inf
+        return worst
 
     def _expected(self, proof: Proof) -> Array:
-        """The expected information in the coordinates of the rounds, (d, d).
-
-        The Hessian is another matrix, unless the link is canonical: it has the certificate's say,
-        not that of the standard errors.
-        """
+        """The expected information in the coordinates of the rounds, (d, d)."""
         if self.family.canonical:
             H: Array = proof.information.sum(axis=0)
             return H
         if self.family.unit_weights:
             information = self.pool.products(self.scaling)
         else:
-            parts = self.clients.expected_information(self.basis @ proof.x)
-            information = np.sum(parts, axis=0)
+            information = np.sum(self.clients.expected_information(self.basis @ proof.x), axis=0)
         return self.basis.T @ information @ self.basis
 
     def _fitted(self, x: Array, phi: float) -> tuple[float | None, Calibration | None]:
-        """The log-likelihood, where the family has one, and the calibration of a binary classifier."""
+        """The log-likelihood, and the calibration of a binary classifier, if there are any."""
         if not self.family.has_likelihood:
             return None, None
-        freedom = max(1, self.pool.n - self.d)
-        phi = self.family.likelihood_dispersion(phi, self.scaling.unit**2, freedom, self.pool.n)
-        told = self.clients.fitted(self.basis @ x, phi)
-        parts = [each.calibration for each in told if each.calibration is not None]
-        calibration = (
-            Calibration(*(np.sum(part, axis=0) for part in zip(*parts, strict=True)))
-            if parts
-            else None
-        )
-        return sum(each.log_likelihood for each in told), calibration
+        unit = self.scaling.unit**2
+        phi = self.family.likelihood_dispersion(phi, unit, self.freedom, self.pool.n)
+        fits = self.clients.fitted(self.basis @ x, phi)
+        calibration = None
+        parts = [each.calibration for each in fits if each.calibration is not None]
+        if parts:
+            calibration = Calibration(*np.sum(parts, axis=0))
+        return sum(each.log_likelihood for each in fits), calibration
 
     def _start(self, reached: Mapping[str, float]) -> Array:
-        """The coefficients that were reached, where they are of the same columns; else an intercept alone."""
+        """The coefficients ``reached``, if they are of these columns, or an intercept alone."""
         if set(reached) == set(self.names):
             return np.linalg.solve(self.back, np.array([reached[name] for name in self.names]))
-        x = np.zeros((self.copies, len(self.pool.names)))
-        if self.intercept is not None:
-            eta = self.family.null_predictor(
-                self.pool.target, self.pool.classes, self.pool.mean_offset
-            )
-            x[:, self.intercept] = eta / self.scaling.unit
+        pool = self.pool
+        x = np.zeros((self.copies, len(pool.names)))
+        if pool.intercept is not None:
+            eta = self.family.null_predictor(pool.target, pool.classes, pool.log_exposure)
+            x[:, pool.intercept] = eta / self.scaling.unit
         return np.linalg.solve(self.basis, x.ravel())
 
     def _check_target(self) -> None:
-        family, pool = self.family, self.pool
-        if family.has_units and not pool.varies(self.intercept):
-            raise InputError(
-                f"the target is {pool.target:g} in every row of every client: there is nothing to fit"
-            )
-        if family.link.multiplicative and pool.target == 0:
-            raise InputError("every count of every client is zero: there is nothing to fit")
-        if family.classifies and (pool.classes == 0).any():
-            raise InputError(
-                "every row of every client is of the same class: there is nothing to fit"
-            )
+        """Raise InputError if the target leaves nothing to fit."""
+        what = ""
+        if self.family.has_units and not self.pool.target_varies:
+            what = f"the target is {self.pool.target:g} in every row of every client"
+        elif self.family.link.multiplicative and self.pool.target == 0:
+            what = "every count of every client is zero"
+        elif self.family.classifies and (self.pool.classes == 0).any():
+            what = "every row of every client is of the same class"
+        if what:
+            raise InputError(f"{what}: there is nothing to fit")
 
     def _nonnegative(self) -> Mask:
-        terms = dict(zip(self.names, self.pool.names * self.copies, strict=True))
-        for wanted in self.settings.nonnegative:
-            if wanted not in terms and wanted not in terms.values():
-                raise InputError(
-                    f"nonnegative: there is no coefficient {wanted}; there are {listed(self.names, 12)}"
-                )
+        """Which coefficients are constrained, (d,), by their own names or by those of columns."""
         chosen = set(self.settings.nonnegative)
-        return np.array([name in chosen or term in chosen for name, term in terms.items()])
+        unknown = chosen - {*self.names, *self.pool.names}
+        if unknown:
+            raise InputError(
+                f"nonnegative: there is no coefficient {listed(sorted(unknown))}; "
+                f"there are {listed(self.names, 12)}"
+            )
+        columns = self.pool.names * self.copies
+        pairs = zip(self.names, columns, strict=True)
+        return np.array([name in chosen or column in chosen for name, column in pairs])
 
-
-def _way_back(scaling: Scaling, intercept: int | None) -> Array:
-    """The matrix that takes x of the rounds to coefficients in the files' units, (p, p)."""
-    back = np.diag(scaling.unit / scaling.scale)
-    if intercept is not None:
-        back[intercept] -= scaling.unit * scaling.centre / scaling.scale
-    return back
+    @property
+    def _unscaling(self) -> Array:
+        """Takes coefficients of the scaled columns to those in the units of the files, (d, d)."""
+        centre, scale, unit = self.scaling
+        of_columns = np.diag(unit / scale)
+        if self.pool.intercept is not None:
+            of_columns[self.pool.intercept] -= unit * centre / scale
+        return np.kron(np.eye(self.copies), of_columns)
