@@ -118,8 +118,14 @@ def convergence(model: Model) -> Figure:
     axes.plot(rounds, values, color=BLUE, marker="o", markersize=3.5, linewidth=1.4, label=name)
     proved = [(t, gap) for t, gap in model.proofs if gap is not None and 0 < gap < np.inf]
     if proved:
-        t, gap = zip(*proved, strict=True)
-        axes.plot(t, gap, "D", color=RED, markersize=6, clip_on=False, label="proved gap")
+        axes.plot(
+            *zip(*proved, strict=True),
+            "D",
+            color=RED,
+            markersize=6,
+            clip_on=False,
+            label="proved gap",
+        )
     figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
     return figure
 
@@ -215,10 +221,10 @@ def _reach(ends: Array) -> Array:
     """How far from zero each interval reaches; the smallest of these where it is 0 or unknown."""
     reach = np.abs(ends).max(axis=1)
     known = np.isfinite(reach) & (reach > 0)
-    smallest = np.min(reach[known], initial=np.inf)
     if not known.any():
-        smallest = 1.0
-    return np.where(known, reach, smallest)
+        return np.ones_like(reach)
+    reach[~known] = reach[known].min()
+    return reach
 
 
 def _alike(reach: Array, which: NDArray[np.intp]) -> list[NDArray[np.intp]]:
