@@ -1,4 +1,7 @@
-"""Random problems, seeded: the paper's (§2.3, §4), and harder ones. The clients' data, and the parameter behind it."""
+"""Random problems: the paper's (§2.3, §4), and harder ones.
+
+The same arguments give the same problem, to the bit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,15 @@ from fedsplit.threads import each, one_blas_thread
 
 
 class Ensemble(NamedTuple):
-    """One (A_j, b_j) a client, and the true parameter."""
+    """The data of a random problem.
+
+    Attributes
+    ----------
+    clients : list of (A_j, b_j)
+        The observations of each client, (n, d) and (n,).
+    x_true : (d,) array
+        The parameter x_0 that they were drawn from.
+    """
 
     clients: list[tuple[Array, Array]]
     x_true: Array
@@ -24,7 +35,16 @@ class Ensemble(NamedTuple):
 def isotropic(
     m: int = 25, d: int = 100, n: int = 500, noise: float = 0.25, seed: int = 0
 ) -> Ensemble:
-    """Least squares with Gaussian designs: A_j has N(0, 1) entries, b_j = A_j x_0 + N(0, noise I), x_0 ~ N(0, I)."""
+    """Least squares with Gaussian designs (§2.3): A_j has N(0, 1) entries, b_j = A_j x_0 + noise.
+
+    Parameters
+    ----------
+    m, d, n : int
+        Clients, coordinates, and observations per client.
+    noise : float
+        Variance of the noise; x_0 ~ N(0, I).
+    seed : int
+    """
 
     def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
         return _respond(rng.standard_normal((n, d)), x_true, noise, rng)
@@ -35,17 +55,30 @@ def isotropic(
 def spiked(
     m: int = 10, d: int = 100, n: int = 400, kappa: float = 10.0, noise: float = 1.0, seed: int = 0
 ) -> Ensemble:
-    """Least squares with A_j = U_j Λ V_j: singular values (√κ, 1, …, 1), Haar-random orthogonal U_j and V_j (§4.3).
+    """Least squares with A_j = U_j Λ V_j of singular values (√κ, 1, …, 1) (§4.3).
 
-    Every H_j = A_jᵀA_j has condition number κ. Only the first d columns of U_j matter, so U_j is n×d.
+    U_j and V_j are uniformly random orthogonal matrices, so that every H_j = A_jᵀA_j has condition
+    number κ.
+
+    Parameters
+    ----------
+    m, d, n : int
+        Clients, coordinates, and observations per client; n >= d.
+    kappa : float
+        The condition number.
+    noise : float
+        Variance of the noise; x_0 ~ N(0, I).
+    seed : int
     """
     if n < d or not 1 <= kappa < np.inf:
         raise InputError(
-            f"the spiked ensemble needs n >= d and a finite kappa >= 1, not n={n}, d={d}, kappa={kappa:g}"
+            "the spiked ensemble needs n >= d and a finite kappa >= 1, "
+            f"not n={n}, d={d}, kappa={kappa:g}"
         )
 
     def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
-        U, V = haar(n, d, rng), haar(d, d, rng)
+        U = haar(n, d, rng)  # only the first d columns matter
+        V = haar(d, d, rng)
         U[:, 0] *= np.sqrt(kappa)
         return _respond(U @ V, x_true, noise, rng)
 
@@ -64,21 +97,34 @@ def log_uniform(
 ) -> Ensemble:
     """Least squares whose H_j have eigenvalues from 1 to κ, evenly spaced in the logarithm.
 
-    With ``shared`` all clients have the same random eigenvectors, so that the pooled problem is as ill-conditioned as
-    they are; else each has its own. Client j's own parameter is x_0 + N(0, spread I).
+    Parameters
+    ----------
+    m, d, n : int
+        Clients, coordinates, and observations per client; n >= d.
+    kappa : float
+        The condition number of every client.
+    shared : bool
+        All clients have the same random eigenvectors, so that the pooled problem is as
+        ill-conditioned as they are; otherwise each client has its own.
+    spread : float
+        Client j's own parameter is x_0 + N(0, spread I).
+    noise : float
+        Variance of the noise; x_0 ~ N(0, I).
+    seed : int
     """
     if n < d or not 1 <= kappa < np.inf:
         raise InputError(
-            f"this ensemble needs n >= d and a finite kappa >= 1, not n={n}, d={d}, kappa={kappa:g}"
+            "the log-uniform ensemble needs n >= d and a finite kappa >= 1, "
+            f"not n={n}, d={d}, kappa={kappa:g}"
         )
     V = haar(d, d, np.random.default_rng([seed, 1]))
     roots = np.sqrt(np.geomspace(1.0, kappa, d))
 
     def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
-        U, V_j = haar(n, d, rng), V if shared else haar(d, d, rng)
-        return _respond(
-            U * roots @ V_j.T, x_true + np.sqrt(spread) * rng.standard_normal(d), noise, rng
-        )
+        U = haar(n, d, rng)
+        V_j = V if shared else haar(d, d, rng)
+        x_j = x_true + np.sqrt(spread) * rng.standard_normal(d)
+        return _respond(U * roots @ V_j.T, x_j, noise, rng)
 
     return _draw(m, d, n, seed, 1.0, client)
 
@@ -86,7 +132,18 @@ def log_uniform(
 def badly_scaled(
     m: int = 10, d: int = 100, n: int = 400, decades: float = 6.0, noise: float = 1.0, seed: int = 0
 ) -> Ensemble:
-    """Least squares with Gaussian designs whose columns are in different units, 10^U(-decades/2, decades/2)."""
+    """Least squares with Gaussian designs whose columns are in different units.
+
+    Parameters
+    ----------
+    m, d, n : int
+        Clients, coordinates, and observations per client.
+    decades : float
+        A column is N(0, 1) times a unit of 10^U(-decades/2, decades/2).
+    noise : float
+        Variance of the noise; x_0 ~ N(0, I).
+    seed : int
+    """
     units = 10.0 ** np.random.default_rng([seed, 1]).uniform(-decades / 2, decades / 2, size=d)
 
     def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
@@ -95,20 +152,19 @@ def badly_scaled(
     return _draw(m, d, n, seed, 1.0, client)
 
 
-def label_sorted(
-    m: int = 10, d: int = 100, n: int = 1000, scale: float = 1.0, seed: int = 0
-) -> Ensemble:
-    """The logistic ensemble dealt out again by label: one class at most clients."""
-    clients, x_true = logistic(m, d, n, scale, seed)
-    A, b = np.concatenate([A for A, _ in clients]), np.concatenate([b for _, b in clients])
-    order = np.argsort(b, kind="stable").reshape(m, n)
-    return Ensemble([(A[rows], b[rows]) for rows in order], x_true)
-
-
 def logistic(
     m: int = 10, d: int = 100, n: int = 1000, scale: float = 1.0, seed: int = 0
 ) -> Ensemble:
-    """Logistic regression (§4.2): a_ij ~ N(0, I), P(b_ij = 1) = 1/(1 + exp(-a_ijᵀx_0)), x_0 ~ N(0, scale I)."""
+    """Logistic regression (§4.2): a_ij ~ N(0, I), P(b_ij = 1) = 1/(1 + exp(-a_ijᵀx_0)), else -1.
+
+    Parameters
+    ----------
+    m, d, n : int
+        Clients, coordinates, and observations per client.
+    scale : float
+        x_0 ~ N(0, scale I).
+    seed : int
+    """
 
     def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
         A = rng.standard_normal((n, d))
@@ -117,8 +173,31 @@ def logistic(
     return _draw(m, d, n, seed, scale, client)
 
 
+def label_sorted(
+    m: int = 10, d: int = 100, n: int = 1000, scale: float = 1.0, seed: int = 0
+) -> Ensemble:
+    """The logistic ensemble with its observations sorted by label: most clients have one class.
+
+    Parameters
+    ----------
+    m, d, n : int
+        Clients, coordinates, and observations per client.
+    scale : float
+        x_0 ~ N(0, scale I).
+    seed : int
+    """
+    clients, x_true = logistic(m, d, n, scale, seed)
+    A = np.concatenate([A_j for A_j, _ in clients])
+    b = np.concatenate([b_j for _, b_j in clients])
+    order = np.argsort(b, kind="stable").reshape(m, n)
+    return Ensemble([(A[rows], b[rows]) for rows in order], x_true)
+
+
 def haar(n: int, d: int, rng: Generator) -> Array:
-    """The first d columns of a uniformly random n×n orthogonal matrix: a thin QR, the signs of diag R fixed."""
+    """Return the first d columns of a uniformly random n×n orthogonal matrix, (n, d).
+
+    The Q of a thin QR of a Gaussian matrix is uniform only after the signs of diag R are fixed.
+    """
     Q, R = qr(rng.standard_normal((n, d)), mode="economic", overwrite_a=True, check_finite=False)
     columns: Array = Q * np.sign(np.diag(R))
     return columns
@@ -132,7 +211,10 @@ def _draw(
     scale: float,
     client: Callable[[Generator, Array], tuple[Array, Array]],
 ) -> Ensemble:
-    """x_0 ~ N(0, scale I), and every client from a random stream of its own: client j is the same for every m."""
+    """Draw x_0 ~ N(0, scale I), and each client from a random stream of its own.
+
+    So client j is the same for every m, and in whatever order the clients are drawn.
+    """
     if min(m, d, n) < 1:
         raise InputError(
             f"an ensemble needs at least one client, column and row, not m={m}, d={d}, n={n}"

@@ -1,4 +1,4 @@
-"""Files that have their name only when they are whole."""
+"""Writing files atomically: a file or folder has its name only once it is complete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedsplit.errors import InputError
 
 
 def write(path: Path, content: bytes | str) -> None:
-    """Write a file beside its place, then move it there."""
+    """Write a file, text as UTF-8, under a temporary name beside its own, then rename it."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         if isinstance(content, str):
@@ -23,7 +23,14 @@ def write(path: Path, content: bytes | str) -> None:
 
 
 def write_folder(path: Path, contents: dict[str, str]) -> None:
-    """Write a folder of text files beside its place, then move it there, in the place of an older one."""
+    """Write a folder of text files, in place of an older one.
+
+    Parameters
+    ----------
+    path : Path
+    contents : dict of str to str
+        The text of each file, by its name.
+    """
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -37,7 +44,7 @@ def write_folder(path: Path, contents: dict[str, str]) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse, before any work is done, a folder that cannot be made or written to."""
+    """Raise InputError, before any work is done, if the folder cannot be made or written to."""
     existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not existing.is_dir():
         raise InputError(f"{existing}: is a file, not a folder")

@@ -1,4 +1,4 @@
-"""What every HTML page shares: one environment, figures inside the page, and the versions that made it."""
+"""HTML pages, each in one file that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jinja2
 
 
 def render(template: str, **values: object) -> str:
-    """A page from its template; every value is escaped, and one that is missing is an error."""
+    """Return a page; every value is escaped, and a value that the template lacks is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fedsplit"),
         autoescape=True,
@@ -22,7 +22,7 @@ def render(template: str, **values: object) -> str:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Of these packages and of Python."""
+    """Return the versions of these packages and of Python."""
     return {name: version(name) for name in packages} | {"Python": platform.python_version()}
 
 
@@ -31,9 +31,14 @@ def _data_uri(svg: bytes) -> str:
 
 
 def _number(value: object) -> str:
-    """A number, or a list of them, at three or four significant digits."""
-    if isinstance(value, list | tuple):
-        return ", ".join(_number(item) for item in value)
-    if isinstance(value, float | int) and not isinstance(value, bool):
-        return f"{value:.0f}" if value == round(value) and abs(value) < 1e6 else f"{value:.3g}"
+    """Return a number, or a list of them, with three or four significant digits."""
+    match value:
+        case list() | tuple():
+            return ", ".join(_number(item) for item in value)
+        case bool():
+            return str(value)
+        case float() | int() if value == round(value) and abs(value) < 1e6:
+            return f"{value:.0f}"
+        case float() | int():
+            return f"{value:.3g}"
     return str(value)

@@ -1,4 +1,4 @@
-"""Figures: one colour and marker for each method through all of them, readable in print and by colour-blind readers."""
+"""Figures of convergence, with one colour and marker per method in all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import matplotlib as mpl
 import numpy as np
@@ -17,17 +17,29 @@ from numpy.typing import NDArray
 from fedsplit import files
 from fedsplit.errors import InputError
 
-FORMATS = ("png", "svg", "pdf")
-Columns = Mapping[str, NDArray[Any]]
+Columns: TypeAlias = Mapping[str, NDArray[Any]]
+"""A table: named columns of equal length."""
 
 BLACK, ORANGE, SKY, GREEN, GREY, BLUE, RED, PINK = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#808080", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
-"""Okabe and Ito's palette, which colour-blind readers can tell apart; grey for its yellow, too pale on white paper."""
+"""Okabe and Ito's palette, which colour-blind readers can tell apart.
+
+Grey takes the place of its yellow, which is too pale on white paper.
+"""
 
 
 class Style(NamedTuple):
-    """How one method's curve looks, everywhere."""
+    """How the curve of a method looks.
+
+    Attributes
+    ----------
+    label : str
+        In the legend.
+    colour : str
+    marker : str
+        In Matplotlib's notation.
+    """
 
     label: str
     colour: str
@@ -52,33 +64,27 @@ STYLES: dict[str, Style] = {
     "fedsplit-e100-broadcast": Style("FedSplit, e = 100, from x", BLACK, ">"),
 }
 
-OTHERS = [
-    ("v", BLACK),
-    ("^", SKY),
-    ("<", GREEN),
-    (">", ORANGE),
-    ("D", GREY),
-    ("P", PINK),
-    ("h", RED),
-    ("*", BLUE),
-]
-"""For methods without a style of their own."""
+OTHER_STYLES = (
+    *(("v", BLACK), ("^", SKY), ("<", GREEN), (">", ORANGE)),
+    *(("D", GREY), ("P", PINK), ("h", RED), ("*", BLUE)),
+)
+"""Marker and colour of methods that are not in ``STYLES``, by their position."""
 
 LOWEST = 1e-12
-"""Gaps below this are rounding of F, and not drawn."""
+"""Gaps below this are rounding of F and not drawn."""
 
 
 def style_of(name: str, position: int) -> Style:
-    """A method's own style, or one by its position."""
+    """Return a method's own style, or one by its position in the figure."""
     if name in STYLES:
         return STYLES[name]
-    marker, colour = OTHERS[position % len(OTHERS)]
+    marker, colour = OTHER_STYLES[position % len(OTHER_STYLES)]
     return Style(name, colour, marker)
 
 
 def check_target(path: Path) -> None:
-    """Refuse a file that a figure could not be written to, before the work is done."""
-    if path.suffix.lstrip(".") not in FORMATS:
+    """Raise InputError, before any work is done, if a figure cannot be written to this file."""
+    if path.suffix not in (".png", ".svg", ".pdf"):
         raise InputError(f"{path}: a figure is .png, .svg or .pdf")
     if not path.parent.is_dir():
         raise InputError(f"{path}: the folder {path.parent} does not exist")
@@ -87,90 +93,99 @@ def check_target(path: Path) -> None:
 
 
 def curves(tables: Mapping[str, Columns], names: Sequence[str], title: str) -> Figure:
-    """Gap against rounds on a log scale, one curve a method."""
+    """Draw gap against rounds on a log scale.
+
+    Parameters
+    ----------
+    tables : mapping of str to table
+        Each with the columns ``round`` and ``gap``.
+    names : sequence of str
+        The tables to draw, one curve each.
+    title : str
+    """
     figure, axes = _axes(title, "rounds", "optimality gap  F(x) - F*")
-    last = max(len(tables[name]["gap"]) for name in names) - 1
+    gaps = [tables[name]["gap"] for name in names]
+    last = max(len(each) for each in gaps) - 1
     for i, name in enumerate(names):
-        _curve(
-            axes,
-            style_of(name, i),
-            tables[name]["round"],
-            tables[name]["gap"],
-            last,
-            i / len(names),
-        )
-    shown = [tables[name]["gap"] for name in names]
-    _limits(axes, last, np.concatenate(shown), top=10 * max(gap[0] for gap in shown))
+        _curve(axes, style_of(name, i), tables[name]["round"], gaps[i], last, i / len(names))
+    top = 10 * max(each[0] for each in gaps)
+    _limits(axes, last, np.concatenate(gaps), top)
     return _with_legend(figure)
 
 
 def spread(
     tables: Mapping[str, Columns], names: Sequence[str], kappas: Sequence[float], title: str
 ) -> Figure:
-    """Gap against rounds for several condition numbers: the median over the seeds, and a band from least to most."""
+    """Draw gap against rounds for three condition numbers, as medians in bands over the seeds.
+
+    Parameters
+    ----------
+    tables : mapping of str to table
+        Called ``NAME-kappaKAPPA``, with a column ``round`` and one of gaps per seed.
+    names : sequence of str
+        The methods to draw.
+    kappas : sequence of three floats
+    title : str
+    """
     figure, axes = _axes(title, "rounds", "optimality gap  F(x) - F*")
     everything = []
     for name in names:
         style = style_of(name, 0)
-        for dash, kappa in zip(("-", "--", ":"), kappas, strict=True):
+        dashes = zip(("-", "--", ":"), kappas, strict=True)
+        for i, (dash, kappa) in enumerate(dashes):
             table = tables[f"{name}-kappa{kappa:g}"]
             seeds = np.array([column for key, column in table.items() if key != "round"])
-            gaps = np.where(seeds > LOWEST, seeds, np.nan)
-            last = len(table["round"]) - 1
-            shown = ~np.isnan(gaps).any(axis=0)
-            rounds = table["round"][shown]
-            axes.fill_between(
-                rounds,
-                gaps[:, shown].min(axis=0),
-                gaps[:, shown].max(axis=0),
-                color=style.colour,
-                alpha=0.2,
-            )
-            labelled = style._replace(label=f"{style.label}, κ = {kappa:g}")
-            _curve(
-                axes,
-                labelled,
-                rounds,
-                np.median(gaps[:, shown], axis=0),
-                last,
-                kappas.index(kappa) / 3,
-                dash,
-            )
             everything.append(seeds.ravel())
+            # A round is drawn only if the gaps of all seeds are above rounding there.
+            shown = (seeds > LOWEST).all(axis=0)
+            rounds = table["round"][shown]
+            gaps = seeds[:, shown]
+            last = len(table["round"]) - 1
+            low, high = gaps.min(axis=0), gaps.max(axis=0)
+            axes.fill_between(rounds, low, high, color=style.colour, alpha=0.2)
+            labelled = style._replace(label=f"{style.label}, κ = {kappa:g}")
+            _curve(axes, labelled, rounds, np.median(gaps, axis=0), last, i / 3, dash)
     _limits(axes, last, np.concatenate(everything), top=np.inf)
     return _with_legend(figure)
 
 
 def conditioning(table: Columns, slopes: Mapping[str, float], title: str) -> Figure:
-    """Rounds against κ on log scales: the median over the seeds, a band from least to most, and the fitted slope."""
+    """Draw rounds against κ on log scales, as medians in bands over the seeds.
+
+    Parameters
+    ----------
+    table : table
+        A row per condition number and seed: ``kappa``, and the rounds of each method.
+    slopes : mapping of str to float
+        The fitted slope of each method to draw.
+    title : str
+    """
     figure, axes = _axes(title, "condition number κ", "rounds T(ε, κ)")
     axes.set_xscale("log")
     kappas = np.unique(table["kappa"])
     for i, (name, slope) in enumerate(slopes.items()):
         style = style_of(name, i)
         seeds = np.array([table[name][table["kappa"] == kappa] for kappa in kappas])
-        axes.fill_between(
-            kappas, seeds.min(axis=1), seeds.max(axis=1), color=style.colour, alpha=0.25
-        )
-        label = f"{style.label}: slope {slope:.2f}"
+        low, high = seeds.min(axis=1), seeds.max(axis=1)
+        axes.fill_between(kappas, low, high, color=style.colour, alpha=0.25)
         axes.plot(
             kappas,
             np.median(seeds, axis=1),
             color=style.colour,
             marker=style.marker,
-            label=label,
+            label=f"{style.label}: slope {slope:.2f}",
             linewidth=1.6,
         )
     return _with_legend(figure)
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure in the format of its name; the same figure gives the same bytes."""
+    """Write a figure in the format that the file's name ends in."""
     files.write(path, render(figure, path.suffix.lstrip(".")))
 
 
 def render(figure: Figure, kind: str) -> bytes:
-    """A figure as the bytes of a file."""
+    """Return a figure as the bytes of a file of this kind; the same figure gives the same bytes."""
     no_date: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     content = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "fedsplit"}):
@@ -197,7 +212,10 @@ def _curve(
     offset: float,
     dash: str = "-",
 ) -> None:
-    """One curve, its markers shifted by ``offset`` of their spacing so that those of equal curves stay apart."""
+    """Draw one curve, its markers shifted by this share of their spacing.
+
+    So the markers of curves that coincide stay apart.
+    """
     shown = gaps > LOWEST
     spacing = max(1, last // 8)
     axes.plot(
@@ -214,7 +232,7 @@ def _curve(
 
 
 def _limits(axes: Axes, last: int, gaps: NDArray[Any], top: float) -> None:
-    """All rounds, and all gaps but those of runs that grow beyond ``top``."""
+    """Show all rounds, and all gaps but those of runs that grow beyond ``top``."""
     visible = gaps[(gaps > LOWEST) & (gaps < top)]
     axes.set(xlim=(0, last), ylim=(visible.min() / 3, visible.max() * 3))
 

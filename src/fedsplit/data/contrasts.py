@@ -16,9 +16,14 @@ CONTRASTS = {
 """Formulaic's codings, written ``C(g, contr.treatment("b"))``."""
 
 
-def read_contrasts(node: ast.expr) -> Any:
-    """Return the coding that the syntax tree of ``contr.NAME`` or ``contr.NAME(…)`` stands for."""
+def read_contrasts(node: ast.expr | None = None) -> Any:
+    """Return the coding that the tree of ``contr.NAME`` or ``contr.NAME(…)`` stands for.
+
+    None is formulaic's default.
+    """
     match node:
+        case None:
+            return None
         case ast.Attribute(ast.Name("contr"), name) if name in CONTRASTS:
             return CONTRASTS[name]()
         case ast.Call(ast.Attribute(ast.Name("contr"), name), args, keywords) if name in CONTRASTS:

@@ -58,11 +58,17 @@ class TermFactor:
             match expression.tree:
                 case ast.Name() as node:
                     return cls.of_column(expression.name(node))
-                case ast.Call(ast.Name("C"), [ast.Name() as node], []):
-                    return cls._of_category(expression.text, expression.name(node))
-                case ast.Call(ast.Name("C"), [ast.Name() as node, contrasts], []):
-                    coding = read_contrasts(contrasts)
-                    return cls._of_category(expression.text, expression.name(node), coding)
+                case ast.Call(ast.Name("C"), [ast.Name() as node, *contrasts], []) if (
+                    len(contrasts) <= 1
+                ):
+                    column = expression.name(node)
+                    coding = read_contrasts(*contrasts)
+                    return cls(
+                        expression.text,
+                        [column],
+                        lambda rows: formulaic.transforms.C(rows.category(column), coding),
+                        category=column,
+                    )
             values = expression.number(expression.tree)
         except ValueError as error:
             raise ValueError(f"{expression.text}: {error}") from None
@@ -71,15 +77,6 @@ class TermFactor:
             expression.text,
             expression.columns,
             lambda rows: np.broadcast_to(values(rows), len(rows.frame)),
-        )
-
-    @classmethod
-    def _of_category(cls, text: str, column: str, coding: object = None) -> TermFactor:
-        return cls(
-            text,
-            [column],
-            lambda rows: formulaic.transforms.C(rows.category(column), coding),
-            category=column,
         )
 
     def is_category(self, rows: ModelFrame) -> bool:

@@ -28,9 +28,6 @@ MOST_CATEGORIES = 6
 ROWS_AT_ONCE = 8_192
 """Columns become rows block by block, within the processor's cache and without a second copy."""
 
-LONGEST_PART = 400
-"""Characters of the formula, and of the reason, that an error message shows."""
-
 
 @dataclass(frozen=True)
 class Formula:
@@ -177,11 +174,10 @@ class Formula:
         return [factor for factors in self._parsed.right for factor in factors.values()]
 
     def _error(self, reason: str) -> InputError:
-        parts = []
-        for part in (repr(self.text), reason):
-            if len(part) > LONGEST_PART:
-                part = part[:LONGEST_PART] + "..."
-            parts.append(part)
+        parts = [repr(self.text), reason]
+        for i, part in enumerate(parts):
+            if len(part) > 400:
+                parts[i] = part[:400] + "..."
         return InputError("formula " + ": ".join(parts))
 
 
