@@ -1,4 +1,4 @@
-"""What users pass, checked: what, which value, what is allowed."""
+"""Checks of what users pass; errors say what it is, which value it has, what is allowed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from fedsplit.errors import InputError
 
 
 def number(name: str, value: Any, least: float = 0.0, strict: bool = True) -> float:
-    """``value`` as a finite float above ``least`` (or at least that, where not strict)."""
+    """``value`` as a finite float above ``least``, or at least ``least`` if not ``strict``."""
+    allowed = "of at least"
+    if strict:
+        allowed = "above"
     if (
         not _is(Real, value)
         or not math.isfinite(value)
         or value < least
         or (strict and value == least)
     ):
-        allowed = "above" if strict else "of at least"
         raise InputError(f"{name} must be a finite number {allowed} {least:g}, not {value!r}")
     return float(value)
 
@@ -31,19 +33,22 @@ def count(name: str, value: Any, least: int = 1) -> int:
 
 
 def one_of(name: str, value: object, known: Collection[str]) -> None:
-    """Refuse a value that is not among those known."""
+    """Raise InputError unless ``value`` is one of the strings ``known``."""
     if not isinstance(value, str) or value not in known:
         raise InputError(f"{name} {value!r} is not known: use one of {', '.join(known)}")
 
 
-def instance(name: str, value: object, attribute: str) -> None:
-    """Refuse a class, or anything without the attribute, where an object was meant."""
+def instance(name: str, value: object, kind: str, *attributes: str) -> None:
+    """Raise InputError unless ``value`` is an object, not a class, that has all the attributes.
+
+    ``kind`` says what is expected, with its article: "a Loss".
+    """
     if isinstance(value, type):
         raise InputError(f"{name}: pass an object, {value.__name__}(...), not the class")
-    if not hasattr(value, attribute):
-        raise InputError(f"{name}: {value!r} is not one")
+    if not all(hasattr(value, attribute) for attribute in attributes):
+        raise InputError(f"{name} must be {kind}, got {type(value).__name__}")
 
 
 def _is(kind: type, value: object) -> bool:
-    """Whether ``value`` is of this kind of number; True and False are not meant as 1 and 0."""
+    """Whether ``value`` is a number of this kind; True and False are not meant as 1 and 0."""
     return isinstance(value, kind) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions that say what, where and what to do."""
+"""Exceptions that say what went wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ class InputError(ValueError):
 
 
 class RowError(InputError):
-    """A row cannot be used; ``public`` is the message without its value, for those who may not see rows."""
+    """A row of a client's data cannot be used.
+
+    Attributes
+    ----------
+    public : str
+        The message without the row's values, for those who may not see the data.
+    """
 
     def __init__(self, message: str, public: str) -> None:
         super().__init__(message)
@@ -22,10 +28,13 @@ class NoMinimiser(ValueError):
 
 
 class TooFewClients(RuntimeError):
-    """So many clients are absent that the run cannot go on; the message says who, and what to do."""
+    """Too many clients are absent to continue; the message says which ones, and what to do."""
 
 
 def listed(items: Iterable[object], most: int = 6) -> str:
-    """The first few of them, for a message."""
+    """The first ``most`` items, separated by commas, and how many more there are."""
     texts = [str(item) for item in items]
-    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+    shown = ", ".join(texts[:most])
+    if len(texts) > most:
+        shown += f" and {len(texts) - most} more"
+    return shown

@@ -11,23 +11,25 @@ from fedsplit.arrays import Array
 from fedsplit.checks import instance
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.errors import InputError, NoMinimiser
-from fedsplit.losses.terms import Loss
+from fedsplit.losses.terms import Block, Loss
 from fedsplit.threads import one_blas_thread
 
 NEWTON_STEPS = 100
+"""The most Newton steps of ``Problem.solution``: an objective that still falls has no minimum."""
 
 
 class Problem:
-    """Minimise F(x) = Σ_j f_j(x) + (λ/2)‖x‖², where f_j sums the loss over every observation of client j.
+    """Minimise F(x) = Σ_j f_j(x) + (λ/2)‖x‖², where f_j sums the loss over client j's observations.
 
     Parameters
     ----------
     loss : Loss
-        ``LeastSquares()``, ``Logistic()``, ``Multinomial(classes)``, ``Poisson()``, ``Gamma()``, ``Huber(delta)``, or
-        one of your own.
+        ``LeastSquares()``, ``Logistic()``, ``Multinomial(classes)``, ``Poisson()``, ``Gamma()``,
+        ``Huber(delta)``, or one of your own.
     clients : sequence
-        One (A, b), (A, b, weights) or (A, b, weights, offset) a client: A is (n_j, d), the others are (n_j,). Sizes n_j
-        may differ. The predictor is η = Ax + offset; weights and offset may be None.
+        One (A, b), (A, b, weights) or (A, b, weights, offset) per client: A is (n_j, d), the others
+        are (n_j,). Sizes n_j may differ. The predictor is η = Ax + offset; weights and offset may
+        be None.
     ridge : float or (d,) array
         λ of the whole objective; each of the m clients carries λ/m.
 
@@ -37,12 +39,16 @@ class Problem:
         The in-process clients, an oracle that ``solve`` asks.
     m, d : int
         The number of clients, and of coordinates of x.
+    ridge : () or (d,) array
+        λ.
+    blocks : list of Block
+        The clients' loss terms.
     """
 
     def __init__(
         self, loss: Loss, clients: Sequence[object], ridge: float | Sequence[float] | Array = 0.0
     ) -> None:
-        instance("loss", loss, "stack")
+        instance("loss", loss, "a Loss", "stack")
         self.loss = loss
         self.ridge = _check_ridge(ridge)
         with one_blas_thread():
@@ -52,30 +58,26 @@ class Problem:
                 f"ridge must be a number or have {self.d} entries, its shape is {self.ridge.shape}"
             )
         self.m = sum(len(block.clients) for block in self.blocks)
-        self.clients = StackedClients(
-            self.d, self.blocks, np.broadcast_to(self.ridge / self.m, (self.d,))
-        )
+        self.clients = self._stacked(self.blocks)
 
     def with_ridge(self, ridge: float | Sequence[float] | Array) -> Problem:
         """The same data with another ridge; nothing is copied."""
         other = copy(self)
         other.ridge = _check_ridge(ridge)
-        other.clients = self.clients.with_ridge(np.broadcast_to(other.ridge / self.m, (self.d,)))
+        other.clients = other.among(self.m)
         return other
 
     def part(self, clients: range) -> Problem:
-        """Some of the clients, neighbours; the ridge is still that of the whole objective."""
+        """Some neighbouring clients; the ridge is still that of the whole objective."""
         other = copy(self)
         other.m = len(clients)
         blocks = [block.part(clients) for block in self.blocks]
         other.blocks = [block for block in blocks if block.clients]
-        other.clients = StackedClients(
-            self.d, other.blocks, np.broadcast_to(self.ridge / self.m, (self.d,))
-        )
+        other.clients = self._stacked(other.blocks)
         return other
 
     def among(self, m: int) -> StackedClients:
-        """These clients where there are m in all, each of whom carries λ/m."""
+        """These clients as part of m in all, each of which carries λ/m."""
         return self.clients.with_ridge(np.broadcast_to(self.ridge / m, (self.d,)))
 
     def objective(self, x: Array) -> float:
@@ -88,36 +90,53 @@ class Problem:
         return total
 
     def solution(self) -> Array:
-        """The pooled minimiser by Newton's method on F, one of them where it is not unique.
+        """The pooled minimiser by Newton's method on F; one of them, if it is not unique.
 
         It sees all the data at once: for tests and simulations only.
+
+        Raises
+        ------
+        NoMinimiser
+            If F still falls after many steps, as for separable classes without a ridge.
         """
         with one_blas_thread(), np.errstate(**QUIET):
             return self._newton()
 
+    def _stacked(self, blocks: list[Block]) -> StackedClients:
+        """The clients in these blocks, each with λ/m."""
+        return StackedClients(self.d, blocks, np.broadcast_to(self.ridge / self.m, (self.d,)))
+
     def _newton(self) -> Array:
-        """Newton's method to rounding. Its tests have no units: they are the same for badly scaled columns."""
+        """Newton's method to rounding. No test has units, so that bad scaling does no harm."""
         x: Array = np.zeros(self.d)
-        F, H0 = self.objective(x), self.clients.pooled_information(x)
-        scale, best, idle, first = abs(F), np.inf, 0, np.linalg.norm(self.gradient(x))
+        F = self.objective(x)
+        H0 = self.clients.pooled_information(x)
+        first = np.linalg.norm(self.gradient(x))
+        scale = abs(F)
+        best = np.inf  # the least Newton decrement so far
+        idle = 0  # how many steps in a row have not lowered F beyond rounding
         for _ in range(NEWTON_STEPS):
-            g, H = self.gradient(x), self.clients.pooled_information(x)
+            g = self.gradient(x)
+            H = self.clients.pooled_information(x)
             size = np.linalg.norm(g)
             if size == 0:
                 return x
             step, complete = _newton_step(H, g)
-            if (
-                size > 1e-8 * first and not complete
-            ):  # flat where the gradient is not: go down as far as F falls
+            if size > 1e-8 * first and not complete:
+                # F has no curvature along part of its gradient: go down as far as F falls
                 x, F = self._line_search(x, F, g / size, grow=True)
                 continue
             decrement = float(g @ step)
             short = step @ H0 @ step <= 1e-12 * (x @ H0 @ x + scale)
             if decrement <= 1e-12 * scale and short and decrement >= 0.25 * best:
                 return x
-            best, before = min(best, decrement), F
+            best = min(best, decrement)
+            before = F
             x, F = self._line_search(x, F, step)
-            idle = idle + 1 if before - 1e-12 * abs(before) < F else 0
+            if before - 1e-12 * abs(before) < F:
+                idle += 1
+            else:
+                idle = 0
             if idle == 5:  # rounding keeps an ill-conditioned problem from the test above
                 return x
         raise NoMinimiser(
@@ -128,16 +147,22 @@ class Problem:
     def _line_search(
         self, x: Array, F: float, step: Array, grow: bool = False
     ) -> tuple[Array, float]:
-        """x - t·step for the first t of 1, ½, ¼, … at which F does not rise; then doubled while F falls, if it may."""
-        t, slack = 1.0, 16 * np.finfo(np.float64).eps * abs(F)
+        """x - t·step and F there, for the first t of 1, ½, ¼, … at which F does not rise.
+
+        With ``grow``, t is then doubled while F falls.
+        """
+        # not prox.line_search, which asks for a sufficient decrease and never lengthens a step
+        t = 1.0
+        slack = 16 * np.finfo(np.float64).eps * abs(F)
         value = self.objective(x - step)
-        while not value <= F + slack:
+        while not value <= F + slack:  # also where it is not a number
             t *= 0.5
             if t < 1e-18:
                 return x, F
             value = self.objective(x - t * step)
         while grow and (further := self.objective(x - 2 * t * step)) < value:
-            t, value = 2 * t, further
+            t *= 2
+            value = further
         return x - t * step, value
 
     def _point(self, x: Array) -> Array:
@@ -151,22 +176,23 @@ def _check_ridge(ridge: float | Sequence[float] | Array) -> Array:
     try:
         values = np.asarray(ridge, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"ridge must be a number or one number a column, not {ridge!r}") from None
+        raise InputError(
+            f"ridge must be a number or one number per coefficient, not {ridge!r}"
+        ) from None
     if not (np.isfinite(values).all() and (values >= 0).all()):
         raise InputError(f"ridge must be finite and not below zero, not {ridge!r}")
     return values
 
 
 def _newton_step(H: Array, g: Array) -> tuple[Array, bool]:
-    """A solution of H step = g, and whether there is one: H may be singular.
-
-    H is scaled to a unit diagonal, so that bad scaling does not pass for singularity.
-    """
+    """A solution of H step = g, and whether there is one: H, (d, d), may be singular."""
+    # scaled to a unit diagonal, so that bad scaling is not taken for singularity
     scale = np.sqrt(np.diag(H))
     scale = np.where(scale > 0, scale, 1.0)
     eigenvalues, Q = np.linalg.eigh(H / scale / scale[:, None])
     kept = eigenvalues > H.shape[0] * np.finfo(np.float64).eps * max(eigenvalues[-1], 0.0)
     coordinates = Q.T @ (g / scale)
-    step: Array = (Q @ np.where(kept, coordinates / np.where(kept, eigenvalues, 1.0), 0.0)) / scale
-    dropped, whole = np.linalg.norm(coordinates[~kept]), np.linalg.norm(coordinates)
-    return step, bool(dropped <= 1e-3 * whole)
+    solved = np.where(kept, coordinates / np.where(kept, eigenvalues, 1.0), 0.0)
+    step: Array = (Q @ solved) / scale
+    dropped = np.linalg.norm(coordinates[~kept])
+    return step, bool(dropped <= 1e-3 * np.linalg.norm(coordinates))

@@ -1,7 +1,11 @@
 """The paper's theory as functions: rates and bounds, and where the methods stop.
 
-Rates and bounds are functions of numbers (Theorem 1, its master theorem, Corollary 1, Theorem 2). Closed-form fixed
-points are for least squares; the ``*_defect`` functions test any point, for any loss, against Propositions 1-3.
+Rates and bounds are functions of numbers (Theorem 1, its master theorem, Corollary 1, Theorem 2).
+Closed-form fixed points are for least squares; the ``*_defect`` functions test any point, for any
+loss, against Propositions 1-3.
+
+Throughout, κ = L*/ℓ* is the condition number of the worst client, z* the fixed point of FedSplit,
+and distance is ‖z^(1) - z*‖ over all clients.
 """
 
 from __future__ import annotations
@@ -47,24 +51,50 @@ def contraction(kappa: float) -> float:
 
 
 def fedsplit_step(ell: float, L: float) -> float:
-    """s = 1/√(ℓ*L*) (Theorem 1); 1/L* where ℓ* = 0."""
-    return 1.0 / (math.sqrt(ell) * math.sqrt(L)) if ell > 0 else 1.0 / L
+    """s = 1/√(ℓ*L*) (Theorem 1); 1/L* if ℓ* = 0."""
+    if ell > 0:
+        return 1.0 / (math.sqrt(ell) * math.sqrt(L))
+    return 1.0 / L
 
 
 def fedgd_step(ell: float, L: float) -> float:
-    """s = 2/(ℓ* + L*), the step of gradient descent with the best rate; 1/L* where ℓ* = 0."""
-    return 2.0 / (ell + L) if ell > 0 else 1.0 / L
+    """s = 2/(ℓ* + L*), the step of gradient descent with the best rate; 1/L* if ℓ* = 0."""
+    if ell > 0:
+        return 2.0 / (ell + L)
+    return 1.0 / L
 
 
 def theorem1_bound(t: int, kappa: float, distance: float, m: int, b: float = 0.0) -> float:
-    """Theorem 1: ‖x^(t+1) - x*‖ ≤ ρ^t ‖z^(1) - z*‖/√m + (√κ + 1) b, for proxes within b of exact."""
+    """Theorem 1: ‖x^(t+1) - x*‖ ≤ ρ^t ‖z^(1) - z*‖/√m + (√κ + 1) b.
+
+    Parameters
+    ----------
+    t : int
+        The number of rounds.
+    kappa, distance : float
+        κ and ‖z^(1) - z*‖.
+    m : int
+        The number of clients.
+    b : float
+        How far a prox may be from exact.
+    """
     return contraction(kappa) ** t * distance / math.sqrt(m) + (math.sqrt(kappa) + 1.0) * b
 
 
 def master_bound(kappa: float, distance: float, residuals: Sequence[float] | Array) -> Array:
-    """The master theorem: ‖z^(t+1) - z*‖ ≤ ρ^t ‖z^(1) - z*‖ + 2 Σ_{i≤t} ρ^(t-i) ‖r^(i)‖, for t = 0, 1, …, T.
+    """The master theorem: ‖z^(t+1) - z*‖ ≤ ρ^t ‖z^(1) - z*‖ + 2 Σ_{i≤t} ρ^(t-i) ‖r^(i)‖.
 
-    ``residuals`` holds the T norms ‖r^(i)‖ of the stacked prox errors.
+    Parameters
+    ----------
+    kappa, distance : float
+        κ and ‖z^(1) - z*‖.
+    residuals : (T,) sequence
+        The norms ‖r^(i)‖ of the stacked prox errors.
+
+    Returns
+    -------
+    (T + 1,) array
+        The bound for t = 0, 1, …, T.
     """
     rho = contraction(kappa)
     bounds = [distance]
@@ -74,22 +104,48 @@ def master_bound(kappa: float, distance: float, residuals: Sequence[float] | Arr
 
 
 def theorem1_rounds(eps: float, kappa: float, distance: float, m: int) -> int:
-    """The least T with ρ^T ‖z^(1) - z*‖/√m ≤ ε: rounds that suffice for ‖x - x*‖ ≤ ε with exact proxes."""
-    number("eps", eps), number("kappa", kappa, least=1.0, strict=False)
+    """The least T with ρ^T ‖z^(1) - z*‖/√m ≤ ε.
+
+    So many rounds suffice for ‖x - x*‖ ≤ ε with exact proxes.
+    """
+    number("eps", eps)
+    number("kappa", kappa, least=1.0, strict=False)
     start = distance / math.sqrt(m)
     if start <= eps:
         return 0
     rho = contraction(kappa)
-    return 1 if rho == 0.0 else math.ceil(math.log(eps / start) / math.log(rho))
+    if rho == 0.0:  # κ = 1: one round is exact
+        return 1
+    return math.ceil(math.log(eps / start) / math.log(rho))
 
 
 def corollary1_bound(steps: int, kappa: float, distance: float) -> float:
-    """Corollary 1: e gradient steps from v end within (1 - 1/(√κ + 1))^e ‖v - prox(v)‖ of prox(v)."""
+    """Corollary 1: e gradient steps from v end within (1 - 1/(√κ + 1))^e ‖v - prox(v)‖ of prox(v).
+
+    Parameters
+    ----------
+    steps : int
+        e.
+    kappa : float
+        κ.
+    distance : float
+        ‖v - prox(v)‖.
+    """
     return (1.0 - 1.0 / (math.sqrt(kappa) + 1.0)) ** steps * distance
 
 
 class Reduction(NamedTuple):
-    """Theorem 2's settings: FedSplit on F + (mλ/2)‖x - x¹‖² with step s reaches F - F* ≤ ε in ``rounds`` rounds."""
+    """Theorem 2's settings: FedSplit on F + (mλ/2)‖x - x¹‖² reaches F - F* ≤ ε.
+
+    Attributes
+    ----------
+    lam : float
+        λ.
+    s : float
+        The step of FedSplit.
+    rounds : int
+        A number of rounds that suffices.
+    """
 
     lam: float
     s: float
@@ -97,13 +153,26 @@ class Reduction(NamedTuple):
 
 
 def theorem2(eps: float, radius: float, L: Array, gradient_norms: Array) -> Reduction:
-    """λ, s and the number of rounds that prove F - F* ≤ ε for costs that need not be strongly convex.
+    """λ, s and the number of rounds that prove F - F* ≤ ε without strong convexity.
 
-    ``radius`` is a bound D on ‖x¹ - x*‖, ``L`` holds the L_j, ``gradient_norms`` the ‖∇f_j(x¹)‖. Corrects the paper's
-    count, whose logarithm lacks 1/ε: λ = ε/(mD²), s = 1/√(λ(L* + λ)), κ = (L* + λ)/λ,
-    B² = Σ_j (D + s(‖∇f_j(x¹)‖ + (L_j + λ)D))² ≥ ‖z¹ - z*‖² and T = ⌈(√κ + 1)/4 · ln((ΣL_j + mλ) B²/(mε))⌉.
+    λ = ε/(mD²), s = 1/√(λ(L* + λ)), κ = (L* + λ)/λ,
+    B² = Σ_j (D + s(‖∇f_j(x¹)‖ + (L_j + λ)D))² ≥ ‖z¹ - z*‖², and
+    T = ⌈(√κ + 1)/4 · ln((ΣL_j + mλ) B²/(mε))⌉. This corrects the paper's count, whose logarithm
+    lacks 1/ε.
+
+    Parameters
+    ----------
+    eps : float
+        ε.
+    radius : float
+        A bound D on ‖x¹ - x*‖.
+    L : (m,) array
+        The L_j.
+    gradient_norms : (m,) array
+        The ‖∇f_j(x¹)‖.
     """
-    eps, radius = number("eps", eps), number("radius", radius)
+    eps = number("eps", eps)
+    radius = number("radius", radius)
     if not np.isfinite(L).all():
         raise InputError("Theorem 2 needs a finite L_j at every client: this loss has none")
     m = len(L)
@@ -116,36 +185,44 @@ def theorem2(eps: float, radius: float, L: Array, gradient_norms: Array) -> Redu
 
 
 def fedgd_fixed_point(clients: Clients, s: float, local_steps: int) -> Array:
-    """The limit of FedGD(s, e) on least squares (§2.1).
+    """The limit of FedGD(s, e) on least squares, (d,) (§2.1).
 
     x = (Σ_j P_j H_j)⁻¹ Σ_j P_j c_j, with P_j = Σ_{k<e} (I - sH_j)^k, H_j = A_jᵀA_j, c_j = A_jᵀb_j.
     """
     H, c = _quadratics(clients)
     identity = np.eye(clients.d)
-    G, P = identity - s * H, np.zeros_like(H)
+    G = identity - s * H
+    P = np.zeros_like(H)
     for _ in range(local_steps):
         P = identity + G @ P
     return _solve_sums(P @ H, matvec(P, c))
 
 
 def fedprox_fixed_point(clients: Clients, s: float) -> Array:
-    """The limit of FedProx(s) on least squares (§2.2).
+    """The limit of FedProx(s) on least squares, (d,) (§2.2).
 
-    x = (Σ_j {I - (I + sH_j)⁻¹})⁻¹ Σ_j (H_j + I/s)⁻¹ c_j; I - (I + sH)⁻¹ = (H + I/s)⁻¹H, free of cancellation.
+    x = (Σ_j {I - (I + sH_j)⁻¹})⁻¹ Σ_j (H_j + I/s)⁻¹ c_j.
     """
     H, c = _quadratics(clients)
     R = np.linalg.inv(H + np.eye(clients.d) / s)
+    # I - (I + sH)⁻¹ = (H + I/s)⁻¹H, which does not cancel
     return _solve_sums(R @ H, matvec(R, c))
 
 
 def fedgd_defect(clients: Clients, x: Array, s: float, local_steps: int) -> float:
-    """‖Σ_j Σ_{i≤e} ∇f_j(G_j^{i-1}(x))‖, zero exactly at a fixed point of FedGD(s, e) (Proposition 1)."""
+    """‖Σ_j Σ_{i≤e} ∇f_j(G_j^{i-1}(x))‖, with G_j(x) = x - s∇f_j(x).
+
+    It is zero exactly at a fixed point of FedGD(s, e) (Proposition 1).
+    """
     moved = clients.descend(x, s, local_steps).rows
     return float(np.linalg.norm((x - moved).sum(axis=0)) / s)
 
 
 def fedprox_defect(clients: Clients, x: Array, s: float, solver: ProxSolver | None = None) -> float:
-    """‖Σ_j ∇M_{s f_j}(x)‖ = ‖Σ_j (x - prox_{s f_j}(x))‖/s, zero exactly at a fixed point of FedProx (Proposition 2)."""
+    """‖Σ_j ∇M_{s f_j}(x)‖ = ‖Σ_j (x - prox_{s f_j}(x))‖/s, with the Moreau envelope M.
+
+    It is zero exactly at a fixed point of FedProx(s) (Proposition 2).
+    """
     moved = clients.prox(x, s, x, solver or ExactProx()).rows
     return float(np.linalg.norm((x - moved).sum(axis=0)) / s)
 
@@ -153,7 +230,10 @@ def fedprox_defect(clients: Clients, x: Array, s: float, solver: ProxSolver | No
 def fedsplit_defect(
     clients: Clients, z: Array, s: float, solver: ProxSolver | None = None
 ) -> float:
-    """‖T(z) - z‖ with T(z)_j = z_j + 2(prox_{s f_j}(2z̄ - z_j) - z̄), zero exactly at a fixed point (Proposition 3)."""
+    """‖T(z) - z‖ with T(z)_j = z_j + 2(prox_{s f_j}(2z̄ - z_j) - z̄); z is (m, d).
+
+    It is zero exactly at a fixed point of FedSplit(s) (Proposition 3).
+    """
     x = z.mean(axis=0)
     moved = clients.prox(2 * x - z, s, x, solver or ExactProx()).rows
     return float(2.0 * np.linalg.norm(moved - x))
@@ -170,12 +250,11 @@ def fedsplit_fixed_point(clients: Clients, x: Array, s: float) -> Array:
 
 
 def _quadratics(clients: Clients) -> tuple[Array, Array]:
-    """H_j and c_j of f_j(x) = ½xᵀH_jx - c_jᵀx + const."""
+    """H_j, (m, d, d), and c_j, (m, d), of f_j(x) = ½xᵀH_jx - c_jᵀx + const."""
     zero = np.zeros(clients.d)
     H = clients.information(zero).rows
-    if not np.allclose(
-        clients.information(zero + 1.0).rows, H, rtol=1e-6, atol=1e-12 * np.abs(H).max()
-    ):
+    elsewhere = clients.information(zero + 1.0).rows
+    if not np.allclose(elsewhere, H, rtol=1e-6, atol=1e-12 * np.abs(H).max()):
         raise InputError("the closed forms are for least squares: these costs are not quadratic")
     return H, -clients.gradient(zero).rows
 

@@ -1,4 +1,4 @@
-"""Parallelism over clients, and BLAS on one thread: the same bits whatever the machine's load."""
+"""Parallelism over clients, with BLAS on one thread: the same bits at any load of the machine."""
 
 from __future__ import annotations
 
@@ -15,23 +15,28 @@ from threadpoolctl import ThreadpoolController
 
 Piece = TypeVar("Piece")
 
+WORKERS = os.cpu_count() or 1
+"""The number of cores that this process may use."""
 
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+if hasattr(os, "sched_getaffinity"):  # Linux: a container or a job may have fewer cores
+    WORKERS = len(os.sched_getaffinity(0))
 
 
 class _OneBlasThread:
-    """BLAS held to one thread from the first entry to the last exit, whichever threads they are in."""
+    """Limits BLAS to one thread from the first entry to the last exit, in whichever threads."""
 
     def __init__(self) -> None:
-        self._lock, self._inside = Lock(), 0
+        self._lock = Lock()
+        self._inside = 0
+        self._controller: ThreadpoolController | None = None
         self._limit: AbstractContextManager[object] = nullcontext()
 
     def __enter__(self) -> None:
         with self._lock:
+            if self._controller is None:  # it looks through all loaded libraries: once is enough
+                self._controller = ThreadpoolController()
             if self._inside == 0:
-                self._limit = _controller().limit(limits=1, user_api="blas")
+                self._limit = self._controller.limit(limits=1, user_api="blas")
                 self._limit.__enter__()
             self._inside += 1
 
@@ -46,11 +51,11 @@ _one_blas_thread = _OneBlasThread()
 
 
 def one_blas_thread() -> AbstractContextManager[None]:
-    """A context in which BLAS uses one thread. Enter it once a run: entering costs about as much as a small round."""
+    """A context in which BLAS uses one thread.
+
+    Enter it once per run: entering costs about as much as a small round.
+    """
     return _one_blas_thread
-
-
-WORKERS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
@@ -63,7 +68,10 @@ if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's t
 
 
 def each(do: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
-    """``do(piece)`` for every piece, in this thread and on the other cores, where each has at least two to do."""
+    """Call ``do(piece)`` for every piece, in this thread and others.
+
+    Another thread is used only for every two pieces, as handing over work costs time too.
+    """
     waiting = iter(pieces)
 
     def work() -> None:
@@ -71,6 +79,7 @@ def each(do: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
             do(piece)
 
     others = min(WORKERS, len(pieces) // 2) - 1
+    # threads see this one's context: NumPy keeps its error state there
     futures = [_pool().submit(copy_context().run, work) for _ in range(others)]
     work()
     for future in futures:

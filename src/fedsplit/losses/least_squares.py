@@ -24,9 +24,6 @@ from fedsplit.losses.stacking import chunks, stack_rows
 from fedsplit.losses.terms import Block, Terms
 from fedsplit.losses.work import counter
 
-INVERTED_BYTES = 2**20
-"""Matrices are inverted in place, about this much at a time: no second array of a block's size."""
-
 
 @dataclass(frozen=True)
 class LeastSquares(LinearLoss):
@@ -120,7 +117,8 @@ class GramTerms(Terms):
         if factor is None:
             counter.factorisations += 1
             R = add_diagonal(self.H.copy(), D)
-            few = max(1, INVERTED_BYTES // (8 * self.d**2))
+            # a MiB at a time and in place: no second array of the block's size
+            few = max(1, 2**20 // (8 * self.d**2))
             for i in range(0, self.k, few):
                 R[i : i + few] = np.linalg.inv(R[i : i + few])
             factor = R, matvec(R, self.c)

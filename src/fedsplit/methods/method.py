@@ -96,4 +96,4 @@ def check_step(name: str, step: float | None) -> None:
 def check_prox(prox: object) -> None:
     """Refuse a local solver that is none."""
     if prox is not None:
-        instance("prox", prox, "solve")
+        instance("prox", prox, "a ProxSolver", "solve")

@@ -70,8 +70,7 @@ def check_weights(name: str, values: object) -> None:
 def check_penalty(penalty: object) -> None:
     """Raise InputError unless ``penalty`` is None or has ``value`` and ``prox``."""
     if penalty is not None:
-        instance("penalty", penalty, "value")
-        instance("penalty", penalty, "prox")
+        instance("penalty", penalty, "a Penalty", "value", "prox")
 
 
 def check_dimension(penalty: Penalty, d: int) -> None:

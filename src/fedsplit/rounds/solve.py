@@ -123,9 +123,9 @@ def solve(
     """
     oracle = problem.clients if isinstance(problem, Problem) else problem
     method = FedSplit() if method is None else method
-    instance("problem", oracle, "ask")
+    instance("problem", oracle, "a Problem or Clients", "ask")
     clients = clients_of(oracle)
-    instance("method", method, "update")
+    instance("method", method, "a Method", "update")
     count("rounds", rounds)
     number("tol", tol, strict=False)
     if not 0 < number("participation", participation) <= 1:

@@ -72,5 +72,5 @@ def check_paths(source: Any, loss: Loss | None) -> list[str]:
         )
     if loss is None:
         raise InputError("RayClients: files need a loss, such as loss=LeastSquares()")
-    instance("loss", loss, "stack")
+    instance("loss", loss, "a Loss", "stack")
     return [str(Path(path).absolute()) for path in source]
