@@ -1,8 +1,8 @@
-"""The server's side before the first round: clients agree on columns, levels, missing values and scale."""
+"""The handshake: what clients agree on before the first round."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
@@ -15,16 +15,26 @@ from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FederatedRows, Federation
 
+IN_WORDS = {"number": "numbers", "boolean": "yes or no", "text": "text"}
+"""What a column of each kind holds."""
+
 
 @dataclass(frozen=True)
 class Agreement:
     """What the handshake came to.
 
-    plan : how every client codes its rows.
-    rows : the clients' coded rows; a client without a complete row is left out.
-    moments : what each told of them.
-    missing : how many rows of each client were left out for missing values, by name.
-    warnings : what could disclose single rows, or was left out.
+    Attributes
+    ----------
+    plan : Plan
+        How every client makes a design of its rows.
+    rows : FederatedRows
+        The designs; a client without a complete row is left out.
+    moments : sequence of Moments
+        Of each of them.
+    missing : mapping of str to int
+        The rows that each client left out for missing values.
+    warnings : sequence of str
+        What could disclose single rows, or was left out.
     """
 
     plan: Plan
@@ -35,52 +45,72 @@ class Agreement:
 
 
 def agree(federation: Federation, formula: Formula, settings: Settings) -> Agreement:
-    """Ask every client what it has, settle how to code it, and check what can be known before the rounds."""
+    """Ask every client what it has, and agree on the design.
+
+    Raises
+    ------
+    InputError
+        If the clients' columns cannot be those of one model.
+    """
     extra = [
         name for name in (settings.weights, settings.offset, settings.exposure) if name is not None
     ]
     for name in extra:
         if name in formula.columns:
             raise InputError(
-                f"column {name} is in the formula and is a weight, offset or exposure: it cannot be both"
+                f"column {name} is in the formula and is a weight, offset or exposure: "
+                "it cannot be both"
             )
     columns = tuple(dict.fromkeys([*formula.columns, *extra]))
     _check_present(federation.columns(), columns)
     request = _request(formula, settings, columns)
-    told = federation.describe(request)
+    descriptions = federation.describe(request)
     if settings.missing == "fail":
-        _check_complete(told)
-    if not any(each.kept for each in told.values()):
-        sizes = listed(f"{name} has {each.rows} rows" for name, each in told.items())
+        _check_complete(descriptions)
+    if not any(each.kept for each in descriptions.values()):
+        sizes = listed(f"{name} has {each.rows} rows" for name, each in descriptions.items())
         raise InputError(
             f"no client has a row without missing values in {listed(columns)}: client {sizes}"
         )
-    kinds = {column: _kind(column, told, column in request.categories) for column in columns}
-    told = {name: _without_empty_text(each, kinds) for name, each in told.items()}
-    heard = [name for name, each in told.items() if each.kept]
+    kinds = {
+        column: _kind(column, descriptions, column in request.categories) for column in columns
+    }
     for column in extra:
         if kinds[column] != "number":
             raise InputError(
-                f"column {column} must hold numbers, it holds {_plural(kinds[column])}"
+                f"column {column} must hold numbers, it holds {IN_WORDS[kinds[column]]}"
             )
-    plan = _plan(formula, settings, kinds, told)
-    rows, coded = federation.code(plan, settings.strict, heard)
+    for name, each in descriptions.items():
+        # Only numbers can be filled: no row is complete where a text column is empty.
+        if any(kind == "empty" and kinds[column] == "text" for column, kind in each.kinds.items()):
+            descriptions[name] = replace(each, kept=0)
+    plan = _plan(formula, settings, kinds, list(descriptions.values()))
+    taking_part = [name for name, each in descriptions.items() if each.kept]
+    rows, coded = federation.code(plan, settings.strict, taking_part)
     warnings = [
-        f"client {name} has no complete row and is left out" for name in told if name not in heard
+        f"client {name} has no complete row and is left out"
+        for name in descriptions
+        if name not in taking_part
     ]
-    warnings += [text for each in told.values() for text in each.warnings]
+    warnings += [text for each in descriptions.values() for text in each.warnings]
     warnings += [text for each in coded for text in each.warnings]
     return Agreement(
-        plan,
-        rows,
-        [each.moments for each in coded],
-        {name: each.rows - each.kept for name, each in told.items()},
-        list(dict.fromkeys(warnings)),  # a rare level is found twice
+        plan=plan,
+        rows=rows,
+        moments=[each.moments for each in coded],
+        missing={name: each.rows - each.kept for name, each in descriptions.items()},
+        warnings=list(dict.fromkeys(warnings)),  # a rare level is found twice
     )
 
 
 def complete(target: str, federation: Federation, excluded: Sequence[str | None]) -> Formula:
-    """The formula of a target on all the other columns, which must be the same at every client."""
+    """The formula of a target on all other columns but those ``excluded``.
+
+    Raises
+    ------
+    InputError
+        If clients have different columns, or no such target.
+    """
     columns = federation.columns()
     name, first = next(iter(columns.items()))
     for other, present in columns.items():
@@ -96,90 +126,84 @@ def complete(target: str, federation: Federation, excluded: Sequence[str | None]
     return Formula(f"{quoted([target])} ~ {quoted(others) or 1}")
 
 
-def _check_present(told: Mapping[str, Mapping[str, str]], columns: Sequence[str]) -> None:
-    for name, present in told.items():
+def _check_present(present: Mapping[str, Mapping[str, str]], columns: Sequence[str]) -> None:
+    """Raise InputError if a client lacks one of the columns."""
+    for name, own in present.items():
         for column in columns:
-            if column not in present:
-                others = [other for other, theirs in told.items() if column in theirs]
-                elsewhere = f" (client {others[0]} has it)" if others else ""
-                raise InputError(
-                    f"client {name}: there is no column {column}{elsewhere}{_nearest(column, present)}; "
-                    f"its columns are {listed(present, 12)}"
-                )
+            if column in own:
+                continue
+            elsewhere = ""
+            for other, theirs in present.items():
+                if column in theirs:
+                    elsewhere = f" (client {other} has it)"
+                    break
+            raise InputError(
+                f"client {name}: there is no column {column}{elsewhere}{_nearest(column, own)}; "
+                f"its columns are {listed(own, 12)}"
+            )
 
 
-def _nearest(column: str, present: Mapping[str, str]) -> str:
-    near = get_close_matches(column, present, n=1)
-    return f", did you mean {near[0]}?" if near else ""
+def _nearest(column: str, present: Iterable[str]) -> str:
+    """The end of a message that there is no such column."""
+    for near in get_close_matches(column, present, n=1):
+        return f", did you mean {near}?"
+    return ""
 
 
 def _request(formula: Formula, settings: Settings, columns: tuple[str, ...]) -> ColumnRequest:
-    classes = (
-        {formula.target_column}
-        if FAMILIES[settings.family].classifies and formula.target_column
-        else set()
-    )
-    filled = set(formula.columns) - formula.categories - set(formula.target_columns)
-    return ColumnRequest(
-        columns,
-        frozenset(formula.categories | classes),
-        frozenset(filled if settings.missing == "mean" else ()),
-        settings.strict,
-    )
+    categories = set(formula.categories)
+    if FAMILIES[settings.family].classifies and formula.target_column is not None:
+        categories.add(formula.target_column)
+    filled: set[str] = set()
+    if settings.missing == "mean":
+        filled = set(formula.columns) - formula.categories - set(formula.target_columns)
+    return ColumnRequest(columns, frozenset(categories), frozenset(filled), settings.strict)
 
 
-def _check_complete(told: Mapping[str, Description]) -> None:
-    for name, each in told.items():
+def _check_complete(descriptions: Mapping[str, Description]) -> None:
+    """Raise InputError if a value is missing."""
+    for name, each in descriptions.items():
         for column, absent in each.missing.items():
             if absent:
                 raise InputError(
-                    f"client {name}: column {column} has {absent} missing value{'s' * (absent > 1)}: "
-                    "fill them, or choose drop or mean for missing values"
+                    f"client {name}: column {column} has {absent} missing "
+                    f"value{'s' * (absent > 1)}: fill them, or choose drop or mean for missing "
+                    "values"
                 )
 
 
-def _kind(column: str, told: Mapping[str, Description], category: bool) -> str:
-    """The column's kind at all clients: one that is empty somewhere is what it is elsewhere."""
-    kinds = {
-        name: each.kinds[column] for name, each in told.items() if each.kinds[column] != "empty"
-    }
-    if not kinds:
+def _kind(column: str, descriptions: Mapping[str, Description], category: bool) -> str:
+    """The kind of a column over all clients; one that is empty somewhere is as it is elsewhere."""
+    kinds = {name: each.kinds[column] for name, each in descriptions.items()}
+    kinds = {name: kind for name, kind in kinds.items() if kind != "empty"}
+    found = set(kinds.values())
+    if not found:
         raise InputError(f"column {column} is empty at every client: leave it out")
-    if set(kinds.values()) <= {"number", "boolean"}:
-        return "number" if "number" in kinds.values() else "boolean"
-    if "text" in kinds.values() and not category:
-        one = next((name for name, kind in kinds.items() if kind != "text"), None)
-        if one is not None:
-            other = next(name for name, kind in kinds.items() if kind == "text")
-            raise InputError(
-                f"column {column} holds {_plural(kinds[one])} at client {one} and text at client {other}: "
-                f"correct the file, or write C({column}) if it is a category"
-            )
+    if "text" not in found:
+        # A number at one client makes the booleans of the others numbers.
+        return "number" if "number" in found else "boolean"
+    if len(found) > 1 and not category:
+        one = next(name for name, kind in kinds.items() if kind != "text")
+        other = next(name for name, kind in kinds.items() if kind == "text")
+        raise InputError(
+            f"column {column} holds {IN_WORDS[kinds[one]]} at client {one} and text at client "
+            f"{other}: correct the file, or write C({column}) if it is a category"
+        )
     return "text"
 
 
-def _without_empty_text(told: Description, kinds: Mapping[str, str]) -> Description:
-    """With no row kept where a column that is text elsewhere is empty: only numbers can be filled."""
-    empty = any(kinds[column] == "text" and kind == "empty" for column, kind in told.kinds.items())
-    return replace(told, kept=0) if empty else told
-
-
-def _plural(kind: str) -> str:
-    return {"number": "numbers", "boolean": "yes or no"}.get(kind, kind)
-
-
 def _plan(
-    formula: Formula, settings: Settings, kinds: Mapping[str, str], told: Mapping[str, Description]
+    formula: Formula,
+    settings: Settings,
+    kinds: Mapping[str, str],
+    descriptions: Sequence[Description],
 ) -> Plan:
-    target, family = formula.target_column, FAMILIES[settings.family]
-    levels = {
-        column: _union(kind, [each.levels.get(column, {}) for each in told.values()])
-        for column, kind in kinds.items()
-        if column in formula.categories or kind == "text"
-    }
+    """The plan that suits all clients."""
+    family = FAMILIES[settings.family]
+    target = formula.target_column
     classes: Sequence[Level] = ()
     if family.classifies and target is not None:
-        classes = _union(kinds[target], [each.levels[target] for each in told.values()])
+        classes = _union(kinds[target], [each.levels[target] for each in descriptions])
         family.check_classes(target, classes)
     elif family.needs_column:
         raise InputError(f"{family.name} needs a column as its target, not {formula.target}")
@@ -187,29 +211,30 @@ def _plan(
         raise InputError(
             f"column {target} holds text: for {family.name} the target must be {family.target}"
         )
-    levels.pop(target or "", None)
-    sums = {
-        column: [each.sums[column] for each in told.values() if column in each.sums]
-        for column in kinds
-    }
-    fills = {
-        column: sum(total for _, total in parts) / max(1, sum(number for number, _ in parts))
-        for column, parts in sums.items()
-        if parts and kinds[column] != "text"
-    }
+    levels = {}
+    fills = {}
+    for column, kind in kinds.items():
+        if column != target and (column in formula.categories or kind == "text"):
+            levels[column] = _union(kind, [each.levels.get(column, {}) for each in descriptions])
+        sums = [each.sums[column] for each in descriptions if column in each.sums]
+        if sums and kind != "text":
+            total = sum(part for _, part in sums)
+            fills[column] = total / max(1, sum(count for count, _ in sums))
     return Plan(
-        formula.text,
-        family.name,
-        levels,
-        classes,
-        fills,
-        settings.weights,
-        settings.offset,
-        settings.exposure,
+        formula=formula.text,
+        family=family.name,
+        levels=levels,
+        classes=classes,
+        fills=fills,
+        weights=settings.weights,
+        offset=settings.offset,
+        exposure=settings.exposure,
     )
 
 
 def _union(kind: str, levels: Sequence[Mapping[Level, int]]) -> list[Level]:
-    """All the levels, sorted; as text where one client has text."""
+    """All the levels, sorted; as text if one client has text."""
     found = {level for each in levels for level in each}
-    return sorted({as_text(level) for level in found}) if kind == "text" else sorted(found)
+    if kind == "text":
+        return sorted({as_text(level) for level in found})
+    return sorted(found)
