@@ -18,18 +18,35 @@ from fedsplit.methods.fedgd import AverageState, FedGD
 from fedsplit.methods.fedprox import FedProx
 from fedsplit.threads import one_blas_thread
 
-AVERAGING = {"fedavg": FedGD, "fedprox": FedProx}
+AVERAGING: dict[str, tuple[type[FedGD | FedProx], dict[str, Any]]] = {
+    "fedavg": (FedGD, {"local_steps": 10}),
+    "fedprox": (FedProx, {}),
+}
+"""The methods whose bias is known, with the options that they have beside ``step``."""
 
 ACCURACY = 1e-6
-"""A fixed point moves by less than this share of what the minimiser moves in one round."""
+"""A round moves a fixed point by less than this share of what it moves the minimiser."""
 
-ATTEMPTS, ROUNDS = 10, 50
-"""So many times, so many plain rounds and a quasi-Newton search."""
+ATTEMPTS = 10
+"""How often to look for a fixed point: by plain rounds, then by a quasi-Newton search."""
+
+ROUNDS = 50
+"""Plain rounds of each attempt."""
 
 
 @dataclass(frozen=True)
 class Bias:
-    """Where a method would stop: its coefficients, and how far they are from the pooled ones in standard errors."""
+    """How far the fixed point of a method is from the pooled fit.
+
+    Attributes
+    ----------
+    method : str
+        With its options.
+    coef : Series
+        The coefficients at the fixed point.
+    standard_errors : Series
+        Their distances from the pooled coefficients, in standard errors.
+    """
 
     method: str
     coef: pd.Series
@@ -54,43 +71,64 @@ def bias(
     method: str,
     **settings: Any,
 ) -> Bias:
-    """The fixed point of an averaging method, compared with the minimiser x; ``back`` takes both to coefficients."""
+    """Compare the fixed point of an averaging method with the minimiser.
+
+    Parameters
+    ----------
+    clients : Clients
+    x : (d,) array
+        The minimiser.
+    back : (d, d) array
+        Takes points to coefficients.
+    errors : (d,) array
+        The standard errors of the coefficients.
+    names : sequence of str
+        Of the coefficients.
+    method : str
+        "fedavg" or "fedprox".
+    **settings
+        Its options: ``step``, and for fedavg ``local_steps``.
+    """
     if method not in AVERAGING:
         raise InputError(f"method {method!r}: the bias is known of {', '.join(AVERAGING)}")
-    defaults: dict[str, Any] = {"local_steps": 10} if method == "fedavg" else {}
+    kind, defaults = AVERAGING[method]
+    options = defaults | settings
     try:
-        chosen = AVERAGING[method](**(defaults | settings))
+        chosen = kind(**options)
     except TypeError:
-        raise InputError(
-            f"{method} takes step{' and local_steps' * (method == 'fedavg')}, not {settings}"
-        ) from None
+        known = " and ".join(["step", *defaults])
+        raise InputError(f"{method} takes {known}, not {settings}") from None
     with one_blas_thread(), np.errstate(**QUIET):
         stopped = _fixed_point(chosen, clients, x)
     away = back @ (stopped - x)
     return Bias(
-        ", ".join([method, *(f"{name}={value}" for name, value in (defaults | settings).items())]),
+        ", ".join([method, *(f"{name}={value}" for name, value in options.items())]),
         pd.Series(back @ stopped, index=list(names), name="coef"),
         pd.Series(away / errors, index=list(names), name="standard errors"),
     )
 
 
 def _fixed_point(method: FedGD | FedProx, clients: Clients, x: Array) -> Array:
-    """The fixed point nearest to x of one round, whose residual is small beside its distance from x."""
+    """The fixed point of one round near x, (d,)."""
     s = method.start(clients, x).s
 
     def residual(point: Array) -> Array:
         after: Array = method.update(clients, AverageState(point, s)).x
         return after - point
 
+    # relative to the move at x, or to x itself where x is all but a fixed point
     small = ACCURACY * max(float(np.linalg.norm(residual(x))), 1e-9 * float(np.linalg.norm(x)))
     now = x
     for _ in range(ATTEMPTS):
         for _ in range(ROUNDS):
-            if np.linalg.norm(r := residual(now)) <= small:
+            r = residual(now)
+            if np.linalg.norm(r) <= small:
                 return now
             now = now + r
-        jumped = np.asarray(root(residual, now, tol=1e-14).x)  # where plain rounds are slow
-        now = jumped if np.linalg.norm(residual(jumped)) < np.linalg.norm(residual(now)) else now
+        # plain rounds are slow where the method hardly contracts
+        jumped = np.asarray(root(residual, now, tol=1e-14).x)
+        if np.linalg.norm(residual(jumped)) < np.linalg.norm(residual(now)):
+            now = jumped
     raise InputError(
         "no fixed point found: the method may diverge on this data, pass a smaller step"
     )

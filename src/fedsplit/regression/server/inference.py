@@ -1,4 +1,4 @@
-"""Standard errors from one exchange of the information matrix, and what each client brings to the answer."""
+"""Standard errors, and what each client contributes to the answer."""
 
 from __future__ import annotations
 
@@ -13,44 +13,16 @@ from fedsplit.regression.client.design import Calibration
 from fedsplit.rounds.trace import Trace
 
 SINGULAR = 1e-13
-"""An eigenvalue below this share of the largest may be nothing but rounding."""
-
+"""An eigenvalue below this share of the largest may be rounding alone."""
 
 CLIENT_COLUMNS = ("n", "missing", "leverage", "score", "shift", "coefficient")
 """The columns of ``contributions``."""
 
 
 class Inference(NamedTuple):
-    """The numbers of a regression table, in the units of the files; the fields are those of ``Model``.
+    """The numbers of a regression table, under the names that they have in ``Model``.
 
-    Attributes
-    ----------
-    names : sequence of str
-        The d coefficients, in the order of every array below.
-    coef : (d,) array
-    covariance_ : (d, d) array or None
-        Model-based; None with a penalty, or where the family has no likelihood.
-    robust_ : (d, d) array or None
-        Clustered by client; None with a penalty, or where ``sandwich`` has none.
-    errors : (d,) array
-        The standard errors that the information gives, also where a penalty takes their meaning.
-    dispersion, deviance : float
-    log_likelihood : float or None
-        None where the family has none.
-    calibration : Calibration or None
-        Of a binary classifier.
-    clients : DataFrame
-        What each client contributes: see ``contributions``.
-    trace : Trace
-        Every round, those of proofs included.
-    proofs : sequence of (int, float or None)
-        The round of each proof, and the gap that it proves.
-    floats : int
-        Sent both ways.
-    converged : bool
-        Whether the proved distance is within the tolerance.
-    x : (d,) array
-        The answer in the coordinates of the rounds.
+    They are in the units of the files, except for x, which is in the coordinates of the rounds.
     """
 
     names: Sequence[str]
@@ -71,7 +43,7 @@ class Inference(NamedTuple):
 
 
 def inverse(H: Array) -> Array:
-    """H⁻¹ of a positive definite H; all nan where it is singular to rounding, or nearly."""
+    """H⁻¹, (d, d), of a positive definite H; nan throughout if H is nearly singular."""
     diagonal = np.diag(H)
     if not (np.isfinite(H).all() and (diagonal > 0).all()):
         return np.full(H.shape, np.nan)
@@ -84,9 +56,24 @@ def inverse(H: Array) -> Array:
 
 
 def sandwich(bread: Array, gradients: Array, n: int) -> Array | None:
-    """The covariance that is right when rows of one client are alike: bread (Σ g_j g_jᵀ) bread, (d, d).
+    """The covariance that allows for rows of one client being alike.
 
-    Corrected for m clusters as usual, by m/(m - 1) · (n - 1)/(n - d); None with a single client.
+    It is bread (Σ g_j g_jᵀ) bread, times m/(m - 1) · (n - 1)/(n - d), the usual correction for m
+    clusters.
+
+    Parameters
+    ----------
+    bread : (d, d) array
+        The inverse of the Hessian.
+    gradients : (m, d) array
+        Of each client.
+    n : int
+        Rows of all clients.
+
+    Returns
+    -------
+    (d, d) array or None
+        None with a single client, or no more rows than coefficients.
     """
     m, d = gradients.shape
     if m < 2 or n <= d or np.isnan(bread).any():
@@ -137,18 +124,20 @@ def contributions(
         ``shift`` in standard errors.
     """
     V = inverse(H)
-    dispersion = max(dispersion, np.finfo(np.float64).tiny)  # a perfect fit has none
+    dispersion = max(dispersion, np.finfo(np.float64).tiny)  # 0 of a perfect fit
     errors = np.sqrt(dispersion * np.diag(back @ V @ back.T))
     rows = {name: (0, left_out, 0.0, 0.0, np.nan, "") for name, left_out in missing.items()}
     for (name, n), g, H_j in zip(sizes.items(), gradients, information, strict=True):
         leverage = float(np.sum(V * H_j) / len(V))
         score = float(np.sqrt(g @ V @ g / dispersion))
-        shift, coefficient = np.nan, ""
+        shift = np.nan
+        coefficient = ""
         if len(sizes) > 1:
             move = back @ (inverse(H - H_j) @ g) / errors
             if np.isfinite(move).all():
                 most = int(np.argmax(np.abs(move)))
-                shift, coefficient = float(move[most]), names[most]
+                shift = float(move[most])
+                coefficient = names[most]
         rows[name] = (n, missing[name], leverage, score, shift, coefficient)
     index = pd.Index(list(rows), name="client")
     return pd.DataFrame(list(rows.values()), index=index, columns=list(CLIENT_COLUMNS))
