@@ -1,0 +1,222 @@
+"""Additions as CONTRIBUTING describes them: one class each, and one line of a table."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from scipy.optimize import minimize
+
+import fedsplit as fs
+from fedsplit import clients, losses, methods, penalties, prox
+from fedsplit.arrays import Array
+from fedsplit.clients.metered import MeteredClients
+from fedsplit.clients.questions import QUESTIONS, CostQuestion, Part
+from fedsplit.clients.sampled import SampledClients
+from fedsplit.commands.app import run
+from fedsplit.losses.costs import Costs
+from fedsplit.losses.linear import LinearLoss
+from fedsplit.methods.fedgd import AverageState
+from fedsplit.prox.exact import newton
+from fedsplit.prox.solver import Proximal, Start
+from fedsplit.regression.engines import ENGINES, Engine
+from fedsplit.regression.families import FAMILIES
+from fedsplit.remote.channel import Request
+from fedsplit.remote.messages import read_request, write_request
+from hospitals import people
+from probit import ProbitFamily
+from problems import problem
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class LogCosh(LinearLoss):
+    """φ(η, b) = log cosh(η - b)."""
+
+    curvature_range = (0.0, 1.0)
+    concordance = 2.0  # φ''' = -2 tanh(η - b) φ''
+
+    def value(self, eta: Array, b: Array) -> Array:
+        r = np.abs(eta - b)
+        return np.asarray(r + np.log1p(np.exp(-2 * r)) - np.log(2))
+
+    def slope(self, eta: Array, b: Array) -> Array:
+        return np.tanh(eta - b)
+
+    def curvature(self, eta: Array, b: Array) -> Array:
+        return np.asarray(1 - np.tanh(eta - b) ** 2)
+
+    def floor(self, b: Array) -> Array:
+        return np.zeros_like(b)
+
+    def sample(self, eta: Array, rng: np.random.Generator) -> Array:
+        return eta + rng.logistic(size=eta.shape)
+
+
+def test_a_loss_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(losses.LOSSES, "log-cosh", LogCosh)
+    p = problem("log-cosh", [40, 25, 30], 4)
+    best = minimize(p.objective, np.zeros(4), jac=p.gradient, tol=1e-12).x
+    result = fs.solve(p)
+    assert result.converged
+    assert result.certificate.reason == "self-concordance"
+    np.testing.assert_allclose(result.x, best, atol=1e-5)
+
+
+@dataclass(frozen=True)
+class CarefulNewton:
+    """A prox to a millionth of the distance moved."""
+
+    start: ClassVar[Start] = "broadcast"
+
+    def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
+        return newton(costs, V, s, start, ratio=1e-6)
+
+
+def test_a_local_solver_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(prox.SOLVERS, "careful", CarefulNewton)
+    p = problem("logistic", [30, 40], 3, ridge=1.0)
+    result = fs.solve(p, fs.FedSplit(prox=CarefulNewton()))
+    assert result.converged
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
+    question = clients.questions.Prox(np.ones(3), 0.5, None, CarefulNewton())
+    sent = read_request(write_request(Request(question, "key", 2)), QUESTIONS)
+    assert sent.question.solver == CarefulNewton()  # type: ignore[attr-defined]  # a Prox
+
+
+@dataclass(frozen=True)
+class SignDescent:
+    """Move every coordinate against the sign of its derivative by a step that shrinks."""
+
+    step: float = 0.5
+
+    settles: ClassVar[bool] = True
+    state_type: ClassVar[type[AverageState]] = AverageState
+    hazard = "the step is too large"
+
+    def start(self, clients: fs.Clients, x0: Array) -> AverageState:
+        return AverageState(x0, self.step)
+
+    def update(self, clients: fs.Clients, state: AverageState) -> AverageState:
+        slope = np.sign(clients.gradient(state.x).rows.sum(axis=0))
+        return AverageState(state.x - state.s * slope, 0.9 * state.s)
+
+
+def test_a_method_is_one_class_and_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(methods.METHODS, "sign", (SignDescent, {"step": float}))
+    p = problem("logistic", [30, 40], 3, ridge=1.0)
+    result = fs.solve(p, SignDescent(), rounds=300)
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-2)
+    small = ["-m", "3", "-d", "2", "-n", "5", "--rounds", "5"]
+    assert run(["compare", "--method", "sign:step=0.1", *small]) == 0
+    assert "sign:step=0.1" in capsys.readouterr().out
+
+
+@dataclass(frozen=True)
+class SumToZero:
+    """0 where Σ x_i = 0, else +inf."""
+
+    def value(self, x: Array) -> float:
+        return 0.0 if abs(x.sum()) < 1e-9 else np.inf
+
+    def prox(self, v: Array, t: float | Array) -> Array:
+        return np.asarray(v - v.mean())
+
+
+def test_a_penalty_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(penalties.PENALTIES, "sum-to-zero", lambda d: SumToZero())
+    p = problem("least-squares", [30, 40], 3)
+    result = fs.solve(p, penalty=SumToZero(), rounds=500)
+    on_the_plane = np.array([[1.0, 0.0], [-1.0, 1.0], [0.0, -1.0]])
+    best = minimize(lambda u: p.objective(on_the_plane @ u), np.zeros(2), tol=1e-12).x
+    np.testing.assert_allclose(result.x, on_the_plane @ best, atol=1e-5)
+
+
+def test_a_family_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FAMILIES, "probit", ProbitFamily())
+    frames = people()
+    model = fs.fit(frames, "{visits > 2} ~ age + hours", family="probit", tol=1e-6)
+    pooled = np.concatenate([frame[["age", "hours"]].to_numpy() for frame in frames.values()])
+    events = np.concatenate([frame["visits"].to_numpy() > 2 for frame in frames.values()])
+    binomial = sm.families.Binomial(sm.families.links.Probit())
+    reference = sm.GLM(events.astype(float), sm.add_constant(pooled), binomial).fit(tol=1e-12)
+    np.testing.assert_allclose(model.coef, reference.params, rtol=1e-5)
+    np.testing.assert_allclose(model.se, reference.bse, rtol=1e-5)
+
+
+def test_an_engine_is_one_entry_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+
+    @contextmanager
+    def watched(sources: Sequence[Any], workers: int | None, address: str | None) -> Iterator[Any]:
+        opened.append(len(sources))
+        with ENGINES["local"].of_sources(sources, None, None) as channel:
+            yield channel
+
+    engine = Engine("in this process, watched", watched, ENGINES["local"].of_problem)
+    monkeypatch.setitem(ENGINES, "watched", engine)
+    frames = people()
+    model = fs.fit(frames, "score ~ age", engine="watched")
+    assert opened == [len(frames)]
+    np.testing.assert_array_equal(model.coef, fs.fit(frames, "score ~ age").coef)
+
+
+@dataclass(frozen=True)
+class Everything(CostQuestion):
+    """Value, gradient, Hessian and two scalars at once."""
+
+    x: Array
+
+    def parts(self, d: int) -> dict[str, Part]:
+        return {
+            "value": Part(),
+            "gradient": Part((d,)),
+            "hessian": Part((d, d)),
+            "smallest": Part(),
+            "largest": Part(),
+        }
+
+    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
+        return [costs.value(x), costs.gradient(x), costs.hessian(x), *costs.bounds_at(x)]
+
+
+def test_a_question_of_many_parts_is_one_class_and_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(QUESTIONS, "everything", Everything)
+    p = problem("logistic", [30, 12, 40], 3, ridge=1.0)
+    x = np.ones(3)
+    meter = MeteredClients(SampledClients(p.clients, 0.7, seed=0))
+    with fs.Checkpoint(tmp_path / "kept").keeping(meter, {}) as kept:
+        answer = kept.ask(Everything(x))
+    there = answer.present
+    assert there.sum() == 2
+    np.testing.assert_array_equal(
+        answer.parts["gradient"][there], p.clients.gradient(x).rows[there]
+    )
+    np.testing.assert_array_equal(
+        answer.parts["hessian"][there], p.clients.information(x).rows[there]
+    )
+    assert np.isnan(answer.parts["hessian"][~there]).all()
+    _, exchange = meter.take()  # after the fingerprint of the data
+    assert exchange.floats_up == 2 * (1 + 3 + 9 + 2)
+    assert exchange.work == (2, 4, 2)
+    sent = read_request(write_request(Request(Everything(x), "key", 3)), QUESTIONS)
+    np.testing.assert_array_equal(sent.question.x, x)  # type: ignore[attr-defined]  # the same
+
+
+def test_the_guide_names_files_and_tables_that_exist() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for path in set(re.findall(r"`((?:[\w]+/)+[\w]+\.py)`", guide)):
+        assert any((ROOT / place / path).is_file() for place in (".", "src/fedsplit")), path
+    for module, name in re.findall(r"`([A-Z_]+)` in `([\w/]+\.py)`", guide):
+        text = (ROOT / "src/fedsplit" / name).read_text(encoding="utf-8")
+        assert re.search(rf"^{module}\b", text, re.MULTILINE), (module, name)
