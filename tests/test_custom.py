@@ -1,4 +1,4 @@
-"""Losses that are not ours: a function of the user's own, and a CVXPY expression."""
+"""Losses of the user's own: a function, a scalar function of the predictor, a CVXPY expression."""
 
 import subprocess
 import sys
@@ -7,9 +7,11 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.terms import Loss
 from fedsplit.methods.method import State
 from fedsplit.rounds.trace import Row
@@ -160,3 +162,192 @@ def test_the_library_works_without_the_extra_and_says_what_to_install() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout == "fedsplit.CvxpyProx needs CVXPY: pip install 'fedsplit[cvx]'\n"
+
+
+def scalar(loss: LinearLoss) -> fs.ScalarLoss:
+    """A built-in loss as the user would give it, with all that it states."""
+    return fs.ScalarLoss(
+        loss.value,
+        loss.slope,
+        loss.curvature,
+        curvature_range=loss.curvature_range,
+        concordance=loss.concordance,
+        floor=loss.floor,
+    )
+
+
+@pytest.mark.parametrize("name", ["logistic", "huber"])
+@pytest.mark.parametrize("n", [[30, 8, 17], [2, 1]])
+def test_the_users_own_scalar_function_gives_the_bits_of_the_loss_that_has_it(
+    name: str, n: list[int]
+) -> None:
+    ours = fs.Huber(0.7) if name == "huber" else fs.Logistic()
+    data = clients(name, n, 3, seed=2)
+    a, b = (fs.Problem(loss, data, ridge=0.3) for loss in (ours, scalar(ours)))
+    x = np.array([0.3, -1.0, 0.2])
+    for ask in (
+        lambda p: p.clients.value(x).rows,
+        lambda p: p.clients.gradient(x).rows,
+        lambda p: p.clients.information(x).rows,
+        lambda p: p.clients.curvature().rows,
+        lambda p: p.clients.diagonal(x).rows,
+        lambda p: p.clients.prox(x, 0.7, x, fs.NewtonProx()).rows,
+        lambda p: p.clients.prox(x, 0.7, x, fs.GradientProx(3)).rows,
+        lambda p: p.solution(),
+        lambda p: fs.solve(p, rounds=30, tol=0).x,
+    ):
+        np.testing.assert_array_equal(ask(a), ask(b))
+    if name == "logistic":  # Huber states more: within which ball its Hessian is constant
+        assert fs.certify(a.clients, x) == fs.certify(b.clients, x)
+
+
+def log_cosh(**stated: Any) -> fs.ScalarLoss:
+    """φ(r) = log cosh r of the residual r: φ'' = 1 - tanh² r and φ''' = -2 tanh(r) φ''."""
+    return fs.ScalarLoss(
+        lambda eta, b: np.logaddexp(eta - b, b - eta) - np.log(2),
+        lambda eta, b: np.tanh(eta - b),
+        lambda eta, b: 1 - np.tanh(eta - b) ** 2,
+        **stated,
+    )
+
+
+STATED = {"curvature_range": (0.0, 1.0), "concordance": 2.0, "floor": 0.0}
+
+
+def test_a_log_cosh_regression_is_scipys_with_a_certificate() -> None:
+    data = clients("huber", [30, 12, 25], 4, seed=3)
+    p = fs.Problem(log_cosh(**STATED), data)
+
+    def pooled(x: Array) -> tuple[float, Array]:
+        value = 0.0
+        gradient = np.zeros(4)
+        for A, b, w in data:
+            r = A @ x - b
+            value += float(w @ (np.logaddexp(r, -r) - np.log(2)))
+            gradient += A.T @ (w * np.tanh(r))
+        return value, gradient
+
+    theirs = minimize(pooled, np.zeros(4), jac=True, method="BFGS", options={"gtol": 1e-10})
+    result = fs.solve(p, rounds=500, tol=1e-10)
+    assert result.converged
+    assert result.x == pytest.approx(theirs.x, abs=1e-6)
+    assert result.certificate.reason == "self-concordance"
+    for scale in (1e-4, 1e-2):
+        x = theirs.x + scale
+        certificate = fs.certify(p.clients, x)
+        truth = pooled(x)[0] - pooled(p.solution())[0]
+        assert certificate.gap is not None
+        assert certificate.distance is not None
+        assert truth <= certificate.gap <= 10 * truth
+        assert np.linalg.norm(x - p.solution()) <= certificate.distance
+
+
+def test_without_a_concordance_there_is_no_certificate() -> None:
+    data = clients("huber", [30, 12, 25], 4, seed=3)
+    p = fs.Problem(log_cosh(curvature_range=(0.0, 1.0)), data)
+    certificate = fs.certify(p.clients, p.solution())
+    assert certificate.gap is None
+    assert "how fast its Hessian changes is not known" in certificate.reason
+
+
+def test_a_scalar_function_is_only_evaluated_at_targets_of_the_data() -> None:
+    """17 observations are stacked as 18 rows; -log b would be infinite at a padding of b = 0."""
+    data = [(A, b, w) for A, b, w in clients("gamma", [17], 3, seed=1)]
+    own = fs.ScalarLoss(
+        lambda eta, b: eta - np.log(b) + b * np.exp(-eta),
+        lambda eta, b: 1 - b * np.exp(-eta),
+        lambda eta, b: b * np.exp(-eta),
+        concordance=1.0,
+        floor=1.0,
+    )
+    p = fs.Problem(own, data)
+    assert np.isfinite(p.objective(np.zeros(3)))
+    np.testing.assert_allclose(p.solution(), fs.Problem(fs.Gamma(), data).solution(), rtol=1e-9)
+    assert fs.certify(p.clients, p.solution()).gap == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"curvature_range": (1.0, 0.5)}, "curvature_range must be 0 <= low <= high"),
+        ({"curvature_range": (-1.0, 0.5)}, "curvature_range must be 0 <= low <= high"),
+        ({"concordance": -1.0}, "concordance must be at least 0"),
+        ({"concordance": np.nan}, "concordance must be at least 0"),
+        ({"floor": 1e3}, "client 0, row 0: .* at least its floor"),
+        ({"floor": lambda b: 0.0}, r"client 0: floor must return shape \(30,\)"),
+    ],
+)
+def test_a_false_statement_about_a_scalar_function_is_refused(
+    stated: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(fs.InputError, match=message):
+        fs.Problem(log_cosh(**stated), clients("huber", [30], 4))
+
+
+def test_a_scalar_function_that_is_not_elementwise_or_not_convex_is_refused() -> None:
+    def zero(eta: Array, b: Array) -> Array:
+        return np.zeros_like(b)
+
+    data = clients("huber", [30], 4)
+    with pytest.raises(fs.InputError, match=r"client 0: slope must return shape \(30,\)"):
+        fs.Problem(fs.ScalarLoss(zero, lambda eta, b: np.sum(eta, keepdims=True), zero), data)
+    with pytest.raises(fs.InputError, match=r"client 0, row 0: φ .* curvature -1"):
+        fs.Problem(fs.ScalarLoss(zero, zero, lambda eta, b: -np.ones_like(b)), data)
+    with pytest.raises(fs.InputError, match=r"client 0, row 0: φ .* value nan"):
+        fs.Problem(fs.ScalarLoss(lambda eta, b: np.nan * b, zero, zero), data)
+
+
+def longest(data: Client) -> float:
+    """max ‖a_i‖, how fast the logistic Hessian changes."""
+    return float(np.linalg.norm(data[0], axis=1).max())
+
+
+def test_a_custom_loss_that_states_its_concordance_and_floor_gets_the_certificate_of_ours() -> None:
+    ours = fs.Problem(fs.Logistic(), DATA)
+    own = fs.Problem(
+        fs.CustomLoss(value, gradient, 3, hessian, curvature, concordance=longest, floor=0.0), DATA
+    )
+    silent = fs.Problem(OWN["with a Hessian"], DATA)
+    x = ours.solution() + 1e-3
+    proved = fs.certify(own.clients, x)
+    truth = ours.objective(x) - ours.objective(ours.solution())
+    assert fs.certify(silent.clients, x).gap is None
+    assert proved.reason == "self-concordance"
+    assert proved.gap is not None
+    assert truth <= proved.gap <= 2 * truth
+    for g in (fs.L1(0.1), fs.L2Ball(5.0)):
+        a, b = (fs.certify(p.clients, x, g) for p in (own, ours))
+        assert a.gap == pytest.approx(b.gap, rel=1e-9)
+
+
+def test_a_quadratic_of_the_users_own_may_say_that_it_is_one() -> None:
+    H = np.diag([1.0, 30.0])
+    loss = fs.CustomLoss(
+        lambda x, c: float(0.5 * x @ H @ x - c @ x),
+        lambda x, c: H @ x - c,
+        2,
+        lambda x, c: H,
+        concordance=0,
+    )
+    p = fs.Problem(loss, [np.array([1.0, 2.0]), np.array([-3.0, 1.0])])
+    x = p.solution() + np.array([0.1, -0.2])
+    certificate = fs.certify(p.clients, x)
+    assert certificate.reason == "a quadratic bound"
+    assert certificate.gap == pytest.approx(p.objective(x) - p.objective(p.solution()), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"concordance": -1.0}, "client 0: concordance must be at least 0"),
+        ({"concordance": lambda data: np.nan}, "client 0: concordance is not a number"),
+        ({"concordance": "small"}, "concordance must be a number, or a function of the data"),
+        ({"floor": lambda data: None}, "floor must be a number, or a function of the data"),
+        ({"floor": 1e9}, "client 0: floor is 1e\\+09, but the value at x = 0 is"),
+    ],
+)
+def test_a_false_statement_about_a_custom_loss_is_refused(
+    stated: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(fs.InputError, match=message):
+        fs.Problem(fs.CustomLoss(value, gradient, 3, hessian, **stated), DATA)

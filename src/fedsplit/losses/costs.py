@@ -111,7 +111,7 @@ class Costs:
         return extreme_eigenvalues(self.hessian(X))
 
     def decrement(self, X: Array, G: Array) -> tuple[Array, ...]:
-        """The fields of ``Decrement`` at x_j, given the gradient g of the sum, each (k,)."""
+        """The fields of ``ProofScalars`` at x_j, given the gradient g of the sum, each (k,)."""
         if self.terms.rank < self.terms.d:
             q, mu = self._wide_decrement(X, G)
             W = None

@@ -56,7 +56,7 @@ class CustomLoss:
 
 
 def stack_custom(terms: CustomTerms) -> tuple[int, list[Block]]:
-    """All clients in one block, after a look at each one's value and gradient at x = 0."""
+    """All clients in one block, once what is stated and the value at x = 0 have been checked."""
     count("CustomLoss: d", terms.d)
     if not terms.data:
         raise InputError("there is no client: pass a list with one item of data per client")
@@ -64,6 +64,7 @@ def stack_custom(terms: CustomTerms) -> tuple[int, list[Block]]:
     value = terms.value(zero)
     gradient = terms.gradient(zero)
     floor = terms.floor()
+    terms.concordance(None)
     for j in range(terms.k):
         if np.isnan(value[j]) or np.isnan(gradient[j]).any():
             raise InputError(f"client {j}: the value or the gradient at x = 0 is not a number")
