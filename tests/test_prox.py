@@ -19,6 +19,7 @@ from problems import LOSSES, dimensions, loss, names, problem, ridges, seeds, si
 EXACT = fs.ExactProx()
 
 VARIANTS: dict[str, ProxSolver] = {name: make() for name, make in SOLVERS.items()} | {
+    "cvxpy": fs.CvxpyProx(),
     "gradient, paper's step": fs.GradientProx(7, step="paper"),
     "gradient, line search": fs.GradientProx(7, step="backtracking"),
     "gradient, given step": fs.GradientProx(7, step=1e-3),

@@ -24,9 +24,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from fedsplit.errors import InputError
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.gradient import GradientProx
-from fedsplit.prox.inexact_newton import NewtonProx
+from fedsplit.prox import SOLVERS
 from fedsplit.prox.solver import ProxSolver
 
 MAGIC = b"fsp1"
@@ -225,7 +223,7 @@ def _fits(kind: Any, value: Any) -> bool:
 def _read(kind: Any, value: Any, place: str) -> Any:
     """The value of a header as one of this kind; ``place`` is for errors."""
     if kind is ProxSolver:
-        kind = NewtonProx | ExactProx | GradientProx
+        kind = Union[tuple(SOLVERS.values())]  # noqa: UP007  # made from a table
     if not _fits(kind, value):
         raise InputError(f"{place}: expected {_named(kind)}, found {_shown(value)}")
     origin, args = get_origin(kind) or kind, get_args(kind)
