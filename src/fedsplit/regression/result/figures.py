@@ -219,7 +219,7 @@ def wilson(share: Array, rows: Array, z: float = 1.96) -> tuple[Array, Array]:
 
 def _reach(ends: Array) -> Array:
     """How far from zero each interval reaches; the smallest of these where it is 0 or unknown."""
-    reach = np.abs(ends).max(axis=1)
+    reach: Array = np.abs(ends).max(axis=1)
     known = np.isfinite(reach) & (reach > 0)
     if not known.any():
         return np.ones_like(reach)
