@@ -40,7 +40,7 @@ def test_the_table_has_a_line_for_each_method(capsys: pytest.CaptureFixture[str]
     )
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
-    assert lines[0].startswith("isotropic: m = 5 clients, d = 6, n = 20 a client, seed 3")
+    assert lines[0].startswith("isotropic: m = 5 clients, d = 6, n = 20 per client, seed 3")
     assert lines[1].split() == ["method", "1e-03", "1e-06", "1e-09", "end", "floats", "sent"]
     assert re.match(r"fedsplit +\d+ +\d+ +\d+ +optimum +[\d,]+", lines[2])
     assert re.match(r"fedprox +never +never +never +floor ", lines[3])

@@ -113,7 +113,7 @@ def test_a_server_that_is_stopped_goes_on_to_the_same_bits(
         before = federation.asked("site3")
         assert status == {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGKILL: -9}[number]
         if number != signal.SIGKILL:
-            assert f"go on with the same command and --resume {out / 'checkpoint'}" in err
+            assert f"resume it with the same command and --resume {out / 'checkpoint'}" in err
             assert "Traceback" not in err
         server = federation.server(
             "--clients",

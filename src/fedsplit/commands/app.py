@@ -15,14 +15,17 @@ from fedsplit.commands.fit import fit_command
 from fedsplit.commands.help import Command
 from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
 from fedsplit.commands.keys import keys_command
-from fedsplit.commands.progress import printable
 from fedsplit.commands.reproduce import report_command, reproduce_command
 from fedsplit.commands.server import server_command
+from fedsplit.commands.terminal import print_error
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
+from fedsplit.methods import METHODS
+from fedsplit.paper.experiments import EXPERIMENTS
 from fedsplit.rounds.result import Diverged
 from fedsplit.version import __version__
 
-# Newer versions of Typer bring a click of their own, older ones need the package: this is the usage error of either.
+# Newer versions of Typer bring their own copy of click, older ones use the package: this is the
+# usage error of either.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
@@ -35,8 +38,10 @@ app.command("fit", cls=Command)(fit_command)
 app.command("server", cls=Command)(server_command)
 app.command("client", cls=Command)(client_command)
 app.command("keys", cls=Command)(keys_command)
-app.command("compare", cls=Command)(compare_command)
-app.command("reproduce", cls=Command)(reproduce_command)
+app.command("compare", cls=Command, epilog=f"Methods: {', '.join(METHODS)}.")(compare_command)
+app.command("reproduce", cls=Command, epilog=f"Figures: {', '.join(EXPERIMENTS)}.")(
+    reproduce_command
+)
 app.command("report", cls=Command)(report_command)
 
 
@@ -57,18 +62,19 @@ def run(arguments: list[str]) -> int:
     try:
         return int(app(arguments, prog_name="fedsplit", standalone_mode=False) or 0)
     except UsageError as error:
-        return _fail(f"{error.format_message()} (see fedsplit --help)")  # type: ignore[attr-defined]  # click's name
+        text = error.format_message()  # type: ignore[attr-defined]  # click's name
+        return _fail(f"{text} (see fedsplit --help)")
     except (InputError, NoMinimiser) as error:
-        return _fail(str(error))
+        return _fail(error)
     except (Diverged, TooFewClients) as error:
-        return _fail(str(error), status=1)
+        return _fail(error, status=1)
     except MemoryError:
         return _fail("not enough memory: choose a smaller problem")
     except BrokenPipeError:
         return 0
     except OSError as error:
-        return _fail(f"{error.filename or 'output'}: {error.strerror or error}")
-    except Exception as error:  # nobody is shown a stack trace
+        return _fail(error)
+    except Exception as error:  # users are not shown stack traces
         return _fail(
             f"a fault of fedsplit itself, please report it ({type(error).__name__}: {error})",
             status=1,
@@ -79,20 +85,21 @@ def run(arguments: list[str]) -> int:
         return 143
 
 
-def _fail(message: str, status: int = 2) -> int:
-    typer.echo(f"fedsplit: error: {printable(' '.join(message.split()))}", err=True)
+def _fail(error: Exception | str, status: int = 2) -> int:
+    print_error(error)
     return status
 
 
 def main() -> None:
-    """The entry point of the command ``fedsplit``."""
+    """Run the command line of this process, and exit with its status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without κ still gets its table
+            # A terminal that cannot show κ still gets its table.
+            stream.reconfigure(errors="replace")
     raise_on_sigterm()
     status = run(sys.argv[1:])
     try:
         sys.stdout.flush()
-    except BrokenPipeError:  # who reads has seen enough
+    except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)

@@ -8,66 +8,109 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 import typer
 
 from fedsplit.checks import count
 from fedsplit.commands.keys import EXTRA
 from fedsplit.commands.supervisor import BAD_INPUT, lifeline, supervise
+from fedsplit.commands.terminal import print_error
 from fedsplit.errors import InputError
 
 CRASHED = 70
+"""Exit status of a child that is to be restarted (EX_SOFTWARE of sysexits.h)."""
+
+
+class Configuration(NamedTuple):
+    """What the supervised process is told, as JSON; paths are absolute."""
+
+    server: str
+    data: str
+    name: str
+    key: str | None
+    ca: str | None
+    insecure: bool
+    folder: str
+    max_rounds: int | None
+    strict: bool
+    log: str | None
+    restarted: bool
 
 
 def client_command(
-    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the server listens.")],
-    data: Annotated[str, typer.Option(help="This client's file, as fedsplit fit takes it.")],
+    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the server.")],
+    data: Annotated[
+        str, typer.Option(metavar="FILE", help="This client's rows, as fedsplit fit takes them.")
+    ],
     name: Annotated[
         str | None,
         typer.Option(
-            help="By which the server knows this client: the name of its key, or of its file."
+            metavar="NAME",
+            help="Name in the federation; by default that of the key, or of the file.",
         ),
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="This client's private key, NAME.key.")] = None,
-    ca: Annotated[
-        Path | None,
-        typer.Option(
-            help="The server's ca.crt; without, the certificates that this machine trusts."
-        ),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Without TLS and keys, for a test on one machine.")
-    ] = False,
     folder: Annotated[
         Path | None,
         typer.Option(
-            help="For what this client keeps; ~/.local/state/fedsplit/NAME where not given."
+            metavar="DIR",
+            help="Folder for the client's state; by default ~/.local/state/fedsplit/NAME.",
         ),
     ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Private key of this client, NAME.key.", rich_help_panel="Network"
+        ),
+    ] = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Certificate ca.crt of the server; by default those that this machine trusts.",
+            rich_help_panel="Network",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Use neither encryption nor keys, for tests on one machine.",
+            rich_help_panel="Network",
+        ),
+    ] = False,
     max_rounds: Annotated[
         int | None,
-        typer.Option(help="The most rounds that are answered until this command is started again."),
+        typer.Option(
+            metavar="N",
+            help="Maximum number of rounds to answer, until this command is started again.",
+            rich_help_panel="Privacy",
+        ),
     ] = None,
     strict: Annotated[
         bool,
         typer.Option(
-            "--strict", help="Refuse what could disclose single rows, whatever the server wants."
+            "--strict",
+            help="Refuse requests that could disclose single rows, whatever the server asks for.",
+            rich_help_panel="Privacy",
         ),
     ] = False,
     log: Annotated[
         Path | None,
         typer.Option(
-            help="File with a line for each question; questions.jsonl in the folder otherwise."
+            metavar="FILE",
+            help="Log with one line per question; by default questions.jsonl in the folder.",
+            rich_help_panel="Privacy",
         ),
     ] = None,
 ) -> None:
-    """Take part in fits with the rows of a file, which stay here: dial a server and answer its questions.
+    """Take part in fits with the rows of a file, which stay on this machine.
 
-    First it is said what will leave this machine. The client runs until it is stopped: it dials again when the server
-    is away, and is started again when its process dies.
+    The client connects to a server and answers its questions. At the start it prints what will
+    leave this machine. It runs until it is stopped: it reconnects when the server is away, and is
+    restarted when its process dies.
 
-    Exit status: 2 bad input, 130 interrupted, 143 terminated.
+    Exit status: 2 bad input; 130 interrupted; 143 terminated.
     """
     if importlib.util.find_spec("flwr") is None:
         raise InputError(EXTRA)
@@ -75,90 +118,105 @@ def client_command(
 
     if not insecure and key is None and ca is None:
         raise InputError(
-            "give --key and --ca, as the server's owner has them, or --insecure for a test on one machine"
+            "give --key and --ca, as the server's owner has them, or --insecure for a test on "
+            "one machine"
         )
     if insecure and ca is not None:
-        raise InputError("--ca is for TLS, which --insecure does without: leave one of them out")
+        raise InputError("--ca is for TLS, which --insecure turns off: leave one of them out")
     if max_rounds is not None:
         count("max_rounds", max_rounds)
-    known = name or (Path(data).name.split(".")[0] if key is None else key.stem)
-    check_name(known)
-    told = {
-        "server": server,
-        "name": known,
-        "data": data,
-        "key": _absolute(key),
-        "ca": _absolute(ca),
-        "insecure": insecure,
-        "folder": _absolute(folder or _place(known)),
-        "max_rounds": max_rounds,
-        "strict": strict,
-        "log": _absolute(log),
-    }
-    first, again = (json.dumps({**told, "again": again}).encode() for again in (False, True))
-    raise typer.Exit(supervise([sys.executable, "-P", "-m", __name__], first, again, _tell))
+    if name is None:
+        name = Path(data).name.split(".")[0]
+        if key is not None:
+            name = key.stem
+    check_name(name)
+    first = Configuration(
+        server=server,
+        data=data,
+        name=name,
+        key=_absolute(key),
+        ca=_absolute(ca),
+        insecure=insecure,
+        folder=str((folder or _state_folder(name)).absolute()),
+        max_rounds=max_rounds,
+        strict=strict,
+        log=_absolute(log),
+        restarted=False,
+    )
+    lines = [
+        json.dumps(each._asdict()).encode() for each in (first, first._replace(restarted=True))
+    ]
+    raise typer.Exit(supervise([sys.executable, "-P", "-m", __name__], *lines, _report))
 
 
 def _absolute(path: Path | None) -> str | None:
-    return None if path is None else str(path.absolute())
+    if path is None:
+        return None
+    return str(path.absolute())
 
 
-def _place(name: str) -> Path:
-    """Where a client of this name keeps what it has to."""
-    return (
-        Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-        / "fedsplit"
-        / name
-    )
+def _state_folder(name: str) -> Path:
+    """Where a client of this name keeps its state, by the XDG base directory specification."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "fedsplit" / name
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     typer.echo(f"fedsplit client: {text}", err=True)
 
 
 def work() -> int:
-    """The client's own process, under the supervisor; its exit status."""
+    """Run the supervised process; returns its exit status."""
     os.umask(0o077)  # what is kept here is for its owner alone
-    sys.excepthook = lambda *_: None  # nobody is shown a stack trace
+    sys.excepthook = lambda *_: None  # a stack trace could have values of rows in it
     sys.unraisablehook = lambda _: None
     threading.excepthook = lambda _: None
     try:
         line, stop = lifeline()
-        _work(json.loads(line), stop)
+        _answer(Configuration(**json.loads(line)), stop)
     except (InputError, OSError) as error:
-        what = str(error)
-        if isinstance(error, OSError):
-            what = f"{error.filename or 'output'}: {error.strerror or error}"
-        typer.echo(f"fedsplit: error: {' '.join(what.split())}", err=True)
+        print_error(error)
         return BAD_INPUT
     except Exception as error:
-        _tell(f"it failed ({type(error).__name__})")
+        _report(f"it failed ({type(error).__name__})")
         return CRASHED
     return 0
 
 
-def _work(told: dict[str, Any], stop: threading.Event) -> None:
+def _answer(chosen: Configuration, stop: threading.Event) -> None:
+    """Answer a server's questions until ``stop`` is set."""
     from fedsplit.regression.client.service import Site
     from fedsplit.remote.flower.node import run_node
 
-    folder, log, key, ca = (
-        None if told[at] is None else Path(told[at]) for at in ("folder", "log", "key", "ca")
-    )
-    assert folder is not None
+    folder = Path(chosen.folder)
+    key, ca, log = (each and Path(each) for each in (chosen.key, chosen.ca, chosen.log))
     site = Site(
-        told["name"], told["data"], folder=folder, max_rounds=told["max_rounds"], strict=told["strict"], log=log,
-        fresh=not told["again"],
-    )  # fmt: skip
+        chosen.name,
+        chosen.data,
+        folder=folder,
+        max_rounds=chosen.max_rounds,
+        strict=chosen.strict,
+        log=log,
+        fresh=not chosen.restarted,
+    )
     if key is not None:
-        key.read_bytes()  # what is missing from the start is bad input, and nothing that passes
-    if not told["again"]:
+        key.read_bytes()  # a file that is missing from the start is bad input
+    if not chosen.restarted:
         typer.echo(site.terms())
     try:
         run_node(
-            told["server"], site.reply, key=key, ca=ca, insecure=told["insecure"], folder=folder, status=_tell,
-            stop=stop, name=told["name"],
-        )  # fmt: skip
-    except OSError as error:  # a full disk, perhaps: it passes
+            chosen.server,
+            site.reply,
+            key=key,
+            ca=ca,
+            insecure=chosen.insecure,
+            folder=folder,
+            status=_report,
+            stop=stop,
+            name=chosen.name,
+        )
+    except OSError as error:
+        # Perhaps a full disk, which may pass: the process is restarted.
         raise RuntimeError(error.strerror) from None
 
 

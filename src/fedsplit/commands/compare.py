@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,8 +17,8 @@ from rich.table import Table
 from fedsplit import plots
 from fedsplit.checks import one_of
 from fedsplit.commands.options import Json, with_fields
-from fedsplit.commands.progress import progress
-from fedsplit.methods import METHODS, parse
+from fedsplit.commands.terminal import progress
+from fedsplit.methods import parse
 from fedsplit.paper.comparison import (
     CONDITIONED,
     ENSEMBLES,
@@ -54,37 +55,49 @@ DEFAULT_METHODS = [
 @with_fields(*(each for each in fields(FitOptions) if each.name in PLACE))
 def compare_command(
     ensemble: Annotated[
-        str, typer.Option(help=f"The kind of random problem: {', '.join(ENSEMBLES)}.")
+        str,
+        typer.Option(metavar="NAME", help=f"Kind of random problem: {', '.join(ENSEMBLES)}."),
     ] = "isotropic",
-    clients: Annotated[int, typer.Option("--clients", "-m", min=1, help="Number of clients.")] = 25,
+    clients: Annotated[
+        int, typer.Option("--clients", "-m", min=1, metavar="N", help="Number of clients.")
+    ] = 25,
     features: Annotated[
-        int, typer.Option("--features", "-d", min=1, help="Number of coordinates of x.")
+        int,
+        typer.Option("--features", "-d", min=1, metavar="N", help="Number of coordinates of x."),
     ] = 100,
     observations: Annotated[
-        int, typer.Option("--observations", "-n", min=1, help="Observations a client.")
+        int,
+        typer.Option(
+            "--observations", "-n", min=1, metavar="N", help="Number of observations per client."
+        ),
     ] = 500,
     kappa: Annotated[
-        float, typer.Option(help=f"Condition number, of {', '.join(CONDITIONED)}.")
+        float, typer.Option(metavar="κ", help=f"Condition number of {', '.join(CONDITIONED)}.")
     ] = 10.0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random problem.")] = 0,
-    rounds: Annotated[int, typer.Option(min=2, help="Most rounds for each method.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed of the problem.")] = 0,
+    rounds: Annotated[
+        int, typer.Option(min=2, metavar="N", help="Maximum number of rounds of each method.")
+    ] = 50,
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="A method with its settings; repeat for more: fedsplit, fedsplit-plain:steps=5,start=iterate, "
-            f"fedprox:step=0.1, fedgd:local_steps=10. All: {', '.join(METHODS)}."
+            metavar="NAME[:KEY=VALUE,...]",
+            help="Method, with its settings; may be repeated. The methods are listed below.",
         ),
     ] = None,
     as_json: Json = False,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw gap against rounds to this .png, .svg or .pdf.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Plot the gaps to this .png, .svg or .pdf file."),
     ] = None,
     **chosen: Any,
 ) -> None:
-    """Run several methods on one random problem and print how many rounds each needs, or where it stops wrongly.
+    """Run several methods on one random problem, and print the rounds that each needs.
 
-    Columns: rounds until the gap F(x) - F* is at most 1e-3, 1e-6 and 1e-9; where the run ended, the optimum or a floor
-    of the gap; floats sent both ways.
+    The columns are the number of rounds until the gap F(x) - F* is at most 1e-3, 1e-6 and 1e-9;
+    where the run ended, at the optimum or at a gap above it that does not shrink (a floor); and
+    the floats sent, both ways. Examples of methods: fedsplit, fedsplit-plain:steps=5,start=iterate,
+    fedprox:step=0.1, fedgd:local_steps=10.
     """
     one_of("engine", chosen["engine"], ENGINES)
     names = method or DEFAULT_METHODS
@@ -95,32 +108,24 @@ def compare_command(
     open_clients = ENGINES[chosen["engine"]].of_problem
     with open_clients(problem, chosen["cohorts"], chosen["address"]) as asked, progress() as bar:
         tasks = {name: bar.add_task(name, total=rounds, gap="") for name in names}
-        runs = compare(
-            problem,
-            methods,
-            rounds,
-            lambda name, done, gap: bar.update(tasks[name], completed=done, gap=f"gap {gap:.1e}"),
-            asked,
-        )
-    name = f"{ensemble}, κ = {kappa:g}" if ensemble in CONDITIONED else ensemble
-    title = (
-        f"{name}: m = {clients} clients, d = {features}, n = {observations} a client, seed {seed}"
-    )
+
+        def show(name: str, done: int, gap: float) -> None:
+            bar.update(tasks[name], completed=done, gap=f"gap {gap:.1e}")
+
+        runs = compare(problem, methods, rounds, show, asked)
+    settings = {
+        "ensemble": ensemble,
+        "clients": clients,
+        "features": features,
+        "observations": observations,
+        "kappa": kappa if ensemble in CONDITIONED else None,
+        "seed": seed,
+        "rounds": rounds,
+    }
+    title = _title(settings)
     if as_json:
-        settings = {
-            "ensemble": ensemble,
-            "clients": clients,
-            "features": features,
-            "observations": observations,
-            "kappa": kappa if ensemble in CONDITIONED else None,
-            "seed": seed,
-            "rounds": rounds,
-        }
-        typer.echo(
-            json.dumps(
-                settings | {"methods": [_json(run) for run in runs]}, indent=2, allow_nan=False
-            )
-        )
+        record = settings | {"methods": [_json(run) for run in runs]}
+        typer.echo(json.dumps(record, indent=2, allow_nan=False))
     else:
         Console().print(_table(runs, title))
     if plot is not None:
@@ -131,6 +136,17 @@ def compare_command(
         plots.save(plots.curves(tables, list(tables), title), plot)
 
 
+def _title(settings: Mapping[str, Any]) -> str:
+    condition = ""
+    if settings["kappa"] is not None:
+        condition = f", κ = {settings['kappa']:g}"
+    return (
+        f"{settings['ensemble']}{condition}: m = {settings['clients']} clients, "
+        f"d = {settings['features']}, n = {settings['observations']} per client, "
+        f"seed {settings['seed']}"
+    )
+
+
 def _table(runs: list[ComparedRun], title: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     table.add_column("method", overflow="fold")
@@ -139,33 +155,35 @@ def _table(runs: list[ComparedRun], title: str) -> Table:
     table.add_column("end")
     table.add_column("floats sent", justify="right")
     for run in runs:
+        # A run that ended at a floor would never reach a target that it has not reached.
+        absent = "never" if run.outcome == "floor" else "–"
         reached = [run.rounds_to(target) for target in TARGETS]
-        cells = [
-            str(found) if found is not None else "never" if run.outcome == "floor" else "–"
-            for found in reached
-        ]
-        table.add_row(run.label, *cells, _end(run), f"{run.floats_up + run.floats_down:,}")
+        cells = [absent if rounds is None else str(rounds) for rounds in reached]
+        gap = run.gaps[-1]
+        ending = {
+            "reached": "optimum",
+            "floor": f"floor {gap:.2g}",
+            "falling": f"falling, {gap:.1e}",
+            "diverged": f"diverged, round {len(run.gaps)}",
+        }[run.outcome]
+        table.add_row(run.label, *cells, ending, f"{run.floats_up + run.floats_down:,}")
     return table
 
 
-def _end(run: ComparedRun) -> str:
-    gap, rounds = run.gaps[-1], len(run.gaps) - 1
-    return {
-        "reached": "optimum",
-        "floor": f"floor {gap:.2g}",
-        "falling": f"falling, {gap:.1e}",
-        "diverged": f"diverged, round {rounds + 1}",
-    }[run.outcome]
-
-
 def _json(run: ComparedRun) -> dict[str, object]:
+    step = None
+    if np.isfinite(run.step).all():
+        step = np.asarray(run.step).tolist()
+    floor = None
+    if run.outcome == "floor":
+        floor = run.gaps[-1]
     return {
         "method": run.label,
-        "step": np.asarray(run.step).tolist() if np.isfinite(run.step).all() else None,
+        "step": step,
         "rounds": len(run.gaps) - 1,
         "rounds_to": {f"{target:.0e}": run.rounds_to(target) for target in TARGETS},
         "outcome": run.outcome,
-        "floor": run.gaps[-1] if run.outcome == "floor" else None,
+        "floor": floor,
         "floats_up": run.floats_up,
         "floats_down": run.floats_down,
         "gaps": [gap if math.isfinite(gap) else None for gap in run.gaps.tolist()],

@@ -12,7 +12,7 @@ import typer
 from fedsplit import files
 from fedsplit.commands.interrupts import resumable
 from fedsplit.commands.options import Json, Resilience, with_fields
-from fedsplit.commands.progress import live, printable
+from fedsplit.commands.terminal import live, printable
 from fedsplit.regression.options import FitOptions
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @with_fields(*fields(FitOptions), *fields(Resilience))
 def fit_command(
-    data: Annotated[list[str], typer.Argument(metavar="DATA...", show_default=False)],
+    data: Annotated[list[str], typer.Argument(show_default=False)],
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder for the model, its trace and its page."),

@@ -1,7 +1,7 @@
-"""The Flower app, for those who have a federation already: ``flwr run`` with Flower's own SuperLink and SuperNodes.
+"""The Flower app, for a federation that exists: ``flwr run`` with SuperLink and SuperNodes.
 
-The bundle that ``flwr run`` sends names these two objects and holds no code of its own; they are those of the fedsplit
-that is installed where they run.
+The bundle that ``flwr run`` sends names ``client_app`` and ``server_app`` and has no code of its
+own: they are those of the fedsplit that is installed where they run.
 """
 
 from __future__ import annotations
@@ -23,40 +23,51 @@ from fedsplit.remote.flower.chunks import NONCE, pack, unpack
 from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import HELLO, MessageChannel, read_identity
 
-logging.getLogger("flwr").setLevel(
-    logging.INFO
-)  # Flower's programs log, where fedsplit's own keep quiet
+# Flower's own programs log; fedsplit's commands silence it.
+logging.getLogger("flwr").setLevel(logging.INFO)
 
 POLL = 0.1
-"""Seconds between looks for answers."""
+"""Seconds between looks for replies."""
+
+GREETING = 60.0
+"""Seconds that a node has to say who it is."""
 
 client_app = ClientApp()
 server_app = ServerApp()
 
 
-@client_app.query("letter")  # type: ignore[untyped-decorator]  # Flower has no types
+@client_app.query("question")  # type: ignore[untyped-decorator]  # Flower has no types
 def answer(message: Message, context: Context) -> Message:
-    """Answer a letter about this node's own file: ``--node-config 'name="a" data="/path/a.csv" folder="/path"'``."""
+    """Answer a question about the file that the node's configuration names.
+
+    As in ``--node-config 'name="a" data="/path/a.csv" folder="/path"'``; ``max-rounds`` and
+    ``strict`` are optional.
+    """
     node = context.node_config
-    limit = int(node["max-rounds"]) if "max-rounds" in node else None
+    limit = None
+    if "max-rounds" in node:
+        limit = int(node["max-rounds"])
     site = Site(
-        str(node["name"]), str(node["data"]), folder=Path(str(node["folder"])), max_rounds=limit,
+        str(node["name"]),
+        str(node["data"]),
+        folder=Path(str(node["folder"])),
+        max_rounds=limit,
         strict=bool(node.get("strict", False)),
-    )  # fmt: skip
-    letter, nonce = unpack(message.content)
-    return Message(pack(site.reply(letter), nonce), reply_to=message)
+    )
+    question, nonce = unpack(message.content)
+    return Message(pack(site.reply(question), nonce), reply_to=message)
 
 
-@server_app.main()  # type: ignore[untyped-decorator]  # the same
+@server_app.main()  # type: ignore[untyped-decorator]  # Flower has no types
 def serve(grid: Grid, context: Context) -> None:
-    """Wait for the clients, fit, and write the model to the folder ``out`` of the run's configuration."""
+    """Wait for the clients, fit, and write the model as the run's configuration says."""
     # Not at the top: Flower starts a process for each message to a client, which needs neither.
     from fedsplit.regression.options import FitOptions
     from fedsplit.regression.server.fit import fit_over
 
     chosen = context.run_config
-    post = GridPost(grid)
-    names = post.gather(int(chosen["clients"]), float(chosen["wait"]))
+    transport = GridTransport(grid)
+    names = transport.gather(int(chosen["clients"]), float(chosen["wait"]))
     out = Path(str(chosen["out"]))
     options = FitOptions(
         None,
@@ -71,18 +82,19 @@ def serve(grid: Grid, context: Context) -> None:
         ),
         checkpoint=Checkpoint(out / "checkpoint"),
     )
-    model = fit_over(MessageChannel(post, names), options)
+    model = fit_over(MessageChannel(transport, names), options)
     model.write(out)
 
 
-class GridPost:
-    """Letters over Flower's grid. Nodes are known by the names that they give: their ids change."""
+class GridTransport:
+    """Messages over Flower's grid. Clients are known by their names, since node ids change."""
 
     def __init__(self, grid: Grid) -> None:
-        self._grid, self._nodes = grid, dict[str, int]()
+        self._grid = grid
+        self._nodes: dict[str, int] = {}
 
     def gather(self, wanted: int, wait: float) -> list[str]:
-        """Wait for so many clients; their names in order."""
+        """Wait for this many clients; returns their names, sorted."""
         end = time.monotonic() + wait
         while len(self._nodes) < wanted:
             if time.monotonic() > end:
@@ -94,51 +106,60 @@ class GridPost:
         return sorted(self._nodes)[:wanted]
 
     def send(
-        self, letters: Mapping[str, bytes], timeout: float
+        self, messages: Mapping[str, bytes], timeout: float
     ) -> dict[str, tuple[bytes | None, str, float]]:
-        """Each client's reply, or what went wrong, and the seconds that it took."""
+        """By client, its reply (or None), what went wrong, and the seconds that it took."""
         online = set(self._grid.get_node_ids())
-        if any(self._nodes.get(name) not in online for name in letters):
-            self._greet()  # a node that comes back may have another id
-        there = {name: self._nodes[name] for name in letters if self._nodes.get(name) in online}
-        found = self._exchange({node: letters[name] for name, node in there.items()}, timeout)
-        return {
-            name: found.get(there.get(name, -1), (None, "its node is not here", 0.0))
-            for name in letters
-        }
+        if any(self._nodes.get(name) not in online for name in messages):
+            self._greet()  # a node that returns may have another id
+        there = {name: self._nodes[name] for name in messages if self._nodes.get(name) in online}
+        found = self._exchange({node: messages[name] for name, node in there.items()}, timeout)
+        absent = (None, "its node is not here", 0.0)
+        return {name: found.get(there.get(name, -1), absent) for name in messages}
 
     def _greet(self) -> None:
+        """Ask new nodes for their names."""
         new = set(self._grid.get_node_ids()) - set(self._nodes.values())
-        for node, (letter, _, _) in self._exchange(dict.fromkeys(new, HELLO), 60.0).items():
-            if letter is not None:
-                hello = read_identity(letter)
-                self._nodes[hello.name] = node
+        replies = self._exchange(dict.fromkeys(new, HELLO), GREETING)
+        for node, (reply, _, _) in replies.items():
+            if reply is not None:
+                self._nodes[read_identity(reply).name] = node
 
     def _exchange(
-        self, letters: Mapping[int, bytes], timeout: float
+        self, questions: Mapping[int, bytes], timeout: float
     ) -> dict[int, tuple[bytes | None, str, float]]:
-        began, nonce = time.monotonic(), os.urandom(NONCE)
-        messages = [
-            Message(pack(letter, nonce), message_type="query.letter", dst_node_id=node)
-            for node, letter in letters.items()
-        ]
-        waiting = (
-            dict(zip(self._grid.push_messages(messages), letters, strict=True)) if messages else {}
+        """Send a question to each of these nodes, and wait for the replies."""
+        found: dict[int, tuple[bytes | None, str, float]] = dict.fromkeys(
+            questions, (None, "no answer in time", timeout)
         )
-        found: dict[int, tuple[bytes | None, str, float]] = {}
+        if not questions:
+            return found
+        began = time.monotonic()
+        nonce = os.urandom(NONCE)
+        sent = self._grid.push_messages(
+            [
+                Message(pack(question, nonce), message_type="query.question", dst_node_id=node)
+                for node, question in questions.items()
+            ]
+        )
+        waiting = dict(zip(sent, questions, strict=True))
         while waiting and time.monotonic() - began < timeout:
-            for reply in self._grid.pull_messages(list(waiting)):
-                node = waiting.pop(reply.metadata.reply_to_message_id)
-                found[node] = *_opened(reply, nonce), time.monotonic() - began
+            for message in self._grid.pull_messages(list(waiting)):
+                node = waiting.pop(message.metadata.reply_to_message_id)
+                reply, trouble = _unpacked(message, nonce)
+                found[node] = (reply, trouble, time.monotonic() - began)
             time.sleep(POLL)
-        return {node: found.get(node, (None, "no answer in time", timeout)) for node in letters}
+        return found
 
 
-def _opened(reply: Message, nonce: bytes) -> tuple[bytes | None, str]:
-    if reply.has_error():
-        return None, f"its node went away (Flower's error {reply.error.code})"
+def _unpacked(message: Message, nonce: bytes) -> tuple[bytes | None, str]:
+    """The reply in a message of Flower's, or what is wrong with it."""
+    if message.has_error():
+        return None, f"its node went away (Flower's error {message.error.code})"
     try:
-        letter, number = unpack(reply.content)
+        reply, found = unpack(message.content)
     except InputError as error:
         return None, str(error)
-    return (letter, "") if number == nonce else (None, "an answer to another letter")
+    if found != nonce:
+        return None, "a reply to another question"
+    return reply, ""

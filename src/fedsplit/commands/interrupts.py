@@ -18,7 +18,7 @@ class Terminated(BaseException):
 
 
 def raise_on_sigterm() -> None:
-    """Let SIGTERM unwind the program as ctrl-C does, so that files are closed and processes ended."""
+    """Let SIGTERM unwind the program as Ctrl-C does, so that files and processes are closed."""
 
     def handler(number: int, frame: FrameType | None) -> None:
         raise Terminated
@@ -28,14 +28,17 @@ def raise_on_sigterm() -> None:
 
 @contextmanager
 def resumable(checkpoint: Checkpoint | None) -> Iterator[None]:
-    """Say how to go on, where a run that keeps a checkpoint is stopped."""
+    """Say how to resume a run that is stopped, where it keeps a checkpoint."""
+    what = "interrupted"
     try:
         yield
     except (KeyboardInterrupt, Terminated, TooFewClients) as error:
+        if isinstance(error, TooFewClients):
+            what = "stopped"
         if checkpoint is not None and checkpoint.begun:
-            what = "stopped" if isinstance(error, TooFewClients) else "interrupted"
             typer.echo(
-                f"fedsplit: {what}: go on with the same command and --resume {checkpoint.folder}",
+                f"fedsplit: {what}: resume it with the same command and --resume "
+                f"{checkpoint.folder}",
                 err=True,
             )
         raise

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedsplit.commands.progress import progress
+from fedsplit.commands.terminal import progress
 from fedsplit.paper.experiments import EXPERIMENTS
 from fedsplit.paper.report import write_report
 from fedsplit.paper.reproduction import reproduce, select
@@ -16,58 +16,51 @@ from fedsplit.paper.reproduction import reproduce, select
 
 def reproduce_command(
     out: Annotated[
-        Path, typer.Option(help="The folder for figures, data, claims.json and index.html.")
+        Path,
+        typer.Option(
+            metavar="DIR", help="Folder for the figures, their data, claims.json and index.html."
+        ),
     ],
-    figures: Annotated[
-        list[str] | None,
-        typer.Argument(help=f"Which figures: {', '.join(EXPERIMENTS)}. All where none is named."),
-    ] = None,
+    figures: Annotated[list[str] | None, typer.Argument()] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Compute again what is there already.")
+        bool, typer.Option("--force", help="Compute again what the folder has already.")
     ] = False,
 ) -> None:
-    """Run the paper's experiments at full size; write every figure, the claims that it makes, checked, and one page.
+    """Run the paper's experiments at full size, and check its claims.
 
-    What is in the folder already, from the same settings and version, is not computed again.
+    FIGURES are some of those listed below, or all by default. Every figure is written with its
+    data, and one page shows the figures and the claims. What the folder has already, from the same
+    settings and version, is not computed again.
     """
     chosen = select(figures or [])
-    command = " ".join(
-        [
-            "fedsplit",
-            "reproduce",
-            *(figures or []),
-            "--out",
-            str(out),
-            *(["--force"] if force else []),
-        ]
-    )
+    words = ["fedsplit", "reproduce", *(figures or []), "--out", str(out)]
+    if force:
+        words.append("--force")
     with progress() as bar:
         overall = bar.add_task("all", total=sum(each.cost for each in chosen), gap="")
         tasks = {each.name: bar.add_task(each.name, total=each.cost, gap="") for each in chosen}
 
         def show(name: str, share: float, gap: float) -> None:
-            note = f"gap {gap:.1e}" if share < 1 else ""
+            note = f"gap {gap:.1e}" * (share < 1)
             bar.update(tasks[name], completed=share * EXPERIMENTS[name].cost, gap=note)
             bar.update(overall, completed=sum(bar.tasks[task].completed for task in tasks.values()))
 
-        seconds = reproduce(chosen, out, command, force, show)
+        seconds = reproduce(chosen, out, " ".join(words), force, show)
     for each in chosen:
-        took = f"{seconds[each.name]:6.1f} s" if each.name in seconds else "unchanged"
+        took = "unchanged"
+        if each.name in seconds:
+            took = f"{seconds[each.name]:6.1f} s"
         typer.echo(f"{each.name:6} {took:>10}  {each.title}")
     _summarise(out)
 
 
-def report_command(
-    folder: Annotated[
-        Path,
-        typer.Argument(help="A folder that `fedsplit reproduce` or `fedsplit fit --out` wrote."),
-    ],
-) -> None:
-    """Write the page again from saved data, without computing: a fit's, or the paper's with its figures and claims."""
+def report_command(folder: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
+    """Write the page of saved results again, without computing anything.
+
+    DIR is a folder that fedsplit reproduce --out or fedsplit fit --out wrote.
+    """
     if (folder / "model.json").exists():
-        from fedsplit.regression.result.io import (
-            load,
-        )  # pandas and formulas take a second to import
+        from fedsplit.regression.result.io import load  # pandas takes a second to import
 
         load(folder).report(folder / "report.html")
         typer.echo(f"page: {folder / 'report.html'}")

@@ -18,7 +18,7 @@ from fedsplit.commands.fit import present, show
 from fedsplit.commands.interrupts import resumable
 from fedsplit.commands.keys import EXTRA
 from fedsplit.commands.options import Json, Resilience, with_fields
-from fedsplit.commands.progress import live, printable
+from fedsplit.commands.terminal import live, printable
 from fedsplit.errors import InputError, TooFewClients, listed
 from fedsplit.regression.options import FitOptions, names
 from fedsplit.remote.messages import HELLO, MessageChannel, Transport, read_identity
@@ -27,17 +27,24 @@ if TYPE_CHECKING:
     from fedsplit.regression.server.search import Progress
     from fedsplit.remote.flower.server import Hub
 
-LOOK, GREETING, RETURN = 0.25, 30.0, 60.0
-"""Seconds between looks at who is there, for a greeting, and for clients to return to a run that is resumed."""
+POLL = 0.25
+"""Seconds between looks at who is connected."""
+
+GREETING = 30.0
+"""Seconds that clients have to say who they are."""
+
+RETURN = 60.0
+"""The most seconds to wait for clients to return to a run that is resumed."""
 
 NOT_HERE = ("group", "seed", "method", "engine", "address", "cohorts")
 """Options of ``fit`` that are about clients in this process or on a cluster."""
 
 
-class Present(Protocol):
-    """Who is there, by name."""
+class Lobby(Protocol):
+    """Where clients connect."""
 
-    def present(self) -> Mapping[str, object]: ...
+    def present(self) -> Mapping[str, object]:
+        """The clients that are connected, by name."""
 
 
 @with_fields(
@@ -75,6 +82,7 @@ def server_command(
     host: Annotated[
         str,
         typer.Option(
+            metavar="HOST",
             help="Address to listen on; by default all, or 127.0.0.1 with --insecure.",
             rich_help_panel="Network",
         ),
@@ -106,9 +114,7 @@ def server_command(
     """
     if importlib.util.find_spec("flwr") is None:
         raise InputError(EXTRA)
-    # Flower is an extra, and takes seconds to import.
-    from fedsplit.regression.server.fit import fit_over
-    from fedsplit.remote.flower.server import Hub
+    from fedsplit.regression.server.fit import fit_over  # pandas takes a second to import
 
     if chosen["resume"] is None:
         chosen["checkpoint"] = out / "checkpoint"
@@ -127,13 +133,13 @@ def server_command(
     patience = resilience.patience
     options = FitOptions(None, **chosen, patience=patience, checkpoint=checkpoint, progress=report)
     allowed = _allowed(keys, insecure)
-    with resumable(checkpoint), _hub(Hub, keys, allowed, host, port) as hub:
+    with resumable(checkpoint), _opened(keys, allowed, host, port) as hub:
         if resilience.resume is not None:
             who = list(checkpoint.about().get("clients", ()))
             gather(hub, who, len(who), min(wait, RETURN), least=0)
         else:
             who = gather(hub, *_wanted(clients, allowed), wait, resilience.min_clients)
-        _check_versions(hub, sorted(set(who) & set(hub.present())))
+        _check_identities(hub, sorted(set(who) & set(hub.present())))
         try:
             model = fit_over(MessageChannel(hub, who), options)
         except InputError:
@@ -147,10 +153,11 @@ def server_command(
 
 
 def _allowed(keys: Path | None, insecure: bool) -> Mapping[str, bytes] | None:
-    """Who may join, by name; None is everybody."""
+    """The public keys of the clients that may join, by name; None is everybody."""
     if (keys is None) != insecure:
         raise InputError(
-            "name a folder of fedsplit keys with --keys, or say --insecure for a test on one machine"
+            "give a folder made by fedsplit keys with --keys, or --insecure for a test on one "
+            "machine"
         )
     if keys is None:
         return None
@@ -159,69 +166,91 @@ def _allowed(keys: Path | None, insecure: bool) -> Mapping[str, bytes] | None:
     return read_public_keys(keys)
 
 
-def _hub(
-    make: type[Hub], keys: Path | None, allowed: Mapping[str, bytes] | None, host: str, port: int
-) -> Hub:
+def _opened(keys: Path | None, allowed: Mapping[str, bytes] | None, host: str, port: int) -> Hub:
+    from fedsplit.remote.flower.server import Hub  # Flower takes seconds to import
+
     if keys is None:
-        return make(host or "127.0.0.1", port, None, None, None)
-    return make(host or "0.0.0.0", port, keys / "server.crt", keys / "server.key", allowed)
+        return Hub(host or "127.0.0.1", port, None, None, None)
+    return Hub(host or "0.0.0.0", port, keys / "server.crt", keys / "server.key", allowed)
 
 
 def _wanted(clients: str, allowed: Mapping[str, bytes] | None) -> tuple[list[str], int]:
-    """The names of those who may come, as far as they are known, and how many are to."""
+    """The names of the clients that may come, as far as they are known, and how many must."""
     if re.fullmatch(r"[1-9]\d*", clients.strip()):
         if allowed is not None and int(clients) > len(allowed):
             raise InputError(
-                f"--clients: {clients} are wanted and there are {len(allowed)} keys: make more"
+                f"--clients: {clients} clients are wanted, but there are keys for {len(allowed)}: "
+                "make more keys"
             )
         return list(allowed or ()), int(clients)
     wanted = names(clients)
     if not wanted or len(set(wanted)) < len(wanted) or re.fullmatch(r"[-+\d.]+", clients.strip()):
         raise InputError(
-            f"--clients is a number, or different names with commas between them, not {clients!r}"
+            f"--clients must be a number, or different names separated by commas, not {clients!r}"
         )
     for name in wanted:
         if allowed is not None and name not in allowed:
-            raise InputError(f"--clients: there is no key of {name}, there are {listed(allowed)}")
+            raise InputError(f"--clients: there is no key for {name}, only for {listed(allowed)}")
     return wanted, len(wanted)
 
 
 def gather(
-    hub: Present, known: Sequence[str], wanted: int, wait: float, least: int | None
+    lobby: Lobby, known: Sequence[str], wanted: int, wait: float, least: int | None
 ) -> list[str]:
-    """Wait for so many clients, with a list of who is there and who is missing; their names in order."""
-    end, shown = time.monotonic() + wait, None
+    """Wait for clients, and print who is there and who is missing whenever that changes.
+
+    Parameters
+    ----------
+    lobby : Lobby
+        Where they connect.
+    known : sequence of str
+        Names of clients; others are welcome where these are fewer than ``wanted``.
+    wanted : int
+        How many clients to wait for.
+    wait : float
+        Seconds to wait for them.
+    least : int or None
+        How many are enough when that time is over; None is all.
+
+    Returns
+    -------
+    list of str
+        Names of at most ``wanted`` clients, sorted.
+    """
+    end = time.monotonic() + wait
+    shown = None
     while True:
-        there = sorted(name for name in hub.present() if name in known or len(known) < wanted)
+        there = sorted(name for name in lobby.present() if name in known or len(known) < wanted)
+        missing = []
+        if len(known) == wanted:
+            missing = [name for name in known if name not in there]
         if there != shown:
-            typer.echo(printable(_listing(there, known, wanted)), err=True)
+            text = f"clients {len(there)} of {wanted}: {', '.join(there) or 'nobody yet'}"
+            if missing:
+                text += f"; missing: {', '.join(missing)}"
+            typer.echo(printable(text), err=True)
             shown = there
         if len(there) >= wanted:
             return there[:wanted]
         if time.monotonic() >= end:
             if least is not None and len(there) >= least:
                 return there
-            missing = [name for name in known if name not in there]
-            who = f" ({listed(missing)} did not)" if len(known) == wanted else ""
+            who = f" ({listed(missing)} did not)" * bool(missing)
             raise TooFewClients(
-                f"{len(there)} of {wanted} clients came within {wait:g} seconds{who}: start fedsplit client there, "
-                "or wait longer with --wait"
+                f"{len(there)} of {wanted} clients came within {wait:g} seconds{who}: start "
+                "fedsplit client there, or wait longer with --wait"
             )
-        time.sleep(LOOK)
+        time.sleep(POLL)
 
 
-def _listing(there: Sequence[str], known: Sequence[str], wanted: int) -> str:
-    missing = [name for name in known if name not in there] if len(known) == wanted else []
-    absent = f"; missing: {', '.join(missing)}" if missing else ""
-    return f"clients {len(there)} of {wanted}: {', '.join(there) or 'nobody yet'}{absent}"
-
-
-def _check_versions(transport: Transport, names: Sequence[str]) -> None:
-    for name, (letter, _, _) in transport.send(dict.fromkeys(names, HELLO), GREETING).items():
-        if letter is None:
+def _check_identities(transport: Transport, names: Sequence[str]) -> None:
+    """Raise InputError for a client of another version, or with the name of another."""
+    replies = transport.send(dict.fromkeys(names, HELLO), GREETING)
+    for name, (message, _, _) in replies.items():
+        if message is None:
             continue  # the handshake waits for it
-        hello = read_identity(letter)
-        if hello.name != name:
+        identity = read_identity(message)
+        if identity.name != name:
             raise InputError(
-                f"client {name} calls itself {hello.name}: start it with --name {name}"
+                f"client {name} calls itself {identity.name}: start it with --name {name}"
             )

@@ -1,4 +1,4 @@
-"""A process that is started again when it dies, and does not outlive who started it."""
+"""Run a child process: restart it when it dies, stop it with its parent."""
 
 from __future__ import annotations
 
@@ -14,79 +14,102 @@ from pathlib import Path
 from types import FrameType
 
 BAD_INPUT = 2
-"""The exit status after which a process is not started again."""
+"""The exit status after which a child is not restarted."""
 
-FIRST_PAUSE, LONGEST_PAUSE, WELL = 0.5, 30.0, 60.0
-"""Seconds before a new start, doubled from one to the next up to the longest; a process that lives so long is well."""
+FIRST_PAUSE = 0.5
+"""Seconds before a restart; every further restart doubles them."""
 
-FAREWELL = 5.0
-"""Seconds that a process has to end when it is asked to."""
+LONGEST_PAUSE = 30.0
+"""The most seconds before a restart."""
+
+HEALTHY = 60.0
+"""A child that has run for this many seconds has the first pause again when it dies."""
+
+GRACE = 5.0
+"""Seconds that a child has to end when it is asked to."""
 
 
-class _Signal(Exception):
-    """Somebody wants this process to end."""
+class _Stopped(Exception):
+    """This process has been asked to end, by the signal in ``args``."""
 
 
 def supervise(
-    command: Sequence[str], first: bytes, again: bytes, tell: Callable[[str], object]
+    command: Sequence[str], first: bytes, again: bytes, report: Callable[[str], object]
 ) -> int:
-    """Run a command for ever, or until its input is bad or this process is told to end; the exit status.
+    """Run a command until it says that its input is bad, or this process is asked to end.
 
-    The command reads a line from its standard input, ``first`` when it starts and ``again`` when it is started anew,
-    and has to end when that input does: see ``lifeline``. ``tell`` hears of every new start.
+    Parameters
+    ----------
+    command : sequence of str
+        The child. It has to call ``lifeline``, and to end when that says so.
+    first, again : bytes
+        The line that the child reads from its standard input: at its first start, and after a
+        restart.
+    report : callable
+        Called with a text before every restart.
+
+    Returns
+    -------
+    int
+        The exit status for this process.
     """
+    line = first
     pause = FIRST_PAUSE
     with _signals():
         try:
             while True:
                 began = time.monotonic()
-                status = _run(command, first)
+                status = _run(command, line)
                 if status == BAD_INPUT:
                     return status
-                pause = FIRST_PAUSE if time.monotonic() - began > WELL else pause
-                why = f"signal {-status}" if status < 0 else f"status {status}"
-                tell(f"its process ended ({why}), starting it again in {pause:g} s")
+                if time.monotonic() - began > HEALTHY:
+                    pause = FIRST_PAUSE
+                cause = f"signal {-status}" if status < 0 else f"status {status}"
+                report(f"its process ended ({cause}), starting it again in {pause:g} s")
                 time.sleep(pause)
-                first, pause = again, min(2 * pause, LONGEST_PAUSE)
-        except _Signal as ended:
-            return 128 + int(ended.args[0])
+                line = again
+                pause = min(2 * pause, LONGEST_PAUSE)
+        except _Stopped as stopped:
+            return 128 + int(stopped.args[0])
 
 
 def _run(command: Sequence[str], line: bytes) -> int:
-    """Run a process to its end; it is ended with this one."""
+    """Run a child to its end, and end it where this process has to end first."""
+    # The child imports what this process would, whatever the current folder is by then.
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
-        process_group=0,  # Ctrl-C is for this process
-    ) as process:
+        process_group=0,  # so that Ctrl-C reaches this process alone
+    ) as child:
         try:
-            assert process.stdin is not None
+            assert child.stdin is not None
             with suppress(BrokenPipeError):
-                process.stdin.write(line + b"\n")
-                process.stdin.flush()
-            return process.wait()
+                child.stdin.write(line + b"\n")
+                child.stdin.flush()
+            return child.wait()
         finally:
-            if process.poll() is None:
-                process.terminate()
+            if child.poll() is None:
+                child.terminate()
                 try:
-                    process.wait(FAREWELL)
+                    child.wait(GRACE)
                 except subprocess.TimeoutExpired:
-                    process.kill()
+                    child.kill()
 
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Raise ``_Signal`` at the first request to end; what follows while it is obeyed is not heard."""
-    heard: list[int] = []
+    """Raise ``_Stopped`` at the first SIGTERM or SIGINT; ignore others while the child ends."""
+    stopping = False
 
-    def hear(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
-        if len(heard) == 1:
-            raise _Signal(number)
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            raise _Stopped(number)
 
-    before = {number: signal.signal(number, hear) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
@@ -95,12 +118,14 @@ def _signals() -> Iterator[None]:
 
 
 def lifeline() -> tuple[bytes, threading.Event]:
-    """In the process that is run: the line that it is told, and an event that is set when it has to end.
+    """In the child: the line of its parent, and an event that is set when it has to end.
 
-    Where the supervisor is gone and the process does not end by itself, it is ended.
+    The parent holds the other end of the child's standard input, which therefore closes when the
+    parent ends in any way at all. A child that does not end by itself then is ended.
     """
-    line, stop = b"", threading.Event()
+    stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    line = b""
     while not line.endswith(b"\n") and (read := os.read(0, 2**16)):
         line += read
 
@@ -108,7 +133,7 @@ def lifeline() -> tuple[bytes, threading.Event]:
         while os.read(0, 1):
             pass
         stop.set()
-        time.sleep(FAREWELL)
+        time.sleep(GRACE)
         os._exit(1)
 
     threading.Thread(target=watch, name="lifeline", daemon=True).start()

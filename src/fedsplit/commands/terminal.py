@@ -1,0 +1,42 @@
+"""What users see on a terminal beside results: progress and errors, on stderr."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+
+def progress() -> Progress:
+    """A bar for each task, where stderr is a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[gap]}"),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not live(),
+    )
+
+
+def live() -> bool:
+    """Whether stderr is a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def printable(text: str) -> str:
+    """Text of unknown origin, without the characters that control a terminal."""
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text
+    )
+
+
+def print_error(error: Exception | str) -> None:
+    """Print an error in one line."""
+    text = str(error)
+    if isinstance(error, OSError):
+        text = f"{error.filename or 'output'}: {error.strerror or error}"
+    typer.echo(f"fedsplit: error: {printable(' '.join(text.split()))}", err=True)
