@@ -155,6 +155,12 @@ def _absolute(path: Path | None) -> str | None:
     return str(path.absolute())
 
 
+def _path(text: str | None) -> Path | None:
+    if text is None:
+        return None
+    return Path(text)
+
+
 def _state_folder(name: str) -> Path:
     """Where a client of this name keeps its state, by the XDG base directory specification."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -189,14 +195,14 @@ def _answer(chosen: Configuration, stop: threading.Event) -> None:
     from fedsplit.remote.flower.node import run_node
 
     folder = Path(chosen.folder)
-    key, ca, log = (each and Path(each) for each in (chosen.key, chosen.ca, chosen.log))
+    key = _path(chosen.key)
     site = Site(
         chosen.name,
         chosen.data,
         folder=folder,
         max_rounds=chosen.max_rounds,
         strict=chosen.strict,
-        log=log,
+        log=_path(chosen.log),
         fresh=not chosen.restarted,
     )
     if key is not None:
@@ -208,7 +214,7 @@ def _answer(chosen: Configuration, stop: threading.Event) -> None:
             chosen.server,
             site.reply,
             key=key,
-            ca=ca,
+            ca=_path(chosen.ca),
             insecure=chosen.insecure,
             folder=folder,
             status=_report,
