@@ -1,8 +1,8 @@
 """A round on every engine, side by side in this run: ``make bench-engines``, a few minutes.
 
-A round is the method's ``update``: the server's arithmetic and the clients' answers, without the measurement of the
-objective. Times are medians over interleaved repetitions, BLAS on one thread, Ray on this machine with two workers.
-Prints Markdown.
+A round is the method's ``update``: the server's arithmetic and the clients' answers, without the
+measurement of the objective. Times are medians over interleaved repetitions, BLAS on one thread,
+Ray on this machine with two workers. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -24,27 +24,20 @@ import fedsplit as fs
 from fedsplit import ensembles
 from fedsplit.methods.method import State
 from fedsplit.threads import one_blas_thread
+from measuring import head, row, seconds, side_by_side
 
 WORKERS = 2
-RATIO, BESIDE = 10.0, 5e-3
-"""The goal: a round on Ray takes at most RATIO times that of this process, and BESIDE seconds."""
-
-SECONDS, FEWEST, MOST = 1.5, 7, 200
-"""How long a measurement takes, about, and its repetitions."""
-
 BEFORE = 12
-"""The rounds of a run before the one that is measured, so that the server remembers some."""
+"""Rounds of a run before the one that is measured, so that the server has some in its memory."""
 
 ROUNDS = 30
 """Of a run with a checkpoint, and of one without."""
 
-Engine = Callable[[fs.Problem], AbstractContextManager[fs.Clients]]
-
-ENGINES: dict[str, Engine] = {
+ENGINES: dict[str, Callable[[fs.Problem], AbstractContextManager[fs.Clients]]] = {
     "in process": lambda problem: nullcontext(problem.clients),
     f"Ray, {WORKERS} workers": lambda problem: fs.RayClients(problem, cohorts=WORKERS),
 }
-"""The columns of the tables. The first is what the others are compared with; one more engine is one more line."""
+"""The columns of the tables; the first is what the others are compared with."""
 
 METHODS: dict[str, Callable[[], fs.FedSplit]] = {
     "plain": lambda: fs.FedSplit.plain(step=0.01),
@@ -53,107 +46,74 @@ METHODS: dict[str, Callable[[], fs.FedSplit]] = {
 
 
 def least_squares(m: int, d: int, n: int) -> fs.Problem:
-    """The paper's random least squares."""
+    """Return the paper's random least squares."""
     return fs.Problem(fs.LeastSquares(), ensembles.isotropic(m, d, n).clients)
 
 
 def logistic(m: int, d: int, n: int) -> fs.Problem:
-    """Its logistic regression, with margins of order 1."""
+    """Return its logistic regression, with margins of order 1."""
     return fs.Problem(fs.Logistic(), ensembles.logistic(m, d, n, scale=1 / d).clients)
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """The time that the work takes."""
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def side_by_side(works: Sequence[Callable[[], object]]) -> list[float]:
-    """Median times of pieces of work, run in turns after one warm-up each."""
+def timed(works: Sequence[Callable[[], object]]) -> list[float]:
+    """Return median times of pieces of work, repeated for about a second and a half."""
     once = sum(seconds(work) for work in works)
-    repetitions = int(min(MOST, max(FEWEST, SECONDS / once)))
-    times = [[seconds(work) for work in works] for _ in range(repetitions)]
-    return [statistics.median(column) for column in zip(*times, strict=True)]
+    return side_by_side(works, repetitions=int(min(200, max(7, 1.5 / once))))
 
 
 @contextmanager
 def everywhere(problem: fs.Problem) -> Iterator[Mapping[str, fs.Clients]]:
-    """The problem's clients on every engine."""
+    """Yield the problem's clients on every engine."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(engine(problem)) for name, engine in ENGINES.items()}
 
 
 def rounds_of(method: fs.FedSplit, clients: Mapping[str, fs.Clients]) -> tuple[list[float], State]:
-    """A round's time on each engine, in the midst of a run, and the state before it."""
+    """Return the time of a round on each engine in the middle of a run, and the state before it."""
     first = next(iter(clients.values()))
     state = method.start(first, np.zeros(first.d))
     for _ in range(BEFORE):
         state = method.update(first, state)
-
-    def update(asked: fs.Clients) -> Callable[[], object]:
-        return lambda: method.update(asked, state)
-
-    return side_by_side([update(asked) for asked in clients.values()]), state
+    return timed([partial(method.update, asked, state) for asked in clients.values()]), state
 
 
 def megabytes(value: Any) -> float:
-    """What the arrays of a state take."""
-    if isinstance(value, np.ndarray):
-        return value.nbytes / 1e6
-    return sum(map(megabytes, value)) if isinstance(value, tuple) else 0.0
-
-
-def row(*cells: str) -> None:
-    """Print one line of a table."""
-    print("| " + " | ".join(cells) + " |", flush=True)
-
-
-def head(*cells: str) -> None:
-    """Print the first two lines of a table."""
-    print()
-    row(*cells)
-    row(*["---"] * len(cells))
+    """Return the size of the arrays of a state."""
+    match value:
+        case np.ndarray():
+            return value.nbytes / 1e6
+        case tuple():
+            return sum(map(megabytes, value))
+    return 0.0
 
 
 def milliseconds(times: Sequence[float]) -> list[str]:
-    """Times as cells."""
+    """Return times as cells."""
     return [f"{1e3 * each:.2f} ms" for each in times]
 
 
-def against_the_goal() -> None:
-    """A round at 100 clients, d = 100: what an engine adds."""
-    goal_named = f"goal: ≤ {RATIO:.0f} × + {1e3 * BESIDE:.0f} ms"
-    head("least squares, m = 100, d = 100, n = 200", *ENGINES, "ratio", goal_named)
+def overhead() -> None:
+    """Print a round at 100 clients, d = 100: what an engine adds."""
+    head("least squares, m = 100, d = 100, n = 200", *ENGINES, "ratio")
     began = time.perf_counter()
     with everywhere(least_squares(100, 100, 200)) as clients:
         ready = time.perf_counter() - began
         for name, make in METHODS.items():
             times, _ = rounds_of(make(), clients)
             here, *others = times
-            goal = RATIO * here + BESIDE
-            said = [
-                f"≤ {1e3 * goal:.1f} ms, {'met' if other <= goal else 'NOT met'}"
-                for other in others
-            ]
-            row(
-                f"FedSplit, {name}",
-                *milliseconds(times),
-                *[f"{other / here:.1f}" for other in others],
-                *said,
-            )
-    print(f"\nTo start the engines and their workers, once a process: {ready:.1f} s.", flush=True)
+            ratios = [f"{other / here:.1f}" for other in others]
+            row(f"FedSplit, {name}", *milliseconds(times), *ratios)
+    print(f"\nTo start the engines and their workers, once per process: {ready:.1f} s.", flush=True)
 
 
 def growth(
     title: str, make: Callable[[int, int, int], fs.Problem], sizes: Sequence[tuple[int, int, int]]
 ) -> None:
-    """How a round grows with a size, plain and as it comes, and how many rounds a run takes."""
-    columns = [f"{name}, {engine}" for name in METHODS for engine in ENGINES]
+    """Print how a round grows with a size, and how many rounds a run takes."""
     head(
         title,
-        *columns,
-        "bytes a round, both ways",
+        *(f"{name}, {engine}" for name in METHODS for engine in ENGINES),
+        "bytes per round, both directions",
         "as it comes, the server keeps",
         "rounds to 1e-9",
     )
@@ -166,46 +126,38 @@ def growth(
                 cells += milliseconds(times)
         result = fs.solve(problem)
         last = [each for each in result.trace.rows if each.kind == "round"][-1]
-        sent = 8 * (last.floats_up + last.floats_down)
         row(
             f"m = {m}, d = {d}, n = {n}",
             *cells,
-            f"{sent:,}",
+            f"{8 * (last.floats_up + last.floats_down):,}",
             f"{megabytes(state):.2f} MB",
             str(result.rounds),
         )
 
 
 def checkpoints() -> None:
-    """What it costs to keep a run on disk."""
+    """Print what it costs to keep a run on disk."""
     head(
         f"{ROUNDS} rounds, m = 100, d = 100, as it comes",
         "without",
         "fs.Checkpoint",
         "every=10",
-        "on disk, a round",
+        "on disk, per round",
     )
-    with (
-        everywhere(least_squares(100, 100, 200)) as clients,
-        tempfile.TemporaryDirectory() as folder,
-    ):
-        sizes: list[int] = []
+    sizes: list[int] = []
 
-        def run(asked: fs.Clients, every: int | None) -> None:
-            with tempfile.TemporaryDirectory(dir=folder) as place:
-                kept = [] if every is None else [fs.Checkpoint(Path(place) / "run", every=every)]
-                fs.solve(asked, rounds=ROUNDS, tol=0, callbacks=kept)
-                sizes.append(
-                    sum(path.stat().st_size for path in Path(place).rglob("*") if path.is_file())
-                )
+    def run(asked: fs.Clients, every: int | None) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            kept = [] if every is None else [fs.Checkpoint(Path(folder) / "run", every=every)]
+            fs.solve(asked, rounds=ROUNDS, tol=0, callbacks=kept)
+            files = [path for path in Path(folder).rglob("*") if path.is_file()]
+            sizes.append(sum(path.stat().st_size for path in files))
 
+    with everywhere(least_squares(100, 100, 200)) as clients:
         for name, asked in clients.items():
-            times = side_by_side([partial(run, asked, every) for every in (None, 1, 10)])
-            row(
-                name,
-                *milliseconds([each / ROUNDS for each in times]),
-                f"{max(sizes) // ROUNDS:,} bytes",
-            )
+            times = timed([partial(run, asked, every) for every in (None, 1, 10)])
+            each_round = milliseconds([each / ROUNDS for each in times])
+            row(name, *each_round, f"{max(sizes) // ROUNDS:,} bytes")
 
 
 ECHO = """
@@ -213,63 +165,59 @@ import sys, threading
 from pathlib import Path
 from fedsplit.remote.flower.node import run_node
 server, key, ca, folder = sys.argv[1:]
-run_node(server, lambda letter: letter[: len(letter) // 2], key=Path(key), ca=Path(ca), folder=Path(folder),
-         status=lambda text: None, stop=threading.Event())
+run_node(server, lambda message: message[: len(message) // 2], key=Path(key), ca=Path(ca),
+         folder=Path(folder), status=lambda text: None, stop=threading.Event())
 """
 """A client whose answer to two vectors is one vector."""
 
 
 def between_organisations(nodes: int, d: int = 100) -> float:
-    """Seconds for letters to clients over Flower's protocol, with TLS and keys, and their answers; no arithmetic."""
+    """Return the seconds of messages to clients and their answers, without arithmetic.
+
+    They go over Flower's protocol, with TLS and keys.
+    """
     from fedsplit.remote.flower.server import Hub
     from fedsplit.remote.keys import make_keys, read_public_keys
 
-    names, letter = [f"client{j}" for j in range(nodes)], bytes(2 * 8 * d)
-    with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
-        keys = Path(place) / "keys"
+    names = [f"client{j}" for j in range(nodes)]
+    message = bytes(2 * 8 * d)
+    with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
+        folder = Path(temporary)
+        keys = folder / "keys"
         make_keys(keys, names, ["127.0.0.1"], 1)
-        hub = stack.enter_context(
+        server = stack.enter_context(
             Hub("127.0.0.1", 0, keys / "server.crt", keys / "server.key", read_public_keys(keys))
         )
         for name in names:
-            told = [
-                f"127.0.0.1:{hub.port}",
-                keys / "clients" / f"{name}.key",
-                keys / "ca.crt",
-                Path(place) / name,
-            ]
-            process = subprocess.Popen([sys.executable, "-c", ECHO, *map(str, told)])
+            arguments = [f"127.0.0.1:{server.port}", keys / "clients" / f"{name}.key"]
+            arguments += [keys / "ca.crt", folder / name]
+            process = subprocess.Popen([sys.executable, "-c", ECHO, *map(str, arguments)])
             stack.callback(process.wait, 10)
             stack.callback(process.terminate)
         end = time.perf_counter() + 60
-        while len(hub.present()) < nodes and time.perf_counter() < end:
+        while len(server.present()) < nodes and time.perf_counter() < end:
             time.sleep(0.1)
-        seconds = []
+        times = []
         for _ in range(30):
             began = time.perf_counter()
-            replies = hub.send(dict.fromkeys(names, letter), 10)
+            replies = server.send(dict.fromkeys(names, message), 10)
+            times.append(time.perf_counter() - began)
             assert all(reply is not None for reply, _, _ in replies.values())
-            seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds)
+    return statistics.median(times)
 
 
 def organisations() -> None:
-    """How long letters take, by the number of clients on this machine."""
-    print(
-        "\n| fedsplit server and clients, TLS and keys, d = 100 | letters and answers, a round |\n| --- | --- |"
-    )
+    """Print how long messages take, by the number of clients on this machine."""
+    head("fedsplit server and clients, TLS and keys, d = 100", "messages and answers, per round")
     for nodes in (2, 6):
-        print(
-            f"| {nodes} clients on this machine | {between_organisations(nodes):.3f} s |",
-            flush=True,
-        )
+        row(f"{nodes} clients on this machine", f"{between_organisations(nodes):.3f} s")
 
 
 def main() -> None:
     """Measure everything and print the tables."""
     began = time.perf_counter()
     with one_blas_thread():
-        against_the_goal()
+        overhead()
         organisations()
         growth("least squares, more clients", least_squares, [(10**k, 10, 20) for k in range(1, 6)])
         growth(

@@ -1,22 +1,19 @@
 """Speed and memory as ratios, each measured side by side in this run: ``make bench``.
 
-A round is the method's ``update``: the server's arithmetic and the clients' answers, without the measurement of the
-objective; in brackets on one core. The bare matmul has one core. Times are medians over interleaved repetitions.
+A round is the method's ``update``: the server's arithmetic and the clients' answers, without the
+measurement of the objective; in brackets on one core. The bare matmul has one core. Times are
+medians over interleaved repetitions. Prints Markdown.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import fedsplit as fs
 from fedsplit import threads
@@ -24,35 +21,24 @@ from fedsplit.arrays import Array
 from fedsplit.clients.questions import Answer
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.threads import one_blas_thread
+from measuring import head, resident, row, side_by_side
 
 CORES = threads.WORKERS
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """The time that the work takes."""
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def side_by_side(
-    one: Callable[[], object], other: Callable[[], object], repetitions: int
-) -> tuple[float, float]:
-    """Median times of two pieces of work, run in turns after one warm-up each."""
-    one(), other()
-    pairs = [(seconds(one), seconds(other)) for _ in range(repetitions)]
-    first, second = zip(*pairs, strict=True)
-    return statistics.median(first), statistics.median(second)
-
-
 def gaussian(m: int, n: int, d: int, seed: int = 0) -> list[tuple[Array, Array]]:
-    """Clients with random data."""
+    """Return m clients with random data, (n, d) and (n,)."""
     rng = np.random.default_rng(seed)
     return [(rng.standard_normal((n, d)), rng.standard_normal(n)) for _ in range(m)]
 
 
 def least_squares_round(m: int, d: int) -> tuple[float, float, float]:
-    """Times of an exact least squares round, on all cores and on one, and of one bare batched matmul of its size."""
+    """Return times of an exact least squares round, and of one batched matmul of its size.
+
+    Returns
+    -------
+    all_cores, one_core, bare : float
+    """
     clients = fs.Problem(fs.LeastSquares(), gaussian(m, d, d)).clients
     method = fs.FedSplit.plain(step=0.01)
     state = method.start(clients, np.zeros(d))
@@ -67,14 +53,17 @@ def least_squares_round(m: int, d: int) -> tuple[float, float, float]:
 
         return update
 
-    all_cores, bare = side_by_side(on(CORES), lambda: np.matmul(H, v), repetitions)
-    one_core, _ = side_by_side(on(1), lambda: np.matmul(H, v), repetitions)
+    all_cores, bare = side_by_side([on(CORES), lambda: np.matmul(H, v)], repetitions)
+    one_core, _ = side_by_side([on(1), lambda: np.matmul(H, v)], repetitions)
     threads.WORKERS = CORES
     return all_cores, one_core, bare
 
 
-def logistic_prox() -> tuple[tuple[float, float], tuple[float, float]]:
-    """Times, and distances from the prox, of ExactProx and of CvxpyProx with its problems compiled before."""
+def logistic_prox() -> tuple[list[float], list[float]]:
+    """Return times, and proved distances from the prox, of ExactProx and of CvxpyProx.
+
+    CVXPY's problems are compiled in the warm-up.
+    """
     data = fs.ensembles.logistic(m=10, d=100, n=1000).clients
     clients = fs.Problem(fs.Logistic(), data).clients
     s = 1.0 / float(clients.curvature().rows[:, 1].max())
@@ -83,13 +72,13 @@ def logistic_prox() -> tuple[tuple[float, float], tuple[float, float]]:
     def ask(solver: ProxSolver) -> Answer:
         return clients.prox(v, s, np.zeros(100), solver)
 
-    times = side_by_side(lambda: ask(fs.ExactProx()), lambda: ask(fs.CvxpyProx()), 3)
-    exact, cvxpy = (float(ask(solver).error.max()) for solver in (fs.ExactProx(), fs.CvxpyProx()))
-    return times, (exact, cvxpy)
+    times = side_by_side([lambda: ask(fs.ExactProx()), lambda: ask(fs.CvxpyProx())], 3)
+    errors = [float(ask(solver).error.max()) for solver in (fs.ExactProx(), fs.CvxpyProx())]
+    return times, errors
 
 
 def peak_memory(loss: str, m: int, n: int, d: int) -> float:
-    """Peak memory of building a problem and five rounds, over max(bytes of A, 8md²), beyond the caller's arrays."""
+    """Return the peak of ``measure_peak`` in a fresh process, over max(bytes of A, 8md²)."""
     done = subprocess.run(
         [sys.executable, __file__, "--peak", loss, *map(str, (m, n, d))],
         capture_output=True,
@@ -100,63 +89,41 @@ def peak_memory(loss: str, m: int, n: int, d: int) -> float:
 
 
 def measure_peak(loss: str, m: int, n: int, d: int) -> int:
-    """Bytes of resident memory at its peak, less those before the problem was built (Linux)."""
+    """Return bytes of memory that a problem and five rounds take, beyond the caller's arrays."""
 
     def problem(m: int, n: int, seed: int) -> Callable[[], fs.Problem]:
         data = [(A, b > 0 if loss == "Logistic" else b) for A, b in gaussian(m, n, d, seed)]
         return lambda: fs.Problem(getattr(fs, loss)(), data)
 
-    small, large = problem(2, 2 * d, seed=1), problem(m, n, seed=0)
-    fs.solve(small(), rounds=2)  # loads what is lazy
+    small = problem(2, 2 * d, seed=1)
+    large = problem(m, n, seed=0)
+    fs.solve(small(), rounds=2)  # loads what is imported lazily
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
     before = resident("VmRSS")
     fs.solve(large(), fs.FedSplit.plain(step=0.01), rounds=5, tol=0)
     return resident("VmHWM") - before
 
 
-def resident(name: str) -> int:
-    """Bytes of this process's memory: VmRSS now, VmHWM at its peak."""
-    status = Path("/proc/self/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith(name))
-    return 1024 * int(line.split()[1])
-
-
 def main() -> None:
-    """Measure everything, then print the table."""
-    table = Table(
-        "what",
-        "ours",
-        "beside",
-        "ratio",
-        "goal",
-        title="fedsplit: ratios measured in one run",
-        title_justify="left",
-    )
+    """Measure everything and print the table."""
+    head("what", "ours", "beside", "ratio")
     with one_blas_thread():
         for m, d in ((25, 500), (1000, 100), (10000, 50), (100, 50), (50, 200), (5000, 200)):
             ours, alone, bare = least_squares_round(m, d)
-            table.add_row(
+            row(
                 f"least squares round, m={m}, d={d}",
                 f"{1e3 * ours:.2f} ms",
                 f"matmul {1e3 * bare:.2f} ms",
                 f"{ours / bare:.2f} ({alone / bare:.2f})",
-                "≤ 1.5",
             )
         (ours, cvxpy), (error, cvxpy_error) = logistic_prox()
-        table.add_row(
+        row(
             "logistic prox, m=10, d=100, n=1000",
             f"{1e3 * ours:.0f} ms",
             f"CVXPY {1e3 * cvxpy:.0f} ms",
             f"{cvxpy / ours:.0f}×",
-            "≥ 50×",
         )
-        table.add_row(
-            "its proved distance from the prox",
-            f"{error:.0e}",
-            f"CVXPY {cvxpy_error:.0e}",
-            "",
-            "closer",
-        )
+        row("its proved distance from the prox", f"{error:.0e}", f"CVXPY {cvxpy_error:.0e}", "")
     for loss, m, n, d in (
         ("LeastSquares", 25, 5000, 500),
         ("LeastSquares", 1000, 100, 100),
@@ -165,18 +132,13 @@ def main() -> None:
         ("Logistic", 25, 5000, 500),
         ("Logistic", 10000, 50, 50),
     ):
-        table.add_row(
-            f"peak memory, {loss}, m={m}, n={n}, d={d}",
-            "",
-            "max(A, 8md²)",
-            f"{peak_memory(loss, m, n, d):.2f}",
-            "≤ 2.5",
-        )
-    Console(width=110).print(table)
+        ratio = peak_memory(loss, m, n, d)
+        row(f"peak memory, {loss}, m={m}, n={n}, d={d}", "", "max(A, 8md²)", f"{ratio:.2f}")
 
 
 if __name__ == "__main__":
-    if "--peak" in sys.argv:
-        print(measure_peak(sys.argv[2], *map(int, sys.argv[3:])))
-    else:
-        main()
+    match sys.argv[1:]:
+        case ["--peak", loss, *sizes]:
+            print(measure_peak(loss, *map(int, sizes)))
+        case _:
+            main()

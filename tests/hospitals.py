@@ -16,7 +16,8 @@ def people(seed: int = 0, sizes: tuple[int, ...] = (60, 45, 30)) -> dict[str, pd
     rng = np.random.default_rng(seed)
     frames = {}
     for j, n in enumerate(sizes):
-        age, ward = rng.normal(50 + 5 * j, 12, n), rng.choice(["north", "south", "west"], n)
+        age = rng.normal(50 + 5 * j, 12, n)
+        ward = rng.choice(["north", "south", "west"], n)
         eta = 0.03 * (age - 50) + 0.4 * (ward == "south") - 0.2 * j
         frames[f"hospital{j}"] = pd.DataFrame(
             {
@@ -33,12 +34,14 @@ def people(seed: int = 0, sizes: tuple[int, ...] = (60, 45, 30)) -> dict[str, pd
 
 
 def write(frames: dict[str, pd.DataFrame], folder: Path) -> list[str]:
+    """Write one CSV file per client; return their paths."""
     for name, frame in frames.items():
         frame.to_csv(folder / f"{name}.csv", index=False)
     return [str(folder / f"{name}.csv") for name in frames]
 
 
 def proved(model: fs.Model) -> float:
+    """Return the proved distance from the pooled fit, in standard errors."""
     bound = model.certificate.standard_errors
     assert bound is not None
     return bound

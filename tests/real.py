@@ -11,7 +11,7 @@ UNEVEN = (220, 150, 40, 32)
 
 
 def split(table: pd.DataFrame, sizes: tuple[int, ...]) -> dict[str, pd.DataFrame]:
-    """The rows in order, so many to each client."""
+    """Give each client so many of the rows, in their order."""
     assert sum(sizes) == len(table)
     ends = [sum(sizes[: j + 1]) for j in range(len(sizes))]
     return {
@@ -34,11 +34,10 @@ def randhie() -> dict[str, pd.DataFrame]:
 
 
 def diabetes(sizes: tuple[int, ...] = UNEVEN) -> dict[str, pd.DataFrame]:
-    """442 patients, not scaled; ``high`` is a target above the median, ``score`` the target in units of 50."""
+    """442 patients, not scaled; ``high``: above the median; ``score``: in units of 50."""
     table = load_diabetes(as_frame=True, scaled=False).frame.astype({"sex": int})
-    return split(
-        table.assign(high=(table["target"] > 140.5).astype(int), score=table["target"] / 50), sizes
-    )
+    target = table["target"]
+    return split(table.assign(high=(target > 140.5).astype(int), score=target / 50), sizes)
 
 
 def wine() -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The stored data are what their script makes, and the data that are not stored say so when they cannot be had."""
+"""The example data: what their scripts make, and what they say if that fails."""
 
 import contextlib
 import io

@@ -9,9 +9,8 @@ def test_ten_thousand_small_logistic_clients_of_unequal_sizes_are_solved() -> No
     rng = np.random.default_rng(1)
     d = 20
     x_true = 0.5 * rng.standard_normal(d)
-    designs = [
-        rng.standard_normal((n, d)) for n in rng.integers(5, 36, size=10_000)
-    ]  # 20 on average
+    sizes = rng.integers(5, 36, size=10_000)  # 20 on average
+    designs = [rng.standard_normal((n, d)) for n in sizes]
     problem = fs.Problem(
         fs.Logistic(), [(A, rng.logistic(size=len(A)) < A @ x_true) for A in designs]
     )
