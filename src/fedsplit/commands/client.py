@@ -130,7 +130,7 @@ def client_command(
         if key is not None:
             name = key.stem
     check_name(name)
-    first = Configuration(
+    chosen = Configuration(
         server=server,
         data=data,
         name=name,
@@ -143,10 +143,9 @@ def client_command(
         log=_absolute(log),
         restarted=False,
     )
-    lines = [
-        json.dumps(each._asdict()).encode() for each in (first, first._replace(restarted=True))
-    ]
-    raise typer.Exit(supervise([sys.executable, "-P", "-m", __name__], *lines, _report))
+    first = json.dumps(chosen._asdict()).encode()
+    again = json.dumps(chosen._replace(restarted=True)._asdict()).encode()
+    raise typer.Exit(supervise([sys.executable, "-P", "-m", __name__], first, again, _report))
 
 
 def _absolute(path: Path | None) -> str | None:
