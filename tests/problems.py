@@ -68,7 +68,7 @@ def problem(
 def limit(
     p: fs.Problem, method: Method[Any], rounds: int = 30000, still: float = 1e-15
 ) -> fs.Result:
-    """Where a method ends: run until its iterate moves by at most ``still``, relative to its size."""
+    """The result of running a method until its iterate moves by at most ``still``, relatively."""
 
     def done(row: Row, state: State) -> bool:
         return row.residual <= still * max(1.0, float(np.linalg.norm(state.iterate)))

@@ -249,7 +249,8 @@ def test_gamma_is_infinite_where_the_truth_exceeds_float64() -> None:
         # 1e-3 e^805 is below 1e3 e^795, and 1e-3 e^810 is above 1e3 e^790
         assert list(huge.gradient(np.array([-800.0, -5.0]))) == [-np.inf, np.inf]
         assert list(huge.gradient(np.array([-800.0, -10.0]))) == [-np.inf, -np.inf]
-    # -3e^800 stands in the first and third coordinates only; the second is (1 - 2e^-800.5)/2 + 1 - e^-1/2
+    # -3e^800 is in the first and third coordinates only; the second is
+    # (1 - 2e^-800.5)/2 + 1 - e^-1/2
     assert g[0] == np.inf
     assert g[2] == np.inf
     assert g[1] == pytest.approx(1.5 - 0.5 / np.e, rel=1e-14)

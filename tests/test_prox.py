@@ -236,7 +236,10 @@ def test_cvxpy_has_no_expression_for_a_function_of_the_users_own() -> None:
 
 
 def test_the_stated_error_is_the_gradient_over_the_strong_convexity() -> None:
-    """f(x) = 2(x - 1)², so ℓ = 4; at s = 1/2, v = 3: h'(u) = 2(u - 1) + u - 3, prox = 5/3, 1 + sℓ = 3."""
+    """f(x) = 2(x - 1)², so ℓ = 4.
+
+    At s = 1/2 and v = 3: h'(u) = 2(u - 1) + u - 3, the prox is 5/3, and 1 + sℓ = 3.
+    """
     p = fs.Problem(fs.LeastSquares(), [(np.array([[2.0]]), [2.0])])
     answer = p.clients.prox(np.array([[3.0]]), 0.5, np.array([3.0]), fs.GradientProx(1, step=0.25))
     u = 3.0 - 0.25 * 4.0

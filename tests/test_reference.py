@@ -1,4 +1,4 @@
-"""The pooled solution, and FedSplit's, against scikit-learn, statsmodels and scipy on the same problem."""
+"""The pooled solution, and FedSplit's, against scikit-learn, statsmodels and scipy."""
 
 import warnings
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The paper's propositions, theorems and the numbers that follow from them, checked against runs."""
+"""The paper's propositions and theorems, and the numbers that follow, checked against runs."""
 
 from typing import Any
 
@@ -131,7 +131,10 @@ def test_gradient_steps_from_the_argument_stay_within_corollary_1(steps: int, ka
 
 
 def test_the_inner_rate_is_rho_itself() -> None:
-    """With α = 2/(M + m) the inner steps contract by (M - m)/(M + m) = ρ: sharper than Corollary 1 states."""
+    """With α = 2/(M + m) the inner steps contract by (M - m)/(M + m) = ρ.
+
+    That is sharper than what Corollary 1 states.
+    """
     for kappa in (10.0, 1e4):
         s = theory.fedsplit_step(1.0, kappa)
         alpha = theory.inner_step(s, 1.0, kappa)
@@ -341,7 +344,7 @@ def check_theorem_2(data: list[Observed], loss: fs.LeastSquares | fs.Logistic, e
     L, g = p.clients.curvature().rows[:, 1], norms(p.clients.gradient(np.zeros(p.d)).rows)
     plan = theory.theorem2(eps, radius, L, g)
     assert result.rounds == plan.rounds + 2  # two set-up rounds: curvature and gradients
-    # the run went towards the minimiser of F + (mλ/2)‖x‖², from within the plan's B of its fixed point
+    # the run went to the minimiser of F + (mλ/2)‖x‖², from within the plan's B of its fixed point
     ridged = fs.Problem(loss, data, ridge=p.m * plan.lam)
     target = theory.fedsplit_fixed_point(ridged.clients, ridged.solution(), plan.s)
     assert np.linalg.norm(target) <= np.linalg.norm(radius + plan.s * (g + (L + plan.lam) * radius))
@@ -366,7 +369,10 @@ def test_theorem_2_is_centred_at_the_start() -> None:
 
 
 def test_the_plan_of_theorem_2_by_hand() -> None:
-    """m = 2, ε = 2, D = 1: λ = 1, L* + λ = 4, s = 1/2, κ = 4; B² = (1 + (1 + 4)/2)² + (1 + (3 + 2)/2)² = 24.5."""
+    """m = 2, ε = 2, D = 1: λ = 1, L* + λ = 4, s = 1/2 and κ = 4.
+
+    B² = (1 + (1 + 4)/2)² + (1 + (3 + 2)/2)² = 24.5.
+    """
     plan = theory.theorem2(2.0, 1.0, np.array([3.0, 1.0]), np.array([1.0, 3.0]))
     assert plan.lam == 1.0
     assert plan.s == 0.5
