@@ -10,7 +10,7 @@ from fedsplit.clients.oracle import Removed
 from fedsplit.data.categories import as_text
 from fedsplit.data.formula import Formula
 from fedsplit.data.sources import sources
-from fedsplit.errors import InputError, listed
+from fedsplit.errors import listed
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.options import FitOptions, Regression, Settings, with_options
 from fedsplit.regression.result.model import FitCertificate, Model
@@ -79,16 +79,16 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
         reached: Mapping[str, float] = {}
         while True:
             try:
-                agreement, formula = prepare(Federation(members), options)
-                task = make_task(agreement, formula, settings)
+                agreement = prepare(Federation(members), options)
+                task = make_task(agreement, settings)
                 return finish(task, agreement, options.progress, reached)
             except Removed as gone:
                 members = members.without(gone.names)
                 reached = gone.reached or reached
 
 
-def prepare(federation: Federation, options: Regression) -> tuple[Agreement, Formula]:
-    """Agree with the clients on the columns; return that, and the formula."""
+def prepare(federation: Federation, options: Regression) -> Agreement:
+    """Agree with the clients on the columns."""
     settings = options.settings
     if options.formula is not None:
         formula = Formula(options.formula)
@@ -97,23 +97,13 @@ def prepare(federation: Federation, options: Regression) -> tuple[Agreement, For
         formula = complete(str(options.target), federation, excluded)
     if not settings.intercept:
         formula = formula.without_intercept()
-    return agree(federation, formula, settings), formula
+    return agree(federation, formula, settings)
 
 
-def make_task(agreement: Agreement, formula: Formula, settings: Settings) -> Task:
+def make_task(agreement: Agreement, settings: Settings) -> Task:
     """The regression, ready for its rounds."""
-    names = agreement.moments[0].names
-    for name, told in zip(agreement.rows.names, agreement.moments, strict=True):
-        if list(told.names) != list(names):
-            raise InputError(
-                f"client {name}: its terms are {listed(told.names)}, not {listed(names)}"
-            )
-    if not names:
-        raise InputError(f"formula {formula.text!r}: there is no term on the right")
     labels = [as_text(level) for level in agreement.plan.classes]
-    return Task(
-        agreement.rows, agreement.moments, settings, 0 if formula.intercept else None, labels
-    )
+    return Task(agreement.rows, agreement.moments, settings, agreement.intercept, labels)
 
 
 def finish(

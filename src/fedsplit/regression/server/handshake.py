@@ -12,6 +12,7 @@ from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.fit_questions import Coded
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FederatedRows, Federation
 
@@ -25,6 +26,7 @@ class Agreement:
 
     Attributes
     ----------
+    formula : Formula
     plan : Plan
         How every client makes a design of its rows.
     rows : FederatedRows
@@ -37,11 +39,19 @@ class Agreement:
         What could disclose single rows, or was left out.
     """
 
+    formula: Formula
     plan: Plan
     rows: FederatedRows
     moments: Sequence[Moments]
     missing: Mapping[str, int]
     warnings: Sequence[str]
+
+    @property
+    def intercept(self) -> int | None:
+        """Which column of a design is the constant term, if there is one."""
+        if self.formula.intercept:
+            return 0
+        return None
 
 
 def agree(federation: Federation, formula: Formula, settings: Settings) -> Agreement:
@@ -87,6 +97,7 @@ def agree(federation: Federation, formula: Formula, settings: Settings) -> Agree
     plan = _plan(formula, settings, kinds, list(descriptions.values()))
     taking_part = [name for name, each in descriptions.items() if each.kept]
     rows, coded = federation.code(plan, settings.strict, taking_part)
+    _check_terms(formula, dict(zip(taking_part, coded, strict=True)))
     warnings = [
         f"client {name} has no complete row and is left out"
         for name in descriptions
@@ -95,6 +106,7 @@ def agree(federation: Federation, formula: Formula, settings: Settings) -> Agree
     warnings += [text for each in descriptions.values() for text in each.warnings]
     warnings += [text for each in coded for text in each.warnings]
     return Agreement(
+        formula=formula,
         plan=plan,
         rows=rows,
         moments=[each.moments for each in coded],
@@ -230,6 +242,21 @@ def _plan(
         offset=settings.offset,
         exposure=settings.exposure,
     )
+
+
+def _check_terms(formula: Formula, coded: Mapping[str, Coded]) -> None:
+    """Raise InputError unless all designs have the same columns, one at least."""
+    expected: list[str] | None = None
+    for name, each in coded.items():
+        terms = list(each.moments.names)
+        if not terms:
+            raise InputError(f"formula {formula.text!r}: there is no term on the right")
+        if expected is None:
+            expected = terms
+        if terms != expected:
+            raise InputError(
+                f"client {name}: its terms are {listed(terms)}, not {listed(expected)}"
+            )
 
 
 def _union(kind: str, levels: Sequence[Mapping[Level, int]]) -> list[Level]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from fedsplit.clients.oracle import Clients, Removed
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError, listed
 from fedsplit.methods import parse
+from fedsplit.methods.fedsplit import FedSplit, FedSplitState
 from fedsplit.methods.method import State
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.regression.client.design import Calibration, Moments
@@ -149,10 +151,10 @@ class Task:
 
     def penalty(self, l1: float, l2: float = 0.0) -> NonNegativeElasticNet | None:
         """The penalty of the server, with these weights and the constraints of the settings."""
-        nonnegative = self._nonnegative()
-        if not (l1 or l2 or nonnegative.any()):
+        constraints = self.nonnegative
+        if not (l1 or l2 or constraints.any()):
             return None
-        return NonNegativeElasticNet(l1 * self.penalised(1), l2 * self.penalised(2), nonnegative)
+        return NonNegativeElasticNet(l1 * self.penalised(1), l2 * self.penalised(2), constraints)
 
     def at(self, l1: float, ridge: float, tol: float) -> Task:
         """The same regression with other penalties and another tolerance; no data are copied."""
@@ -214,6 +216,24 @@ class Task:
                     coef = self.back @ search.watch.states[-1].x
                     gone.reached = dict(zip(self.names, coef.tolist(), strict=True))
                 raise
+
+    def follow(
+        self, penalties: Sequence[tuple[float, float]], last: Estimate | None = None
+    ) -> Iterator[Estimate]:
+        """Run the rounds for one pair of l1 and ridge after the other.
+
+        Each run resumes from the state, gradients and Hessians of the one before it, the first one
+        from ``last``.
+        """
+        for l1, ridge in penalties:
+            penalty = self.penalty(l1, ridge)
+            state = None
+            if last is not None:
+                before = cast(FedSplitState, last.state)
+                gradients, information = last.proof.gradients, last.proof.information
+                state = FedSplit(penalty=penalty).resume(before, gradients, information)
+            last = self.run(penalty, state=state)
+            yield last
 
     @np.errstate(**QUIET)
     def infer(self, found: Estimate, missing: Mapping[str, int]) -> Inference:
@@ -352,7 +372,8 @@ class Task:
         if what:
             raise InputError(f"{what}: there is nothing to fit")
 
-    def _nonnegative(self) -> Mask:
+    @property
+    def nonnegative(self) -> Mask:
         """Which coefficients are constrained, (d,), by their own names or by those of columns."""
         chosen = set(self.settings.nonnegative)
         unknown = chosen - {*self.names, *self.pool.names}
