@@ -25,7 +25,7 @@ class Problem:
     ----------
     loss : Loss
         ``LeastSquares()``, ``Logistic()``, ``Multinomial(classes)``, ``Poisson()``, ``Gamma()``,
-        ``Huber(delta)``, or one of your own.
+        ``Huber(delta)``, or one of your own: ``ScalarLoss``, ``CustomLoss``, ``CvxpyLoss``.
     clients : sequence
         One (A, b), (A, b, weights) or (A, b, weights, offset) per client: A is (n_j, d), the others
         are (n_j,). Sizes n_j may differ. The predictor is η = Ax + offset; weights and offset may

@@ -162,7 +162,7 @@ class CustomTerms(Terms):
     def floor(self) -> Array:
         return self._stated("floor", self.phi.floor)
 
-    def of(self, rows: list[int]) -> Self:
+    def take(self, rows: list[int]) -> Self:
         return replace(self, data=[self.data[i] for i in rows])
 
     def _stated(self, name: str, stated: Callable[[Any], float] | float) -> Array:

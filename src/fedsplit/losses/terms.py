@@ -19,7 +19,7 @@ class Terms(ABC):
     Row j of every argument and of every answer belongs to client j. ``X`` and ``G`` are (k, d),
     ``D`` is (d,) and positive.
 
-    A loss has to give the six abstract members. The others have a default that is always true;
+    A loss has to give the five abstract members. The others have a default that is always true;
     a loss overrides those that it knows a cheaper way to, or a sharper statement of. Fields are
     arrays with one entry per client, apart from ``phi``, the loss itself.
     """
@@ -110,7 +110,7 @@ class Terms(ABC):
         """
         return None
 
-    def of(self, rows: list[int]) -> Self:
+    def take(self, rows: list[int]) -> Self:
         """The terms of some of the clients."""
         cut = {
             field.name: getattr(self, field.name)[rows]
@@ -137,7 +137,7 @@ class Block(NamedTuple):
     def part(self, clients: range) -> Block:
         """Those of ``clients`` that are in this block, numbered from the first of ``clients``."""
         rows = [row for row, j in enumerate(self.clients) if j in clients]
-        return Block([self.clients[row] - clients.start for row in rows], self.terms.of(rows))
+        return Block([self.clients[row] - clients.start for row in rows], self.terms.take(rows))
 
 
 class Loss(Protocol):
