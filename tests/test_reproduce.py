@@ -144,7 +144,10 @@ def test_bad_input_gives_one_line_and_status_2(
 ) -> None:
     (tmp_path / "file").write_text("")
     for arguments, message in (
-        (["reproduce", "fig9", "--out", str(tmp_path)], "figure 'fig9' is not known: use fig1"),
+        (
+            ["reproduce", "fig9", "--out", str(tmp_path)],
+            "figure 'fig9' is not known: use one of fig1",
+        ),
         (["reproduce"], "--out"),
         (["reproduce", "fig1", "--out", str(tmp_path / "file")], "is a file, not a folder"),
         (

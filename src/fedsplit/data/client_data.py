@@ -109,6 +109,7 @@ class SharedTable:
                     "the file has changed since it was first read: start again",
                 )
             self.kept = frame
+        # A copy: the caller may change what it gets.
         return self.kept.iloc[rows].reset_index(drop=True)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fedsplit.data.opening import check_file
 from fedsplit.data.tables import fail
 
-EXPECTED = 'write [clients.NAME] and below it path = "FILE" or query = "SELECT …"'
+ENTRY_FORM = 'write [clients.NAME] and below it path = "FILE" or query = "SELECT …"'
 
 
 class ListedClient(NamedTuple):
@@ -48,7 +48,7 @@ def read_client_list(path: Path) -> Iterator[ListedClient]:
         fail(where, f"is not TOML: {error}")
     clients = content.get("clients")
     if not isinstance(clients, dict) or not clients:
-        fail(where, f"there is no client: {EXPECTED}")
+        fail(where, f"there is no client: {ENTRY_FORM}")
     if unknown := sorted(content.keys() - {"clients"}):
         fail(where, f"unknown key {unknown[0]!r}: only [clients.NAME] is read")
     for name, entry in clients.items():
@@ -57,7 +57,7 @@ def read_client_list(path: Path) -> Iterator[ListedClient]:
 
 def _listed(name: str, where: str, entry: object) -> ListedClient:
     if not name or not isinstance(entry, dict):
-        fail(where, EXPECTED)
+        fail(where, ENTRY_FORM)
     if unknown := sorted(entry.keys() - {"path", "query"}):
         fail(where, f"unknown key {unknown[0]!r}: a client has path or query")
     if not entry:

@@ -110,6 +110,8 @@ class DelimitedTable:
         """
         names, delimiter, expected = self._header
         expected += rows * (len(names) - 1)
+        # Counting bytes is fast; those inside values need a query, and are looked for only if
+        # the count is not what unquoted values would have.
         with open_bytes(self.path) as file:
             chunks = iter(partial(file.read, 1 << 20), b"")
             count = sum(chunk.count(delimiter.encode()) for chunk in chunks)
@@ -140,6 +142,7 @@ class DelimitedTable:
             if "\n" in name or "\r" in name:
                 fail(self.where, f"the name {name!r} in the first line has a line break: remove it")
         check_names(self.where, names)
+        # Without a line of names, the first row of data would be lost.
         if all(re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", name) for name in names):
             fail(self.where, "its first line is numbers: put the names of the columns there")
         return Header(names, delimiter, line.count(delimiter))

@@ -70,7 +70,7 @@ NAMES = re.compile(
 """Columns between backticks and bare words; escapes and strings match too, to be skipped whole."""
 
 
-class Expression(NamedTuple):
+class ColumnExpression(NamedTuple):
     """A syntax tree in which stand-ins replace the names that Python cannot have or would change.
 
     Attributes
@@ -90,7 +90,7 @@ class Expression(NamedTuple):
     columns: list[str]
 
     @classmethod
-    def parse(cls, text: str) -> Expression:
+    def parse(cls, text: str) -> ColumnExpression:
         """Read an expression; strings stay as they are."""
         stem = "q_"
         while stem in text:

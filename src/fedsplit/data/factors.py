@@ -9,7 +9,7 @@ import formulaic.transforms
 import numpy as np
 
 from fedsplit.data.contrasts import read_contrasts
-from fedsplit.data.expressions import Evaluator, Expression
+from fedsplit.data.expressions import ColumnExpression, Evaluator
 from fedsplit.data.model_frame import ModelFrame
 
 
@@ -53,7 +53,7 @@ class TermFactor:
     @classmethod
     def of_expression(cls, text: str) -> TermFactor:
         """Return what an expression stands for, such as ``log(x)`` or ``C(g)``."""
-        expression = Expression.parse(text)
+        expression = ColumnExpression.parse(text)
         try:
             match expression.tree:
                 case ast.Name() as node:

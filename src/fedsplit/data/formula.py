@@ -45,6 +45,7 @@ class Formula:
         if len(self._parsed.left) != 1:
             raise self._error("it needs one target on the left, as in y ~ x")
         category = self._target.category
+        # A target has one number per row, and a category has one column per level.
         if category is not None:
             raise self._error(f"the target cannot be {self.target}: use {{{category} == 'a'}}")
         if any(self.target_column in factor.columns for factor in self._right):

@@ -58,6 +58,7 @@ class FrameTable:
             return values
         try:
             if missing.any():
+                # numpy cannot convert pandas' own marks for missing values to float64.
                 series = series.astype(object).where(~missing, np.nan)
             return np.array(series, dtype=np.float64)
         except (TypeError, ValueError, OverflowError) as error:
@@ -66,6 +67,7 @@ class FrameTable:
 
 def _kind(series: pd.Series) -> str:
     dtype = series.dtype
+    # Before numbers: the categories of a categorical column may be numbers.
     if isinstance(dtype, pd.CategoricalDtype):
         return "text"
     if types.is_bool_dtype(dtype):

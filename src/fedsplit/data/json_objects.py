@@ -55,6 +55,7 @@ class JsonTable:
         lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
         first, text = next(lines, (1, "[]"))
         if text.lstrip().startswith("["):
+            # The array may go on over many lines.
             array = self._parse("the array", text + file.read())
             for number, entry in enumerate(array, 1):
                 yield f"entry {number}", entry

@@ -31,7 +31,7 @@ COLUMN, EXPRESSION, BACKTICK = "\ufdd0", "\ufdd1", "\ufdd2"
 UNMARKED = str.maketrans({COLUMN: None, EXPRESSION: None, BACKTICK: "`"})
 """For ``str.translate``: turns marked names into what the user wrote."""
 
-ALLOWED = {
+PLAIN_CHARACTERS = {
     Token.Kind.OPERATOR: "+-*/:^~|",
     Token.Kind.VALUE: "0123456789.",
     Token.Kind.CONTEXT: "()[]",
@@ -103,7 +103,7 @@ def _marked(token: Token, factors: dict[str, TermFactor]) -> str:
         case Token.Kind.OPERATOR if text == "in":
             return "%in%"
         case _:
-            if set(text) - set(ALLOWED[token.kind]):
+            if set(text) - set(PLAIN_CHARACTERS[token.kind]):
                 raise ValueError(f"{text} is neither a column, a number nor an operator of terms")
             return text
     mark = EXPRESSION if factor.column is None else COLUMN

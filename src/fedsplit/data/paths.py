@@ -29,6 +29,7 @@ def data_files(item: str | os.PathLike[str], folder: Path | None = None) -> list
     text = os.fspath(item)
     if not isinstance(text, str) or not text or "\0" in text:
         fail(repr(text), "is not the name of a file")
+    # A URL, which DuckDB or pandas might try to open.
     if re.match(r"\w[\w+.-]*:/", text):
         fail(text, "only local files can be read, download it first")
     path = Path(text)

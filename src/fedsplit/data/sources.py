@@ -124,6 +124,7 @@ def _split(source: TableSource, group: str) -> Iterator[GroupSource]:
     """Yield one client per value of the column, in the order of numbers if they are numbers."""
     kind = source.kind(group)
     where = source.table.where
+    # As text, because large whole numbers are not distinct as float64.
     labels = source.table.take({group: "text"})[group].to_numpy()
     missing = sum(label is None for label in labels)
     if missing:

@@ -123,8 +123,9 @@ def compare(
         Those of the problem in other processes; they must send their costs after each round.
     """
     best = problem.objective(problem.solution())
-    asked = problem.clients if clients is None else clients
-    return [_run(asked, best, label, method, rounds, progress) for label, method in methods]
+    if clients is None:
+        clients = problem.clients
+    return [_run(clients, best, label, method, rounds, progress) for label, method in methods]
 
 
 def _run(

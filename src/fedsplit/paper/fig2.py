@@ -12,7 +12,7 @@ from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.methods.fedgd import FedGD
 from fedsplit.paper.curves import floor, rounds_to
 from fedsplit.paper.experiment import Claim, Experiment, Watch
-from fedsplit.paper.inexact import STEPS, broadcast_curves, curves_of, draw_both, floors
+from fedsplit.paper.inexact import LOCAL_STEPS, broadcast_curves, curves_of, draw_both, floors
 from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem, meter
 from fedsplit.problem import Problem
@@ -31,7 +31,7 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
         seed=settings["seed"],
     )
     T = settings["rounds"]
-    work = T * (2 + 2 * sum(e + 1 for e in STEPS))
+    work = T * (2 + 2 * sum(e + 1 for e in LOCAL_STEPS))
     solved = SolvedProblem(Problem(LeastSquares(), ensemble.clients), meter(watch, work))
     ell, L = solved.constants()
     s = theory.fedsplit_step(ell, L)

@@ -13,7 +13,7 @@ from fedsplit.losses.logistic import Logistic
 from fedsplit.methods.fedgd import FedGD
 from fedsplit.paper.curves import linear_fit, rounds_to
 from fedsplit.paper.experiment import Claim, Experiment, Watch
-from fedsplit.paper.inexact import STEPS, broadcast_curves, curves_of, draw_both, floors
+from fedsplit.paper.inexact import LOCAL_STEPS, broadcast_curves, curves_of, draw_both, floors
 from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem, meter
 from fedsplit.problem import Problem
@@ -27,7 +27,7 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     T = settings["rounds"]
     T_literal = settings["literal_rounds"]
     T_theorem = settings["theorem_rounds"]
-    gradients = sum(e + 1 for e in STEPS)
+    gradients = sum(e + 1 for e in LOCAL_STEPS)
     work = T * (1 + EXACT_COST + 2 * gradients)
     work += (T_literal + T_theorem) * (EXACT_COST + gradients)
     advance = meter(watch, work)
@@ -65,7 +65,7 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
 def draw(measured: Measurements) -> Mapping[str, Figure]:
     """Draw the figure at the scale at which its caption is true, at the paper's scale, and ours."""
     title = "Figure 3: logistic regression"
-    names = [*(f"fedsplit-e{e}" for e in STEPS), "fedsplit-exact"]
+    names = [*(f"fedsplit-e{e}" for e in LOCAL_STEPS), "fedsplit-exact"]
     literal = {name: measured.tables[f"{name}-literal"] for name in names}
     both = draw_both(measured, "fig3", title, ", x₀ ~ N(0, I/d)")
     return {

@@ -15,7 +15,7 @@ from fedsplit.paper.runs import SolvedProblem
 from fedsplit.plots import Columns
 from fedsplit.prox.gradient import GradientProx
 
-STEPS = (1, 5, 10)
+LOCAL_STEPS = (1, 5, 10)
 """Gradient steps e of the inexact prox."""
 
 
@@ -40,7 +40,7 @@ def curves_of(
         Of a round with the exact prox, in gradients.
     """
     tables = {"fedsplit-exact": solved.curve(FedSplit.plain(s), rounds, cost=exact_cost)}
-    for e in STEPS:
+    for e in LOCAL_STEPS:
         solver = GradientProx(e, start="iterate", step=step)
         tables[f"fedsplit-e{e}"] = solved.curve(FedSplit.plain(s, solver), rounds, cost=e + 1)
     return tables
@@ -49,7 +49,7 @@ def curves_of(
 def broadcast_curves(solved: SolvedProblem, s: float, rounds: int) -> dict[str, Columns]:
     """Run FedSplit with e gradient steps from the broadcast point, which the paper does not."""
     tables = {}
-    for e in STEPS:
+    for e in LOCAL_STEPS:
         method = FedSplit.plain(s, GradientProx(e))
         tables[f"fedsplit-e{e}-broadcast"] = solved.curve(method, rounds, cost=e + 1)
     return tables
@@ -57,7 +57,7 @@ def broadcast_curves(solved: SolvedProblem, s: float, rounds: int) -> dict[str, 
 
 def floors(measured: Measurements, suffix: str = "") -> list[float]:
     """Return the gap that each inexact run ended at."""
-    return [floor(measured.gap(f"fedsplit-e{e}{suffix}")) for e in STEPS]
+    return [floor(measured.gap(f"fedsplit-e{e}{suffix}")) for e in LOCAL_STEPS]
 
 
 def draw_both(
@@ -69,7 +69,7 @@ def draw_both(
         ("", "", f"{title}{setting}"),
         ("-ours", "-broadcast", f"{title}; inner steps from the broadcast point"),
     ):
-        inexact = [f"fedsplit-e{e}{start}" for e in STEPS]
+        inexact = [f"fedsplit-e{e}{start}" for e in LOCAL_STEPS]
         names = ["fedgd-e1", *inexact, "fedsplit-exact"]
         drawn[f"{name}{kind}"] = plots.curves(measured.tables, names, caption)
     return drawn

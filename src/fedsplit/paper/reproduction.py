@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fedsplit import files
-from fedsplit.errors import InputError
+from fedsplit.checks import one_of
 from fedsplit.paper.experiment import Experiment
 from fedsplit.paper.experiments import EXPERIMENTS
 from fedsplit.paper.measurements import Measurements, load
@@ -33,8 +33,7 @@ PROGRESS_INTERVAL = 0.1
 def select(names: Sequence[str]) -> list[Experiment]:
     """Return the experiments of these names, all of them if there is no name."""
     for name in names:
-        if name not in EXPERIMENTS:
-            raise InputError(f"figure {name!r} is not known: use {', '.join(EXPERIMENTS)}")
+        one_of("figure", name, EXPERIMENTS)
     return [experiment for name, experiment in EXPERIMENTS.items() if not names or name in names]
 
 
@@ -86,6 +85,7 @@ def reproduce(
 def key_of(experiment: Experiment) -> str:
     """Return a hash of all that saved measurements must have been computed from to be used."""
     settings = json.dumps([dict(experiment.settings), __version__], sort_keys=True)
+    # The source of the figure stands in for everything that its numbers depend on.
     source = Path(inspect.getfile(experiment.compute)).read_bytes()
     return hashlib.sha256(settings.encode() + source).hexdigest()[:16]
 
@@ -98,6 +98,7 @@ def _compute(
         for experiment in experiments:
             yield experiment, _run(experiment.name, experiment.settings, progress)
         return
+    # A forked child could inherit locks that BLAS's threads hold.
     context = multiprocessing.get_context("spawn")
     reports: SimpleQueue[tuple[str, float, float]] = context.SimpleQueue()
     longest_first = sorted(experiments, key=lambda experiment: -experiment.cost)
