@@ -203,7 +203,7 @@ def _places(folder: Path) -> int:
     """How many records a resumed run finds."""
     checkpoint = fs.Checkpoint(folder, resume=True)
     with checkpoint.over(channel_of(problem("logistic", SIZES, D)), checkpoint.about()) as journal:
-        return len(journal._records.places)
+        return len(journal._records)
 
 
 def test_a_flipped_byte_is_found_wherever_it_is(p: fs.Problem, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_flipped_byte_is_found_wherever_it_is(p: fs.Problem, tmp_path: Path) -
         number = int(np.searchsorted(sizes, place, side="right"))
         if number < len(parts) - 1:
             with pytest.raises(
-                fs.InputError, match=f"{ANSWERS}: record {number + 1} is damaged: start anew"
+                fs.InputError, match=f"{ANSWERS}: record {number + 1} is damaged: start again"
             ):
                 _places(folder)
         elif place >= sizes[-2] + HEAD:  # as a crash may have left it

@@ -8,6 +8,7 @@ handshake, in the rounds and in a proof, and on every engine.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -24,7 +25,7 @@ from fedsplit.remote import codec
 from fedsplit.remote.channel import SILENT, Channel, Reply, Request
 from fedsplit.remote.clients import RemoteClients, in_process
 from fedsplit.remote.cohort import other_data, same_data
-from fedsplit.remote.log import Heard, Record, Records, sha256
+from fedsplit.remote.log import Record, RecordedReply, Records
 from fedsplit.version import __version__
 
 FORMAT = 2
@@ -216,7 +217,7 @@ class Journal:
     @property
     def replaying(self) -> bool:
         """Whether there are old answers to come."""
-        return self._replayed < len(self._records.places)
+        return self._replayed < len(self._records)
 
     def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
         if self._records.closed:
@@ -253,7 +254,7 @@ class Journal:
                 "start again in another folder"
             )
         replies = {}
-        for heard, blob in zip(record.heard, blobs, strict=True):
+        for heard, blob in zip(record.replies, blobs, strict=True):
             at = heard.cohort
             question = requests[at].question
             value = None
@@ -284,7 +285,7 @@ class Journal:
         kept = {at: _kept(request, replies.get(at, SILENT)) for at, request in requests.items()}
         if all(reply.outcome != "refused" for reply, _ in kept.values()):
             heard = [
-                Heard(at, reply.outcome, len(blob), reply.text, reply.seconds)
+                RecordedReply(at, reply.outcome, len(blob), reply.text, reply.seconds)
                 for at, (reply, blob) in kept.items()
             ]
             blobs = [blob for _, blob in kept.values()]
@@ -341,7 +342,7 @@ def _digest(requests: Mapping[int, Request]) -> str:
         for at, request in sorted(requests.items())
     ]
     try:
-        return sha256(codec.encode(asked)).hex()
+        return hashlib.sha256(codec.encode(asked)).hexdigest()
     except TypeError as error:
         raise InputError(
             f"a checkpoint keeps plain values, and {error}: make it a dataclass of them"

@@ -1,4 +1,10 @@
-"""Records in a file that only grows: each is whole, or is not there."""
+"""An append-only file of records, each of which is there as a whole or not at all.
+
+A record on disk is a head of ``HEAD`` bytes and its content. The head is ``MARK``, the length of
+the content in eight bytes, the SHA-256 of the content, and the CRC-32 of all these. The content is
+the length of an encoded ``Record`` in eight bytes, the ``Record``, and the answers. Integers are
+little-endian. Why this is not SQLite: docs/decisions/0014.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,7 @@ import os
 import sys
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,12 +24,24 @@ from fedsplit.remote.channel import Outcome
 if sys.platform != "win32":
     import fcntl
 
-MARK, HEAD = b"fsr1", 48
-"""How a record begins, and how long its beginning is: the mark, the length in 8 bytes, the SHA-256, a CRC of these."""
+MARK = b"fsr1"
+
+HEAD = 48
+"""Size of a record's head in bytes."""
 
 
-class Heard(NamedTuple):
-    """One cohort's reply; an answer's bytes, so many of them, stand behind the record."""
+class RecordedReply(NamedTuple):
+    """One cohort's reply, without its answer.
+
+    Attributes
+    ----------
+    cohort : int
+    outcome : str
+    size : int
+        The length of the encoded answer, which follows the record; 0 without an answer.
+    text : str
+    seconds : float
+    """
 
     cohort: int
     outcome: Outcome
@@ -32,24 +51,37 @@ class Heard(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One question to all: its digest, when the last reply was in, and the replies."""
+    """One question to some cohorts, and their replies.
+
+    Attributes
+    ----------
+    digest : str
+        Identifies the question.
+    time : float
+        When the last reply was in, on the clock of the run.
+    replies : sequence of RecordedReply
+    """
 
     digest: str
     time: float
-    heard: Sequence[Heard]
+    replies: Sequence[RecordedReply]
 
 
 class Records:
-    """A file of records: mark, length, checksum, and the record with its answers.
+    """A file of records, locked against other processes while it is open.
 
-    A last record that is not whole is what a crash leaves behind, and is cut off; any other damage is refused. So is
-    a last one in which a cohort did not answer: it may have stopped the run, and is asked again.
+    Parameters
+    ----------
+    path : Path
+        Created if needed, for its owner alone.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self._file = path, path.open("a+b", buffering=0)
-        self._fresh: list[bytes] = []
-        self.places: list[tuple[int, int]] = []
+        self.path = path
+        self._file = path.open("a+b")
+        # Byte offsets at which records end; the first record begins at 0.
+        self._ends = [0]
+        self._unwritten: list[list[bytes]] = []
         path.chmod(0o600)
         if sys.platform != "win32":
             try:
@@ -57,97 +89,105 @@ class Records:
             except BlockingIOError:
                 self._file.close()
                 raise InputError(
-                    f"{path}: another process is running from this checkpoint: wait for it, or stop it"
+                    f"{path}: another process is running from this checkpoint: wait for it, "
+                    "or stop it"
                 ) from None
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
 
     @property
     def closed(self) -> bool:
+        """Whether the file is closed."""
         return self._file.closed
 
-    @property
-    def end(self) -> int:
-        """Where the next record begins."""
-        return sum(self.places[-1]) if self.places else 0
-
     def clear(self) -> None:
-        """Begin anew."""
+        """Delete what is in the file."""
         self._file.truncate(0)
 
     def load(self) -> None:
-        """Find the records."""
-        size = self._file.seek(0, os.SEEK_END)
-        while self.end < size and (length := self._whole(size)) is not None:
-            self.places.append((self.end + HEAD, length))
-        if self.places and any(each.outcome != "answer" for each in self.read(-1)[0].heard):
-            self.places.pop()
-        self._file.truncate(self.end)
+        """Find the records in the file; an incomplete last one is cut off.
 
-    def _whole(self, size: int) -> int | None:
-        """The length of the next record; None where a crash cut it off."""
-        self._file.seek(self.end)
-        head = self._read(HEAD)
+        A last record in which a cohort did not answer is cut off too: it may be what stopped the
+        run, so it is asked again. Any other damage raises ``InputError``.
+        """
+        size = self._file.seek(0, os.SEEK_END)
+        while (end := self._next_end(size)) is not None:
+            self._ends.append(end)
+        if len(self):
+            last, _ = self.read(len(self) - 1)
+            if any(reply.outcome != "answer" for reply in last.replies):
+                self._ends.pop()
+        self._file.truncate(self._ends[-1])
+
+    def _next_end(self, size: int) -> int | None:
+        """Return where the next record ends; None if there is none, or a crash cut it off."""
+        begin = self._ends[-1]
+        head = self._bytes(begin, HEAD)
         if len(head) < HEAD:
             return None
-        length, check = int.from_bytes(head[4:12], "little"), int.from_bytes(head[-4:], "little")
-        known, last = (
-            head[:4] == MARK and zlib.crc32(head[:-4]) == check,
-            self.end + HEAD + length >= size,
-        )
-        if known and self.end + HEAD + length <= size and sha256(self._read(length)) == head[12:-4]:
-            return length
-        if known and last:
+        end = begin + HEAD + int.from_bytes(head[4:12], "little")
+        # The CRC tells a damaged length from one that points beyond a file that was cut off.
+        known = head[:4] == MARK and zlib.crc32(head[:-4]) == int.from_bytes(head[-4:], "little")
+        if known and end <= size:
+            content = self._bytes(begin + HEAD, end - begin - HEAD)
+            if hashlib.sha256(content).digest() == head[12:-4]:
+                return end
+        if known and end >= size:
             return None
         raise InputError(
-            f"{self.path}: record {len(self.places) + 1} is damaged: start anew in another folder"
+            f"{self.path}: record {len(self) + 1} is damaged: start again in another folder"
         )
 
     def read(self, number: int) -> tuple[Record, list[bytes]]:
-        """A record, and the answers behind it."""
-        at, length = self.places[number]
-        self._file.seek(at)
-        payload = self._read(length)
-        end = 8 + int.from_bytes(payload[:8], "little")
-        record: Record = codec.decode(Record, payload[8:end])
-        blobs = []
-        for each in record.heard:
-            blobs.append(payload[end : end + each.size])
-            end += each.size
-        return record, blobs
+        """Return a record, counted from 0, and the encoded answers of its replies."""
+        begin = self._ends[number] + HEAD
+        content = self._bytes(begin, self._ends[number + 1] - begin)
+        end = 8 + int.from_bytes(content[:8], "little")
+        record: Record = codec.decode(Record, content[8:end])
+        answers = []
+        for reply in record.replies:
+            answers.append(content[end : end + reply.size])
+            end += reply.size
+        return record, answers
 
-    def _read(self, size: int) -> bytes:
-        """So many bytes, or fewer at the end; the system gives no more than 2 GiB at a time."""
-        parts = []
-        while size > 0 and (part := self._file.read(size)):
-            parts.append(part)
-            size -= len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+    def _bytes(self, begin: int, size: int) -> bytes:
+        self._file.seek(begin)
+        return self._file.read(size)
 
-    def append(self, record: Record, blobs: Sequence[bytes], every: int) -> None:
-        """Keep a record; write when there are ``every`` of them."""
-        meta = codec.encode(record)
-        payload = b"".join([len(meta).to_bytes(8, "little"), meta, *blobs])
-        head = MARK + len(payload).to_bytes(8, "little") + sha256(payload)
-        self._fresh.append(head + zlib.crc32(head).to_bytes(4, "little") + payload)
-        self.places.append((self.end + HEAD, len(payload)))
-        if len(self._fresh) >= every:
+    def append(self, record: Record, answers: Sequence[bytes], every: int) -> None:
+        """Add a record; once ``every`` records wait to be written, write them."""
+        encoded = codec.encode(record)
+        # Parts, not one bytes object: a proof's answers can be gigabytes.
+        content = [len(encoded).to_bytes(8, "little"), encoded, *answers]
+        digest = hashlib.sha256()
+        for part in content:
+            digest.update(part)
+        length = sum(len(part) for part in content)
+        head = MARK + length.to_bytes(8, "little") + digest.digest()
+        self._unwritten.append([head, zlib.crc32(head).to_bytes(4, "little"), *content])
+        self._ends.append(self._ends[-1] + HEAD + length)
+        if len(self._unwritten) >= every:
             self.flush()
 
     def drop(self) -> None:
-        """Forget the last record."""
-        self.places.pop()
-        if self._fresh:
-            self._fresh.pop()
+        """Delete the last record."""
+        self._ends.pop()
+        if self._unwritten:
+            self._unwritten.pop()
         else:
-            self._file.truncate(self.end)
+            self._file.truncate(self._ends[-1])
 
     def flush(self) -> None:
-        """Write, and wait until it is on the disk."""
-        waiting, self._fresh = memoryview(b"".join(self._fresh)), []
+        """Write the records that wait, and wait until they are on disk."""
+        waiting = self._unwritten
+        self._unwritten = []
         if not waiting:
             return
         try:
-            while waiting:
-                waiting = waiting[self._file.write(waiting) :]
+            for record in waiting:
+                self._file.writelines(record)
+            self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
             raise InputError(
@@ -155,13 +195,9 @@ class Records:
             ) from None
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the records that wait, and release the file."""
         try:
             self.flush()
         finally:
-            self._file.close()
-
-
-def sha256(data: bytes) -> bytes:
-    """The digest of bytes."""
-    return hashlib.sha256(data).digest()
+            with suppress(OSError):  # bytes that could not be written, as ``flush`` has said
+                self._file.close()
