@@ -1,4 +1,7 @@
-"""Estimators for scikit-learn: ``fit(X, y, groups)`` fits over clients what the same estimator fits to the pool."""
+"""Estimators for scikit-learn.
+
+``fit(X, y, groups)`` gives over clients what scikit-learn's estimator gives on the pooled rows.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -27,7 +29,7 @@ from fedsplit.checks import number
 from fedsplit.errors import InputError
 from fedsplit.losses.multinomial import all_classes
 from fedsplit.regression.client.dataset import Plan
-from fedsplit.regression.client.design import Design, Moments
+from fedsplit.regression.client.design import Design
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.model import FitCertificate
@@ -39,7 +41,7 @@ from fedsplit.rounds.solve import STANDSTILL
 
 
 class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """From rows and groups to coefficients, and from those to the linear predictor."""
+    """What all estimators share: the fit over clients, and the linear predictor."""
 
     fit_intercept: bool
     tol: float
@@ -52,96 +54,142 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         y: Array,
         w: Array,
         groups: Any,
-        classes: Sequence[str] = (),
+        labels: Sequence[str] = (),
         **penalty: Any,
     ) -> tuple[Array, Array]:
-        """Intercepts, (k,), and coefficients, (k, p), of k = 1 predictor, or of one for each class but the first."""
-        shared: dict[str, Any] = {
-            "intercept": self.fit_intercept,
-            "tol": self.tol,
-            "rounds": self.max_rounds,
-        }
-        settings = Settings(family=family, **penalty, **shared)
+        """Fit, and set the attributes that all estimators have but the coefficients.
+
+        Parameters
+        ----------
+        family : str
+            A key of ``FAMILIES``.
+        X, y, w : (n, p), (n,) and (n,) arrays
+            Rows, targets and weights.
+        groups : sequence or None
+            The client of each row.
+        labels : sequence of str
+            The classes of a classifier.
+        **penalty
+            Options of ``Settings``.
+
+        Returns
+        -------
+        intercepts, coefficients : (k,) and (k, p) arrays
+            Of k = 1 predictor, or of one for each class but the first.
+        """
+        settings = Settings(
+            family=family,
+            intercept=self.fit_intercept,
+            tol=self.tol,
+            rounds=self.max_rounds,
+            **penalty,
+        )
         if not (w > 0).any():
             raise InputError("every sample_weight is zero: there is nothing to fit")
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])
-        self.clients_, rows = _by_client(settings, X, y, w, groups, names, len(classes))
-        intercept = 0 if self.fit_intercept else None
-        rows, moments, spread = _independent(rows, intercept, settings.biased is not None)
+        self.clients_, designs = _by_client(settings, X, y, w, groups, names, len(labels))
+        intercept = None
+        if self.fit_intercept:
+            intercept = 0
+        designs, spread = _independent(designs, intercept, settings.biased is not None)
+        moments = [design.moments() for design in designs]
         pool = Pool(moments, intercept)
+        predictors = max(1, len(labels) - 1)
         if pool.names and (not FAMILIES[family].has_units or pool.target_varies):
-            here = FederatedRows.here(Plan("", family, {}, tuple(classes)), False, rows, moments)
-            found = self._rounds(Task(here, moments, settings, intercept, classes))
+            plan = Plan("", family, {}, tuple(labels))
+            rows = FederatedRows.here(plan, False, designs, moments)
+            x = self._run(Task(rows, moments, settings, intercept, labels))
         else:
-            found = self._no_rounds(pool, max(1, len(classes) - 1))
-        found = found.reshape(max(1, len(classes) - 1), -1) @ spread.T
-        return (found[:, 0], found[:, 1:]) if self.fit_intercept else (np.zeros(len(found)), found)
+            x = self._without_rounds(pool, predictors)
+        every = x.reshape(predictors, -1) @ spread.T
+        if self.fit_intercept:
+            return every[:, 0], every[:, 1:]
+        return np.zeros(predictors), every
 
-    def _rounds(self, task: Task) -> Array:
+    def _run(self, task: Task) -> Array:
+        """The coefficients after the rounds, in the units of X."""
         found = task.run(task.penalty(task.settings.l1))
-        self.certificate_, self.n_iter_ = certified(task, found), len(found.trace)
+        self.certificate_ = certified(task, found)
+        self.n_iter_ = len(found.trace)
         moves = found.trace.residual[np.isfinite(found.trace.residual)]
         still = moves[-1] <= STANDSTILL * np.linalg.norm(found.state.iterate)
         self.converged_ = found.converged or bool(still)
         if not self.converged_:
-            advice = "raise max_rounds or tol, or scale the columns"
-            text = f"{type(self).__name__} did not converge in {self.n_iter_} rounds: {advice}"
-            warnings.warn(text, ConvergenceWarning, stacklevel=4)
+            warnings.warn(
+                f"{type(self).__name__} did not converge in {self.n_iter_} rounds: raise "
+                "max_rounds or tol, or scale the columns",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
         coefficients: Array = task.back @ found.x
         return coefficients
 
-    def _no_rounds(self, pool: Pool, copies: int) -> Array:
-        """Zero, but for the intercept, where no column tells anything or the target is the same in every row."""
-        self.certificate_ = FitCertificate(0.0, 0.0, "no column can tell anything of the target")
-        self.n_iter_, self.converged_ = 0, True
-        found = np.zeros((copies, len(pool.names)))
-        found[:, :1] = pool.target if self.fit_intercept else 0.0
-        return found
+    def _without_rounds(self, pool: Pool, predictors: int) -> Array:
+        """Coefficients where no column explains the target: zero but for the intercept."""
+        self.certificate_ = FitCertificate(0.0, 0.0, "no column can explain the target")
+        self.n_iter_ = 0
+        self.converged_ = True
+        x = np.zeros((predictors, len(pool.names)))
+        if self.fit_intercept:
+            x[:, 0] = pool.target
+        return x
 
     def _predictor(self, X: object) -> Array:
+        """The linear predictor, (n,) or (n, K)."""
         check_is_fitted(self)
-        eta: Array = (
-            validate_data(self, X, dtype=np.float64, reset=False) @ self.coef_.T + self.intercept_
-        )
+        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        eta: Array = rows @ self.coef_.T + self.intercept_
         return eta
 
 
 class _Regressor(RegressorMixin, _Federated):  # type: ignore[misc]  # scikit-learn has no types
-    """A target with one predictor."""
+    """What the regressors share."""
 
     _family: ClassVar = "gaussian"
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:
-        """Fit over clients: ``groups`` says whose row each is, by any labels; None is one client."""
+        """Fit over clients.
+
+        Parameters
+        ----------
+        X : (n, p) array or DataFrame
+        y : (n,) array
+        groups : sequence, optional
+            The client of each row, by any label; without it there is one client.
+        sample_weight : (n,) array, optional
+        """
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         penalty = self._penalty(float(w.sum()))
         intercept, coef = self._solve(self._family, X, y.astype(np.float64), w, groups, **penalty)
-        self.intercept_, self.coef_ = float(intercept[0]), coef[0]
+        self.intercept_ = float(intercept[0])
+        self.coef_ = coef[0]
         return self
 
     def predict(self, X: object) -> Array:
-        """The expected target of every row."""
+        """The expected target of every row, (n,)."""
         return FAMILIES[self._family].link.mean(self._predictor(X))
 
     def _penalty(self, weight: float) -> dict[str, Any]:
-        """What ``Settings`` has of the penalty, beside a sum over rows of this weight in all."""
+        """The penalty as options of ``Settings``, on a sum over rows of this total weight."""
         return {}
 
 
 class FedLinearRegression(_Regressor):
-    """Ordinary least squares over clients: min ½ Σ w_i (x_iᵀβ + β₀ - y_i)², as LinearRegression on the pool.
+    """Ordinary least squares over clients, as LinearRegression on the pooled rows.
 
-    Where columns depend on each other, the shortest of the minimisers.
+    min ½ Σ w_i (x_iᵀβ + β₀ - y_i)²; where columns are linearly dependent, the shortest minimiser.
 
     Parameters
     ----------
     fit_intercept : bool
-        Whether there is a β₀, which no penalty touches.
+        Include β₀, which is not penalised.
     tol : float
-        The proved largest |coefficient - pooled coefficient| in standard errors.
+        Proved upper bound, in standard errors, on the distance of every coefficient from the
+        pooled fit.
     max_rounds : int
-        The most rounds, 10 or more. A fit that needs more ends with a ConvergenceWarning.
+        Maximum number of rounds, at least 10. A fit that needs more ends with a
+        ConvergenceWarning.
 
     Attributes
     ----------
@@ -152,9 +200,10 @@ class FedLinearRegression(_Regressor):
     certificate_ : FitCertificate
         What is proved about the distance to the pooled fit.
     n_iter_ : int
-        The rounds.
+        Number of rounds.
     converged_ : bool
-        Whether they ended because the tolerance is proved, or because nothing moves but rounding.
+        Whether the rounds ended because the tolerance is proved, or because nothing moves but
+        rounding.
     """
 
     def __init__(
@@ -166,10 +215,18 @@ class FedLinearRegression(_Regressor):
 
 
 class FedElasticNet(_Regressor):
-    """The elastic net over clients, as ElasticNet on the pool.
+    """The elastic net over clients, as ElasticNet on the pooled rows.
 
-    min Σ w_i (x_iᵀβ + β₀ - y_i)² / (2 Σ w_i) + alpha (l1_ratio ‖β‖₁ + ½ (1 - l1_ratio) ‖β‖²); the other parameters,
-    and the attributes, are those of ``FedLinearRegression``.
+    min Σ w_i (x_iᵀβ + β₀ - y_i)² / (2 Σ w_i) + alpha (l1_ratio ‖β‖₁ + ½ (1 - l1_ratio) ‖β‖²)
+
+    Parameters
+    ----------
+    alpha : float
+        Weight of the penalty.
+    l1_ratio : float
+        Share of ‖β‖₁ in the penalty, between 0 and 1.
+    fit_intercept, tol, max_rounds
+        As in ``FedLinearRegression``, which has the same attributes.
     """
 
     def __init__(
@@ -195,9 +252,16 @@ class FedElasticNet(_Regressor):
 
 
 class FedLasso(_Regressor):
-    """The lasso over clients, as Lasso on the pool: min Σ w_i (x_iᵀβ + β₀ - y_i)² / (2 Σ w_i) + alpha ‖β‖₁.
+    """The lasso over clients, as Lasso on the pooled rows.
 
-    The other parameters, and the attributes, are those of ``FedLinearRegression``.
+    min Σ w_i (x_iᵀβ + β₀ - y_i)² / (2 Σ w_i) + alpha ‖β‖₁
+
+    Parameters
+    ----------
+    alpha : float
+        Weight of the penalty.
+    fit_intercept, tol, max_rounds
+        As in ``FedLinearRegression``, which has the same attributes.
     """
 
     def __init__(
@@ -218,10 +282,16 @@ class FedLasso(_Regressor):
 
 
 class FedPoissonRegressor(_Regressor):
-    """Poisson regression with a log link over clients, as PoissonRegressor on the pool.
+    """Poisson regression with a log link over clients, as PoissonRegressor on the pooled rows.
 
-    min Σ w_i (e^{η_i} - y_i η_i) / Σ w_i + ½ alpha ‖β‖², η_i = x_iᵀβ + β₀; the other parameters, and the attributes,
-    are those of ``FedLinearRegression``.
+    min Σ w_i (e^{η_i} - y_i η_i) / Σ w_i + ½ alpha ‖β‖² where η_i = x_iᵀβ + β₀
+
+    Parameters
+    ----------
+    alpha : float
+        Weight of the penalty.
+    fit_intercept, tol, max_rounds
+        As in ``FedLinearRegression``, which has the same attributes.
     """
 
     _family: ClassVar = "poisson"
@@ -253,11 +323,21 @@ class FedPoissonRegressor(_Regressor):
 
 
 class FedHuberRegressor(_Regressor):
-    """Robust regression over clients: min Σ w_i φ(x_iᵀβ + β₀ - y_i) + ½ ridge ‖β‖², φ of ``fedsplit.Huber``.
+    """Robust regression over clients, with the loss φ of ``fedsplit.Huber``.
 
-    δ is fixed, in the units of y. scikit-learn's HuberRegressor estimates a scale of the residuals beside β, and so
-    has another minimiser: what is ``delta`` here is epsilon · scale_ there. The other parameters, and the attributes,
-    are those of ``FedLinearRegression``.
+    min Σ w_i φ(x_iᵀβ + β₀ - y_i) + ½ ridge ‖β‖²
+
+    scikit-learn's HuberRegressor estimates a scale of the residuals together with β, and so has
+    another minimiser: ``delta`` here is epsilon · scale_ there.
+
+    Parameters
+    ----------
+    delta : float
+        Residual, in units of y, at which φ turns from quadratic to linear.
+    ridge : float
+        Weight of the penalty.
+    fit_intercept, tol, max_rounds
+        As in ``FedLinearRegression``, which has the same attributes.
     """
 
     _family: ClassVar = "huber"
@@ -284,12 +364,26 @@ class FedHuberRegressor(_Regressor):
 class FedLogisticRegression(ClassifierMixin, _Federated):  # type: ignore[misc]  # scikit-learn has no types
     """Logistic regression over clients, of two classes or more, as LogisticRegression on the pool.
 
-    min C Σ w_i (log Σ_c e^{η_ic} - η_{i,y_i}) + ½ ‖β‖², η_ic = x_iᵀβ_c + β₀_c; C = inf is no penalty, and then classes
-    that a plane separates are refused. Of K > 2 classes each has its β_c, and they sum to zero; of two classes β is
-    that of the second, the first one's is zero. A client need not have every class.
+    min C Σ w_i (log Σ_c e^{η_ic} - η_{i,y_i}) + ½ ‖β‖² where η_ic = x_iᵀβ_c + β₀_c
 
-    The other parameters, and the attributes, are those of ``FedLinearRegression``, but for coef_, (1, p) or (K, p),
-    intercept_, (1,) or (K,), and classes_, the labels in order.
+    Of K > 2 classes each has its β_c, and they sum to zero. Of two classes the first has β = 0. A
+    client need not have rows of every class.
+
+    Parameters
+    ----------
+    C : float
+        Inverse weight of the penalty. ``inf`` is no penalty; separable classes are then refused.
+    fit_intercept, tol, max_rounds
+        As in ``FedLinearRegression``.
+
+    Attributes
+    ----------
+    coef_ : (1, p) or (K, p) array
+    intercept_ : (1,) or (K,) array
+    classes_ : (K,) array
+        The classes, sorted.
+    clients_, certificate_, n_iter_, converged_
+        As in ``FedLinearRegression``.
     """
 
     def __init__(
@@ -306,50 +400,72 @@ class FedLogisticRegression(ClassifierMixin, _Federated):  # type: ignore[misc] 
         self.max_rounds = max_rounds
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:
-        """Fit over clients: ``groups`` says whose row each is, by any labels; None is one client."""
+        """Fit over clients.
+
+        Parameters
+        ----------
+        X : (n, p) array or DataFrame
+        y : (n,) array
+            The class of each row.
+        groups : sequence, optional
+            The client of each row, by any label; without it there is one client.
+        sample_weight : (n,) array, optional
+        """
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        # Rows without weight bring no class; their own class may not be among those that count.
         self.classes_ = np.unique(y[w > 0])
         K = len(self.classes_)
         if K < 2:
             raise InputError(
                 f"every row is of one class, {self.classes_.tolist()}: there is nothing to fit"
             )
-        b = np.searchsorted(self.classes_, np.where(w > 0, y, self.classes_[0])).astype(np.float64)
-        ridge = 0.0 if np.isposinf(self.C) else 1.0 / number("C", self.C)
+        codes = np.searchsorted(self.classes_, np.where(w > 0, y, self.classes_[0]))
+        ridge = 0.0
+        if not np.isposinf(self.C):
+            ridge = 1.0 / number("C", self.C)
         family = "logistic" if K == 2 else "multinomial"
         labels = [str(label) for label in self.classes_]
-        self.intercept_, self.coef_ = self._solve(family, X, b, w, groups, labels, ridge=ridge)
+        intercept, coef = self._solve(
+            family, X, codes.astype(np.float64), w, groups, labels, ridge=ridge
+        )
         if K > 2:
-            self.intercept_, self.coef_ = _centred(self.intercept_), _centred(self.coef_)
+            intercept = _centred(intercept)
+            coef = _centred(coef)
+        self.intercept_ = intercept
+        self.coef_ = coef
         return self
 
     def decision_function(self, X: object) -> Array:
-        """η, (n,) of the second of two classes, or (n, K)."""
+        """η: (n,) of the second of two classes, or (n, K)."""
         eta = self._predictor(X)
-        return eta[:, 0] if eta.shape[1] == 1 else eta
+        if eta.shape[1] == 1:
+            return eta[:, 0]
+        return eta
 
     def predict(self, X: object) -> Array:
-        """The most probable class of every row."""
-        winners = np.argmax(self._of_all_classes(X), axis=1)
+        """The most probable class of every row, (n,)."""
+        winners = np.argmax(self._by_class(X), axis=1)
         labels: Array = self.classes_[winners]
         return labels
 
     def predict_proba(self, X: object) -> Array:
-        """The probabilities of the classes, (n, K)."""
-        probabilities: Array = softmax(self._of_all_classes(X), axis=1)
+        """The probability of every class, (n, K)."""
+        probabilities: Array = softmax(self._by_class(X), axis=1)
         return probabilities
 
     def predict_log_proba(self, X: object) -> Array:
-        """Their logarithms."""
-        logs: Array = log_softmax(self._of_all_classes(X), axis=1)
+        """The logarithm of the probability of every class, (n, K)."""
+        logs: Array = log_softmax(self._by_class(X), axis=1)
         return logs
 
-    def _of_all_classes(self, X: object) -> Array:
-        """η of all the classes, (n, K): of two, the first one's is zero."""
+    def _by_class(self, X: object) -> Array:
+        """η of every class, (n, K): that of the first of two is zero."""
         eta = self._predictor(X)
-        return all_classes(eta) if eta.shape[1] == 1 else eta
+        if eta.shape[1] == 1:
+            return all_classes(eta)
+        return eta
 
 
 def _by_client(
@@ -361,59 +477,71 @@ def _by_client(
     names: Sequence[str],
     classes: int,
 ) -> tuple[Array, list[Design]]:
-    """The clients' labels, in the order of their first rows, and the rows of each that have a weight."""
-    labels = pd.Series([0] * len(X) if groups is None else list(groups), dtype=object)
+    """The labels of the clients, in the order of their first rows, and the design of each.
+
+    Rows without weight are left out.
+    """
+    if groups is None:
+        groups = [0] * len(X)
+    labels = pd.Series(list(groups), dtype=object)
     check_consistent_length(X, labels)
     if labels.isna().any():
         raise InputError(f"groups: row {int(np.argmax(labels.isna()))} has no label")
     used = np.flatnonzero(w > 0)
-    codes, found = pd.factorize(labels[used])
-    family, columns = FAMILIES[settings.family], ["Intercept"] * settings.intercept + list(names)
-
-    def coded(client: int, at: NDArray[np.intp]) -> Design:
-        A = np.column_stack([np.ones((len(at), int(settings.intercept))), X[at]])
-        return Design(
-            str(found[client]), family, columns, A, y[at], w[at], np.zeros(len(at)), classes
-        )
-
+    codes, clients = pd.factorize(labels[used])
     ends = np.cumsum(np.bincount(codes))[:-1]
-    rows = np.split(used[np.argsort(codes, kind="stable")], ends)
-    return found.to_numpy(), [coded(client, at) for client, at in enumerate(rows)]
+    shares = np.split(used[np.argsort(codes, kind="stable")], ends)
+    constant = int(settings.intercept)
+    designs = []
+    for client, at in zip(clients, shares, strict=True):
+        design = Design(
+            name=str(client),
+            family=FAMILIES[settings.family],
+            columns=["Intercept"] * constant + list(names),
+            A=np.column_stack([np.ones((len(at), constant)), X[at]]),
+            b=y[at],
+            w=w[at],
+            o=np.zeros(len(at)),
+            classes=classes,
+        )
+        designs.append(design)
+    return clients.to_numpy(), designs
 
 
 def _independent(
-    rows: list[Design], intercept: int | None, penalised: bool
-) -> tuple[list[Design], list[Moments], Array]:
-    """The rows without columns that tell nothing, their moments, and the matrix from their coefficients to all, (p, r).
+    designs: list[Design], intercept: int | None, penalised: bool
+) -> tuple[list[Design], Array]:
+    """Leave out columns that explain nothing: constants and, without a penalty, combinations.
 
-    Constant columns tell nothing, and, without a penalty, those that others determine. Where the columns are BM of
-    those kept, B, but for constants, β = M⁺b is the shortest that predicts what b does.
+    Returns
+    -------
+    designs : list of Design
+        With r of the p columns.
+    spread : (p, r) array
+        Takes coefficients of these columns to those of all. If the columns are B M, apart from
+        constants, where B are those kept, β = M⁺b is the shortest that predicts what b does.
     """
-    moments = [each.moments() for each in rows]
-    pool = Pool(moments, intercept)
-    mean, p = pool.mean, len(pool.mean)
-    idle = {
-        i: weights
-        for i, weights in pool.dependent().items()
-        if not (penalised and weights.any())
+    pool = Pool([design.moments() for design in designs], intercept)
+    p = len(pool.names)
+    left_out = {
+        i: weights for i, weights in pool.dependent().items() if not (penalised and weights.any())
     }
-    if not idle:
-        return rows, moments, np.eye(p)
-    kept = [i for i in range(p) if i not in idle]
+    if not left_out:
+        return designs, np.eye(p)
+    kept = [i for i in range(p) if i not in left_out]
     M = np.eye(p)[kept]
-    for i, weights in idle.items():
+    for i, weights in left_out.items():
         M[:, i] = weights[kept]
     spread: Array = np.linalg.pinv(M)
     if intercept is not None:
-        spread[intercept] += mean[kept] - mean @ spread
-    rows = [
-        replace(each, columns=[each.columns[i] for i in kept], A=each.A[:, kept]) for each in rows
-    ]
-    return rows, [each.moments() for each in rows], spread
+        # The constants that were left out, and the means of combinations, go into the intercept.
+        spread[intercept] += pool.mean[kept] - pool.mean @ spread
+    columns = [pool.names[i] for i in kept]
+    return [replace(each, columns=columns, A=each.A[:, kept]) for each in designs], spread
 
 
 def _centred(values: Array) -> Array:
-    """Of every class, with their mean over the classes taken away, from those of all but the first, whose are zero."""
+    """Values of all classes with mean zero, from those of all but the first, whose are zero."""
     every = np.concatenate([np.zeros_like(values[:1]), values])
     centred: Array = every - every.mean(axis=0)
     return centred

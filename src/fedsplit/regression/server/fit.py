@@ -1,4 +1,4 @@
-"""``fit``: from what a user names to a model."""
+"""``fit``: from the options of a user to a model."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
 
 
 def prepare(federation: Federation, options: Regression) -> Agreement:
-    """Agree with the clients on the columns."""
+    """Agree with the clients on columns and categories."""
     settings = options.settings
     if options.formula is not None:
         formula = Formula(options.formula)
@@ -101,7 +101,7 @@ def prepare(federation: Federation, options: Regression) -> Agreement:
 
 
 def make_task(agreement: Agreement, settings: Settings) -> Task:
-    """The regression, ready for its rounds."""
+    """The regression that the clients agreed on, ready for its rounds."""
     labels = [as_text(level) for level in agreement.plan.classes]
     return Task(agreement.rows, agreement.moments, settings, agreement.intercept, labels)
 
@@ -112,7 +112,19 @@ def finish(
     progress: Callable[[Progress], object] | None = None,
     reached: Mapping[str, float] | None = None,
 ) -> Model:
-    """Run the rounds, from the coefficients ``reached`` before, and put all that is known into a model."""
+    """Run the rounds, and make a model of where they end.
+
+    Parameters
+    ----------
+    task : Task
+        The regression.
+    agreement : Agreement
+        What the clients agreed on.
+    progress : callable, optional
+        Called with a ``Progress`` after every round.
+    reached : mapping of str to float, optional
+        Coefficients to start from, by name: those of a run that lost a client.
+    """
     found = task.run(task.penalty(task.settings.l1), report=progress, reached=reached or {})
     warnings = list(agreement.warnings)
     if found.undetermined:
@@ -120,23 +132,28 @@ def finish(
         warnings.append(
             f"the data hardly determine the coefficient of {weak}: add a ridge, or leave it out"
         )
-    inference = task.infer(found, agreement.missing)
-    book = task.rows.members.history
+    # A model keeps its clients only where a question to them costs nothing.
+    at_hand = None
+    if task.clients.free:
+        at_hand = task
+    history = task.rows.members.history
     return Model(
         plan=agreement.plan,
         settings=task.settings,
         certificate=certified(task, found),
         warnings=warnings,
         version=__version__,
-        removed=dict(book.removed),
-        incidents=list(book.incidents),
-        task=task if task.clients.free else None,
-        **inference._asdict(),
+        removed=dict(history.removed),
+        incidents=list(history.incidents),
+        task=at_hand,
+        **task.infer(found, agreement.missing)._asdict(),
     )
 
 
 def certified(task: Task, found: Estimate) -> FitCertificate:
-    """What is proved at the end of the rounds, in the units of the files."""
-    told = found.proof.certificate
-    gap = None if told.gap is None else told.gap * task.scaling.unit**2
-    return FitCertificate(gap, task.distance(found), told.reason)
+    """What is proved at the end of the rounds, in the units of the data."""
+    proved = found.proof.certificate
+    gap = proved.gap
+    if gap is not None:
+        gap *= task.scaling.unit**2
+    return FitCertificate(gap, task.distance(found), proved.reason)
