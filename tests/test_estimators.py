@@ -310,7 +310,7 @@ def test_frames_bring_names_and_any_labels_name_clients() -> None:
             lambda X, y, g: fs.FedLasso(alpha=-1).fit(X, y, g),
             "alpha must be a finite number of at least 0",
         ),
-        (lambda X, y, g: fs.FedPoissonRegressor().fit(X, y - 100, g), "below zero"),
+        (lambda X, y, g: fs.FedPoissonRegressor().fit(X, y - 100, g), "at least zero"),
         (
             lambda X, y, g: fs.FedLogisticRegression().fit(X, np.ones(150), g),
             "every row is of one class",

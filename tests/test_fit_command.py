@@ -3,7 +3,6 @@
 import json
 import os
 import pty
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -157,12 +156,7 @@ def test_the_live_lines_go_to_a_terminal_only(files: list[str]) -> None:
     assert "gap at most" in lines[-1]
 
 
-def test_the_families_of_the_help_and_the_guide_are_those_there_are(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run(["fit", "--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+def test_the_guide_has_every_family() -> None:
     guide = (Path(__file__).parent.parent / "docs" / "fit.md").read_text()
     for name in FAMILIES:
-        assert re.search(rf"--family .*?\b{name}\b", shown)
         assert f"\n| `{name}` |" in guide

@@ -54,6 +54,16 @@ def test_a_damaged_model_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_a_model_saved_with_fewer_columns_of_its_trace_is_read(tmp_path: Path) -> None:
+    fs.fit(people(), "score ~ age").save(tmp_path)
+    with np.load(tmp_path / "model.npz") as packed:
+        arrays = {name: packed[name] for name in packed.files}
+    for name in ("questions", "gradients", "hessians", "factorisations"):
+        del arrays[f"trace_{name}"]
+    np.savez(tmp_path / "model.npz", **arrays)
+    assert fs.load(tmp_path).trace.gradients.tolist() == [0] * fs.load(tmp_path).rounds
+
+
 def test_predictions_are_the_means_and_a_missing_value_has_none() -> None:
     frames = people()
     frame = frames["hospital1"].copy()

@@ -1,0 +1,92 @@
+"""An option of ``fit`` is one field: signature, docstring, commands and tables follow from it."""
+
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import fedsplit as fs
+from fedsplit.commands.app import app, run
+from fedsplit.commands.docs import updated
+from fedsplit.commands.options import Resilience, on_command_line, spelled
+from fedsplit.commands.server import NOT_HERE
+from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.options import FitOptions, PathOptions, Settings, options_of
+from hospitals import people
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize(("function", "record"), [(fs.fit, FitOptions), (fs.path, PathOptions)])
+def test_the_signature_and_the_docstring_have_every_option(function: object, record: type) -> None:
+    assert callable(function)
+    parameters = inspect.signature(function).parameters
+    assert list(parameters)[:2] == ["data", "formula"]
+    assert set(parameters) == set(options_of(record))
+    for name, about in options_of(record).items():
+        found = re.search(rf"^{name} : .*\n((    .*\n)+)", inspect.getdoc(function) or "", re.M)
+        assert found is not None
+        assert " ".join(found[1].split()) == " ".join(about.text.split())
+
+
+def test_the_defaults_of_settings_are_those_of_fit() -> None:
+    options = FitOptions([], "y ~ x")
+    assert options.settings == Settings()
+    assert type(options.settings) is Settings  # nothing else is saved with a model
+
+
+def test_an_unknown_option_is_named() -> None:
+    with pytest.raises(TypeError, match=r"^fit\(\) got an unexpected keyword argument 'famly'"):
+        fs.fit(people(), "score ~ age", famly="poisson")  # type: ignore[call-arg]  # the test
+    with pytest.raises(TypeError, match=r"^path\(\) got an unexpected keyword argument 'ridge'"):
+        fs.path(people(), "score ~ age", ridge=1.0)  # type: ignore[call-arg]  # the test
+    with pytest.raises(TypeError, match=r"^fit\(\) missing a required argument: 'data'"):
+        fs.fit()  # type: ignore[call-arg]  # the test
+
+
+@pytest.mark.parametrize("command", ["fit", "server"])
+def test_the_commands_have_every_option_of_fit_in_its_group(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([command, "--help"]) == 0
+    sections = dict(re.findall(r"^(\w+):\n((?:  .*\n)+)", capsys.readouterr().out, re.M))
+    hidden = ("checkpoint", *NOT_HERE) if command == "server" else ()
+    for field in (*fields(FitOptions), *fields(Resilience)):
+        about = field.metadata["option"]
+        if on_command_line(field) and field.name not in hidden:
+            listed = sections[about.group.capitalize()]
+            assert re.search(rf"^  {spelled(field).split('/')[0]}\b", listed, re.M)
+            assert " ".join(about.text.split()) in " ".join(listed.split())
+    for name in NOT_HERE if command == "server" else ():
+        assert f"--{name} " not in str(sections)
+
+
+def test_the_tables_of_the_guide_are_what_make_docs_writes() -> None:
+    page = (ROOT / "docs" / "fit.md").read_text(encoding="utf-8")
+    assert updated(page) == page
+
+
+def test_the_help_of_every_command_is_whole_sentences_without_markup(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = [command.name for command in app.registered_commands]
+    assert run(["--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "..." not in shown.split("Commands:")[1]
+    for name in names:
+        assert re.search(rf" {name} [A-Z][^.]*\.", shown)
+        assert run([str(name), "--help"]) == 0
+        text = capsys.readouterr().out
+        assert "\\" not in text
+        assert "[default: None]" not in text
+        assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_in_the_help(family: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", "--help"]) == 0
+    assert family in options_of(FitOptions)["family"].text
+    assert family in capsys.readouterr().out
