@@ -39,6 +39,9 @@ class Probit(BinaryLoss):
         ratio = self._ratio(b * eta)
         return ratio * (b * eta + ratio)
 
+    def sample(self, eta: Array, rng: np.random.Generator) -> Array:
+        return np.where(rng.standard_normal(eta.shape) < eta, 1.0, -1.0)
+
     def _ratio(self, t: Array) -> Array:
         """λ(t), without a quotient of two tiny numbers."""
         return np.asarray(np.exp(-0.5 * np.square(t) - 0.5 * np.log(2 * np.pi) - log_ndtr(t)))

@@ -1,0 +1,168 @@
+"""Every family of the table, and one that a contributor might add: its statistics belong together.
+
+A family that is added to the table is tested here, and against statsmodels, without more ado.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+
+import fedsplit as fs
+from fedsplit.arrays import Array
+from fedsplit.losses.linear import LinearLoss
+from fedsplit.losses.multinomial import Multinomial
+from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.families.family import Family
+from probit import ProbitFamily
+from statsmodels_family import is_glm, statsmodels_family
+
+CLASSES = 3
+EVERY = {**FAMILIES, "probit": ProbitFamily()}
+GLMS = [name for name, family in EVERY.items() if is_glm(family)]
+
+
+@pytest.fixture(params=EVERY)
+def family(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Family:
+    """A family that is in the table."""
+    monkeypatch.setitem(FAMILIES, request.param, EVERY[request.param])
+    return EVERY[request.param]
+
+
+each_family = pytest.mark.parametrize("family", EVERY, indirect=True)
+each_glm = pytest.mark.parametrize("family", GLMS, indirect=True)
+
+
+def loss_of(family: Family) -> LinearLoss | Multinomial:
+    loss = family.loss(CLASSES, symmetric=False, delta=1.0)
+    assert isinstance(loss, LinearLoss | Multinomial)
+    return loss
+
+
+def predictors(family: Family, n: int = 7) -> Array:
+    """η of n rows."""
+    eta = np.linspace(-1.5, 1.5, n)
+    return np.column_stack([eta, np.square(eta)]) if family.has_reference else eta
+
+
+def drawn(family: Family, eta: Array, seed: int = 0) -> tuple[Array, Array]:
+    """A target of every row: as the loss takes it, and as a design has it."""
+    b = loss_of(family).sample(eta, np.random.default_rng(seed))
+    return b, np.maximum(b, 0.0) if family.calibrates else b
+
+
+@each_family
+def test_the_link_its_inverse_and_its_slope_belong_together(family: Family) -> None:
+    eta = predictors(family)
+    mean = family.link.mean(eta)
+    np.testing.assert_allclose([family.link.eta(row) for row in mean], eta, rtol=1e-10, atol=1e-12)
+    slope = family.link.slope(eta).reshape(len(eta), -1)
+    for c in range(slope.shape[1]):
+        step = np.zeros((len(eta), slope.shape[1]))
+        step[:, c] = 1e-6
+        ends = [family.link.mean(eta + sign * step.reshape(eta.shape)) for sign in (1, -1)]
+        moved = (ends[0] - ends[1]).reshape(len(eta), -1)[:, -slope.shape[1] :]
+        np.testing.assert_allclose(moved[:, c] / 2e-6, slope[:, c], rtol=1e-7)
+
+
+@each_family
+def test_the_log_likelihood_is_minus_the_loss_over_the_dispersion_but_for_a_constant(
+    family: Family,
+) -> None:
+    eta = predictors(family)
+    b, target = drawn(family, eta)
+    w = np.linspace(0.5, 2.0, len(eta))
+    there, here = (family.log_likelihood(target, each, w, 0.7) for each in (0.5 * eta, eta))
+    phi = 0.7 if family.dispersed else 1.0
+    lower = w * (loss_of(family).value(eta, b) - loss_of(family).value(0.5 * eta, b)) / phi
+    if family.has_likelihood:
+        np.testing.assert_allclose(there - here, lower, atol=1e-12)
+    else:
+        assert np.isnan(here).all()
+
+
+@each_family
+def test_the_hessian_of_a_canonical_family_does_not_depend_on_the_target(family: Family) -> None:
+    if not family.has_likelihood:
+        return
+    eta = predictors(family, 200)
+    A = np.column_stack([np.ones(200), np.linspace(-1, 1, 200)])
+    x = np.full((CLASSES - 1 if family.has_reference else 1) * 2, 0.3)
+    one, other = (
+        fs.Problem(loss_of(family), [(A, drawn(family, eta, seed)[0])]).clients.information(x).rows
+        for seed in (0, 1)
+    )
+    assert np.allclose(one, other, rtol=1e-12) == family.canonical
+
+
+@each_glm
+def test_expected_weights_are_the_mean_curvature_and_the_variance_of_the_score(
+    family: Family,
+) -> None:
+    loss = loss_of(family)
+    assert isinstance(loss, LinearLoss)
+    levels = np.linspace(-1.0, 1.0, 3)
+    eta = np.repeat(levels, 200_000)
+    b, target = drawn(family, eta)
+    weights = family.expected_weights(levels)
+    if family.unit_weights:
+        np.testing.assert_allclose(weights, 1.0, rtol=1e-12)
+    phi = family.pearson(target, family.link.mean(eta)).mean()
+    if not family.dispersed:
+        assert phi == pytest.approx(1.0, rel=0.02)
+    curvature, slope = (part(eta, b).reshape(3, -1) for part in (loss.curvature, loss.slope))
+    np.testing.assert_allclose(curvature.mean(axis=1), weights, rtol=0.01)
+    np.testing.assert_allclose(slope.mean(axis=1), 0.0, atol=0.01)
+    np.testing.assert_allclose(slope.var(axis=1), phi * weights, rtol=0.03)
+
+
+@each_glm
+def test_invalid_targets_are_those_that_cannot_be_drawn(family: Family) -> None:
+    _, target = drawn(family, predictors(family, 1000))
+    assert not family.invalid(target).any()
+
+
+def simulated(family: Family) -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(
+        {
+            "x": rng.standard_normal(300),
+            "u": rng.uniform(1.0, 3.0, 300),
+            "w": rng.uniform(0.5, 2.0, 300),
+            "o": rng.uniform(-0.5, 0.5, 300),
+            "client": rng.integers(0, 4, 300),
+        }
+    )
+    eta = 0.3 + 0.5 * frame.x - 0.2 * frame.u + frame.o
+    return frame.assign(y=drawn(family, eta.to_numpy())[1])
+
+
+@each_glm
+def test_a_fit_is_that_of_statsmodels(family: Family) -> None:
+    frame = simulated(family)
+    model = fs.fit(frame, "y ~ x + u", family=family.name, group="client", weights="w", offset="o")
+    pool = sm.GLM(
+        frame.y, sm.add_constant(frame[["x", "u"]]), family=statsmodels_family(family),
+        var_weights=frame.w, offset=frame.o,
+    ).fit(tol=1e-12, tol_criterion="params", maxiter=300)  # fmt: skip
+    np.testing.assert_allclose(model.coef, pool.params, rtol=1e-7)
+    assert model.se is not None
+    np.testing.assert_allclose(model.se, pool.bse, rtol=1e-8)
+    np.testing.assert_allclose(model.covariance(), pool.cov_params(), rtol=1e-7, atol=1e-12)
+    assert model.log_likelihood == pytest.approx(pool.llf, rel=1e-9)
+    assert model.deviance == pytest.approx(pool.deviance, rel=1e-9)
+    assert model.dispersion == pytest.approx(pool.scale, rel=1e-9)
+    assert model.aic == pytest.approx(pool.aic, rel=1e-9)
+    np.testing.assert_allclose(model.predict(frame), pool.fittedvalues, rtol=1e-7)
+
+
+@each_glm
+def test_the_distance_from_the_pool_is_proved_or_said_not_to_be(family: Family) -> None:
+    loss = loss_of(family)
+    assert isinstance(loss, LinearLoss)
+    model = fs.fit(simulated(family), "y ~ x + u", family=family.name, group="client")
+    if np.isfinite(loss.concordance):
+        assert model.converged
+    else:
+        assert not model.converged
+        assert "how fast its Hessian changes is not known" in model.certificate.reason
