@@ -238,7 +238,7 @@ def test_who_has_not_the_right_keys_is_refused_in_one_line(
 
 def test_files_that_are_no_keys_are_named(made: Path, tmp_path: Path) -> None:
     ours = made / "ours"
-    assert "ca.crt: is no private key" in refusal(
+    assert "ca.crt: is not a private key" in refusal(
         9, tmp_path, key=ours / "ca.crt", ca=ours / "ca.crt"
     )
     assert "server.key: is no certificate" in refusal(9, tmp_path, ca=ours / "server.key")
@@ -883,7 +883,7 @@ def test_keys_are_for_their_owners_alone(
     assert keys.read_public_keys(folder) == keys.read_public_keys(folder / "clients")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert run(["keys", str(folder), "--clients", "carl"]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -927,8 +927,8 @@ def test_public_keys_that_cannot_be_used_are_refused(made: Path, tmp_path: Path)
     (tmp_path / "ada.pub").write_text(
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHNGZ8Sn5kJ5vXGvYF6oGmVfXJ0nXv1bI6ZcZ2zQnWgq\n"
     )
-    with pytest.raises(InputError, match="not ECDSA"):
+    with pytest.raises(InputError, match="not an ECDSA key"):
         keys.read_public_keys(tmp_path)
     (tmp_path / "ada.pub").write_text("nothing")
-    with pytest.raises(InputError, match="is no public key"):
+    with pytest.raises(InputError, match="is not a public key"):
         keys.read_public_keys(tmp_path)
