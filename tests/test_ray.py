@@ -24,7 +24,7 @@ from fedsplit.arrays import Array
 from fedsplit.commands import app as cli
 from fedsplit.methods import METHODS, parse
 from fedsplit.methods.method import Method, State
-from fedsplit.remote.ray import arrays as npz
+from fedsplit.remote.ray import npz
 from fedsplit.remote.ray import workers as engine
 from fedsplit.remote.ray.ray_clients import RayClients
 from fedsplit.remote.ray.workers import RayChannel
@@ -474,7 +474,7 @@ def test_a_file_that_cannot_be_used_is_named(damage: str, tmp_path: Path) -> Non
     paths = saved(clients("least-squares", [30, 20, 25], 4), tmp_path)
     DAMAGE[damage](paths[1])
     with pytest.raises(fs.InputError, match=f"{paths[1]}"):
-        npz.of_files(range(3), [str(path) for path in paths], fs.LeastSquares(), 0.0)
+        npz.read_cohort(range(3), [str(path) for path in paths], fs.LeastSquares(), 0.0)
 
 
 def test_files_of_different_widths_in_two_workers_are_named(tmp_path: Path) -> None:

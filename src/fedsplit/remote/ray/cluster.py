@@ -1,4 +1,4 @@
-"""The way to a Ray cluster: joined, or started on this machine, quickly or not at all, and without a word."""
+"""Connect to Ray, or start it on this machine: fail fast, and keep it quiet."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ except ModuleNotFoundError as missing:
         f"Ray cannot be imported ({missing}): pip install 'fedsplit[ray]'"
     ) from missing
 
+# All of Ray that the package uses.
 __all__ = [
     "ActorDiedError",
     "RayError",
@@ -32,24 +33,33 @@ __all__ = [
     "connect",
     "one_line",
     "ray",
-]  # all of Ray
+]
 
-SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""Ray calls nobody, and does not warn of its next version; what the user has set stays."""
+ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""No usage statistics, and no warning about a future version; the user's own settings win."""
 
-QUIETLY: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+"""Options of ``ray.init``."""
 
-REACH = 5.0
-"""Seconds in which a cluster has to answer when it is first called."""
+CONNECT_TIMEOUT = 5.0
+"""Seconds that a cluster has to answer."""
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""How a caller of gRPC begins, with empty settings; the other side answers with its own."""
+HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""The connection preface of gRPC, with empty settings; a server answers with its own settings."""
+
+SETTINGS_FRAME = b"\x04"
+"""The type of that answer, its fourth byte."""
+
+ADDRESS_FORMAT = "an address is host:port, ray://host:port or auto"
 
 
 def connect(address: str | None) -> None:
-    """Join the cluster at the address, or start Ray on this machine, without its dashboard and its statistics.
+    """Connect to a Ray cluster; an existing connection, to any address, is used as it is.
 
-    Where Ray is connected already, to this or to any address where none is given, that connection is used.
+    Parameters
+    ----------
+    address : str or None
+        None starts Ray on this machine, without its dashboard.
     """
     if address is not None and (not isinstance(address, str) or not address.strip()):
         raise InputError(
@@ -57,60 +67,67 @@ def connect(address: str | None) -> None:
         )
     if ray.is_initialized():
         return
-    for name, value in SETTINGS.items():
+    for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
         with _silence():
             if address is None:
-                cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-                ray.init(
-                    "local",
-                    num_cpus=cores,
-                    include_dashboard=False,
-                    _node_ip_address="127.0.0.1",
-                    **QUIETLY,
-                )
+                _start()
             else:
-                _call(address)
-                ray.init(address, **QUIETLY)
+                _check_reachable(address)
+                ray.init(address, **QUIET)
     except (ImportError, OSError, RuntimeError, ValueError, AssertionError, RayError) as error:
-        what = (
-            "cannot be started on this machine"
-            if address is None
-            else f"cannot be reached at {address}"
-        )
+        what = "cannot be started on this machine"
+        if address is not None:
+            what = f"cannot be reached at {address}"
         raise InputError(f"Ray {what}: {one_line(error)}") from None
 
 
-def _call(address: str) -> None:
-    """Refuse an address at which nobody answers, or no server of Ray's kind: Ray itself would try for minutes."""
-    kind, _, rest = address.rpartition("://")
-    if kind not in ("", "ray"):
-        raise ValueError("an address is host:port, ray://host:port or auto")
-    place = rest if kind else str(services.canonicalize_bootstrap_address(address))
-    host, _, port = place.rpartition(":") if ":" in place else (place, "", "10001")
+def _start() -> None:
+    cores = None
+    if hasattr(os, "sched_getaffinity"):  # the cores of this process, not of the machine
+        cores = len(os.sched_getaffinity(0))
+    ray.init(
+        "local",
+        num_cpus=cores,
+        include_dashboard=False,
+        _node_ip_address="127.0.0.1",
+        **QUIET,
+    )
+
+
+def _check_reachable(address: str) -> None:
+    """Raise an error unless a gRPC server answers at the address: Ray would try for minutes."""
+    scheme, _, rest = address.rpartition("://")
+    if scheme not in ("", "ray"):
+        raise ValueError(ADDRESS_FORMAT)
+    if not scheme:
+        rest = str(services.canonicalize_bootstrap_address(address))
+    if ":" not in rest:
+        rest += ":10001"
+    host, _, port = rest.rpartition(":")
     if not host or not port.isdigit():
-        raise ValueError("an address is host:port, ray://host:port or auto")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH) as line:
+        raise ValueError(ADDRESS_FORMAT)
+    endpoint = (host.strip("[]"), int(port))
+    with socket.create_connection(endpoint, timeout=CONNECT_TIMEOUT) as connection:
         if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
             return
-        line.settimeout(REACH)
-        line.sendall(PREFACE)
-        if line.recv(4)[3:] != PREFACE[-6:-5]:
+        connection.settimeout(CONNECT_TIMEOUT)
+        connection.sendall(HTTP2_HELLO)
+        if connection.recv(4)[3:] != SETTINGS_FRAME:
             raise ConnectionError("another kind of server is there")
 
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Ray starts or joins without a word, here and later, and without taking the user's handler of SIGTERM away."""
-    logger, main = logging.getLogger("ray"), threading.current_thread() is threading.main_thread()
-    level, listen, handler = (
-        logger.level,
-        worker.listen_error_messages,
-        signal.getsignal(signal.SIGTERM),
-    )
+    """Keep Ray quiet while it starts, and leave the user's handler of SIGTERM in place."""
+    logger = logging.getLogger("ray")
+    level = logger.level
+    listen = worker.listen_error_messages
+    handler = signal.getsignal(signal.SIGTERM)
     logger.setLevel(logging.CRITICAL)
-    worker.listen_error_messages = _nothing  # this thread prints, on stdout, where a worker dies
+    # Ray starts this in a thread, which prints on stdout whenever a worker dies.
+    worker.listen_error_messages = lambda *args: None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -118,15 +135,15 @@ def _silence() -> Iterator[None]:
     finally:
         logger.setLevel(level)
         worker.listen_error_messages = listen
+        # Only the main thread may set a handler, and only there does Ray do so.
+        main = threading.current_thread() is threading.main_thread()
         if main and handler not in (signal.SIG_DFL, None):
             signal.signal(signal.SIGTERM, handler)
 
 
-def _nothing(*args: object) -> None:
-    """In the place of printing."""
-
-
 def one_line(error: BaseException) -> str:
-    """An error in one line, not too long."""
+    """Return the text of an error in one line of at most 300 characters."""
     text = " ".join(str(error).split())
-    return text if len(text) <= 300 else text[:300] + "…"
+    if len(text) > 300:
+        text = text[:300] + "…"
+    return text

@@ -15,8 +15,8 @@ from fedsplit.remote.channel import Cohort, Request
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.cohort import Fingerprint, ProblemCohort
 from fedsplit.remote.members import Members, Patience
-from fedsplit.remote.ray.arrays import check_paths, cohort, of_files
 from fedsplit.remote.ray.cluster import connect
+from fedsplit.remote.ray.npz import check_paths, cohort, read_cohort
 from fedsplit.remote.ray.workers import RayChannel, shares
 
 START = 120.0
@@ -78,7 +78,7 @@ class RayClients(RemoteClients):
             connect(address)
             parts = shares(len(paths), cohorts)
             made = (
-                partial(of_files, part, paths[part.start : part.stop], loss, ridge)
+                partial(read_cohort, part, paths[part.start : part.stop], loss, ridge)
                 for part in parts
             )
         self.channel = RayChannel(made, [[str(j) for j in part] for part in parts], memory)
