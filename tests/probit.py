@@ -10,7 +10,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from fedsplit.arrays import Array
 from fedsplit.losses.two_classes import BinaryLoss
-from fedsplit.regression.families.binary import BinaryFamily
+from fedsplit.regression.families.family import Family
 from fedsplit.regression.families.link import Link
 
 
@@ -47,14 +47,14 @@ class Probit(BinaryLoss):
         return np.asarray(np.exp(-0.5 * np.square(t) - 0.5 * np.log(2 * np.pi) - log_ndtr(t)))
 
 
-class ProbitFamily(BinaryFamily):
-    """b is 1 with probability Φ(η)."""
-
-    name = "probit"
-    link = Link("probit", eta=ndtri, mean=ndtr, slope=density)
-
-    def loss(self, classes: int, symmetric: bool, delta: float) -> Probit:
-        return Probit()
-
-    def log_likelihood(self, b: Array, eta: Array, w: Array, phi: float) -> Array:
-        return -w * Probit().value(eta, np.where(b == 1, 1.0, -1.0))
+PROBIT = Family(
+    name="probit",
+    link=Link("probit", eta=ndtri, mean=ndtr, slope=density),
+    loss=lambda classes, symmetric, delta: Probit(),
+    log_likelihood=lambda b, eta, w, phi: -w * Probit().value(eta, np.where(b == 1, 1.0, -1.0)),
+    variance=lambda mu: mu * (1.0 - mu),
+    target="0 or 1",
+    invalid=lambda b: (b != 0) & (b != 1),
+    classifies=True,
+)
+"""b is 1 with probability Φ(η), and 0 otherwise."""

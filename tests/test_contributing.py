@@ -29,7 +29,7 @@ from fedsplit.regression.families import FAMILIES
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_request, write_request
 from hospitals import people
-from probit import ProbitFamily
+from probit import PROBIT
 from problems import problem
 
 ROOT = Path(__file__).parent.parent
@@ -141,7 +141,7 @@ def test_a_penalty_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_family_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FAMILIES, "probit", ProbitFamily())
+    monkeypatch.setitem(FAMILIES, "probit", PROBIT)
     frames = people()
     model = fs.fit(frames, "{visits > 2} ~ age + hours", family="probit", tol=1e-6)
     pooled = np.concatenate([frame[["age", "hours"]].to_numpy() for frame in frames.values()])

@@ -224,7 +224,7 @@ class Fitted(FitQuestion):
         found = []
         for design in cohort.scaled(key):
             calibration = None
-            if design.family.calibrates:
+            if design.family.binary:
                 calibration = design.calibration(self.x)
             log_likelihood = design.log_likelihood(self.x, self.dispersion)
             found.append(GoodnessOfFit(log_likelihood, calibration))

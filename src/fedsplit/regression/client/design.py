@@ -172,11 +172,15 @@ class Design:
 
     def log_likelihood(self, x: Array, dispersion: float) -> float:
         """The log-likelihood at x, nan where the family has none."""
+        if self.family.log_likelihood is None:
+            return np.nan
         eta = self.predictor(x)
         return float(np.sum(self.family.log_likelihood(self.b, eta, self.w, dispersion)))
 
     def pearson(self, x: Array) -> float:
-        """Pearson's X² at x, Σ w (b - μ)²/V(μ)."""
+        """Pearson's X² at x, Σ w (b - μ)²/V(μ), nan where φ is not estimated by it."""
+        if self.family.pearson is None:
+            return np.nan
         mu = self.family.link.mean(self.predictor(x))
         return float(np.sum(self.w * self.family.pearson(self.b, mu)))
 

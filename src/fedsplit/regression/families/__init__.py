@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from fedsplit.regression.families.family import Family
-from fedsplit.regression.families.gamma import GammaFamily
-from fedsplit.regression.families.gaussian import GaussianFamily
-from fedsplit.regression.families.huber import HuberFamily
-from fedsplit.regression.families.logistic import LogisticFamily
-from fedsplit.regression.families.multinomial import MultinomialFamily
-from fedsplit.regression.families.poisson import PoissonFamily
+from fedsplit.regression.families.gamma import GAMMA
+from fedsplit.regression.families.gaussian import GAUSSIAN
+from fedsplit.regression.families.huber import HUBER
+from fedsplit.regression.families.logistic import LOGISTIC
+from fedsplit.regression.families.multinomial import MULTINOMIAL
+from fedsplit.regression.families.poisson import POISSON
 
-FAMILIES: dict[str, Family] = {
-    family.name: family
-    for family in (
-        GaussianFamily(),
-        LogisticFamily(),
-        PoissonFamily(),
-        GammaFamily(),
-        MultinomialFamily(),
-        HuberFamily(),
-    )
+FAMILIES = {
+    family.name: family for family in (GAUSSIAN, LOGISTIC, POISSON, GAMMA, MULTINOMIAL, HUBER)
 }
 """Every family by name: the command line, the documentation and the tests read this table."""

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsplit.arrays import Array
 from fedsplit.losses.logistic import Logistic
-from fedsplit.regression.families.binary import BinaryFamily
+from fedsplit.regression.families.family import Family
 from fedsplit.regression.families.link import LOGIT
 
-
-class LogisticFamily(BinaryFamily):
-    """b is 1 with probability μ = 1/(1 + e^{-η})."""
-
-    name = "logistic"
-    link = LOGIT
-    canonical = True
-
-    def loss(self, classes: int, symmetric: bool, delta: float) -> Logistic:
-        return Logistic()
-
-    def log_likelihood(self, b: Array, eta: Array, w: Array, phi: float) -> Array:
-        return -w * Logistic().value(eta, np.where(b == 1, 1.0, -1.0))
+LOGISTIC = Family(
+    name="logistic",
+    link=LOGIT,
+    loss=lambda classes, symmetric, delta: Logistic(),
+    log_likelihood=lambda b, eta, w, phi: -w * Logistic().value(eta, np.where(b == 1, 1.0, -1.0)),
+    variance=lambda mu: mu * (1.0 - mu),
+    target="0 or 1",
+    invalid=lambda b: (b != 0) & (b != 1),
+    canonical=True,
+    classifies=True,
+)
+"""b is 1 with probability μ = 1/(1 + e^{-η}), and 0 otherwise."""

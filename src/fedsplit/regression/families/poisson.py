@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 from scipy.special import gammaln
 
-from fedsplit.arrays import Array, Mask
 from fedsplit.losses.poisson import Poisson
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.families.link import LOG
 
-
-class PoissonFamily(Family):
-    """Counts b ≥ 0 of mean μ = e^η: log p(b) = bη - e^η - log b!."""
-
-    name = "poisson"
-    link = LOG
-    target = "a count of at least zero"
-    canonical = True
-
-    def loss(self, classes: int, symmetric: bool, delta: float) -> Poisson:
-        return Poisson()
-
-    def invalid(self, b: Array) -> Mask:
-        return b < 0
-
-    def variance(self, mu: Array) -> Array:
-        return mu
-
-    def log_likelihood(self, b: Array, eta: Array, w: Array, phi: float) -> Array:
-        logs: Array = -w * (Poisson().value(eta, b) + gammaln(b + 1))
-        return logs
+POISSON = Family(
+    name="poisson",
+    link=LOG,
+    loss=lambda classes, symmetric, delta: Poisson(),
+    log_likelihood=lambda b, eta, w, phi: -w * (Poisson().value(eta, b) + gammaln(b + 1)),
+    variance=np.positive,
+    target="a count of at least zero",
+    invalid=lambda b: b < 0,
+    canonical=True,
+)
+"""Counts b of mean μ = e^η: log p(b) = bη - e^η - log b!."""

@@ -217,7 +217,7 @@ def _plan(
     if family.classifies and target is not None:
         classes = _union(kinds[target], [each.levels[target] for each in descriptions])
         family.check_classes(target, classes)
-    elif family.needs_column:
+    elif family.has_reference:
         raise InputError(f"{family.name} needs a column as its target, not {formula.target}")
     elif target is not None and kinds[target] == "text":
         raise InputError(

@@ -114,7 +114,7 @@ class Task:
         return len(self.names)
 
     @property
-    def freedom(self) -> int:
+    def _freedom(self) -> int:
         """Residual degrees of freedom, n - d, or 1 where that is less."""
         return max(1, self.pool.n - self.d)
 
@@ -258,7 +258,7 @@ class Task:
             robust = sandwich(inverse(H), proof.gradients, self.pool.n)
             if robust is not None:
                 robust = self.back @ robust @ self.back.T
-            if self.family.has_likelihood:
+            if self.family.log_likelihood is not None:
                 covariance = phi * expected
         # each client carries its share of the ridge in the rounds; its own part of the answer is
         # that of its rows alone
@@ -295,11 +295,11 @@ class Task:
 
     def dispersion(self, x: Array, proof: Proof) -> float:
         """φ in the coordinates of the rounds."""
-
-        def pearson() -> float:
-            return sum(self.clients.pearson(self.basis @ x))
-
-        return self.family.dispersion(self.deviance(x, proof), pearson, self.freedom)
+        if not self.family.dispersed:
+            return 1.0
+        if self.family.pearson is not None:
+            return sum(self.clients.pearson(self.basis @ x)) / self._freedom
+        return self.deviance(x, proof) / self._freedom
 
     def deviance(self, x: Array, proof: Proof) -> float:
         """Twice the loss above that of the saturated model, in the coordinates of the rounds."""
@@ -338,10 +338,10 @@ class Task:
 
     def _fitted(self, x: Array, phi: float) -> tuple[float | None, Calibration | None]:
         """The log-likelihood, and the calibration of a binary classifier, if there are any."""
-        if not self.family.has_likelihood:
+        if self.family.log_likelihood is None:
             return None, None
-        unit = self.scaling.unit**2
-        phi = self.family.likelihood_dispersion(phi, unit, self.freedom, self.pool.n)
+        if self.family.profiled:
+            phi *= self.scaling.unit**2 * self._freedom / self.pool.n
         fits = self.clients.fitted(self.basis @ x, phi)
         calibration = None
         parts = [each.calibration for each in fits if each.calibration is not None]
