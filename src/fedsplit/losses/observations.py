@@ -102,6 +102,8 @@ def check_targets(
 
 def _read_one(j: int, client: object) -> Observations:
     """Client j's data: weights default to one, offsets to zero."""
+    if isinstance(client, Observations):  # checked where its rows were read
+        return Observations(*map(np.asarray, client))  # which may be mapped to a file
     if not isinstance(client, Sequence) or len(client) not in (2, 3, 4):
         raise InputError(f"client {j}: expected {EXPECTED}, got {type(client).__name__}")
     A = _numbers(j, "A", client[0], ndim=2)

@@ -180,7 +180,7 @@ class Dataset:
         """Read some columns, and describe the rows that are complete in them."""
         kinds = {}
         declared = self._source.columns()
-        frame = self._read(request.columns)
+        frame = self._source.read(request.columns).reset_index(drop=True)
         absent = frame.isna()
         for column in request.columns:
             kinds[column] = declared[column]
@@ -242,16 +242,13 @@ class Dataset:
         disclosure.refuse(warnings, strict)
         return rows, warnings
 
-    def _read(self, columns: Sequence[str]) -> pd.DataFrame:
-        return self._source.read(columns).reset_index(drop=True)
-
     def _kept(self, plan: Plan) -> pd.DataFrame:
         """The complete rows: those that were just described, or read again."""
         kept = self._described
         self._described = None  # not to be held in memory beside the design
         if kept is not None and set(plan.columns) <= set(kept.columns):
             return kept
-        frame = self._read(plan.columns)
+        frame = self._source.read(plan.columns).reset_index(drop=True)
         return frame[~frame.isna().drop(columns=list(plan.fills)).any(axis=1)]
 
     def _target(self, plan: Plan, formula: Formula, frame: pd.DataFrame) -> Array:

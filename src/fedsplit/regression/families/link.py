@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, logit
 
 from fedsplit.arrays import Array
 
@@ -38,4 +37,3 @@ class Link:
 
 IDENTITY = Link("identity", eta=np.positive, mean=np.positive, slope=np.ones_like)
 LOG = Link("log", eta=np.log, mean=np.exp, slope=np.exp, multiplicative=True)
-LOGIT = Link("logit", eta=logit, mean=expit, slope=lambda eta: expit(eta) * expit(-eta))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import expit, logit
 
 from fedsplit.losses.logistic import Logistic
 from fedsplit.regression.families.family import Family
-from fedsplit.regression.families.link import LOGIT
+from fedsplit.regression.families.link import Link
 
 LOGISTIC = Family(
     name="logistic",
-    link=LOGIT,
+    link=Link("logit", eta=logit, mean=expit, slope=lambda eta: expit(eta) * expit(-eta)),
     loss=lambda classes, symmetric, delta: Logistic(),
     log_likelihood=lambda b, eta, w, phi: -w * Logistic().value(eta, np.where(b == 1, 1.0, -1.0)),
     variance=lambda mu: mu * (1.0 - mu),

@@ -24,15 +24,6 @@ AVERAGING: dict[str, tuple[type[FedGD | FedProx], dict[str, Any]]] = {
 }
 """The methods whose bias is known, with the options that they have beside ``step``."""
 
-ACCURACY = 1e-6
-"""A round moves a fixed point by less than this share of what it moves the minimiser."""
-
-ATTEMPTS = 10
-"""How often to look for a fixed point: by plain rounds, then by a quasi-Newton search."""
-
-ROUNDS = 50
-"""Plain rounds of each attempt."""
-
 
 @dataclass(frozen=True)
 class Bias:
@@ -116,11 +107,11 @@ def _fixed_point(method: FedGD | FedProx, clients: Clients, x: Array) -> Array:
         after: Array = method.update(clients, AverageState(point, s)).x
         return after - point
 
-    # relative to the move at x, or to x itself where x is all but a fixed point
-    small = ACCURACY * max(float(np.linalg.norm(residual(x))), 1e-9 * float(np.linalg.norm(x)))
+    # a millionth of the move at x, or of x itself where x is all but a fixed point
+    small = 1e-6 * max(float(np.linalg.norm(residual(x))), 1e-9 * float(np.linalg.norm(x)))
     now = x
-    for _ in range(ATTEMPTS):
-        for _ in range(ROUNDS):
+    for _ in range(10):
+        for _ in range(50):
             r = residual(now)
             if np.linalg.norm(r) <= small:
                 return now

@@ -132,27 +132,28 @@ def _held_out(
     penalties: Sequence[tuple[float, float]],
 ) -> Array:
     """The mean deviance of the held-out rows at the models of the others, by penalty, (k,)."""
-    # the rows in the units of the files: the training clients scale them by their own moments
+    # in the units of the files: the training clients scale rows by their own moments
     rows = [each.restored() for each in rows_here(agreement.rows)]
     moments = agreement.moments
-
-    def share(members: list[int]) -> FederatedRows:
-        own = [moments[j] for j in members]
-        return FederatedRows.here(agreement.plan, settings.strict, [rows[j] for j in members], own)
-
-    training = replace(
-        agreement, rows=share(fold.training), moments=[moments[j] for j in fold.training]
+    inside, outside = (
+        FederatedRows.here(
+            agreement.plan,
+            settings.strict,
+            [rows[j] for j in clients],
+            [moments[j] for j in clients],
+        )
+        for clients in (fold.training, fold.held_out)
     )
+    training = replace(agreement, rows=inside, moments=[moments[j] for j in fold.training])
     try:
         task = make_task(training, settings)
     except InputError as error:
         raise InputError(f"{fold.title}, {error}") from None
     task = task.with_ridge(np.zeros(task.d))
-    held_out = share(fold.held_out)
     # A column may be zero at the held-out clients, which only costs with a ridge may have: they are
     # made with one, and then used without.
-    held_out.settle(replace(task.frame, ridge=np.ones(task.d)))
-    clients = held_out.settle(task.frame)
+    outside.settle(replace(task.frame, ridge=np.ones(task.d)))
+    clients = outside.settle(task.frame)
     start = np.zeros(task.d)
     floor = ProofScalars(**clients.decrement(start, start).parts).floor.sum()
     values = np.array([clients.value(each.x).rows.sum() for each in task.follow(penalties)])
