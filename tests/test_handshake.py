@@ -151,7 +151,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"formula": "score ~ age", "elastic_net": 3}, "elastic_net must be two numbers"),
     ({"formula": "score ~ age", "elastic_net": (1.0, -1.0)}, "ridge must be"),
     ({"formula": "score ~ age", "nonnegative": "age"}, "nonnegative must be a list"),
-    ({"formula": "score ~ age", "weights": 3}, "weights must be the name of a column"),
+    ({"formula": "score ~ age", "weights": 3}, "weights must be text"),
     ({"formula": "ward ~ age", "family": "multinomial", "offset": "hours"}, "takes no offset"),
     ({"formula": "score ~ age", "rounds": 3}, "rounds must be"),
     ({"formula": "score ~ age", "group": "ward"}, "group"),

@@ -95,13 +95,19 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         moments = [design.moments() for design in designs]
         pool = Pool(moments, intercept)
         predictors = max(1, len(labels) - 1)
+        coef: Array = np.zeros((predictors, len(pool.names)))
         if pool.names and (not FAMILIES[family].has_units or pool.target_varies):
             plan = Plan("", family, {}, tuple(labels))
             rows = FederatedRows.here(plan, False, designs, moments)
-            x = self._run(Task(rows, moments, settings, intercept, labels))
+            task = Task(rows, moments, settings, intercept, labels)
+            coef = self._run(task).reshape(coef.shape)
         else:
-            x = self._without_rounds(pool, predictors)
-        every = x.reshape(predictors, -1) @ spread.T
+            self.certificate_ = FitCertificate(0.0, 0.0, "no column can explain the target")
+            self.n_iter_ = 0
+            self.converged_ = True
+            if self.fit_intercept:
+                coef[:, 0] = pool.target
+        every = coef @ spread.T
         if self.fit_intercept:
             return every[:, 0], every[:, 1:]
         return np.zeros(predictors), every
@@ -123,16 +129,6 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             )
         coefficients: Array = task.back @ found.x
         return coefficients
-
-    def _without_rounds(self, pool: Pool, predictors: int) -> Array:
-        """Coefficients where no column explains the target: zero but for the intercept."""
-        self.certificate_ = FitCertificate(0.0, 0.0, "no column can explain the target")
-        self.n_iter_ = 0
-        self.converged_ = True
-        x = np.zeros((predictors, len(pool.names)))
-        if self.fit_intercept:
-            x[:, 0] = pool.target
-        return x
 
     def _predictor(self, X: object) -> Array:
         """The linear predictor, (n,) or (n, K)."""

@@ -130,6 +130,9 @@ def client_command(
         if key is not None:
             name = key.stem
     check_name(name)
+    if folder is None:  # by the XDG base directory specification
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        folder = Path(base) / "fedsplit" / name
     chosen = Configuration(
         server=server,
         data=data,
@@ -137,7 +140,7 @@ def client_command(
         key=_absolute(key),
         ca=_absolute(ca),
         insecure=insecure,
-        folder=str((folder or _state_folder(name)).absolute()),
+        folder=str(folder.absolute()),
         max_rounds=max_rounds,
         strict=strict,
         log=_absolute(log),
@@ -152,18 +155,6 @@ def _absolute(path: Path | None) -> str | None:
     if path is None:
         return None
     return str(path.absolute())
-
-
-def _path(text: str | None) -> Path | None:
-    if text is None:
-        return None
-    return Path(text)
-
-
-def _state_folder(name: str) -> Path:
-    """Where a client of this name keeps its state, by the XDG base directory specification."""
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "fedsplit" / name
 
 
 def _report(text: str) -> None:
@@ -194,26 +185,30 @@ def _answer(chosen: Configuration, stop: threading.Event) -> None:
     from fedsplit.remote.flower.node import run_node
 
     folder = Path(chosen.folder)
-    key = _path(chosen.key)
+    paths = {
+        name: Path(value)
+        for name, value in (("key", chosen.key), ("ca", chosen.ca), ("log", chosen.log))
+        if value is not None
+    }
     site = Site(
         chosen.name,
         chosen.data,
         folder=folder,
         max_rounds=chosen.max_rounds,
         strict=chosen.strict,
-        log=_path(chosen.log),
+        log=paths.get("log"),
         fresh=not chosen.restarted,
     )
-    if key is not None:
-        key.read_bytes()  # a file that is missing from the start is bad input
+    if "key" in paths:
+        paths["key"].read_bytes()  # a file that is missing from the start is bad input
     if not chosen.restarted:
         typer.echo(site.terms())
     try:
         run_node(
             chosen.server,
             site.reply,
-            key=key,
-            ca=_path(chosen.ca),
+            key=paths.get("key"),
+            ca=paths.get("ca"),
             insecure=chosen.insecure,
             folder=folder,
             status=_report,

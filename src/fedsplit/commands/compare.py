@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,9 +37,6 @@ STYLED = {
 }
 """Methods of the command line that have a style of their own in the paper's figures."""
 
-PLACE = ("engine", "address", "cohorts")
-"""Options of ``fit`` that say where clients run."""
-
 DEFAULT_METHODS = [
     "fedgd",
     "fedgd:local_steps=10",
@@ -52,7 +48,9 @@ DEFAULT_METHODS = [
 ]
 
 
-@with_fields(*(each for each in fields(FitOptions) if each.name in PLACE))
+@with_fields(
+    *(each for each in fields(FitOptions) if each.name in ("engine", "address", "cohorts"))
+)
 def compare_command(
     ensemble: Annotated[
         str,
@@ -113,18 +111,25 @@ def compare_command(
             bar.update(tasks[name], completed=done, gap=f"gap {gap:.1e}")
 
         runs = compare(problem, methods, rounds, show, asked)
-    settings = {
-        "ensemble": ensemble,
-        "clients": clients,
-        "features": features,
-        "observations": observations,
-        "kappa": kappa if ensemble in CONDITIONED else None,
-        "seed": seed,
-        "rounds": rounds,
-    }
-    title = _title(settings)
+    condition = None
+    name = ensemble
+    if ensemble in CONDITIONED:
+        condition = kappa
+        name = f"{ensemble}, κ = {kappa:g}"
+    title = (
+        f"{name}: m = {clients} clients, d = {features}, n = {observations} per client, seed {seed}"
+    )
     if as_json:
-        record = settings | {"methods": [_json(run) for run in runs]}
+        record = {
+            "ensemble": ensemble,
+            "clients": clients,
+            "features": features,
+            "observations": observations,
+            "kappa": condition,
+            "seed": seed,
+            "rounds": rounds,
+            "methods": [_json(run) for run in runs],
+        }
         typer.echo(json.dumps(record, indent=2, allow_nan=False))
     else:
         Console().print(_table(runs, title))
@@ -134,17 +139,6 @@ def compare_command(
             for run in runs
         }
         plots.save(plots.curves(tables, list(tables), title), plot)
-
-
-def _title(settings: Mapping[str, Any]) -> str:
-    condition = ""
-    if settings["kappa"] is not None:
-        condition = f", κ = {settings['kappa']:g}"
-    return (
-        f"{settings['ensemble']}{condition}: m = {settings['clients']} clients, "
-        f"d = {settings['features']}, n = {settings['observations']} per client, "
-        f"seed {settings['seed']}"
-    )
 
 
 def _table(runs: list[ComparedRun], title: str) -> Table:

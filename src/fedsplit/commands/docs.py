@@ -3,61 +3,42 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import Field, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from fedsplit import files
 from fedsplit.commands.options import Resilience, on_command_line, spelled
 from fedsplit.regression.options import FitOptions, Group
 
-BEGIN = "<!-- written by make docs from the fields of FitOptions -->"
-END = "<!-- end of what make docs writes -->"
+MARKER = "<!-- between these two lines: written by make docs from the fields of FitOptions -->"
 
 
 def updated(page: str) -> str:
-    """The text of a page with new tables between ``BEGIN`` and ``END``."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{option_tables()}\n{END}{after}"
-
-
-def option_tables() -> str:
-    """A table of options for every group, in Markdown."""
+    """The text of a page with new tables, one per group of options, between its two markers."""
+    before, _, after = page.split(MARKER)
     lines = []
     for group in get_args(Group):
-        lines += [
-            f"### {group.capitalize()}",
-            "",
-            "| Python | command line | default | |",
-            "| --- | --- | --- | --- |",
-        ]
-        for record in (FitOptions, Resilience):
-            for field in fields(record):
-                if field.metadata["option"].group == group:
-                    lines.append(_row(field, in_python=record is FitOptions))
+        lines += [f"### {group.capitalize()}", ""]
+        lines += ["| Python | command line | default | |", "| --- | --- | --- | --- |"]
+        for field in (*fields(FitOptions), *fields(Resilience)):
+            about = field.metadata["option"]
+            if about.group != group:
+                continue
+            name = typed = default = ""
+            if field in fields(FitOptions):
+                name = f"`{field.name}`"
+            if on_command_line(field):
+                typed = f"`{' '.join(filter(None, (spelled(field), about.metavar)))}`"
+            if isinstance(field.default, str | int | float):
+                default = f"`{field.default}`"
+            cells = [cell.replace("|", "\\|") for cell in (name, typed, default, about.text)]
+            lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
-    return "\n".join(lines)
-
-
-def _row(field: Field[Any], in_python: bool) -> str:
-    about = field.metadata["option"]
-    name = typed = default = ""
-    if in_python:
-        name = f"`{field.name}`"
-    if on_command_line(field):
-        typed = f"`{' '.join(filter(None, (spelled(field), about.metavar)))}`"
-    if isinstance(field.default, str | int | float):
-        default = f"`{field.default}`"
-    cells = [cell.replace("|", "\\|") for cell in (name, typed, default, about.text)]
-    return f"| {' | '.join(cells)} |"
-
-
-def main() -> None:
-    """Write the tables into the pages that are named on the command line."""
-    for path in map(Path, sys.argv[1:]):
-        files.write(path, updated(path.read_text(encoding="utf-8")))
+    tables = "\n".join(lines)
+    return f"{before}{MARKER}\n\n{tables}\n{MARKER}{after}"
 
 
 if __name__ == "__main__":
-    main()
+    for path in map(Path, sys.argv[1:]):
+        files.write(path, updated(path.read_text(encoding="utf-8")))

@@ -29,9 +29,6 @@ logging.getLogger("flwr").setLevel(logging.INFO)
 POLL = 0.1
 """Seconds between looks for replies."""
 
-GREETING = 60.0
-"""Seconds that a node has to say who it is."""
-
 client_app = ClientApp()
 server_app = ServerApp()
 
@@ -120,7 +117,7 @@ class GridTransport:
     def _greet(self) -> None:
         """Ask new nodes for their names."""
         new = set(self._grid.get_node_ids()) - set(self._nodes.values())
-        replies = self._exchange(dict.fromkeys(new, HELLO), GREETING)
+        replies = self._exchange(dict.fromkeys(new, HELLO), timeout=60.0)
         for node, (reply, _, _) in replies.items():
             if reply is not None:
                 self._nodes[read_identity(reply).name] = node

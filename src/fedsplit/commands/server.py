@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,13 +38,6 @@ RETURN = 60.0
 
 NOT_HERE = ("group", "seed", "method", "engine", "address", "cohorts")
 """Options of ``fit`` that are about clients in this process or on a cluster."""
-
-
-class Lobby(Protocol):
-    """Where clients connect."""
-
-    def present(self) -> Mapping[str, object]:
-        """The clients that are connected, by name."""
 
 
 @with_fields(
@@ -136,9 +129,9 @@ def server_command(
     with resumable(checkpoint), _opened(keys, allowed, host, port) as hub:
         if resilience.resume is not None:
             who = list(checkpoint.about().get("clients", ()))
-            gather(hub, who, len(who), min(wait, RETURN), least=0)
+            gather(hub.present, who, len(who), min(wait, RETURN), least=0)
         else:
-            who = gather(hub, *_wanted(clients, allowed), wait, resilience.min_clients)
+            who = gather(hub.present, *_wanted(clients, allowed), wait, resilience.min_clients)
         _check_identities(hub, sorted(set(who) & set(hub.present())))
         try:
             model = fit_over(MessageChannel(hub, who), options)
@@ -195,14 +188,18 @@ def _wanted(clients: str, allowed: Mapping[str, bytes] | None) -> tuple[list[str
 
 
 def gather(
-    lobby: Lobby, known: Sequence[str], wanted: int, wait: float, least: int | None
+    present: Callable[[], Iterable[str]],
+    known: Sequence[str],
+    wanted: int,
+    wait: float,
+    least: int | None,
 ) -> list[str]:
     """Wait for clients, and print who is there and who is missing whenever that changes.
 
     Parameters
     ----------
-    lobby : Lobby
-        Where they connect.
+    present : callable
+        Gives the names of the clients that are connected.
     known : sequence of str
         Names of clients; others are welcome where these are fewer than ``wanted``.
     wanted : int
@@ -220,7 +217,7 @@ def gather(
     end = time.monotonic() + wait
     shown = None
     while True:
-        there = sorted(name for name in lobby.present() if name in known or len(known) < wanted)
+        there = sorted(name for name in present() if name in known or len(known) < wanted)
         missing = []
         if len(known) == wanted:
             missing = [name for name in known if name not in there]

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
+
+from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
 
 BAD_INPUT = 2
 """The exit status after which a child is not restarted."""
@@ -27,10 +28,6 @@ HEALTHY = 60.0
 
 GRACE = 5.0
 """Seconds that a child has to end when it is asked to."""
-
-
-class _Stopped(Exception):
-    """This process has been asked to end, by the signal in ``args``."""
 
 
 def supervise(
@@ -53,24 +50,26 @@ def supervise(
     int
         The exit status for this process.
     """
+    raise_on_sigterm()
     line = first
     pause = FIRST_PAUSE
-    with _signals():
-        try:
-            while True:
-                began = time.monotonic()
-                status = _run(command, line)
-                if status == BAD_INPUT:
-                    return status
-                if time.monotonic() - began > HEALTHY:
-                    pause = FIRST_PAUSE
-                cause = f"signal {-status}" if status < 0 else f"status {status}"
-                report(f"its process ended ({cause}), starting it again in {pause:g} s")
-                time.sleep(pause)
-                line = again
-                pause = min(2 * pause, LONGEST_PAUSE)
-        except _Stopped as stopped:
-            return 128 + int(stopped.args[0])
+    try:
+        while True:
+            began = time.monotonic()
+            status = _run(command, line)
+            if status == BAD_INPUT:
+                return status
+            if time.monotonic() - began > HEALTHY:
+                pause = FIRST_PAUSE
+            cause = f"signal {-status}" if status < 0 else f"status {status}"
+            report(f"its process ended ({cause}), starting it again in {pause:g} s")
+            time.sleep(pause)
+            line = again
+            pause = min(2 * pause, LONGEST_PAUSE)
+    except KeyboardInterrupt:
+        return 130
+    except Terminated:
+        return 143
 
 
 def _run(command: Sequence[str], line: bytes) -> int:
@@ -91,30 +90,14 @@ def _run(command: Sequence[str], line: bytes) -> int:
             return child.wait()
         finally:
             if child.poll() is None:
+                # This process is ending: another signal must not keep it from ending the child.
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, signal.SIG_IGN)
                 child.terminate()
                 try:
                     child.wait(GRACE)
                 except subprocess.TimeoutExpired:
                     child.kill()
-
-
-@contextmanager
-def _signals() -> Iterator[None]:
-    """Raise ``_Stopped`` at the first SIGTERM or SIGINT; ignore others while the child ends."""
-    stopping = False
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal stopping
-        if not stopping:
-            stopping = True
-            raise _Stopped(number)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def lifeline() -> tuple[bytes, threading.Event]:

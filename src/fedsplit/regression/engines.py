@@ -40,12 +40,6 @@ class Engine(NamedTuple):
     of_problem: Callable[[Problem, int | None, str | None], AbstractContextManager[Clients]]
 
 
-def _local_sources(
-    sources: Sequence[Source], workers: int | None, address: str | None
-) -> AbstractContextManager[Channel]:
-    return nullcontext(LocalChannel(_cohort(sources)))
-
-
 def _local_problem(
     problem: Problem, workers: int | None, address: str | None
 ) -> AbstractContextManager[Clients]:
@@ -88,7 +82,11 @@ def _cohort(sources: Sequence[Source]) -> DatasetCohort:
 
 
 ENGINES = {
-    "local": Engine("in this process", _local_sources, _local_problem),
+    "local": Engine(
+        "in this process",
+        lambda sources, workers, address: nullcontext(LocalChannel(_cohort(sources))),
+        _local_problem,
+    ),
     "ray": Engine("on a Ray cluster", _ray_sources, _ray_problem),
 }
 """Every engine by the name that ``fit``, the command line and the documentation use."""

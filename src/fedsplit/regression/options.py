@@ -87,12 +87,9 @@ def _pair(text: str) -> tuple[float, float]:
     return l1, ridge
 
 
-def _is_text(name: str, value: object, what: str = "text") -> None:
+def _is_text(name: str, value: object) -> None:
     if value is not None and not isinstance(value, str):
-        raise InputError(f"{name} must be {what}, not {value!r}")
-
-
-_is_column = partial(_is_text, what="the name of a column")
+        raise InputError(f"{name} must be text, not {value!r}")
 
 
 def _is_share(name: str, value: object, zero: bool = False, one: bool = True) -> None:
@@ -111,21 +108,6 @@ def _is_method(name: str, value: object) -> None:
 def _are_names(name: str, value: Any) -> None:
     if isinstance(value, str) or not all(isinstance(each, str) for each in value):
         raise InputError(f"{name} must be a list of coefficient names, not {value!r}")
-
-
-def _are_two(name: str, value: Any) -> None:
-    if value is None:
-        return
-    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
-        raise InputError(f"{name} must be two numbers, l1 and ridge, not {value!r}")
-
-
-def _are_folds(name: str, value: Any) -> None:
-    if value is None or value == "clients":
-        return
-    if isinstance(value, str):
-        raise InputError(f"{name} must be 'clients' or a number of groups, not {value!r}")
-    count(name, value, least=2)
 
 
 @dataclass(frozen=True)
@@ -202,21 +184,21 @@ class Settings:
         check=_are_names,
     )
     weights: str | None = option(
-        None, "Column of precision weights.", "data", metavar="COLUMN", check=_is_column
+        None, "Column of precision weights.", "data", metavar="COLUMN", check=_is_text
     )
     offset: str | None = option(
         None,
         "Column that is added to the linear predictor.",
         "data",
         metavar="COLUMN",
-        check=_is_column,
+        check=_is_text,
     )
     exposure: str | None = option(
         None,
         "Column that multiplies the mean, for a log link.",
         "data",
         metavar="COLUMN",
-        check=_is_column,
+        check=_is_text,
     )
     intercept: bool = option(True, "Include a constant term.", "model")
     standardize: bool = option(
@@ -335,7 +317,6 @@ class FitOptions(Regression):
         "model",
         metavar="L1,RIDGE",
         read=_pair,
-        check=_are_two,
     )
     engine: str = option(
         "local",
@@ -370,6 +351,10 @@ class FitOptions(Regression):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.elastic_net is not None:
+            if not isinstance(self.elastic_net, Sequence) or len(self.elastic_net) != 2:
+                raise InputError(
+                    f"elastic_net must be two numbers, l1 and ridge, not {self.elastic_net!r}"
+                )
             if self.l1 or self.ridge:
                 raise InputError("elastic_net sets both l1 and ridge: leave those out")
             self._penalise(*self.elastic_net)
@@ -416,11 +401,14 @@ class PathOptions(Regression):
         "with `seed`. The others fit the path for the same λ, with columns scaled by their own "
         "moments, and those held out report their deviance. It takes a second copy of all rows.",
         "model",
-        check=_are_folds,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.folds, str) and self.folds != "clients":
+            raise InputError(f"folds must be 'clients' or a number of groups, not {self.folds!r}")
+        if not isinstance(self.folds, str | None):
+            count("folds", self.folds, least=2)
         self._penalise(self.l1_ratio, 1.0 - self.l1_ratio)
 
 
@@ -445,19 +433,13 @@ def with_options(record: Callable[P, T]) -> Callable[[Callable[[T], R]], Callabl
 
         result = inspect.signature(function).return_annotation
         vars(call)["__signature__"] = signature.replace(return_annotation=result)
-        call.__doc__ = inspect.cleandoc(function.__doc__ or "").replace(
-            "<parameters>", _documented(signature, options_of(record))
-        )
+        lines = ["Parameters", "----------"]
+        for name, parameter in signature.parameters.items():
+            kind = inspect.formatannotation(parameter.annotation).replace("collections.abc.", "")
+            text = textwrap.fill(options_of(record)[name].text, 92)
+            lines += [f"{name} : {kind}", textwrap.indent(text, "    ")]
+        text = inspect.cleandoc(function.__doc__ or "")
+        call.__doc__ = text.replace("<parameters>", "\n".join(lines))
         return call
 
     return decorate
-
-
-def _documented(signature: inspect.Signature, options: dict[str, Option]) -> str:
-    """The section "Parameters" of a docstring."""
-    lines = ["Parameters", "----------"]
-    for name, parameter in signature.parameters.items():
-        kind = inspect.formatannotation(parameter.annotation).replace("collections.abc.", "")
-        text = textwrap.fill(options[name].text, 92)
-        lines += [f"{name} : {kind}", textwrap.indent(text, "    ")]
-    return "\n".join(lines)

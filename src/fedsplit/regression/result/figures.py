@@ -166,18 +166,19 @@ def attendance(table: pd.DataFrame, seconds: Mapping[str, Array]) -> Figure:
 
 def clients(table: pd.DataFrame) -> Figure:
     """Each client's share of rows and of information, and the move without it, largest first."""
-    order = np.argsort(-np.nan_to_num(np.abs(_floats(table["shift"]))), kind="stable")
+    table = table.astype({"shift": np.float64})  # which is None where it is not known
+    order = np.argsort(-np.nan_to_num(np.abs(table["shift"])), kind="stable")
     drawn = table.iloc[order[:MOST_CLIENTS]]
     y = np.arange(len(drawn))
     figure = _figure(WIDTH, LINE * len(drawn) + 1.2)
     left, right = figure.subplots(1, 2, sharey=True)
     _plain(left, "share, %")
-    left.barh(y, 100 * _floats(drawn["leverage"]), color=SKY, height=0.6, label="information")
-    rows = 100 * _floats(drawn["n"]) / max(1, table["n"].sum())
+    left.barh(y, 100 * drawn["leverage"], color=SKY, height=0.6, label="information")
+    rows = 100 * drawn["n"] / max(1, table["n"].sum())
     left.plot(rows, y, "|", color=BLACK, markersize=9, markeredgewidth=1.6, label="rows")
     _lines(left, [label(str(name), 16) for name in drawn.index])
     _plain(right, "move without it, SE")
-    shift = _floats(drawn["shift"])
+    shift = drawn["shift"]
     right.axvline(0, color=GREY, linewidth=1)
     right.hlines(y, 0, shift, color=RED, linewidth=1.6)
     right.plot(shift, y, "o", color=RED, markersize=5, label="coefficient that moves most")
@@ -236,12 +237,6 @@ def _alike(reach: Array, which: NDArray[np.intp]) -> list[NDArray[np.intp]]:
     cut = int(np.argmax(sizes[:-1] / sizes[1:])) + 1
     parts = (np.sort(order[:cut]), np.sort(order[cut:]))
     return [group for part in parts for group in _alike(reach[part], which[part])]
-
-
-def _floats(column: pd.Series) -> Array:
-    """A column in which an unknown value may be None."""
-    values: Array = column.to_numpy(dtype=np.float64)
-    return values
 
 
 def _figure(width: float, height: float) -> Figure:

@@ -152,14 +152,14 @@ class Model:
         """Model-based standard errors; None with ``se_reason``."""
         if self.covariance_ is None:
             return None
-        return self._errors(robust=False)
+        return pd.Series(np.sqrt(np.diag(self.covariance_)), index=list(self.names), name="se")
 
     @property
     def robust_se(self) -> pd.Series | None:
         """Standard errors clustered by client; None where there are none."""
         if self.robust_ is None:
             return None
-        return self._errors(robust=True)
+        return pd.Series(np.sqrt(np.diag(self.robust_)), index=list(self.names), name="se")
 
     @property
     def se_reason(self) -> str | None:
@@ -253,7 +253,7 @@ class Model:
         """
         if not 0 < number("level", level) < 1:
             raise InputError(f"level must be between 0 and 1, not {level!r}")
-        half = norm.ppf(0.5 + level / 2) * self._errors(robust)
+        half = norm.ppf(0.5 + level / 2) * np.sqrt(np.diag(self.covariance(robust)))
         return pd.DataFrame({"lower": self.coef_ - half, "upper": self.coef_ + half})
 
     def summary(self) -> Summary:
@@ -325,7 +325,3 @@ class Model:
         self.report(folder / "report.html")
         io.write_trace(self.trace, folder / "trace.csv")
         self.save(folder)
-
-    def _errors(self, robust: bool) -> pd.Series:
-        matrix = self.covariance(robust).to_numpy()
-        return pd.Series(np.sqrt(np.diag(matrix)), index=list(self.names), name="se")

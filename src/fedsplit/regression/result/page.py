@@ -35,7 +35,9 @@ def html(model: Model) -> str:
     reference = None
     if model.family.has_reference:
         reference = as_text(model.plan.classes[0])
-    interval = _interval(model)
+    interval = None  # model-based, or robust where there is no other
+    if model.covariance_ is not None or model.robust_ is not None:
+        interval = model.conf_int(robust=model.covariance_ is None)
     columns = _coefficients(model, interval)
     fit = {
         "log-likelihood": model.log_likelihood,
@@ -67,13 +69,6 @@ def html(model: Model) -> str:
         settings={name: _setting(value) for name, value in settings.items()},
         versions=pages.versions("numpy", "scipy", "matplotlib"),
     )
-
-
-def _interval(model: Model) -> pd.DataFrame | None:
-    """95 % intervals: model-based, or robust where there are no others."""
-    if model.covariance_ is None and model.robust_ is None:
-        return None
-    return model.conf_int(robust=model.covariance_ is None)
 
 
 def _coefficients(model: Model, interval: pd.DataFrame | None) -> dict[str, list[str]]:

@@ -55,13 +55,8 @@ def aligned(rows: list[list[str]], left: tuple[int, ...] = (0,)) -> list[str]:
     return lines
 
 
-def plural(count: int, noun: str) -> str:
-    """A count with its noun, as in "2 clients"."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
 def _head(model: Model) -> list[str]:
-    clients = plural(len(model.clients), "client")
+    clients = f"{len(model.clients)} client{'s' * (len(model.clients) != 1)}"
     fit = {"log-likelihood": model.log_likelihood, "deviance": model.deviance, "AIC": model.aic}
     if model.family.dispersed and model.log_likelihood is not None:
         fit["dispersion"] = model.dispersion
