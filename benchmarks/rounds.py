@@ -182,7 +182,7 @@ def measure(name: str, seed: int) -> dict[str, Cost]:
 def first_step(problem: fs.Problem, prox: fs.GradientProx | None) -> float:
     """Return the step that FedSplit begins with."""
     state = fs.solve(problem, fs.FedSplit(prox=prox), rounds=2, tol=0).state
-    first: float = state.learnt.first  # type: ignore[attr-defined]  # FedSplit's state has it
+    first: float = state.step.first  # type: ignore[attr-defined]  # FedSplit's state has it
     return first
 
 

@@ -1,4 +1,4 @@
-"""The default FedSplit: few rounds, nothing to tune, never far behind the plain method, whoever answers."""
+"""The default FedSplit: few rounds, nothing to tune, never far behind the plain method."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -10,7 +10,8 @@ import fedsplit as fs
 from faulty import Unreliable
 from fedsplit.arrays import Mask
 from fedsplit.clients.questions import Value
-from fedsplit.methods.fedsplit import FedSplitState
+from fedsplit.methods.accelerated import AcceleratedState
+from fedsplit.methods.fedsplit import FedSplitState, PlainFedSplit
 from fedsplit.methods.method import State
 from fedsplit.methods.secants import learn
 from fedsplit.rounds.trace import Row
@@ -167,7 +168,7 @@ def test_badly_scaled_features_take_few_rounds_and_two_vectors_a_question() -> N
     assert (trace.floats_down[1:] == 5 * 40).all()
     cheap = fs.FedSplit(prox=fs.GradientProx(3))
     assert "GradientProx" in fs.solve(p, cheap, rounds=4, tol=0).notes[0]
-    with pytest.raises(fs.InputError, match="a step for each coordinate"):
+    with pytest.raises(fs.InputError, match="a step per coordinate"):
         fs.solve(p, cheap, state=fs.solve(p, rounds=4, tol=0).state)
 
 
@@ -205,7 +206,7 @@ def test_ten_gradient_steps_as_the_only_local_work_are_enough() -> None:
     assert rounds_to(p, fs.FedSplit(prox=fs.GradientProx(10)), 1e-9, 100) <= 25
 
 
-# Not everybody answers
+# Partial participation
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -286,9 +287,9 @@ def test_bad_settings_are_refused() -> None:
 
 def state_after(
     p: fs.Problem, method: fs.FedSplit, rounds: int, participation: float = 1.0
-) -> FedSplitState:
+) -> AcceleratedState:
     state = fs.solve(p, method, rounds=rounds, tol=0, participation=participation).state
-    assert isinstance(state, FedSplitState)
+    assert isinstance(state, AcceleratedState)
     return state
 
 
@@ -298,13 +299,11 @@ def test_an_absent_client_keeps_its_last_point_and_gradient() -> None:
     before = state_after(p, method, 6)
     clients = unreliable(p, 0.0, gone=[1, 3])
     after = method.update(clients, before)
-    assert before.learnt is not None
-    assert after.learnt is not None
     for name in ("p", "y"):
-        then, now = getattr(before.learnt, name), getattr(after.learnt, name)
+        then, now = getattr(before.memory, name), getattr(after.memory, name)
         np.testing.assert_array_equal(now[[1, 3]], then[[1, 3]])
         assert (now[[0, 2]] != then[[0, 2]]).any(axis=1).all()
-    np.testing.assert_array_equal(after.learnt.dp[:, [1, 3]], before.learnt.dp[:, [1, 3]])
+    np.testing.assert_array_equal(after.memory.dp[:, [1, 3]], before.memory.dp[:, [1, 3]])
     np.testing.assert_allclose(
         after.x, after.z.mean(axis=0), rtol=1e-9
     )  # the mean over all clients
@@ -318,11 +317,10 @@ def test_anderson_takes_a_plain_step_in_a_round_with_an_absentee_and_learns_noth
     before = state_after(p, method, 6)
     clients = unreliable(p, 0.0, gone=[1])
     after = method.update(clients, before)
-    plain = fs.FedSplit.plain(0.05, fs.NewtonProx()).update(clients, before._replace(learnt=None))
-    assert before.learnt is not None
-    assert after.learnt is not None
+    alike = FedSplitState(before.x, before.z, 0.05)
+    plain = PlainFedSplit(0.05, fs.NewtonProx()).update(clients, alike)
     np.testing.assert_allclose(after.z, plain.z, rtol=1e-12)
-    np.testing.assert_array_equal(after.learnt.dp, before.learnt.dp)
+    np.testing.assert_array_equal(after.memory.dp, before.memory.dp)
 
 
 def test_anderson_forgets_when_the_step_changes() -> None:
@@ -330,10 +328,9 @@ def test_anderson_forgets_when_the_step_changes() -> None:
     steps, pairs = [1e-4], [0]
 
     def look(row: Row, state: State) -> None:
-        assert isinstance(state, FedSplitState)
-        assert state.learnt is not None
-        steps.append(state.learnt.s)
-        pairs.append(int(np.any(state.learnt.dp, axis=(1, 2)).sum()))
+        assert isinstance(state, AcceleratedState)
+        steps.append(state.step.s)
+        pairs.append(int(np.any(state.memory.dp, axis=(1, 2)).sum()))
 
     fs.solve(
         p, fs.FedSplit(step=1e-4, accelerate=fs.Anderson()), rounds=30, tol=0, callbacks=[look]
@@ -359,10 +356,9 @@ def test_the_step_changes_seldom_so_that_clients_keep_their_factors() -> None:
 
 def test_a_local_solver_that_does_not_manage_the_step_gets_a_smaller_one() -> None:
     p = problem("logistic", [300, 120, 250], 6, seed=5, ridge=0.1)
-    first = state_after(p, fs.FedSplit(), 2).learnt
-    assert first is not None
-    rough = state_after(p, fs.FedSplit(step=100 * first.first, prox=fs.GradientProx(1)), 8)
-    assert float(np.max(rough.s)) < 10 * first.first
+    first = state_after(p, fs.FedSplit(), 2).step.first
+    rough = state_after(p, fs.FedSplit(step=100 * first, prox=fs.GradientProx(1)), 8)
+    assert float(np.max(rough.s)) < 10 * first
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
         st.builds(Answer, st.dictionaries(st.text(), arrays()), masks, arrays(), arrays()),
     ),
     (ProofScalars, st.builds(ProofScalars, *[arrays(2)] * 8)),
-    (FedSplitState, st.builds(FedSplitState, arrays(), arrays(), numbers | arrays(), st.none())),
+    (FedSplitState, st.builds(FedSplitState, arrays(), arrays(), numbers)),
     (Solver, solvers),
     (
         Prox,

@@ -516,8 +516,7 @@ def test_what_was_learnt_is_forgotten_with_a_client(p: fs.Problem) -> None:
     after: Any = fs.FedSplit().remaining(state, kept)
     np.testing.assert_array_equal(after.z, state.z[kept])
     np.testing.assert_allclose(after.x, state.z[kept].mean(axis=0))
-    learnt = after.learnt
-    assert not learnt.heard.any()
-    assert not learnt.dp.any()
-    assert not learnt.dy.any()
-    assert (learnt.best, learnt.taken, learnt.falls) == (np.inf, 0, 0)
+    assert not after.memory.heard.any()
+    assert not after.memory.dp.any()
+    assert not after.memory.dy.any()
+    assert (after.trust.best.residual, after.trust.taken, after.trust.falls) == (np.inf, 0, 0)

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression, enet_path, lasso_path
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.methods.fedsplit import FedSplitState
+from fedsplit.methods.accelerated import AcceleratedState
 from fedsplit.regression.client.design import Design, Scaling
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.server.path import RegularisationPath
@@ -175,7 +175,7 @@ def test_a_state_goes_on_under_another_penalty() -> None:
     federated = problem("logistic", [30, 20, 50], d=6)
     other = fs.L1(2.0)
     first = fs.solve(federated, penalty=fs.L1(4.0))
-    assert isinstance(first.state, FedSplitState)
+    assert isinstance(first.state, AcceleratedState)
     warm = fs.solve(federated, penalty=other, state=fs.FedSplit(penalty=other).resume(first.state))
     cold = fs.solve(federated, penalty=other)
     assert warm.converged

@@ -9,15 +9,18 @@ from sklearn.linear_model import ElasticNet, Lasso
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from fedsplit.methods import METHODS, parse, with_penalty
 from fedsplit.penalties import PENALTIES
-from fedsplit.penalties.penalty import coordinatewise
 from problems import problem
 
 D = 5
 
 vectors = st.lists(st.floats(-3, 3), min_size=D, max_size=D).map(np.array)
 
-coordinatewise_names = [name for name, make in PENALTIES.items() if coordinatewise(make(D))]
+TAKING = [name for name in METHODS if hasattr(parse(name), "penalty")]
+"""Methods that take a penalty."""
+
+coordinatewise_names = [name for name, make in PENALTIES.items() if make(D).coordinatewise]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", PENALTIES)
@@ -53,13 +56,15 @@ def sparse_clients(scales: Array | float = 1.0) -> list[tuple[Array, Array]]:
     return [(A * scales, A @ x + rng.standard_normal(len(A))) for A in designs]
 
 
-def test_the_lasso_is_scikit_learns_with_the_same_zeros() -> None:
+@pytest.mark.parametrize("which", TAKING)
+def test_the_lasso_is_scikit_learns_with_the_same_zeros(which: str) -> None:
     data = sparse_clients()
     A, b = pooled(data)
     reference = (
         Lasso(alpha=30.0 / len(b), fit_intercept=False, tol=1e-15, max_iter=10**6).fit(A, b).coef_
     )
-    result = fs.solve(fs.Problem(fs.LeastSquares(), data), penalty=fs.L1(30.0))
+    p = fs.Problem(fs.LeastSquares(), data)
+    result = fs.solve(p, parse(which), penalty=fs.L1(30.0), tol=1e-13, rounds=2000)
     assert result.converged
     np.testing.assert_allclose(result.x, reference, atol=1e-8)
     assert 0 < np.sum(reference == 0) < 20
@@ -96,9 +101,10 @@ def test_badly_scaled_features_get_steps_of_their_own_where_the_penalty_allows()
 
 
 @pytest.mark.parametrize("name", ["logistic", "poisson"])
-def test_constraints_agree_with_scipy(name: str) -> None:
+@pytest.mark.parametrize("which", TAKING)
+def test_constraints_agree_with_scipy(name: str, which: str) -> None:
     p = problem(name, [40, 25, 60], 3, seed=2, ridge=0.3)
-    result = fs.solve(p, penalty=fs.Box(-0.2, 0.3), tol=1e-13)
+    result = fs.solve(p, parse(which), penalty=fs.Box(-0.2, 0.3), tol=1e-13)
     found = minimize(
         p.objective,
         np.zeros(3),
@@ -109,6 +115,28 @@ def test_constraints_agree_with_scipy(name: str) -> None:
     )
     np.testing.assert_allclose(result.x, found.x, atol=1e-6)
     assert result.converged
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("which", TAKING)
+def test_a_method_that_takes_a_penalty_stops_where_the_subgradients_cancel(
+    which: str, name: str
+) -> None:
+    p = problem("logistic", [40, 25, 60], 4, seed=2, ridge=5.0)
+    penalty = PENALTIES[name](4)
+    result = fs.solve(p, parse(which), penalty=penalty, tol=0, rounds=200)
+    subgradient = getattr(result.state, "subgradient")  # noqa: B009  # not in the protocol
+    np.testing.assert_allclose(p.gradient(result.x) + subgradient, 0.0, atol=1e-6)
+    # γ is a subgradient of g at x if and only if x = prox_{tg}(x + tγ).
+    np.testing.assert_allclose(penalty.prox(result.x + subgradient, 1.0), result.x, atol=1e-9)
+
+
+@pytest.mark.parametrize("which", TAKING)
+def test_a_start_outside_a_constraint_is_moved_into_it(which: str) -> None:
+    p = problem("logistic", [40, 25], 3, seed=2, ridge=1.0)
+    method = with_penalty(parse(which), fs.Box(-0.2, 0.3))
+    state = method.start(p.clients, np.array([3.0, 0.1, -4.0]))
+    np.testing.assert_array_equal(state.x, [0.3, 0.1, -0.2])
 
 
 def test_a_prox_of_the_users_own_works_like_ours() -> None:
@@ -129,7 +157,7 @@ def test_what_is_no_penalty_is_refused() -> None:
     p = problem("least-squares", [30, 12], 3)
     with pytest.raises(fs.InputError, match="penalty"):
         fs.solve(p, penalty=3.0)  # type: ignore[arg-type]  # the wrong type is the point
-    with pytest.raises(fs.InputError, match="FedGD takes none"):
+    with pytest.raises(fs.InputError, match="FedGD takes none: use one of FedSplit, GD, AGD, ADMM"):
         fs.solve(p, fs.FedGD(), penalty=fs.L1(1.0))
     for wrong in (
         lambda: fs.L1(-1.0),

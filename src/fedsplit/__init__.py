@@ -22,7 +22,6 @@ from fedsplit.methods.cg import CG
 from fedsplit.methods.feddyn import FedDyn
 from fedsplit.methods.fedgd import FedGD
 from fedsplit.methods.fedprox import FedProx
-from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.gd import GD
 from fedsplit.methods.giant import GIANT
 from fedsplit.methods.lbfgs import LBFGS
@@ -31,6 +30,7 @@ from fedsplit.methods.regularised import RegularisedFedSplit
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
 from fedsplit.methods.secants import Secants
+from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.box import Box, NonNegative
 from fedsplit.penalties.elastic_net import ElasticNet
 from fedsplit.penalties.group_l1 import GroupL1

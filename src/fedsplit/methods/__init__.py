@@ -1,8 +1,9 @@
-"""Methods: one file a method, and the table by which the command line knows them."""
+"""Methods: one file each, and the table by which commands and tests know them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fedsplit.errors import InputError
@@ -13,7 +14,6 @@ from fedsplit.methods.cg import CG
 from fedsplit.methods.feddyn import FedDyn
 from fedsplit.methods.fedgd import FedGD
 from fedsplit.methods.fedprox import FedProx
-from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.gd import GD
 from fedsplit.methods.giant import GIANT
 from fedsplit.methods.lbfgs import LBFGS
@@ -21,14 +21,16 @@ from fedsplit.methods.method import Method
 from fedsplit.methods.newton import Newton
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
+from fedsplit.methods.variants import FedSplit
+from fedsplit.penalties.penalty import Penalty
 from fedsplit.prox.gradient import GradientProx
+
+_FEDSPLIT: dict[str, Callable[[str], object]] = {"step": float, "steps": int, "start": str}
 
 
 def _anderson(memory: int = 20, **settings: Any) -> FedSplit:
     return FedSplit(accelerate=Anderson(memory), **settings)
 
-
-_FEDSPLIT: dict[str, Callable[[str], object]] = {"step": float, "steps": int, "start": str}
 
 METHODS: dict[str, tuple[Callable[..., Method[Any]], dict[str, Callable[[str], object]]]] = {
     "fedsplit": (FedSplit, _FEDSPLIT),
@@ -47,28 +49,41 @@ METHODS: dict[str, tuple[Callable[..., Method[Any]], dict[str, Callable[[str], o
     "giant": (GIANT, {}),
     "newton": (Newton, {}),
 }
-"""Each method and the settings that may follow its name. ``steps`` and ``start`` make the local solver a
-``GradientProx``."""
+"""Each method's factory, and the settings that may follow its name. ``steps`` and ``start`` are
+those of a ``GradientProx`` as its local solver."""
 
 
 def parse(text: str) -> Method[Any]:
-    """A method from its name and settings, such as ``fedgd:local_steps=10`` or ``fedsplit:steps=5,start=iterate``."""
+    """A method from its name and settings.
+
+    Examples are ``fedgd:local_steps=10`` and ``fedsplit:steps=5,start=iterate``.
+    """
     name, _, rest = text.partition(":")
     if name not in METHODS:
         raise InputError(f"method {name!r} is not known: use one of {', '.join(METHODS)}")
-    make, known = METHODS[name]
+    make, parsers = METHODS[name]
     settings: dict[str, object] = {}
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
-        if key not in known:
+        if key not in parsers:
             raise InputError(
-                f"method {name!r} has no setting {key!r}: use {', '.join(known) or 'none'}"
+                f"method {name!r} has no setting {key!r}: use {', '.join(parsers) or 'none'}"
             )
         try:
-            settings[key] = known[key](value)
+            settings[key] = parsers[key](value)
         except ValueError:
             raise InputError(f"method {text!r}: {value!r} is no value for {key}") from None
     inner = {key: settings.pop(key) for key in ("steps", "start") if key in settings}
     if inner:
-        settings["prox"] = GradientProx(**inner)  # type: ignore[arg-type]  # parsed by the table's own types
+        # The table's own types have parsed the settings.
+        settings["prox"] = GradientProx(**inner)  # type: ignore[arg-type]
     return make(**settings)
+
+
+def with_penalty(method: Method[Any], penalty: Penalty) -> Method[Any]:
+    """The method for F + g; raises InputError if it takes no penalty."""
+    if not hasattr(method, "penalty"):
+        makes = [make for make, _ in METHODS.values() if hasattr(make, "penalty")]
+        names = ", ".join(getattr(make, "__name__", "") for make in makes)
+        raise InputError(f"penalty: {type(method).__name__} takes none: use one of {names}")
+    return replace(method, penalty=penalty)  # type: ignore[type-var]  # a dataclass, as methods are

@@ -1,4 +1,4 @@
-"""The step without knowledge: from the curvature at the start, then from the curvature that is seen."""
+"""The step without tuning: from the curvature at the start, then from the curvature seen."""
 
 from __future__ import annotations
 
@@ -11,48 +11,67 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import Answer
 from fedsplit.errors import InputError
 
 SCALED = 100.0
-"""Coordinates whose curvatures differ by more than this are badly scaled: each gets a step of its own."""
+"""Features whose curvatures differ by more than this are badly scaled: each gets its own step."""
 
 CHANGE = 1.4
-"""A step stays until a better one is this far from it, so that clients can keep their factorisations."""
+"""A step stays until a better one is this far from it: clients then keep their factorisations."""
 
 HARDEST = 32.0
-"""The most by which a local solver's limits may lower the step."""
-
-ATTEMPTS = 20
-"""How often the first question is asked again while nobody answers."""
-
-FLATTEST = 1e-6
-"""A client's smallest curvature at the start counts as at least this share of its largest."""
+"""The most by which an inexact local solver may lower the step."""
 
 
-class Setting(NamedTuple):
-    """The first step s, a scale for each coordinate, (d,), and the curvature of each client in it, (m,)."""
+class StepSize(NamedTuple):
+    """The step, and what limits it.
+
+    Attributes
+    ----------
+    s : float
+        The step in the coordinates x/scale.
+    scale : (d,) array
+        All ones unless the features are badly scaled.
+    first : float
+        What ``Adapt.bound`` is relative to.
+    cap : float
+        The largest step that the local solver can handle.
+    """
 
     s: float
     scale: Array
-    low: Array
-    high: Array
-    notes: tuple[str, ...]
+    first: float
+    cap: float = math.inf
+
+    @property
+    def in_x(self) -> float | Array:
+        """The step for x itself: s·scale², (d,), or the number s if all scales are one."""
+        if array_namespace(self.scale).all(self.scale == 1.0):
+            return self.s
+        return self.s * self.scale**2
+
+    def limited(self, rough: bool) -> StepSize:
+        """With half the step as cap if the local solvers were too inexact; else it recovers."""
+        if rough:
+            return self._replace(cap=0.5 * self.s)
+        return self._replace(cap=1.2 * self.cap)
 
 
 @dataclass(frozen=True)
 class Adapt:
-    """Choose the step from the clients' curvature, and let it follow the curvature that their answers show.
+    """Choose the step from the clients' curvature, and let it follow what their answers show.
 
-    One set-up round asks for the diagonal of each Hessian at the start and its extreme eigenvalues. Where the
-    diagonal's entries differ by more than 100 times, every coordinate gets a step of its own. From then on
-    s = 1/√(smallest · largest curvature seen), changed only when it is off by more than 1.4 times, and smaller where a
-    cheap local solver does not manage it.
+    One set-up round asks for the diagonal of each Hessian at the start and its extreme eigenvalues.
+    If the diagonal's entries differ by more than 100 times, every coordinate gets its own step.
+    From then on s = 1/√(smallest · largest curvature seen), changed only when it is off by more
+    than 1.4 times, and lowered for a local solver that is too inexact for it.
 
     Parameters
     ----------
     bound : float
-        The most by which the step may be multiplied or divided in each of the first five accelerated rounds, and in
-        all the rounds after them together.
+        The most by which the step may be multiplied or divided in each of the first five
+        accelerated rounds, and in all the rounds after them together.
     """
 
     bound: float = 1e6
@@ -62,60 +81,104 @@ class Adapt:
 
     def start(
         self, clients: Clients, x0: Array, step: float | None, obstacle: str | None
-    ) -> Setting:
-        """The setting at x0, from one question; absent clients are taken to be like those who answered.
+    ) -> tuple[StepSize, Array, Array, tuple[str, ...]]:
+        """The first step, from one question; absent clients count as typical of the others.
 
-        ``obstacle`` says why the coordinates cannot have steps of their own, if they cannot.
+        Parameters
+        ----------
+        clients : Clients
+        x0 : (d,) array
+        step : float or None
+            The user's first step.
+        obstacle : str or None
+            Why the coordinates cannot have their own steps, if they cannot.
+
+        Returns
+        -------
+        step : StepSize
+        low, high : (m,) array
+            The extreme curvatures of each client, in the coordinates x/scale.
+        notes : tuple of str
+            What the user should know.
         """
         xp = array_namespace(x0)
-        answer = clients.diagonal(x0)
-        for _ in range(ATTEMPTS):
-            if answer.present.any():
-                break
-            answer = clients.diagonal(x0)
-        told = answer.rows[answer.present]
-        if told.shape[0] == 0:
-            raise InputError(f"no client answered the first question, asked {ATTEMPTS + 1} times")
-        if not xp.all(xp.isfinite(told)):
-            raise InputError(
-                "no step follows from the curvature at the start, which is not finite: pass another x0"
-            )
-        diagonals, high = told[:, :-2], told[:, -1]
-        low = xp.maximum(told[:, -2], FLATTEST * high)
-        total = xp.sum(diagonals, axis=0)
-        flat = total <= 0
-        logs = xp.where(flat, 0.0, -0.5 * xp.log(xp.where(flat, 1.0, total)))
-        middle = xp.sum(logs) / max(1, int(xp.sum(~flat)))
-        scale = xp.exp(xp.where(flat, 0.0, logs - middle))
+        answer = _diagonals(clients, x0)
+        rows = answer.rows[answer.present]
+        diagonals = rows[:, :-2]
+        high = rows[:, -1]
+        low = xp.maximum(rows[:, -2], 1e-6 * high)  # a flat direction must not make s infinite
         notes: tuple[str, ...] = ()
+        scale = _equalising(xp.sum(diagonals, axis=0))
         if float(xp.max(scale) / xp.min(scale)) ** 2 <= SCALED:
             scale = xp.ones_like(scale)
         elif obstacle is not None:
             scale = xp.ones_like(scale)
             notes = (
-                f"the features are badly scaled, and {obstacle}: expect many rounds, or scale the features",
+                f"the features are badly scaled, and {obstacle}: "
+                "expect many rounds, or scale the features",
             )
         else:
-            low = high = xp.mean(diagonals * scale**2, axis=1)
-        if not xp.any(
-            high > 0
-        ):  # a flat start, as far from the data of a Huber loss: what is known of every x
-            bounds = clients.curvature()
-            ends = bounds.rows[bounds.present][:, 1]
-            known = float(xp.max(ends)) if ends.shape[0] else xp.inf
-            guess = 1.0 / step if step is not None else known if 0.0 < known < xp.inf else 1.0
-            low = high = xp.full(told.shape[0], guess)
+            high = xp.mean(diagonals * scale**2, axis=1)
+            low = high
+        if not xp.any(high > 0):
+            high = xp.full(rows.shape[0], _guess(clients, step))
+            low = high
         curved = high > 0
         sigma = math.exp(float(xp.mean(xp.log(low[curved]) + xp.log(high[curved]))) / 2.0)
-        lows, highs = xp.full(clients.m, sigma), xp.full(clients.m, sigma)
-        lows[answer.present], highs[answer.present] = (
-            xp.where(curved, low, sigma),
-            xp.where(curved, high, sigma),
-        )
-        return Setting(1.0 / sigma if step is None else step, scale, lows, highs, notes)
+        lows = xp.full(clients.m, sigma)
+        lows[answer.present] = xp.where(curved, low, sigma)
+        highs = xp.full(clients.m, sigma)
+        highs[answer.present] = xp.where(curved, high, sigma)
+        if step is None:
+            step = 1.0 / sigma
+        return StepSize(step, scale, first=step), lows, highs, notes
 
-    def follow(self, s: float, low: float, high: float, first: float, cap: float) -> float:
-        """The step for curvature between low and high, at most ``cap``."""
+    def follow(self, step: StepSize, low: float, high: float) -> float:
+        """The step for curvature between low and high; the one in use if that is close to it."""
         best = 1.0 / math.sqrt(low) / math.sqrt(high)
-        wanted = max(first / self.bound, min(first * self.bound, max(cap, best / HARDEST), best))
-        return wanted if not s / CHANGE <= wanted <= s * CHANGE else s
+        limit = max(step.cap, best / HARDEST)
+        wanted = max(step.first / self.bound, min(step.first * self.bound, limit, best))
+        if step.s / CHANGE <= wanted <= step.s * CHANGE:
+            return step.s
+        return wanted
+
+
+def _diagonals(clients: Clients, x0: Array) -> Answer:
+    """The answer to the first question, repeated while no client answers."""
+    answer = clients.diagonal(x0)
+    attempts = 1
+    while not answer.present.any():
+        if attempts > 20:
+            raise InputError(f"no client answered the first question, asked {attempts} times")
+        answer = clients.diagonal(x0)
+        attempts += 1
+    xp = array_namespace(x0)
+    if not xp.all(xp.isfinite(answer.rows[answer.present])):
+        raise InputError(
+            "no step follows from the curvature at the start, which is not finite: pass another x0"
+        )
+    return answer
+
+
+def _equalising(diagonal: Array) -> Array:
+    """The scale, (d,), in which this diagonal of a Hessian is constant; its geometric mean is 1."""
+    xp = array_namespace(diagonal)
+    flat = diagonal <= 0
+    logs = xp.where(flat, 0.0, -0.5 * xp.log(xp.where(flat, 1.0, diagonal)))
+    middle = xp.sum(logs) / max(1, int(xp.sum(~flat)))
+    scale: Array = xp.exp(xp.where(flat, 0.0, logs - middle))
+    return scale
+
+
+def _guess(clients: Clients, step: float | None) -> float:
+    """A curvature for a start where all costs are flat, as far from the data of a Huber loss."""
+    bounds = clients.curvature()
+    largest = bounds.rows[bounds.present][:, 1]
+    known = math.inf
+    if largest.shape[0]:
+        known = float(array_namespace(largest).max(largest))
+    if step is not None:
+        return 1.0 / step
+    if 0.0 < known < math.inf:
+        return known
+    return 1.0

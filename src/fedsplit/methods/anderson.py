@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count, number
+from fedsplit.methods.accelerator import Proposal, View
 
 
 @dataclass(frozen=True)
 class Anderson:
-    """Accelerate by combining the last rounds so that their residuals nearly cancel (Anderson mixing, type II).
+    """Accelerate by combining the latest rounds so that their residuals nearly cancel.
 
-    Its cost at the server is O(memory·m·d) a round, whatever d: for d beyond some thousands. ``Secants`` needs fewer
-    rounds.
+    Anderson mixing, type II. Its cost at the server is O(memory·m·d) per round, so it is for d
+    beyond some thousands; ``Secants`` needs fewer rounds.
 
     Parameters
     ----------
@@ -28,24 +31,38 @@ class Anderson:
     memory: int = 20
     regularise: float = 1e-12
 
+    unanimous: ClassVar[bool] = True
+    models_costs: ClassVar[bool] = False
+    largest_d: ClassVar[float] = math.inf
+
     def __post_init__(self) -> None:
         count("Anderson: memory", self.memory)
         number("Anderson: regularise", self.regularise, strict=False)
 
-    def pairs(self, m: int, d: int) -> int:
-        """How many rounds are kept."""
-        return self.memory
+    def propose(self, view: View) -> Proposal:
+        memory = view.memory
+        z = view.z
+        if view.trusted:
+            z = self._extrapolated(view)
+        x, y = view.plain_step(z)
+        sigma = memory.typical_curvature()
+        return Proposal(x, y, memory, sigma, sigma, view.trusted, view.trusted)
 
+    def _extrapolated(self, view: View) -> Array:
+        """z - Σ_i γ_i dz_i, with γ that minimises ‖r - Σ_i γ_i dr_i‖², regularised.
 
-def extrapolate(settings: Anderson, r: Array, z: Array, dr: Array, dz: Array) -> Array:
-    """z - Σ_i γ_i dz_i, with γ least in ‖r - Σ_i γ_i dr_i‖² and regularised.
-
-    z is the plain next iterate and r the residual that led to it; dr and dz are their changes in earlier rounds.
-    """
-    xp = array_namespace(z)
-    R = xp.reshape(dr, (dr.shape[0], -1))
-    gram = R @ R.T
-    ridge = settings.regularise * float(xp.linalg.trace(gram)) + 1e-300
-    gamma = xp.linalg.solve(gram + ridge * xp.eye(R.shape[0]), R @ xp.reshape(r, (-1,)))
-    mixed: Array = z - xp.tensordot(gamma, dz, axes=1)
-    return mixed
+        z is the plain next iterate and r = p - x the residual that led to it; dr and dz are their
+        changes in earlier rounds.
+        """
+        memory = view.memory
+        xp = array_namespace(view.z)
+        r = memory.p - memory.x
+        dr = memory.dp - memory.dx[:, None]
+        dz = memory.dp - view.step.s * memory.dy
+        R = xp.reshape(dr, (dr.shape[0], -1))
+        gram = R @ R.T
+        # The tiny term keeps the system regular while all pairs are zero.
+        ridge = self.regularise * float(xp.linalg.trace(gram)) + 1e-300
+        gamma = xp.linalg.solve(gram + ridge * xp.eye(R.shape[0]), R @ xp.reshape(r, (-1,)))
+        mixed: Array = view.z - xp.tensordot(gamma, dz, axes=1)
+        return mixed

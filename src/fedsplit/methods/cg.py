@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -12,21 +11,29 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError
-from fedsplit.methods.gd import total
-
-EPS = sys.float_info.epsilon
+from fedsplit.methods.method import EPS
+from fedsplit.methods.sums import total
 
 AFFINE = 1e-6
-"""A gradient is not affine where conjugate directions are further from it than this, relatively."""
+"""The gradient is not affine if directions miss conjugacy by more than this, relatively."""
 
-ROUNDING = 1e-10
+ROUNDOFF = 1e-10
 """What rounding may add to that, relative to the largest curvature."""
 
 
 class CGState(NamedTuple):
-    """The server's x, the gradient g of F there, the direction p and the one before it, and the last step s.
+    """The state of CG.
 
-    ``L`` is the largest curvature and ``reach`` the largest distance that were met: the scales of rounding.
+    Attributes
+    ----------
+    x, g : (d,) array
+        The server's x and the gradient of F there.
+    p, p_before : (d,) array
+        The direction, and the one before it.
+    s : float
+        The last step.
+    L, reach : float
+        The largest curvature and the largest distance met: the scales of rounding.
     """
 
     x: Array
@@ -46,19 +53,17 @@ class CGState(NamedTuple):
 class CG:
     """Linear conjugate gradients: exact after as many rounds as ∇²F has distinct eigenvalues.
 
-    Only for quadratic costs. One gradient a round is enough, as Hp = (∇F(x + σp) - ∇F(x))/σ for any σ; σp is given the
-    length of x, so that the difference keeps its digits. Where pᵀHp' is not 0 for successive directions, the gradient
-    is not affine and ``update`` raises ``InputError``. The method ends by itself where the gradient is 0 to rounding.
-    The first step, which nothing checks, is set-up. Every client must answer in every round.
+    Only for quadratic costs. One gradient per round is enough, as Hp = (∇F(x + σp) - ∇F(x))/σ for
+    any σ; σp is given the length of x, so that the difference keeps its digits. If pᵀHp' is not 0
+    for successive directions, the gradient is not affine and ``update`` raises ``InputError``. The
+    method ends by itself when the gradient is 0 to rounding. The first step, which nothing checks,
+    is set-up. Every client must answer in every round.
     """
 
     settles: ClassVar[bool] = True
     unanimous: ClassVar[bool] = True
     state_type: ClassVar[type[CGState]] = CGState
-
-    @property
-    def hazard(self) -> str:
-        return "the costs are not quadratic: use LBFGS()"
+    hazard: ClassVar[str] = "the costs are not quadratic: use LBFGS()"
 
     def start(self, clients: Clients, x0: Array) -> CGState:
         xp = array_namespace(x0)
@@ -71,19 +76,23 @@ class CG:
         if _norm(g) <= EPS * L * reach:
             return None
         length = _norm(p)
-        sigma = reach / length if reach > 0 else 1.0
+        sigma = 1.0
+        if reach > 0:
+            sigma = reach / length
         Hp = (total("CG", clients.gradient(x + sigma * p)) - g) / sigma
         L = max(L, _norm(Hp) / length)
         curvature = _dot(p, Hp)
-        defect, before = abs(_dot(p_before, Hp)), _norm(p_before)
-        if not defect <= AFFINE * before * _norm(Hp) + ROUNDING * L * before * (before + length):
+        before = _norm(p_before)
+        rounding = ROUNDOFF * L * before * (before + length)
+        if not abs(_dot(p_before, Hp)) <= AFFINE * before * _norm(Hp) + rounding:
             raise InputError(
                 "CG: the gradient is not affine, so these costs are not quadratic: use LBFGS()"
             )
-        if not curvature > 0:  # flat along p, which a gradient of F is not but for rounding
+        if not curvature > 0:  # flat along p, which only rounding makes of a gradient of F
             return None
         s = _dot(g, g) / curvature
-        x, g_next = x + s * p, g + s * Hp
+        x = x + s * p
+        g_next = g + s * Hp
         p_next = -g_next + _dot(g_next, g_next) / _dot(g, g) * p
         return CGState(x, g_next, p_next, p, s, L, max(reach, _norm(x), s * length))
 

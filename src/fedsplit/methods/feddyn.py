@@ -10,14 +10,17 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Clients
-from fedsplit.methods.method import check_prox, choose_step
+from fedsplit.methods.method import check_settings, choose_step
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
 
 class FedDynState(NamedTuple):
-    """The server's x, the clients' gradients as rows of g (∇f_j(x) at a fixed point), and the step s = 1/α."""
+    """The server's x, (d,), the clients' gradients g_j as rows of g, (m, d), and s = 1/α.
+
+    At a fixed point g_j = ∇f_j(x).
+    """
 
     x: Array
     g: Array
@@ -30,15 +33,16 @@ class FedDynState(NamedTuple):
 
 @dataclass(frozen=True)
 class FedDyn:
-    """Federated learning with dynamic regularisation (Acar et al., 2021). Its fixed points minimise F.
+    """Federated learning with dynamic regularisation (Acar et al., 2021).
 
-    θ_j = argmin f_j(θ) - ⟨g_j, θ⟩ + (α/2)‖θ - x‖² = prox_{s f_j}(x + s g_j), then g_j ← g_j - α(θ_j - x) = ∇f_j(θ_j)
-    and x ← mean(θ_j) - s mean(g_j): the paper's h is mean(g_j). A client that does not answer does not move.
+    θ_j = argmin f_j(θ) - ⟨g_j, θ⟩ + (α/2)‖θ - x‖² = prox_{s f_j}(x + s g_j), then
+    g_j ← g_j - α(θ_j - x) = ∇f_j(θ_j) and x ← mean(θ_j) - s mean(g_j): the paper's h is mean(g_j).
+    Its fixed points minimise F. An absent client does not move.
 
     Parameters
     ----------
     alpha : float, optional
-        α. None is √(ℓ*L*), or L* where ℓ* = 0.
+        α. None is √(ℓ*L*), or L* if ℓ* = 0.
     prox : ProxSolver, optional
         The local solver; None is ``ExactProx()``.
     """
@@ -48,21 +52,21 @@ class FedDyn:
 
     settles: ClassVar[bool] = True
     state_type: ClassVar[type[FedDynState]] = FedDynState
+    hazard: ClassVar[str] = (
+        "alpha is too small, or the local solver too inexact: pass a larger alpha, use ExactProx()"
+    )
 
     def __post_init__(self) -> None:
         if self.alpha is not None:
             number("FedDyn: alpha", self.alpha)
-        check_prox(self.prox)
-
-    @property
-    def hazard(self) -> str:
-        return "alpha is too small, or the local solver too inexact: pass a larger alpha, use ExactProx()"
+        check_settings("FedDyn", prox=self.prox)
 
     def start(self, clients: Clients, x0: Array) -> FedDynState:
         xp = array_namespace(x0)
-        s = choose_step(
-            None if self.alpha is None else 1.0 / self.alpha, fedsplit_step, clients, x0
-        )
+        s = None
+        if self.alpha is not None:
+            s = 1.0 / self.alpha
+        s = choose_step(s, fedsplit_step, clients, x0)
         return FedDynState(x0, xp.zeros((clients.m, clients.d), dtype=x0.dtype), s)
 
     def update(self, clients: Clients, state: FedDynState) -> FedDynState:
@@ -70,6 +74,8 @@ class FedDyn:
         xp = array_namespace(g)
         solver = self.prox or ExactProx()
         v = x + s * g
-        theta = clients.prox(v, s, v if solver.start == "argument" else x, solver).rows_or(x)
+        # FedDyn has no z_j: a solver that would start at the iterate starts at x.
+        start = {"broadcast": x, "iterate": x, "argument": v}[solver.start]
+        theta = clients.prox(v, s, start, solver).rows_or(x)
         g = g - (theta - x) / s
         return FedDynState(xp.mean(theta - s * g, axis=0), g, s)

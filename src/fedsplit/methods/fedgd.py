@@ -10,12 +10,12 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array
 from fedsplit.checks import count
 from fedsplit.clients.oracle import Clients
-from fedsplit.methods.method import check_step, choose_step
+from fedsplit.methods.method import check_settings, choose_step
 from fedsplit.theory import fedgd_step
 
 
 class AverageState(NamedTuple):
-    """The server's average x, and the step."""
+    """The server's average x, (d,), and the step s."""
 
     x: Array
     s: float
@@ -27,14 +27,15 @@ class AverageState(NamedTuple):
 
 @dataclass(frozen=True)
 class FedGD:
-    """FedGD(s, e): e gradient steps at every client from the average, then the average of the results.
+    """FedGD(s, e): e gradient steps at every client from the average, then the average of those.
 
-    With e > 1 it stops at a wrong point: Σ_j Σ_i ∇f_j(G_j^{i-1}(x)) = 0 (Proposition 1), not Σ_j ∇f_j(x) = 0.
+    With e > 1 it stops at a wrong point, where Σ_j Σ_i ∇f_j(G_j^{i-1}(x)) = 0 (Proposition 1)
+    instead of Σ_j ∇f_j(x) = 0.
 
     Parameters
     ----------
     step : float, optional
-        s. None is 2/(ℓ* + L*), or 1/L* where ℓ* = 0.
+        s. None is 2/(ℓ* + L*), or 1/L* if ℓ* = 0.
     local_steps : int
         e.
     """
@@ -44,14 +45,11 @@ class FedGD:
 
     settles: ClassVar[bool] = True
     state_type: ClassVar[type[AverageState]] = AverageState
+    hazard: ClassVar[str] = "the step is above 2/L*: pass a smaller step"
 
     def __post_init__(self) -> None:
-        check_step("FedGD", self.step)
+        check_settings("FedGD", step=self.step)
         count("FedGD: local_steps", self.local_steps)
-
-    @property
-    def hazard(self) -> str:
-        return "the step is above 2/L*: pass a smaller step"
 
     def start(self, clients: Clients, x0: Array) -> AverageState:
         return AverageState(x0, choose_step(self.step, fedgd_step, clients, x0))

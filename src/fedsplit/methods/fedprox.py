@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
 from fedsplit.methods.fedgd import AverageState
-from fedsplit.methods.method import check_prox, check_step, choose_step
+from fedsplit.methods.method import check_settings, choose_step
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
@@ -18,14 +18,15 @@ from fedsplit.theory import fedsplit_step
 
 @dataclass(frozen=True)
 class FedProx:
-    """FedProx(s): every client's prox from the average, then the average of the results.
+    """FedProx(s): every client's prox from the average, then the average of those.
 
-    It stops at a wrong point: Σ_j ∇M_{s f_j}(x) = 0 (Proposition 2), with the Moreau envelopes in the place of f_j.
+    It stops at a wrong point, where Σ_j ∇M_{s f_j}(x) = 0 (Proposition 2): Moreau envelopes M take
+    the place of f_j.
 
     Parameters
     ----------
     step : float, optional
-        s. None is 1/√(ℓ*L*), or 1/L* where ℓ* = 0.
+        s. None is 1/√(ℓ*L*), or 1/L* if ℓ* = 0.
     prox : ProxSolver, optional
         The local solver; None is ``ExactProx()``.
     """
@@ -35,14 +36,10 @@ class FedProx:
 
     settles: ClassVar[bool] = True
     state_type: ClassVar[type[AverageState]] = AverageState
+    hazard: ClassVar[str] = "the local solver is unstable: use ExactProx(), or a smaller inner step"
 
     def __post_init__(self) -> None:
-        check_step("FedProx", self.step)
-        check_prox(self.prox)
-
-    @property
-    def hazard(self) -> str:
-        return "the local solver is unstable: use ExactProx(), or a smaller inner step"
+        check_settings("FedProx", step=self.step, prox=self.prox)
 
     def start(self, clients: Clients, x0: Array) -> AverageState:
         return AverageState(x0, choose_step(self.step, fedsplit_step, clients, x0))

@@ -1,4 +1,4 @@
-"""L-BFGS: a quasi-Newton method on F, one value and gradient a round."""
+"""L-BFGS: a quasi-Newton method on F, one value and gradient per round."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array
 from fedsplit.checks import count
 from fedsplit.clients.oracle import Clients
-from fedsplit.methods.gd import total
-from fedsplit.methods.newton import EPS
+from fedsplit.methods.method import EPS, NUMERICAL_HAZARD
+from fedsplit.methods.sums import total
 
-ENOUGH = 1e-4
-"""A step is taken where F falls by at least this share of what its slope promises."""
-
-SHORTER, FIRST = 0.25, 1.0
-"""What a refused step is multiplied by, and the length of the first move, before any curvature is known."""
+SUFFICIENT = 1e-4
+"""A step is taken if F falls by at least this share of what its slope promises (Armijo)."""
 
 
 class LBFGSState(NamedTuple):
-    """The server's x with F and its gradient g there, the direction p, the step s to try along it, and the memory.
+    """The state of LBFGS.
 
-    Rows of ``moves`` and ``changes`` are the latest changes of x and of g, the oldest first. ``iterate`` is x + p: it
-    stands still only where p is 0.
+    Attributes
+    ----------
+    x : (d,) array
+        The server's x.
+    F : float
+        F(x).
+    g : (d,) array
+        ∇F(x).
+    p : (d,) array
+        The direction. ``iterate`` is x + p, which stands still only if p is 0.
+    s : float
+        The step to try along it.
+    moves, changes : (k, d) array
+        The latest changes of x and of g, oldest first.
     """
 
     x: Array
@@ -42,10 +51,10 @@ class LBFGSState(NamedTuple):
 
 @dataclass(frozen=True)
 class LBFGS:
-    """L-BFGS (Liu and Nocedal, 1989): one question a round, F and its gradient at the point to try.
+    """L-BFGS (Liu and Nocedal, 1989): one question per round, F and its gradient at a trial point.
 
-    A point at which F does not fall enough is refused, and a quarter of the step is tried in the next round. Every
-    client must answer in every round.
+    A trial point at which F does not fall enough is refused, and a quarter of the step is tried in
+    the next round. Every client must answer in every round.
 
     Parameters
     ----------
@@ -58,50 +67,53 @@ class LBFGS:
     settles: ClassVar[bool] = True
     unanimous: ClassVar[bool] = True
     state_type: ClassVar[type[LBFGSState]] = LBFGSState
+    hazard: ClassVar[str] = NUMERICAL_HAZARD
 
     def __post_init__(self) -> None:
         count("LBFGS: memory", self.memory)
 
-    @property
-    def hazard(self) -> str:
-        return "a cost is not convex, or its numbers are beyond float64: check the loss and the scale of the data"
-
     def start(self, clients: Clients, x0: Array) -> LBFGSState:
         xp = array_namespace(x0)
-        F, g = _evaluate(clients, x0)
+        sums = total("LBFGS", clients.evaluate(x0))
+        F = float(sums[0])
+        g = sums[1:]
         nothing = xp.zeros((0, clients.d), dtype=x0.dtype)
-        length = float(xp.linalg.vector_norm(g))
-        return LBFGSState(x0, F, g, -g, FIRST / max(length, FIRST), nothing, nothing)
+        # Before any curvature is known, the first move has at most length 1.
+        s = 1.0 / max(float(xp.linalg.vector_norm(g)), 1.0)
+        return LBFGSState(x0, F, g, -g, s, nothing, nothing)
 
     def update(self, clients: Clients, state: LBFGSState) -> LBFGSState:
         x, F, g, p, s, moves, changes = state
         xp = array_namespace(x)
         move = s * p
-        F_next, g_next = _evaluate(clients, x + move)
-        slope, rounding = float(xp.sum(g * move)), 16.0 * EPS * abs(F)
-        if not (F_next <= F + ENOUGH * slope + rounding and bool(xp.all(xp.isfinite(g_next)))):
-            return state._replace(s=SHORTER * s)
+        sums = total("LBFGS", clients.evaluate(x + move))
+        F_next = float(sums[0])
+        g_next = sums[1:]
+        slope = float(xp.sum(g * move))
+        rounding = 16.0 * EPS * abs(F)
+        falls = F_next <= F + SUFFICIENT * slope + rounding
+        if not (falls and xp.all(xp.isfinite(g_next))):
+            return state._replace(s=0.25 * s)
         change = g_next - g
-        if xp.sum(move * change) > EPS * xp.sum(change * change):  # else rounding, or flat along p
+        # A pair without curvature is rounding, or F is flat along p: it would spoil the inverse.
+        if xp.sum(move * change) > EPS * xp.sum(change * change):
             moves = xp.concat([moves, move[None, :]])[-self.memory :]
             changes = xp.concat([changes, change[None, :]])[-self.memory :]
+        if moves.shape[0] > 0:
+            s = 1.0  # with curvature known, the direction has the right length
         p_next = -_inverse(moves, changes, g_next)
-        return LBFGSState(
-            x + move, F_next, g_next, p_next, 1.0 if moves.shape[0] else s, moves, changes
-        )
-
-
-def _evaluate(clients: Clients, x: Array) -> tuple[float, Array]:
-    """F(x) and ∇F(x)."""
-    sums = total("LBFGS", clients.evaluate(x))
-    return float(sums[0]), sums[1:]
+        return LBFGSState(x + move, F_next, g_next, p_next, s, moves, changes)
 
 
 def _inverse(moves: Array, changes: Array, g: Array) -> Array:
-    """B g with B ≈ (∇²F)⁻¹: a multiple of I, updated so that By = s for the remembered moves s and changes y."""
+    """B g with B ≈ (∇²F)⁻¹, by the two-loop recursion.
+
+    B is a multiple of I, updated so that By = s for the remembered moves s and changes y.
+    """
     xp = array_namespace(g)
     pairs = [(s, y, 1.0 / xp.sum(s * y)) for s, y in zip(moves, changes, strict=True)]
-    q, weights = g, []
+    q = g
+    weights = []
     for s, y, rho in reversed(pairs):
         weights.append(rho * xp.sum(s * q))
         q = q - weights[-1] * y

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -11,12 +12,16 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array
 from fedsplit.checks import instance, number
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.questions import Answer
 from fedsplit.errors import InputError
+from fedsplit.penalties.penalty import Penalty, check_penalty, prox_or_same
 
 
 class State(Protocol):
-    """All that a method remembers: a NamedTuple of arrays and numbers, and what a checkpoint holds."""
+    """All that a method remembers between rounds: a NamedTuple of arrays and numbers.
+
+    A method that takes a penalty has states with ``subgradient`` too, a subgradient of the penalty
+    at x, (d,): certificates need it.
+    """
 
     @property
     def x(self) -> Array:
@@ -35,19 +40,20 @@ S = TypeVar("S", bound=State)
 
 
 class Method(Protocol[S]):
-    """Server-side mathematics over stacked arrays: ``start`` makes the state, ``update`` is one round.
+    """Server-side mathematics over stacked arrays.
 
-    One that needs every client's answer in every round has ``unanimous = True``: clients elsewhere are then asked until
-    all have given it.
+    A method that needs an answer from every client in every round has ``unanimous = True``: remote
+    clients are then asked until all have answered. One that takes a penalty g, and so minimises
+    F + g, has it as the setting ``penalty``, which is None without one.
     """
 
     @property
     def hazard(self) -> str:
-        """What most likely went wrong when the method diverges, and what to do."""
+        """What most likely went wrong when the method diverges, and what to do about it."""
 
     @property
     def settles(self) -> bool:
-        """Whether a small residual means that the method is done; False where it ends by itself."""
+        """Whether a small residual means that it has converged; False if it ends by itself."""
 
     @property
     def state_type(self) -> type[S]:
@@ -57,7 +63,28 @@ class Method(Protocol[S]):
         """The first state; questions asked here are set-up rounds."""
 
     def update(self, clients: Clients, state: S) -> S | None:
-        """The next state, or None when the method has done all it promised."""
+        """The state after one more round, or None if the method is done."""
+
+
+EPS = sys.float_info.epsilon
+
+NUMERICAL_HAZARD = (
+    "a cost is not convex, or its numbers are beyond float64: "
+    "check the loss and the scale of the data"
+)
+"""The hazard of methods that have no step to choose and solve nothing inexactly."""
+
+
+def average(z: Array, s: float | Array, penalty: Penalty | None) -> Array:
+    """argmin_x g(x) + Σ_j ‖x - z_j‖²/(2s) = prox_{(s/m)g}(mean z): the mean without a penalty."""
+    mean: Array = array_namespace(z).mean(z, axis=0)
+    return prox_or_same(penalty, mean, s / z.shape[0])
+
+
+def subgradient_of_average(x: Array, z: Array, s: float | Array) -> Array:
+    """The subgradient of g at x = prox_{(s/m)g}(mean z), (d,): 0 to rounding without a penalty."""
+    slope: Array = z.shape[0] * (array_namespace(z).mean(z, axis=0) - x) / s
+    return slope
 
 
 def choose_step(
@@ -65,35 +92,33 @@ def choose_step(
 ) -> float:
     """The given step, or the rule's at ℓ* = min ℓ_j and L* = max L_j.
 
-    Where some L_j is not known for every x, the rule takes the curvature at x0 instead.
+    If some L_j has no bound that holds for every x, the rule takes the curvature at x0 instead.
     """
     if given is not None:
         return float(given)
     xp = array_namespace(x0)
-    bounds = _told(clients.curvature())
-    if not xp.all(xp.isfinite(bounds[:, 1])):
-        bounds = _told(clients.curvature(x0))
-    ell, L = float(xp.min(bounds[:, 0])), float(xp.max(bounds[:, 1]))
-    step = rule(ell, L) if L > 0 else math.inf
+    answer = clients.curvature()
+    if not xp.all(xp.isfinite(answer.rows[answer.present][:, 1])):
+        answer = clients.curvature(x0)
+    if not answer.present.any():
+        raise InputError("no step follows from the curvature: no client answered, pass step=")
+    bounds = answer.rows[answer.present]
+    ell = float(xp.min(bounds[:, 0]))
+    L = float(xp.max(bounds[:, 1]))
+    step = math.inf
+    if L > 0:
+        step = rule(ell, L)
     if not (math.isfinite(step) and step > 0):
         raise InputError(f"no step follows from the curvature ℓ* = {ell:g}, L* = {L:g}: pass step=")
     return step
 
 
-def _told(answer: Answer) -> Array:
-    """The rows of those who answered."""
-    if not answer.present.any():
-        raise InputError("no step follows from the curvature: no client answered, pass step=")
-    return answer.rows[answer.present]
-
-
-def check_step(name: str, step: float | None) -> None:
-    """Refuse a step that is not a positive number."""
+def check_settings(
+    name: str, step: object = None, prox: object = None, penalty: object = None
+) -> None:
+    """Raise InputError unless each setting of the method ``name`` is None or can be used."""
     if step is not None:
         number(f"{name}: step", step)
-
-
-def check_prox(prox: object) -> None:
-    """Refuse a local solver that is none."""
     if prox is not None:
         instance("prox", prox, "a ProxSolver", "solve")
+    check_penalty(penalty)

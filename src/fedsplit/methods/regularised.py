@@ -1,4 +1,4 @@
-"""FedSplit for costs that are convex but not strongly so: a regularised problem, solved for just long enough."""
+"""FedSplit for convex costs that are not strongly convex: Theorem 2's regularised problem."""
 
 from __future__ import annotations
 
@@ -8,16 +8,31 @@ from typing import ClassVar, NamedTuple
 from fedsplit.arrays import Array, norms
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.regularised import RegularisedProx
 from fedsplit.errors import InputError
-from fedsplit.methods.fedsplit import FedSplit, FedSplitState
-from fedsplit.methods.method import check_prox
+from fedsplit.methods.fedsplit import PlainFedSplit
+from fedsplit.methods.method import average, check_settings
+from fedsplit.methods.variants import FedSplit
+from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import theorem2
 
 
 class RegularisedState(NamedTuple):
-    """FedSplit's state on F_λ = F + (mλ/2)‖x - centre‖², and the rounds still to go."""
+    """FedSplit's state on F_λ = F + (mλ/2)‖x - centre‖².
+
+    Attributes
+    ----------
+    x : (d,) array
+    z : (m, d) array
+    s : float
+        As in ``FedSplitState``.
+    lam : float
+        λ.
+    centre : (d,) array
+        The start.
+    remaining : int
+        The rounds still to go.
+    """
 
     x: Array
     z: Array
@@ -35,15 +50,15 @@ class RegularisedState(NamedTuple):
 class RegularisedFedSplit:
     """Theorem 2: F(x) - F* ≤ ε, proved, for smooth convex costs with exact proxes.
 
-    Two set-up rounds (L_j, and the gradients at the start) fix λ, s and the number of rounds; the run then ends by
-    itself.
+    Two set-up rounds (L_j, and the gradients at the start) fix λ, s and the number of rounds; the
+    run then ends by itself.
 
     Parameters
     ----------
     eps : float
         ε, the gap to reach.
     radius : float
-        D, a bound on the distance from the start to a minimiser. The result is proved only if it is one.
+        D, a bound on the distance from the start to a minimiser; the proof holds only if it is one.
     prox : ProxSolver, optional
         The local solver; None is ``ExactProx()``.
     """
@@ -59,26 +74,33 @@ class RegularisedFedSplit:
     def __post_init__(self) -> None:
         number("RegularisedFedSplit: eps", self.eps)
         number("RegularisedFedSplit: radius", self.radius)
-        check_prox(self.prox)
+        check_settings("RegularisedFedSplit", prox=self.prox)
 
     @property
     def hazard(self) -> str:
         return FedSplit.plain(prox=self.prox).hazard
 
     def start(self, clients: Clients, x0: Array) -> RegularisedState:
-        curvature, gradient = clients.curvature(), clients.gradient(x0)
+        curvature = clients.curvature()
+        gradient = clients.gradient(x0)
         if not (curvature.present & gradient.present).all():
             raise InputError(
                 "Theorem 2 needs an answer of every client: use FedSplit with participation below 1"
             )
         plan = theorem2(self.eps, self.radius, curvature.rows[:, 1], norms(gradient.rows))
-        inner = FedSplit.plain(plan.s).start(clients, x0)
-        return RegularisedState(inner.x, inner.z, plan.s, plan.lam, x0, plan.rounds)
+        first = PlainFedSplit(plan.s, self.prox or ExactProx()).start(clients, x0)
+        return RegularisedState(*first, plan.lam, x0, plan.rounds)
 
     def update(self, clients: Clients, state: RegularisedState) -> RegularisedState | None:
         x, z, s, lam, centre, remaining = state
         if remaining == 0:
             return None
-        regularised = RegularisedProx(clients, lam, centre)
-        inner = FedSplit.plain(s, self.prox).update(regularised, FedSplitState(x, z, s))
-        return RegularisedState(inner.x, inner.z, s, lam, centre, remaining - 1)
+        solver = self.prox or ExactProx()
+        v = 2.0 * x - z
+        start = {"broadcast": x, "iterate": z, "argument": v}[solver.start]
+        # Algorithm 1 on f_j + (λ/2)‖· - x¹‖², whose prox is one of f_j at other arguments:
+        # prox_s(v) = prox_{s' f_j}((v + sλx¹)/(1 + sλ)) with s' = s/(1 + sλ).
+        shrink = 1.0 / (1.0 + s * lam)
+        answer = clients.prox(shrink * (v + s * lam * centre), shrink * s, start, solver)
+        z = z + 2.0 * (answer.rows_or(x) - x)
+        return RegularisedState(average(z, s, None), z, s, lam, centre, remaining - 1)

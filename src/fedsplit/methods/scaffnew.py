@@ -13,18 +13,26 @@ from fedsplit.arrays import Array
 from fedsplit.checks import count, number
 from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError
-from fedsplit.methods.gd import curvatures
-from fedsplit.methods.method import check_step
-
-RAREST = 0.01
-"""The smallest default probability: a hundred local steps a round on average."""
-
-LONGEST = 10
-"""No round has more than this many times the mean number of local steps, a chance of e⁻¹⁰."""
+from fedsplit.methods.method import check_settings
+from fedsplit.methods.sums import curvatures
 
 
 class ScaffnewState(NamedTuple):
-    """The server's x, the control variates h_j as rows of h (∇f_j(x) at a fixed point), s, p and the round."""
+    """The state of Scaffnew.
+
+    Attributes
+    ----------
+    x : (d,) array
+        The server's x.
+    h : (m, d) array
+        The control variates h_j as rows; h_j = ∇f_j(x) at a fixed point.
+    s : float
+        The step.
+    p : float
+        The probability of communication after a step.
+    round : int
+        The number of rounds so far.
+    """
 
     x: Array
     h: Array
@@ -39,11 +47,12 @@ class ScaffnewState(NamedTuple):
 
 @dataclass(frozen=True)
 class Scaffnew:
-    """Scaffnew (Mishchenko et al., 2022): gradient steps with control variates, averaged with probability p after each.
+    """Scaffnew (Mishchenko et al., 2022): gradient steps with control variates.
 
-    A round is what lies between two averages: a geometric number of steps x_j ← x_j - s(∇f_j(x_j) - h_j) from x_j = x,
-    then x ← mean(x_j) and h_j ← h_j + (p/s)(x - x_j). The number depends on the seed and the round alone, and is at
-    most 10/p. Its fixed points minimise F. A client that does not answer stays at x_j = x.
+    A round is what lies between two averages, which come with probability p after each step: a
+    geometric number of steps x_j ← x_j - s(∇f_j(x_j) - h_j) from x_j = x, then x ← mean(x_j) and
+    h_j ← h_j + (p/s)(x - x_j). The number depends on the seed and the round alone, and is at most
+    10/p. Its fixed points minimise F. An absent client stays at x_j = x.
 
     Parameters
     ----------
@@ -52,7 +61,7 @@ class Scaffnew:
     probability : float, optional
         p, in (0, 1]. None is 1/√κ with κ = L*/ℓ*, but at least 0.01.
     seed : int
-        The seed of the numbers of local steps.
+        The random seed of the numbers of local steps.
     """
 
     step: float | None = None
@@ -61,31 +70,34 @@ class Scaffnew:
 
     settles: ClassVar[bool] = True
     state_type: ClassVar[type[ScaffnewState]] = ScaffnewState
+    hazard: ClassVar[str] = "the step is above 2/L*: pass a smaller step"
 
     def __post_init__(self) -> None:
-        check_step("Scaffnew", self.step)
+        check_settings("Scaffnew", step=self.step)
         count("Scaffnew: seed", self.seed, least=0)
         if self.probability is not None and number("Scaffnew: probability", self.probability) > 1.0:
             raise InputError(f"Scaffnew: probability must be at most 1, not {self.probability!r}")
 
-    @property
-    def hazard(self) -> str:
-        return "the step is above 2/L*: pass a smaller step"
-
     def start(self, clients: Clients, x0: Array) -> ScaffnewState:
         xp = array_namespace(x0)
-        s, p = self.step, self.probability
+        s = self.step
+        p = self.probability
         if s is None or p is None:
             rows = curvatures("Scaffnew", clients, x0)
-            ell, L = float(xp.min(rows[:, 0])), float(xp.max(rows[:, 1]))
-            s = 1.0 / L if s is None else s
-            p = max(RAREST, math.sqrt(ell / L)) if p is None else p
+            ell = float(xp.min(rows[:, 0]))
+            L = float(xp.max(rows[:, 1]))
+            if s is None:
+                s = 1.0 / L
+            if p is None:
+                p = max(0.01, math.sqrt(ell / L))  # at most 100 local steps on average
         return ScaffnewState(x0, xp.zeros((clients.m, clients.d), dtype=x0.dtype), s, p, 0)
 
     def update(self, clients: Clients, state: ScaffnewState) -> ScaffnewState:
         x, h, s, p, k = state
         xp = array_namespace(h)
-        steps = min(int(np.random.default_rng([self.seed, k]).geometric(p)), math.ceil(LONGEST / p))
+        # A generator per round, so that a run continued from a state draws the same numbers.
+        drawn = int(np.random.default_rng([self.seed, k]).geometric(p))
+        steps = min(drawn, math.ceil(10 / p))  # with a chance of e⁻¹⁰ it would be longer
         x_local = clients.descend(x, s, steps, -h).rows_or(x)
         x = xp.mean(x_local, axis=0)
         return ScaffnewState(x, h + (p / s) * (x - x_local), s, p, k + 1)

@@ -10,11 +10,14 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array
 from fedsplit.checks import count
 from fedsplit.clients.oracle import Clients
-from fedsplit.methods.method import check_step, choose_step
+from fedsplit.methods.method import check_settings, choose_step
 
 
 class ScaffoldState(NamedTuple):
-    """The server's x, the control variates c_j as rows of c (∇f_j(x) at a fixed point), and the local step."""
+    """The server's x, (d,), the control variates c_j as rows of c, (m, d), and the local step s.
+
+    At a fixed point c_j = ∇f_j(x).
+    """
 
     x: Array
     c: Array
@@ -27,16 +30,17 @@ class ScaffoldState(NamedTuple):
 
 @dataclass(frozen=True)
 class SCAFFOLD:
-    """SCAFFOLD (Karimireddy et al., 2020), option II, with the server's step 1. Its fixed points minimise F.
+    """SCAFFOLD (Karimireddy et al., 2020), option II, with the server's step 1.
 
-    K steps y_j ← y_j - s(∇f_j(y_j) - c_j + c) from y_j = x, with c = mean(c_j); then c_j ← c_j - c + (x - y_j)/(Ks),
-    the mean gradient on the way, and x ← mean(y_j). The c_j of a client that does not answer stays, and c
-    stands for its gradient.
+    K steps y_j ← y_j - s(∇f_j(y_j) - c_j + c) from y_j = x, with c = mean(c_j); then
+    c_j ← c_j - c + (x - y_j)/(Ks), the mean gradient on the way, and x ← mean(y_j). Its fixed
+    points minimise F. The c_j of an absent client stays, and c stands for its gradient.
 
     Parameters
     ----------
     step : float, optional
-        s. None is 1/(K L*): the K steps together are one of length 1/L*, the scale of the paper's theorems.
+        s. None is 1/(K L*): the K steps together are one of length 1/L*, the scale of the paper's
+        theorems.
     local_steps : int
         K.
     """
@@ -46,14 +50,11 @@ class SCAFFOLD:
 
     settles: ClassVar[bool] = True
     state_type: ClassVar[type[ScaffoldState]] = ScaffoldState
+    hazard: ClassVar[str] = "local_steps times the step is well above 1/L*: pass a smaller step"
 
     def __post_init__(self) -> None:
-        check_step("SCAFFOLD", self.step)
+        check_settings("SCAFFOLD", step=self.step)
         count("SCAFFOLD: local_steps", self.local_steps)
-
-    @property
-    def hazard(self) -> str:
-        return "local_steps times the step is well above 1/L*: pass a smaller step"
 
     def start(self, clients: Clients, x0: Array) -> ScaffoldState:
         xp = array_namespace(x0)

@@ -11,7 +11,7 @@ from fedsplit import ensembles, plots, theory
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.methods.fedgd import FedGD
 from fedsplit.methods.fedprox import FedProx
-from fedsplit.methods.fedsplit import FedSplit
+from fedsplit.methods.variants import FedSplit
 from fedsplit.paper.curves import floor
 from fedsplit.paper.experiment import Claim, Experiment, Watch
 from fedsplit.paper.measurements import Measurements

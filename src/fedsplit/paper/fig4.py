@@ -13,8 +13,8 @@ from fedsplit import ensembles, plots, theory
 from fedsplit.arrays import Array
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.methods.fedgd import FedGD
-from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method
+from fedsplit.methods.variants import FedSplit
 from fedsplit.paper.curves import linear_fit, rounds_to
 from fedsplit.paper.experiment import Claim, Experiment, Watch
 from fedsplit.paper.measurements import Measurements

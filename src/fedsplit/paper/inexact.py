@@ -8,7 +8,7 @@ from typing import Literal
 from matplotlib.figure import Figure
 
 from fedsplit import plots
-from fedsplit.methods.fedsplit import FedSplit
+from fedsplit.methods.variants import FedSplit
 from fedsplit.paper.curves import floor
 from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem

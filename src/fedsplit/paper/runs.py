@@ -10,8 +10,8 @@ import numpy as np
 from fedsplit import theory
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
-from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method, State
+from fedsplit.methods.variants import FedSplit
 from fedsplit.paper.experiment import Watch
 from fedsplit.plots import Columns
 from fedsplit.problem import Problem

@@ -9,7 +9,6 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
-from fedsplit.penalties.penalty import indicator
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Box:
             )
 
     def value(self, x: Array) -> float:
-        return indicator(np.all((self.lower <= x) & (x <= self.upper)))
+        return float(np.where(np.all((self.lower <= x) & (x <= self.upper)), 0.0, np.inf))
 
     def prox(self, v: Array, t: float | Array) -> Array:
         projected: Array = np.clip(v, np.asarray(self.lower), np.asarray(self.upper))
@@ -70,7 +69,7 @@ class NonNegative:
     coordinatewise = True
 
     def value(self, x: Array) -> float:
-        return indicator(np.all(self._lower(x) <= x))
+        return float(np.where(np.all(self._lower(x) <= x), 0.0, np.inf))
 
     def prox(self, v: Array, t: float | Array) -> Array:
         return np.maximum(v, self._lower(v))

@@ -8,7 +8,6 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.checks import number
-from fedsplit.penalties.penalty import indicator
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class L2Ball:
 
     def value(self, x: Array) -> float:
         # x is the output of a prox, whose length is right only to rounding.
-        return indicator(np.linalg.norm(x) <= self.radius * (1.0 + 1e-9))
+        return float(np.where(np.linalg.norm(x) <= self.radius * (1.0 + 1e-9), 0.0, np.inf))
 
     def prox(self, v: Array, t: float | Array) -> Array:
         length = float(np.linalg.norm(v))

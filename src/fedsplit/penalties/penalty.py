@@ -43,18 +43,6 @@ def prox_or_same(penalty: Penalty | None, v: Array, t: float | Array) -> Array:
     return penalty.prox(v, t)
 
 
-def coordinatewise(penalty: Penalty | None) -> bool:
-    """Whether the prox takes a step per coordinate."""
-    return penalty is None or bool(getattr(penalty, "coordinatewise", False))
-
-
-def indicator(inside: bool | np.bool_) -> float:
-    """The value of a constraint: 0 inside its set, +inf outside."""
-    if inside:
-        return 0.0
-    return np.inf
-
-
 def check_weights(name: str, values: object) -> None:
     """Raise InputError unless ``values`` is a number ≥ 0, or one per coordinate."""
     try:

@@ -8,7 +8,6 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.checks import number
-from fedsplit.penalties.penalty import indicator
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Simplex:
     def value(self, x: Array) -> float:
         # x is the output of a prox, whose sum is right only to rounding.
         summed = abs(float(np.sum(x)) - self.total) <= 1e-9 * self.total
-        return indicator(np.all(x >= 0) and summed)
+        return float(np.where(np.all(x >= 0) and summed, 0.0, np.inf))
 
     def prox(self, v: Array, t: float | Array) -> Array:
         # The projection is max(v - shift, 0); the shift follows from which coordinates stay

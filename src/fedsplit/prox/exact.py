@@ -33,6 +33,7 @@ class ExactProx:
     """
 
     start: ClassVar[Start] = "broadcast"
+    per_coordinate: ClassVar[bool] = True  # s may be (d,)
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
         return newton(costs, V, s, start)

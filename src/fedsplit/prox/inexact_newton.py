@@ -29,6 +29,7 @@ class NewtonProx:
     ratio: float = 0.01
 
     start: ClassVar[Start] = "broadcast"
+    per_coordinate: ClassVar[bool] = True  # s may be (d,)
 
     def __post_init__(self) -> None:
         number("NewtonProx: ratio", self.ratio)

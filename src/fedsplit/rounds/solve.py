@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import is_dataclass, replace
+from dataclasses import is_dataclass
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -18,8 +18,9 @@ from fedsplit.clients.oracle import Clients, Oracle, Removed, clients_of
 from fedsplit.clients.sampled import SampledClients
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError
-from fedsplit.methods.fedsplit import FedSplit
+from fedsplit.methods import with_penalty
 from fedsplit.methods.method import Method, S, State
+from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.penalty import Penalty, check_dimension
 from fedsplit.problem import Problem
 from fedsplit.rounds.certificate import MOVED, NOT_ASKED, certify
@@ -136,7 +137,7 @@ def solve(
     penalty = getattr(method, "penalty", None) if penalty is None else penalty
     if penalty is not None:
         check_dimension(penalty, clients.d)
-        method = _with_penalty(method, penalty)
+        method = with_penalty(method, penalty)
     start = _check_start(clients, method, x0, state)
     kept = [each for each in callbacks if isinstance(each, Keeper)]
     called = [each for each in callbacks if not isinstance(each, Keeper)]
@@ -441,12 +442,6 @@ def _described(method: Method[Any]) -> str:
         if is_dataclass(method)
         else type(method).__name__
     )
-
-
-def _with_penalty(method: Method[Any], penalty: Penalty) -> Method[Any]:
-    if not isinstance(method, FedSplit):
-        raise InputError(f"penalty: {type(method).__name__} takes none, use FedSplit()")
-    return replace(method, penalty=penalty)
 
 
 def _check_start(

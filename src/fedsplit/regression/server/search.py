@@ -15,9 +15,9 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError, listed
-from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method, State
 from fedsplit.methods.newton import Newton
+from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.regression.server.inference import inverse
 from fedsplit.rounds.certificate import Certificate, certify_by_information

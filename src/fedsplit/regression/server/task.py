@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 
@@ -14,8 +13,8 @@ from fedsplit.clients.oracle import Clients, Removed
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError, listed
 from fedsplit.methods import parse
-from fedsplit.methods.fedsplit import FedSplit, FedSplitState
 from fedsplit.methods.method import State
+from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.regression.client.design import Calibration, Moments
 from fedsplit.regression.families import FAMILIES
@@ -229,9 +228,8 @@ class Task:
             penalty = self.penalty(l1, ridge)
             state = None
             if last is not None:
-                before = cast(FedSplitState, last.state)
                 gradients, information = last.proof.gradients, last.proof.information
-                state = FedSplit(penalty=penalty).resume(before, gradients, information)
+                state = FedSplit(penalty=penalty).resume(last.state, gradients, information)
             last = self.run(penalty, state=state)
             yield last
 

@@ -1,0 +1,238 @@
+"""FedSplit accelerated: Algorithm 1's questions, with an accelerator and a step that follows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from array_api_compat import array_namespace
+
+from fedsplit.arrays import Array, Mask
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import Answer
+from fedsplit.errors import InputError
+from fedsplit.methods.accelerator import Accelerator, Proposal, View
+from fedsplit.methods.adapt import Adapt, StepSize
+from fedsplit.methods.anderson import Anderson
+from fedsplit.methods.memory import ROUNDING, Memory
+from fedsplit.methods.method import average, choose_step, subgradient_of_average
+from fedsplit.methods.trust import TRIALS, Best, Trust
+from fedsplit.penalties.penalty import Penalty
+from fedsplit.prox.exact import ExactProx
+from fedsplit.prox.solver import ProxSolver
+from fedsplit.theory import fedsplit_step
+
+
+class AcceleratedState(NamedTuple):
+    """FedSplit's x, z and s, and what the server knows beside them.
+
+    Attributes
+    ----------
+    x : (d,) array
+        The server's x.
+    z : (m, d) array
+        The clients' z_j as rows.
+    step : StepSize
+    memory : Memory
+    trust : Trust
+    notes : tuple of str
+        What the user should know.
+    """
+
+    x: Array
+    z: Array
+    step: StepSize
+    memory: Memory
+    trust: Trust
+    notes: tuple[str, ...]
+
+    @property
+    def s(self) -> float | Array:
+        """The step: a number, or (d,), one per coordinate."""
+        return self.step.in_x
+
+    @property
+    def iterate(self) -> Array:
+        return self.z
+
+    @property
+    def subgradient(self) -> Array:
+        """A subgradient of the penalty at x, (d,)."""
+        return subgradient_of_average(self.x, self.z, self.s)
+
+
+@dataclass(frozen=True)
+class AcceleratedFedSplit:
+    """FedSplit whose server uses earlier answers.
+
+    The clients get Algorithm 1's questions and remember nothing. ``Memory`` keeps their answers,
+    the accelerator proposes the next x and z from them, ``Trust`` decides whether the proposal may
+    be an accelerated step, and ``Adapt`` lets the step follow the curvature seen.
+
+    Parameters
+    ----------
+    step : float or None
+        The first step; None takes it from the curvature at the start.
+    prox : ProxSolver
+        The local solver.
+    accelerate : Accelerator
+    adapt : Adapt or None
+        None keeps the first step.
+    penalty : Penalty, optional
+    """
+
+    step: float | None
+    prox: ProxSolver
+    accelerate: Accelerator
+    adapt: Adapt | None
+    penalty: Penalty | None = None
+
+    state_type: ClassVar[type[AcceleratedState]] = AcceleratedState
+
+    def start(self, clients: Clients, x0: Array) -> AcceleratedState:
+        xp = array_namespace(x0)
+        notes: tuple[str, ...] = ()
+        if self.adapt is None:
+            s = choose_step(self.step, fedsplit_step, clients, x0)
+            step = StepSize(s, xp.ones(clients.d), first=s)
+            low = high = xp.full(clients.m, 1.0 / s)
+        else:
+            step, low, high, notes = self.adapt.start(clients, x0, self.step, self._obstacle())
+        accelerator = self._accelerator(clients.d)
+        if accelerator is not self.accelerate:
+            notes = (
+                *notes,
+                f"{type(accelerator).__name__} stands in for {type(self.accelerate).__name__}, "
+                f"whose work at the server is too much for d = {clients.d}",
+            )
+        pairs = accelerator.memory
+        if accelerator.models_costs:
+            # At most d pairs are independent; 4 Mi floats of them are 32 MB.
+            pairs = max(1, min(pairs, clients.d, 4 * 2**20 // (clients.m * clients.d)))
+        z = xp.tile(x0, (clients.m, 1))
+        x = average(z, step.in_x, self.penalty)
+        memory = Memory.empty(x0 / step.scale, low, high, pairs)
+        trust = Trust(Best(math.inf, memory.p, step.s, low, high))
+        return AcceleratedState(x, z, step, memory, trust, notes)
+
+    def update(self, clients: Clients, state: AcceleratedState) -> AcceleratedState:
+        x = state.x
+        z = state.z
+        v = 2.0 * x - z
+        solver = self.prox
+        start = {"broadcast": x, "iterate": z, "argument": v}[solver.start]
+        if array_namespace(x).any(state.step.scale != 1.0):
+            obstacle = self._obstacle()
+            if obstacle is not None:
+                raise InputError(
+                    f"state: it has a step per coordinate, but {obstacle}: start without it"
+                )
+            # The steps take the place of x in the question: two vectors, not three.
+            solver = ExactProx()
+            start = v
+        answer = clients.prox(v, state.s, start, solver)
+        z = z + 2.0 * (answer.rows_or(x) - x)
+        return self._after(state, v, answer, z)
+
+    def resume(
+        self, state: AcceleratedState, gradients: Array | None, hessians: Array | None
+    ) -> AcceleratedState:
+        """The state to continue from under this method's penalty.
+
+        The smallest residual is forgotten: after that of a run's end, every move would look like a
+        mistake.
+        """
+        xp = array_namespace(state.z)
+        accelerator = self._accelerator(state.z.shape[1])
+        step = state.step._replace(first=state.step.s)
+        memory = state.memory
+        best = state.trust.best._replace(residual=math.inf)
+        trust = state.trust._replace(best=best, taken=0, falls=0, pause=0)
+        if not accelerator.models_costs:
+            x = average(state.z, state.s, self.penalty)
+            return state._replace(x=x, step=step, memory=memory.without_pairs(), trust=trust)
+        if gradients is not None and hessians is not None:
+            memory = memory.with_hessians(state.x, gradients, hessians, step.scale)
+        view = View(state.x, state.z, step, memory, self.penalty, trusted=True, longest=math.inf)
+        proposal = accelerator.propose(view)
+        move = float(xp.linalg.vector_norm((proposal.x - state.x) / step.scale))
+        trust = trust._replace(reach=move)
+        return AcceleratedState(proposal.x, proposal.z(step), step, memory, trust, state.notes)
+
+    def remaining(self, state: AcceleratedState, kept: Mask) -> AcceleratedState:
+        """The state without removed clients, whose rows of z would keep pulling at x.
+
+        Only the curvatures of the others are remembered.
+        """
+        z = state.z[kept]
+        x = average(z, state.s, self.penalty)
+        step = state.step._replace(first=state.step.s)
+        best = state.trust.best
+        home = Best(math.inf, best.z[kept], best.s, best.low[kept], best.high[kept])
+        return AcceleratedState(x, z, step, state.memory.of(kept), Trust(home), state.notes)
+
+    def _accelerator(self, d: int) -> Accelerator:
+        """The accelerator for d coordinates: Anderson's work is linear in d."""
+        if d > self.accelerate.largest_d:
+            return Anderson()
+        return self.accelerate
+
+    def _obstacle(self) -> str | None:
+        """Why the coordinates cannot have their own steps; None if they can."""
+        if not getattr(self.penalty, "coordinatewise", self.penalty is None):
+            return "the penalty is not coordinatewise"
+        if not getattr(self.prox, "per_coordinate", False):
+            return f"{type(self.prox).__name__} takes one step for all coordinates"
+        return None
+
+    def _after(
+        self, state: AcceleratedState, v: Array, answer: Answer, z: Array
+    ) -> AcceleratedState:
+        """The next state, from the answers to v and the plain method's next z."""
+        xp = array_namespace(z)
+        accelerator = self._accelerator(z.shape[1])
+        s, scale, *_ = state.step
+        memory = state.memory.update(state.x, v, answer, scale, s, accelerator.unanimous)
+        residual = memory.residual(s)
+        trust = state.trust.observe(residual)
+        step = state.step.limited(memory.rough(answer))
+        everyone = bool(xp.all(answer.present))
+        trusted = trust.allows(residual) and (everyone or not accelerator.unanimous)
+        z = z / scale
+        if everyone and trust.rejects(residual):
+            best = trust.best
+            z = best.z
+            step = step._replace(s=best.s)
+            memory = memory._replace(low=best.low, high=best.high)
+            trust = trust.fall_back()
+            trusted = False
+        elif everyone and residual < trust.best.residual:
+            rounding = ROUNDING * float(xp.linalg.vector_norm(memory.p)) / s**0.5
+            best = Best(max(residual, rounding), z, s, memory.low, memory.high)
+            trust = trust._replace(best=best)
+        view = View(state.x, z, step, memory, self.penalty, trusted, trust.longest)
+        proposal = accelerator.propose(view)
+        step, trust = self._follow(step, trust, proposal)
+        memory = proposal.memory
+        if accelerator.unanimous and step.s != s:  # another step is another map
+            memory = memory.without_pairs()
+        taken = trust.taken + proposal.accelerated
+        move = float(xp.linalg.vector_norm((proposal.x - state.x) / scale))
+        trust = trust._replace(taken=taken, reach=max(move, 0.5 * trust.reach))
+        return AcceleratedState(proposal.x, proposal.z(step), step, memory, trust, state.notes)
+
+    def _follow(self, step: StepSize, trust: Trust, proposal: Proposal) -> tuple[StepSize, Trust]:
+        """The step that suits the curvature seen, and the trust that is left with it."""
+        if self.adapt is None:
+            return step, trust
+        s = self.adapt.follow(step, proposal.low, proposal.high)
+        if trust.misjudged(step.s, s):
+            return step._replace(s=s, first=s), trust.restart()
+        # A plain step after a proposal that was not trusted keeps s: with a fixed s plain steps
+        # converge.
+        if proposal.adapts:
+            if trust.taken < TRIALS:
+                step = step._replace(first=s)
+            step = step._replace(s=s)
+        return step, trust

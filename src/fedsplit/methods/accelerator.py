@@ -1,0 +1,120 @@
+"""What an accelerator is: how the server proposes the next x from earlier answers."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, NamedTuple, Protocol
+
+from fedsplit.arrays import Array
+from fedsplit.methods.adapt import StepSize
+from fedsplit.methods.memory import Memory
+from fedsplit.methods.method import average
+from fedsplit.penalties.penalty import Penalty
+
+
+class View(NamedTuple):
+    """What an accelerator sees after a round's answers.
+
+    Attributes
+    ----------
+    x : (d,) array
+        The server's x in this round.
+    z : (m, d) array
+        The plain method's next z, in the coordinates x/scale.
+    step : StepSize
+    memory : Memory
+    penalty : Penalty or None
+    trusted : bool
+        Whether an accelerated step may be taken.
+    longest : float
+        The longest move of x/scale that it may make.
+    """
+
+    x: Array
+    z: Array
+    step: StepSize
+    memory: Memory
+    penalty: Penalty | None
+    trusted: bool
+    longest: float
+
+    def plain_step(self, z: Array) -> tuple[Array, Array]:
+        """The server's average x of z, and y with z_j = x - s y_j in the coordinates x/scale."""
+        scale = self.step.scale
+        x = average(scale * z, self.step.in_x, self.penalty)
+        return x, (x / scale - z) / self.step.s
+
+
+class Proposal(NamedTuple):
+    """The next x, as an accelerator proposes it.
+
+    Attributes
+    ----------
+    x : (d,) array
+    y : (m, d) array
+        The clients' gradients there as the server takes them to be, in the coordinates x/scale.
+    memory : Memory
+        With the curvatures that the proposal has shown.
+    low, high : float
+        The extreme curvatures that the step should suit.
+    accelerated : bool
+        Whether this is an accelerated step; else it is the plain one.
+    adapts : bool
+        Whether the step may follow ``low`` and ``high`` now.
+    """
+
+    x: Array
+    y: Array
+    memory: Memory
+    low: float
+    high: float
+    accelerated: bool
+    adapts: bool
+
+    def z(self, step: StepSize) -> Array:
+        """The next z, (m, d)."""
+        z: Array = self.x - step.s * step.scale * self.y
+        return z
+
+
+class Accelerator(Protocol):
+    """How the server uses earlier answers: frozen settings, without a state of its own.
+
+    Attributes
+    ----------
+    unanimous : bool
+        Whether its pairs are of the map z → z⁺, which all clients make together at one step. Then
+        rounds with absent clients make no pairs and no accelerated step, and a change of the step
+        drops all pairs.
+    models_costs : bool
+        Whether its pairs are of each client's cost, so that they stay true under any penalty, and
+        more than d of them are too many.
+    largest_d : float
+        The most coordinates for which the server should do its work.
+    memory : int
+        How many pairs of each client the server remembers.
+    """
+
+    unanimous: ClassVar[bool]
+    models_costs: ClassVar[bool]
+    largest_d: ClassVar[float]
+
+    @property
+    def memory(self) -> int: ...
+
+    def propose(self, view: View) -> Proposal:
+        """The next x: the plain step unless ``view.trusted``."""
+
+
+class NoAcceleration:
+    """The plain step in every round; the step follows the curvature seen."""
+
+    unanimous: ClassVar[bool] = False
+    models_costs: ClassVar[bool] = False
+    largest_d: ClassVar[float] = math.inf
+    memory: ClassVar[int] = 1
+
+    def propose(self, view: View) -> Proposal:
+        x, y = view.plain_step(view.z)
+        sigma = view.memory.typical_curvature()
+        return Proposal(x, y, view.memory, sigma, sigma, accelerated=False, adapts=True)

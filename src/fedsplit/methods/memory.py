@@ -1,0 +1,163 @@
+"""What the server remembers of the clients' answers: the latest ones, and how they changed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from array_api_compat import array_namespace
+
+from fedsplit.arrays import Array, Mask, dots, norms
+from fedsplit.clients.questions import Answer
+
+ROUNDING = 1e-11
+"""A change of p below this share of p says nothing about the curvature."""
+
+
+class Memory(NamedTuple):
+    """The clients' latest answers and secant pairs, in the coordinates x/scale.
+
+    Client j answers the question v_j with p_j = prox_{s f_j}(v_j), which shows its gradient there,
+    y_j = (v_j - p_j)/s = ∇f_j(p_j). The changes (dp, dy) from one answer to the next are its pairs.
+
+    Attributes
+    ----------
+    x : (d,) array
+        The server's x in the latest round.
+    p, y : (m, d) array
+        Each client's latest answer and gradient.
+    heard : (m,) bool array
+        The clients with an answer that their next one can be compared with.
+    dx, dp, dy : (k, d), (k, m, d) and (k, m, d) array
+        The latest k changes of x, p and y, newest first, zero where there is none.
+    low, high : (m,) array
+        The extreme curvatures of each client seen so far.
+    """
+
+    x: Array
+    p: Array
+    y: Array
+    heard: Mask
+    dx: Array
+    dp: Array
+    dy: Array
+    low: Array
+    high: Array
+
+    @classmethod
+    def empty(cls, x: Array, low: Array, high: Array, pairs: int) -> Memory:
+        """Before the first answer: x is (d,), and ``pairs`` is the number of pairs to remember."""
+        xp = array_namespace(x)
+        shape = (low.shape[0], x.shape[0])
+        changes = xp.zeros((pairs, *shape))
+        heard = xp.zeros(shape[0], dtype=xp.bool)
+        dx = xp.zeros((pairs, shape[1]))
+        p = xp.tile(x, (shape[0], 1))
+        return cls(x, p, xp.zeros(shape), heard, dx, changes, changes, low, high)
+
+    def update(
+        self, x: Array, v: Array, answer: Answer, scale: Array, s: float, unanimous: bool
+    ) -> Memory:
+        """With the answers to v, (m, d), asked by a server at x.
+
+        If ``unanimous``, only rounds in which all clients answered make pairs.
+        """
+        xp = array_namespace(v)
+        x = x / scale
+        present = answer.present
+        p = xp.where(present[:, None], answer.rows / scale, self.p)
+        y = xp.where(present[:, None], (v / scale - p) / s, self.y)
+        dp = p - self.p
+        dy = y - self.y
+        new = present & self.heard & (norms(dp) > ROUNDING * norms(p))
+        if unanimous and not xp.all(present & self.heard):
+            new = xp.zeros_like(new)
+        dx = self.dx
+        if xp.any(new):
+            dx = xp.concat([(x - self.x)[None], dx[:-1]], axis=0)
+        # Rayleigh quotients of the new pair: dpᵀdy/dpᵀdp from below, dyᵀdy/dpᵀdy from above.
+        slope = dots(dp, dy)
+        curved = new & (slope > 0)
+        lower = slope / xp.where(curved, dots(dp, dp), 1.0)
+        upper = dots(dy, dy) / xp.where(curved, slope, 1.0)
+        return Memory(
+            x=x,
+            p=p,
+            y=y,
+            heard=self.heard | present,
+            dx=dx,
+            dp=_pushed(self.dp, dp, new),
+            dy=_pushed(self.dy, dy, new),
+            low=xp.where(curved, xp.minimum(self.low, lower), self.low),
+            high=xp.where(curved, xp.maximum(self.high, upper), self.high),
+        )
+
+    def residual(self, s: float) -> float:
+        """‖p - x‖/√s over the clients that have answered: zero at a fixed point."""
+        xp = array_namespace(self.p)
+        moves = xp.where(self.heard, norms(self.p - self.x), 0.0)
+        residual: float = float(xp.linalg.vector_norm(moves)) / s**0.5
+        return residual
+
+    def rough(self, answer: Answer) -> bool:
+        """Whether the local solvers' errors in this round are above a tenth of their moves."""
+        xp = array_namespace(self.p)
+        moves = xp.where(answer.present, norms(self.p - self.x), 0.0)
+        errors = xp.where(moves > ROUNDING * norms(self.p), answer.error, 0.0)
+        return float(xp.sum(errors)) > 0.1 * float(xp.sum(moves))
+
+    def typical_curvature(self) -> float:
+        """The geometric mean of all clients' extreme curvatures.
+
+        A smallest curvature counts as at least 1e-4 of the largest: flatter directions may never
+        be seen again.
+        """
+        xp = array_namespace(self.low)
+        low = xp.maximum(self.low, 1e-4 * self.high)
+        return float(xp.exp(xp.mean(xp.log(low) + xp.log(self.high)) / 2.0))
+
+    def with_hessians(self, x: Array, gradients: Array, hessians: Array, scale: Array) -> Memory:
+        """With gradients, (m, d), and Hessians, (m, d, d), at x: a pair along every axis.
+
+        Unchanged if it does not hold d pairs.
+        """
+        xp = array_namespace(x)
+        pairs, m, d = self.dp.shape
+        if pairs != d:
+            return self
+        return self._replace(
+            p=xp.tile(x / scale, (m, 1)),
+            y=gradients * scale,
+            dp=xp.broadcast_to(xp.eye(d)[:, None], self.dp.shape),
+            dy=xp.permute_dims(hessians * scale * scale[:, None], (1, 0, 2)),
+        )
+
+    def of(self, kept: Mask) -> Memory:
+        """Of these clients alone: their curvatures, without pairs."""
+        fewer = self._replace(
+            p=self.p[kept],
+            y=self.y[kept],
+            heard=self.heard[kept],
+            dp=self.dp[:, kept],
+            dy=self.dy[:, kept],
+            low=self.low[kept],
+            high=self.high[kept],
+        )
+        return fewer.without_pairs()
+
+    def without_pairs(self) -> Memory:
+        """Without pairs, and with no answer that the next ones can be compared with."""
+        xp = array_namespace(self.dp)
+        return self._replace(
+            heard=xp.zeros_like(self.heard),
+            dx=xp.zeros_like(self.dx),
+            dp=xp.zeros_like(self.dp),
+            dy=xp.zeros_like(self.dy),
+        )
+
+
+def _pushed(changes: Array, newest: Array, present: Mask) -> Array:
+    """The changes, (k, m, d), with the newest at the front for the clients that are present."""
+    xp = array_namespace(changes)
+    moved = xp.concat([newest[None], changes[:-1]], axis=0)
+    pushed: Array = xp.where(present[None, :, None], moved, changes)
+    return pushed

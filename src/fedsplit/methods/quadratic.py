@@ -1,0 +1,75 @@
+"""The server's own problem: a quadratic in d variables, with a penalty."""
+
+from __future__ import annotations
+
+from array_api_compat import array_namespace
+
+from fedsplit.arrays import Array
+from fedsplit.penalties.penalty import Penalty
+
+REDUCTION = 1e-4
+"""How far the residual is reduced from the warm start: later rounds repeat the solve, closer."""
+
+
+def minimise(
+    M: Array, b: Array, largest: float, penalty: Penalty | None, scale: Array, x: Array
+) -> tuple[Array, Array]:
+    """Minimise ½uᵀMu - bᵀu + g(x) over x, with u = x/scale.
+
+    Parameters
+    ----------
+    M : (d, d) array
+        Positive definite.
+    b : (d,) array
+    largest : float
+        The largest eigenvalue of M.
+    penalty : Penalty or None
+        g.
+    scale : (d,) array
+    x : (d,) array
+        Where to start with a penalty.
+
+    Returns
+    -------
+    x : (d,) array
+        The minimiser. With a penalty it is an output of its prox, so zeros are exact.
+    slope : (d,) array
+        A subgradient of g(scale∘u) in u at the minimiser.
+    """
+    xp = array_namespace(x)
+    if penalty is None:
+        # A shift at the level of rounding, in case M is singular.
+        u = xp.linalg.solve(M + 1e-15 * largest * xp.eye(b.shape[0]), b)
+        return scale * u, xp.zeros_like(x)
+    return _proximal_gradient(M, b, 1.0 / largest, penalty, scale, x)
+
+
+def _proximal_gradient(
+    M: Array, b: Array, t: float, penalty: Penalty, scale: Array, x: Array
+) -> tuple[Array, Array]:
+    """Accelerated proximal gradient steps of length t in u, restarted when momentum goes uphill."""
+    xp = array_namespace(x)
+    steps: float | Array = t
+    if not xp.all(scale == 1.0):
+        steps = t * scale**2  # a step of t in u is one of t·scale² in x
+    before = x / scale
+    w = before  # extrapolated
+    momentum = 1.0
+    first: float | None = None
+    for _ in range(5000):
+        u = w - t * (M @ w - b)
+        x = penalty.prox(scale * u, steps)
+        after = x / scale
+        size = float(xp.linalg.vector_norm(after - w))
+        if first is None:
+            first = size
+        if size <= REDUCTION * first:
+            break
+        forward = after - before
+        if float(xp.sum((w - after) * forward)) > 0:  # the momentum points uphill
+            momentum = 1.0
+        grown = 0.5 * (1.0 + (1.0 + 4.0 * momentum**2) ** 0.5)
+        w = after + (momentum - 1.0) / grown * forward
+        before = after
+        momentum = grown
+    return x, (u - after) / t
