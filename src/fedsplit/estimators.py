@@ -37,7 +37,7 @@ from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.regression.server.fit import certified
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.task import Task
-from fedsplit.rounds.solve import STANDSTILL
+from fedsplit.rounds.stopping import STANDSTILL
 
 
 class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types

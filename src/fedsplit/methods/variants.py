@@ -53,6 +53,7 @@ class FedSplit:
     penalty: Penalty | None = None
 
     settles: ClassVar[bool] = True
+    newton_may_finish: ClassVar[bool] = True
 
     @classmethod
     def plain(cls, step: float | None = None, prox: ProxSolver | None = None) -> FedSplit:

@@ -1,9 +1,10 @@
-"""Proved bounds on how far x is from the optimum, from one gradient and a few scalars of each client."""
+"""Certificates: proved bounds on how far x is from the optimum."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,14 +20,22 @@ from fedsplit.penalties.penalty import Penalty
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proved about x, F being the whole objective with its penalty.
+    """What is proved about x, where F is the whole objective with its penalty.
 
-    gap : F(x) - F* is at most this; None where nothing can be proved.
-    distance : ‖x - x*‖ is at most this; None where nothing can be proved.
-    radius : ‖x - x*‖ in the norm of ∇²F(x) is at most this; None where nothing can be proved.
-    objective : F(x).
-    reason : by what argument, or why there is none.
-    hopeful : whether a later x may have one where this has not.
+    Attributes
+    ----------
+    gap : float or None
+        F(x) - F* is at most this; None if nothing can be proved.
+    distance : float or None
+        ‖x - x*‖ is at most this; None if nothing can be proved.
+    radius : float or None
+        ‖x - x*‖ in the norm of ∇²F(x) is at most this; None if nothing can be proved.
+    objective : float
+        F(x).
+    reason : str
+        By what argument, or why there is none.
+    hopeful : bool
+        Without a proof, whether there may be one at a later x.
     """
 
     gap: float | None
@@ -41,51 +50,12 @@ MOVED = Certificate(None, None, math.nan, "x has moved since the last proof")
 
 NOT_ASKED = Certificate(None, None, math.nan, "the run ended before a certificate was asked for")
 
-
-KINK = 1e-9
-"""Where a ball of constant Hessians is smaller than this, relative to x, it may be empty at the optimum."""
-
-
-def certify_by_information(
-    H: Array, slope: Array, told: ProofScalars, x: Array, penalty: Penalty | None = None
-) -> Certificate:
-    """What the clients' scalars prove at x together with the Hessian H of the sum: γᵀH⁻¹γ needs no bound then.
-
-    So there is a proof also where every client's own Hessian is singular, for want of rows or of some category. What
-    rounding adds to γ is allowed for.
-    """
-    objective = float(told.value.sum()) + (0.0 if penalty is None else penalty.value(x))
-    nu2, mu, _ = inverse_norm(H[None], slope[None])
-    nu = math.sqrt(nu2[0]) + (_rounding(H, told, x) if np.isfinite(nu2[0]) else 0.0)
-    bound = _near(nu * nu, float(mu[0]), told) if math.isfinite(nu) else None
-    if bound is None:
-        reason = "the Hessian of the sum is singular" if np.isinf(nu2[0]) else _why_not(told, x)[0]
-        return Certificate(None, None, objective, reason)
-    rounding = 4 * np.finfo(np.float64).eps * abs(objective)
-    return Certificate(
-        bound.gap + rounding, bound.distance, objective, bound.reason, radius=bound.radius
-    )
+INTERRUPTED = Certificate(
+    None, None, math.nan, "the rounds ended before every client had answered", hopeful=True
+)
 
 
-def _rounding(H: Array, told: ProofScalars, x: Array) -> float:
-    """About how much rounding adds to ‖γ‖ in the norm of H⁻¹.
-
-    γ_k is a sum of slopes times a_ik, and slopes are off by curvature times the rounding of η. By Cauchy's inequality
-    its rounding is about ε√H_kk(‖x‖_H + √D), D being the deviance; four times that is allowed for.
-    """
-    size = np.sqrt(np.diag(H))
-    correlated = np.abs(np.linalg.inv(H / np.outer(size, size))).sum()
-    deviance = max(0.0, 2.0 * float(np.sum(told.value - told.floor)))
-    spread = math.sqrt(max(0.0, float(x @ H @ x))) + (
-        math.sqrt(deviance) if math.isfinite(deviance) else 0.0
-    )
-    return float(4.0 * np.finfo(np.float64).eps * spread * math.sqrt(correlated))
-
-
-class Interrupted(Exception):
-    """The budget of rounds ended before every client had answered."""
-
-
+@np.errstate(**QUIET)
 def certify(
     clients: Clients,
     x: Array,
@@ -93,83 +63,111 @@ def certify(
     subgradient: Array | None = None,
     allowed: Callable[[], bool] = lambda: True,
 ) -> Certificate:
-    """Prove how far x is from the optimum: one question for gradients and one for scalars, of every client.
+    """Prove how far x is from the optimum, with two questions to every client.
 
-    Absent clients are asked again, at the same x, while ``allowed()``. With a penalty g, ``subgradient`` is one of g
-    at x, such as ``result.state.subgradient``; without it only a duality bound can be proved.
+    Parameters
+    ----------
+    clients : Clients
+        They are asked for gradients, then for scalars. Absent clients are asked again at the same
+        x, while ``allowed()``.
+    x : (d,) array
+    penalty : Penalty, optional
+        A convex g that is part of F.
+    subgradient : (d,) array, optional
+        One of g at x, such as ``result.state.subgradient``. Without it, only a duality bound can be
+        proved.
+    allowed : callable
+        Whether one more question may be asked.
 
-    With h = x* - x and a subgradient γ of F at x, F* ≥ F(x) + ⟨γ, h⟩ + (what the curvature adds), and the right side
-    has a least value. Each of these is a lower bound on what the curvature adds:
+    Returns
+    -------
+    Certificate
+
+    Notes
+    -----
+    With h = x* - x and a subgradient γ of F at x, F* ≥ F(x) + ⟨γ, h⟩ + (what the curvature adds),
+    and the right side has a least value. Each of these is a lower bound on what the curvature adds:
 
     - F strongly convex everywhere: ½ Σℓ_j ‖h‖²;
-    - quadratics: ½ hᵀHh, where γᵀH⁻¹γ ≤ 1/Σ(1/q_j) =: ν², q_j = γᵀH_j⁻¹γ, because of the parallel sum of the H_j;
-    - logistic, multinomial, Poisson and gamma costs, whose third derivative is at most c‖h‖_H times their second:
-      ψ(ρ)·hᵀHh at ρ = c‖h‖_H, ψ(t) = (e⁻ᵗ + t - 1)/t². Then ρ ≤ -ln(1 - cν), where cν < 1, and the gap is at most
-      ν²/(4ψ(ρ));
-    - Huber's, quadratic in a ball around x: what quadratics have, where that quadratic's minimiser is in the ball.
+    - quadratics: ½ hᵀHh, where γᵀH⁻¹γ ≤ 1/Σ(1/q_j) =: ν² with q_j = γᵀH_j⁻¹γ, because of the
+      parallel sum of the H_j;
+    - logistic, multinomial, Poisson and gamma costs, whose third derivative is at most c‖h‖_H times
+      their second: ψ(ρ)·hᵀHh at ρ = c‖h‖_H, where ψ(t) = (e⁻ᵗ + t - 1)/t². If cν < 1, then
+      ρ ≤ -ln(1 - cν), and the gap is at most ν²/(4ψ(ρ));
+    - Huber's, quadratic in a ball around x: the bound of quadratics, if the minimiser of that
+      quadratic is in the ball.
 
-    A bounded constraint, or a penalty whose level the optimum cannot exceed, bounds the gap without curvature.
+    A bounded constraint, or a penalty whose level the optimum cannot exceed, bounds the gap without
+    curvature.
     """
-    with np.errstate(**QUIET):
-        return _certify(clients, x, penalty, subgradient, allowed)
-
-
-def _certify(
-    clients: Clients,
-    x: Array,
-    penalty: Penalty | None,
-    subgradient: Array | None,
-    allowed: Callable[[], bool],
-) -> Certificate:
-    try:
-        [gradients] = _everyone(lambda: clients.gradient(x), allowed).values()
-        gradient = gradients.sum(axis=0)
-        slope = gradient if subgradient is None else gradient + subgradient
-        told = ProofScalars(**_everyone(lambda: clients.decrement(x, slope), allowed))
-    except Interrupted:
-        return Certificate(
-            None, None, math.nan, "the rounds ended before every client had answered", True
-        )
-    objective = float(told.value.sum()) + (0.0 if penalty is None else penalty.value(x))
-    candidates = [_dual(told, x, gradient, penalty)]
+    answers = _everyone(clients.m, lambda: clients.gradient(x), allowed)
+    if answers is None:
+        return INTERRUPTED
+    [gradients] = answers.values()
+    gradient = gradients.sum(axis=0)
+    slope = gradient
+    if subgradient is not None:
+        slope = gradient + subgradient
+    answers = _everyone(clients.m, lambda: clients.decrement(x, slope), allowed)
+    if answers is None:
+        return INTERRUPTED
+    scalars = ProofScalars(**answers)
+    bounds = [_dual(scalars, x, gradient, penalty)]
     if penalty is None or subgradient is not None:
-        candidates += [_strong(told, slope, penalty), _curved(told, slope, penalty)]
-    proved = [each for each in candidates if each is not None and np.isfinite(each.gap)]
-    if not proved or not math.isfinite(objective):
-        reason, hopeful = _why_not(told, x)
-        return Certificate(None, None, objective, reason, hopeful)
-    best = min(proved, key=lambda bound: bound.gap)
-    rounding = 4 * np.finfo(np.float64).eps * abs(objective)
-    distances = [bound.distance for bound in proved if bound.distance is not None]
-    return Certificate(
-        float(best.gap + rounding),
-        min(distances) if distances else None,
-        objective,
-        best.reason,
-        radius=next((bound.radius for bound in proved if bound.radius is not None), None),
-    )
+        convexity = float(getattr(penalty, "convexity", 0.0))
+        bounds += [_strong(scalars, slope, convexity), _curved(scalars, slope, convexity)]
+    return _best(bounds, scalars, x, penalty)
 
 
-def _everyone(ask: Callable[[], Answer], allowed: Callable[[], bool]) -> dict[str, Array]:
-    """The parts of all clients' answers, those of absent ones from the next time they answer."""
-    if not allowed():
-        raise Interrupted
-    answer = ask()
-    parts = dict(answer.parts)
-    present = answer.present
-    while not present.all():
-        if not allowed():
-            raise Interrupted
+def certify_by_information(
+    H: Array, slope: Array, scalars: ProofScalars, x: Array, penalty: Penalty | None = None
+) -> Certificate:
+    """Prove how far x is from the optimum, if the Hessian of the sum is known.
+
+    There is a proof also where every client's own Hessian is singular, for want of rows or of some
+    category: ν² = γᵀH⁻¹γ needs no bound. What rounding adds to γ is allowed for.
+
+    Parameters
+    ----------
+    H : (d, d) array
+        Σ_j ∇²f_j(x).
+    slope : (d,) array
+        γ, a subgradient of F at x.
+    scalars : ProofScalars
+    x : (d,) array
+    penalty : Penalty, optional
+    """
+    nu2, mu, _ = inverse_norm(H[None], slope[None])
+    if np.isinf(nu2[0]):
+        objective = _objective(scalars, x, penalty)
+        return Certificate(None, None, objective, "the Hessian of the sum is singular")
+    nu = math.sqrt(nu2[0]) + _rounding(H, scalars, x)
+    bound = None
+    if math.isfinite(nu):
+        bound = _near(nu * nu, float(mu[0]), scalars)
+    return _best([bound], scalars, x, penalty)
+
+
+def _everyone(
+    m: int, ask: Callable[[], Answer], allowed: Callable[[], bool]
+) -> dict[str, Array] | None:
+    """The parts of all m answers, of absent clients from the next time; None if not allowed."""
+    parts: dict[str, Array] = {}
+    present = np.zeros(m, dtype=bool)
+    while allowed():
         answer = ask()
         new = answer.present & ~present
         for name, array in answer.parts.items():
-            parts[name] = np.where(new.reshape(-1, *[1] * (array.ndim - 1)), array, parts[name])
+            rows = new.reshape(-1, *[1] * (array.ndim - 1))
+            parts[name] = np.where(rows, array, parts.get(name, array))
         present = present | answer.present
-    return parts
+        if present.all():
+            return parts
+    return None
 
 
 class Bound(NamedTuple):
-    """One argument's bounds, as in ``Certificate``."""
+    """The bounds of one argument, as in ``Certificate``."""
 
     gap: float
     reason: str
@@ -177,82 +175,142 @@ class Bound(NamedTuple):
     radius: float | None = None
 
 
-def _strong(told: ProofScalars, slope: Array, penalty: Penalty | None) -> Bound | None:
-    mu = float(told.ell.sum()) + _convexity(penalty)
+def _best(
+    bounds: Sequence[Bound | None], scalars: ProofScalars, x: Array, penalty: Penalty | None
+) -> Certificate:
+    """The smallest gap and distance of several arguments, with what rounding adds to the gap."""
+    objective = _objective(scalars, x, penalty)
+    proved = [bound for bound in bounds if bound is not None and np.isfinite(bound.gap)]
+    if not proved or not math.isfinite(objective):
+        reason, hopeful = _why_not(scalars, x)
+        return Certificate(None, None, objective, reason, hopeful)
+    best = min(proved, key=lambda bound: bound.gap)
+    rounding = 4 * sys.float_info.epsilon * abs(objective)
+    distances = [bound.distance for bound in proved if bound.distance is not None]
+    radii = [bound.radius for bound in proved if bound.radius is not None]
+    return Certificate(
+        float(best.gap + rounding),
+        min(distances, default=None),
+        objective,
+        best.reason,
+        radius=next(iter(radii), None),
+    )
+
+
+def _objective(scalars: ProofScalars, x: Array, penalty: Penalty | None) -> float:
+    """F(x)."""
+    value = float(scalars.value.sum())
+    if penalty is not None:
+        value += penalty.value(x)
+    return value
+
+
+def _strong(scalars: ProofScalars, slope: Array, convexity: float) -> Bound | None:
+    """‖γ‖²/(2μ) and ‖γ‖/μ, where μ is the strong convexity of F, with the penalty's, everywhere."""
+    mu = float(scalars.ell.sum()) + convexity
+    if mu <= 0:
+        return None
     size = float(np.linalg.norm(slope))
-    return Bound(size * size / (2.0 * mu), "strong convexity", size / mu) if mu > 0 else None
+    return Bound(size * size / (2.0 * mu), "strong convexity", size / mu)
 
 
-def _curved(told: ProofScalars, slope: Array, penalty: Penalty | None) -> Bound | None:
-    """The bounds from the Hessian at x, which is constant, changes slowly, or is constant in a ball around x.
-
-    In the last case let x + h minimise f's quadratic model at x plus the penalty g. Then -(γ + Hh) is a difference of
-    subgradients of g, at x + h and at x, so ⟨γ + Hh, h⟩ ≤ 0, since g is convex. Hence ‖h‖_H² ≤ -⟨γ, h⟩ ≤ ν‖h‖_H, and
-    ‖h‖ ≤ ν/√μ. Where that is within the ball, the model's gradient at x + h is f's: x + h minimises F = f + g, and
-    F(x) - F(x + h) ≤ -⟨γ, h⟩ - ½‖h‖_H² ≤ ½ν².
-    """
-    size, extra = float(np.linalg.norm(slope)), _convexity(penalty)
-    mu = float(told.mu.sum()) + extra
+def _curved(scalars: ProofScalars, slope: Array, convexity: float) -> Bound | None:
+    """The bounds from the Hessians at x, with ν² ≤ 1/Σ(1/q_j), and the penalty's convexity."""
+    size = float(np.linalg.norm(slope))
+    mu = float(scalars.mu.sum()) + convexity
     if size == 0.0:
-        return Bound(0.0, "a zero subgradient", 0.0 if mu > 0 else None, 0.0)
-    inverse = float(np.sum(1.0 / told.q)) + extra / size**2
+        distance = None
+        if mu > 0:
+            distance = 0.0
+        return Bound(0.0, "a zero subgradient", distance, 0.0)
+    inverse = float(np.sum(1.0 / scalars.q)) + convexity / size**2
     if inverse == 0.0:
         return None
-    return _near(1.0 / inverse, mu, told)
+    return _near(1.0 / inverse, mu, scalars)
 
 
-def _near(nu2: float, mu: float, told: ProofScalars) -> Bound | None:
-    """The bounds where ‖γ‖² in the norm of H⁻¹ is at most nu2 and the eigenvalues of H are at least mu."""
-    in_norm = told.norm / math.sqrt(mu) if mu > 0 else np.full(told.norm.shape, np.inf)
-    change = float(np.max(np.minimum(told.leverage, np.where(told.norm == 0, 0.0, in_norm))))
+def _near(nu2: float, mu: float, scalars: ProofScalars) -> Bound | None:
+    """The bounds if γᵀH⁻¹γ ≤ ν² and the eigenvalues of H are at least μ.
+
+    H is constant, changes slowly, or is constant in a ball around x. In the last case let x + h
+    minimise f's quadratic model at x plus the penalty g. Then -(γ + Hh) is a difference of
+    subgradients of g, at x + h and at x, so ⟨γ + Hh, h⟩ ≤ 0, since g is convex. Hence
+    ‖h‖_H² ≤ -⟨γ, h⟩ ≤ ν‖h‖_H, and ‖h‖ ≤ ν/√μ. If that is within the ball, the model's gradient at
+    x + h is f's: x + h minimises F = f + g, and F(x) - F(x + h) ≤ -⟨γ, h⟩ - ½‖h‖_H² ≤ ½ν².
+    """
     nu = math.sqrt(nu2)
-    if change == 0.0:
-        radius, gap, reason = nu, 0.5 * nu2, "a quadratic bound"
-    elif change * nu < 1.0:
-        rho = -math.log1p(-change * nu)
-        radius, gap, reason = rho / change, nu2 / (4.0 * _psi(rho)), "self-concordance"
-    elif mu > 0 and nu <= math.sqrt(mu) * float(np.min(told.steady)):
-        radius, gap, reason = nu, 0.5 * nu2, "a quadratic bound near x"
+    # c of each client by its own Hessian, or, since ‖h‖ ≤ ‖h‖_H/√μ, by that of the sum.
+    by_norm = np.where(scalars.norm == 0, 0.0, np.inf)
+    if mu > 0:
+        by_norm = scalars.norm / math.sqrt(mu)
+    c = float(np.max(np.minimum(scalars.leverage, by_norm)))
+    radius = nu
+    gap = 0.5 * nu2
+    if c == 0.0:
+        reason = "a quadratic bound"
+    elif c * nu < 1.0:
+        rho = -math.log1p(-c * nu)
+        radius = rho / c
+        psi = 0.5 - rho / 6.0  # its series, where the formula would cancel
+        if rho >= 1e-4:
+            psi = (math.expm1(-rho) + rho) / rho**2
+        gap = nu2 / (4.0 * psi)
+        reason = "self-concordance"
+    elif mu > 0 and nu <= math.sqrt(mu) * float(np.min(scalars.steady)):
+        reason = "a quadratic bound near x"
     else:
         return None
-    return Bound(gap, reason, radius / math.sqrt(mu) if mu > 0 else None, radius)
+    distance = None
+    if mu > 0:
+        distance = radius / math.sqrt(mu)
+    return Bound(gap, reason, distance, radius)
 
 
-def _psi(t: float) -> float:
-    """(e⁻ᵗ + t - 1)/t², by its series where that cancels."""
-    return 0.5 - t / 6.0 if t < 1e-4 else (math.expm1(-t) + t) / t**2
-
-
-def _dual(told: ProofScalars, x: Array, gradient: Array, penalty: Penalty | None) -> Bound | None:
-    """F(x) - F* ≤ max_y ⟨∇f(x), x - y⟩ + g(x) - g(y), over the y that the optimum can be among."""
-    if penalty is None or not hasattr(penalty, "dual_gap"):
+def _dual(
+    scalars: ProofScalars, x: Array, gradient: Array, penalty: Penalty | None
+) -> Bound | None:
+    """F(x) - F* ≤ max_y ⟨∇f(x), x - y⟩ + g(x) - g(y), over the y that the optimum is among."""
+    dual_gap = getattr(penalty, "dual_gap", None)
+    if dual_gap is None:
         return None
-    level = (
-        float(told.value.sum()) + penalty.value(x) - float(told.floor.sum())
-    )  # g(x*) cannot be above
-    gap = penalty.dual_gap(x, gradient, level)
-    return Bound(max(gap, 0.0), "a duality bound")
+    # g(x*) = F* - f(x*) cannot be above F(x) less a lower bound on f.
+    level = _objective(scalars, x, penalty) - float(scalars.floor.sum())
+    return Bound(max(dual_gap(x, gradient, level), 0.0), "a duality bound")
 
 
-def _convexity(penalty: Penalty | None) -> float:
-    return float(getattr(penalty, "convexity", 0.0))
+def _rounding(H: Array, scalars: ProofScalars, x: Array) -> float:
+    """About how much rounding adds to ‖γ‖ in the norm of H⁻¹.
+
+    γ_k is a sum of slopes times a_ik, and slopes are off by curvature times the rounding of η. By
+    Cauchy's inequality its rounding is about ε√H_kk(‖x‖_H + √D), where D is the deviance; four
+    times that is allowed for.
+    """
+    size = np.sqrt(np.diag(H))
+    correlated = np.abs(np.linalg.inv(H / np.outer(size, size))).sum()
+    spread = math.sqrt(max(0.0, float(x @ H @ x)))
+    deviance = max(0.0, 2.0 * float(np.sum(scalars.value - scalars.floor)))
+    if math.isfinite(deviance):
+        spread += math.sqrt(deviance)
+    return float(4.0 * sys.float_info.epsilon * spread * math.sqrt(correlated))
 
 
-def _why_not(told: ProofScalars, x: Array) -> tuple[str, bool]:
+def _why_not(scalars: ProofScalars, x: Array) -> tuple[str, bool]:
     """Why nothing is proved, and whether that may change."""
-    if np.isinf(told.q).all():
+    if np.isinf(scalars.q).all():
         return (
             "no client's Hessian is positive definite, so scalars prove nothing: add a ridge",
             False,
         )
-    if (told.steady > KINK * np.linalg.norm(x)).all():
+    # A smaller ball of constant Hessians may be empty at the optimum: Huber's loss has kinks.
+    if (scalars.steady > 1e-9 * np.linalg.norm(x)).all():
         return (
             "x is too far from the optimum for a bound from the costs near x: run more rounds",
             True,
         )
-    if np.isinf(np.minimum(told.norm, told.leverage)).any():
-        return (
-            "the loss is not strongly convex, and how fast its Hessian changes is not known: add a ridge",
-            False,
+    if np.isinf(np.minimum(scalars.norm, scalars.leverage)).any():
+        reason = (
+            "the loss is not strongly convex, and how fast its Hessian changes is not known: "
+            "add a ridge"
         )
+        return reason, False
     return "x is too far from the optimum for the self-concordance bound: run more rounds", True

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
+from fedsplit.clients.metered import Exchange
 
 Kind = Literal["setup", "round", "certificate"]
 
@@ -64,6 +65,26 @@ class Row(NamedTuple):
     gradients: int = 0
     hessians: int = 0
     factorisations: int = 0
+
+    @classmethod
+    def of(
+        cls, exchange: Exchange, kind: Kind, objective: float, residual: float = math.nan
+    ) -> Row:
+        """The row of an exchange, after which F(x) is ``objective``."""
+        return cls(
+            objective,
+            residual,
+            exchange.error,
+            exchange.floats_up,
+            exchange.floats_down,
+            exchange.answered,
+            exchange.seconds,
+            kind,
+            exchange.margin,
+            exchange.latency,
+            exchange.questions,
+            *exchange.work,
+        )
 
 
 class Column(Generic[Scalar]):

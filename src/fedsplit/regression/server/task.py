@@ -23,7 +23,8 @@ from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.regression.server.inference import Inference, contributions, inverse, sandwich
 from fedsplit.regression.server.pool import Pool
-from fedsplit.regression.server.search import Estimate, Progress, Proof, Search
+from fedsplit.regression.server.proof import Proof
+from fedsplit.regression.server.search import Estimate, Progress, Search
 from fedsplit.rounds.trace import Trace
 
 LEAST_DISPERSION = 1e-6
@@ -201,7 +202,6 @@ class Task:
             basis=self.basis,
             tol=settings.tol,
             rounds=settings.rounds,
-            seed=settings.seed,
             penalty=penalty,
             bounded=settings.ridge > 0 or (penalty is not None and penalty.bounded),
             per_radius=self._per_radius,
@@ -211,8 +211,8 @@ class Task:
             try:
                 return search.run(parse(settings.method), self._start(reached or {}), state)
             except Removed as gone:
-                if search.watch.states:
-                    coef = self.back @ search.watch.states[-1].x
+                if search.states:
+                    coef = self.back @ search.states[-1].x
                     gone.reached = dict(zip(self.names, coef.tolist(), strict=True))
                 raise
 
@@ -302,7 +302,7 @@ class Task:
     def deviance(self, x: Array, proof: Proof) -> float:
         """Twice the loss above that of the saturated model, in the coordinates of the rounds."""
         ridge = 0.5 * float(np.sum(self.frame.ridge * x * x))
-        above = float(np.sum(proof.told.value - proof.told.floor))
+        above = float(np.sum(proof.scalars.value - proof.scalars.floor))
         return 2.0 * max(0.0, above - ridge)
 
     def distance(self, found: Estimate) -> float | None:

@@ -1,0 +1,60 @@
+"""The proof of a fit: what all clients' gradients and information matrices show at one x."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fedsplit.arrays import Array, add_diagonal
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import ProofScalars
+from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
+from fedsplit.rounds.certificate import Certificate, certify_by_information
+
+PROOF = 3
+"""The questions of a proof: gradients, information matrices, scalars."""
+
+
+class Proof(NamedTuple):
+    """What the clients answered at x, and what it proves.
+
+    Attributes
+    ----------
+    x : (d,) array
+    gradients : (m, d) array
+    information : (m, d, d) array
+        The Hessians, each with its share of the penalty's ridge.
+    scalars : ProofScalars
+    certificate : Certificate
+    """
+
+    x: Array
+    gradients: Array
+    information: Array
+    scalars: ProofScalars
+    certificate: Certificate
+
+
+def prove(
+    clients: Clients, x: Array, penalty: NonNegativeElasticNet | None, subgradient: Array | None
+) -> Proof:
+    """Ask ``PROOF`` questions of every client, and prove what follows.
+
+    Parameters
+    ----------
+    clients : Clients
+        All of them have to answer.
+    x : (d,) array
+    penalty : NonNegativeElasticNet or None
+    subgradient : (d,) array or None
+        One of the penalty at x.
+    """
+    gradients = clients.gradient(x).rows
+    information = clients.information(x).rows.copy()
+    if penalty is not None:
+        add_diagonal(information, penalty.l2 / clients.m)
+    slope = gradients.sum(axis=0)
+    if subgradient is not None:
+        slope = slope + subgradient
+    scalars = ProofScalars(**clients.decrement(x, slope).parts)
+    certificate = certify_by_information(information.sum(axis=0), slope, scalars, x, penalty)
+    return Proof(x, gradients, information, scalars, certificate)

@@ -1,0 +1,288 @@
+"""The one loop: rounds of a method, recorded, until a rule, a callback or the method ends them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.clients.metered import MeteredClients
+from fedsplit.clients.oracle import Clients, Removed
+from fedsplit.clients.sampled import SampledClients
+from fedsplit.clients.stacked import QUIET
+from fedsplit.methods.method import Method, State
+from fedsplit.penalties.penalty import Penalty
+from fedsplit.rounds.certificate import NOT_ASKED, Certificate
+from fedsplit.rounds.divergence import Divergence
+from fedsplit.rounds.result import Diverged, Result, StoppedBy
+from fedsplit.rounds.trace import Kind, Row, Trace
+from fedsplit.threads import one_blas_thread
+
+Callback: TypeAlias = Callable[[Row, State], object]
+
+
+class StoppingRule:
+    """Decides when a run ends, and says what is proved at its end.
+
+    This one spends the whole budget and proves nothing. Others may ask the clients.
+    """
+
+    def begin(self, run: Run) -> None:
+        """Prepare for a run, or for the rest of one with fewer clients, and set ``run.limit``."""
+        run.limit = run.rounds
+
+    def look(self, run: Run, before: State, residual: float) -> StoppedBy | None:
+        """Why the run stops after the last round; None if it goes on.
+
+        Parameters
+        ----------
+        run : Run
+        before : State
+            The state before the round; that after it is ``run.state``.
+        residual : float
+            ‖z⁺ - z‖ of the round.
+        """
+        return None
+
+    def finish(self, run: Run, stopped_by: StoppedBy) -> StoppedBy | None:
+        """Have the last word when ``run.limit`` is reached, or the method is done.
+
+        Returns why the run stops; None if it goes on all the same, with another limit or method.
+        """
+        return stopped_by
+
+    def conclude(self, run: Run, stopped_by: StoppedBy) -> tuple[Certificate, bool]:
+        """What is proved at ``run.state``, and whether the tolerance is reached."""
+        return NOT_ASKED, stopped_by == "method"
+
+
+class Run:
+    """One run of a method.
+
+    Parameters
+    ----------
+    clients : Clients
+    method : Method
+        With the penalty.
+    rule : StoppingRule
+    rounds : int
+        The budget.
+    penalty : Penalty, optional
+        Added to the objective that is recorded.
+    participation : float
+        The share of the clients that answer each question.
+    seed : int
+        Random seed of the participation.
+    callbacks : sequence of callables
+        Each is called as ``callback(row, state)`` after every round, and stops the run if it
+        returns something true.
+
+    Attributes
+    ----------
+    state : State
+        The method's state after the last round.
+    trace : Trace
+        All rounds so far.
+    limit : int
+        The number of rounds after which the rule has its last word.
+    meter : MeteredClients
+        The clients as the method asks them. A rule that asks them says so with ``count_as``, and
+        records it with ``record``.
+    measured : bool
+        Whether the last objective is the sum over all clients.
+    divergence : Divergence
+        What is known of the run's moves.
+    """
+
+    state: State
+    meter: MeteredClients
+    divergence: Divergence
+
+    def __init__(
+        self,
+        clients: Clients,
+        method: Method[Any],
+        rule: StoppingRule,
+        rounds: int,
+        penalty: Penalty | None = None,
+        participation: float = 1.0,
+        seed: int = 0,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.clients = clients
+        self.method = method
+        self.rule = rule
+        self.rounds = rounds
+        self.limit = rounds
+        self.penalty = penalty
+        self.trace = Trace(np.nan)
+        self.measured = True
+        self._participation = participation
+        self._seed = seed
+        self._callbacks = callbacks
+        self._removed: tuple[str, ...] = ()
+        # The clients that still take part, by their number at the start.
+        self._numbers = np.arange(clients.m)
+        self._earlier_incidents = len(clients.incidents)
+        # Whether there is more than a set-up, which would be repeated without removed clients.
+        self._begun = False
+        self.count_as("setup")
+
+    @property
+    def subgradient(self) -> Array | None:
+        """The penalty's at the x of the state, (d,); None without a penalty."""
+        if self.penalty is None:
+            return None
+        return getattr(self.state, "subgradient", None)
+
+    @property
+    def objective(self) -> float:
+        """F(x), as measured last."""
+        if self.trace.rows:
+            return self.trace.rows[-1].objective
+        return self.trace.start
+
+    def go(self, start: Array, state: State | None = None) -> Result:
+        """Run from a state, or else from the method's set-up at ``start``.
+
+        When clients are removed, the run goes on with the others from where it is.
+        """
+        if state is not None:
+            self.state = state
+            self._begun = True
+        with one_blas_thread(), np.errstate(**QUIET):
+            while True:
+                self._count_anew()
+                self.rule.begin(self)
+                try:
+                    if not self.trace.rows:
+                        self.trace.start = self._measure(start)
+                    self.divergence = Divergence(self.trace.start)
+                    if not self._begun:
+                        self.start_with(self.method, start)
+                    stopped_by = None
+                    while stopped_by is None:
+                        stopped_by = self._advance()
+                    return self._result(stopped_by)
+                except Removed as gone:
+                    if self._begun:
+                        start = self.state.x
+                    self._remove(gone.names)
+
+    def start_with(self, method: Method[Any], x: Array) -> None:
+        """Begin, or go on, with the set-up of a method at x."""
+        self.method = method
+        self._count_anew()
+        self.count_as("setup")
+        self.state = method.start(self.meter, x)
+        self.record(self._measure(self.state.x))
+
+    def count_as(self, kind: Kind) -> None:
+        """Count the questions that follow as rounds of this kind, and time them."""
+        self._kind = kind
+        self._began = time.perf_counter()
+
+    def record(self, objective: float, residual: float = np.nan) -> None:
+        """Record what ``meter`` was asked since the last record, one row per round.
+
+        The last row has the new objective, the residual, and the server's own time.
+        """
+        meter = self.meter
+        rounds = [part for each in meter.take() for part in each.rounds(meter.m, meter.d)]
+        if not rounds:
+            return
+        *earlier, last = rounds
+        self.trace.rows += [Row.of(each, self._kind, self.objective) for each in earlier]
+        elapsed = time.perf_counter() - self._began
+        server = max(0.0, elapsed - sum(each.seconds for each in rounds))
+        last = last._replace(seconds=last.seconds + server)
+        self.trace.rows.append(Row.of(last, self._kind, objective, residual))
+
+    def _count_anew(self) -> None:
+        asked = self.clients
+        if getattr(self.method, "unanimous", False):
+            asked = asked.insistent()
+        self.meter = MeteredClients(SampledClients(asked, self._participation, self._seed))
+
+    def _advance(self) -> StoppedBy | None:
+        """One more round; why the run stops after it, or None."""
+        if len(self.trace) >= self.limit:
+            return self.rule.finish(self, "rounds")
+        before = self.state
+        self.count_as("round")
+        try:
+            after = self.method.update(self.meter, before)
+        except (np.linalg.LinAlgError, ArithmeticError) as error:
+            sign = f"the arithmetic left float64 ({error})"
+            raise Diverged(sign, self.method.hazard, self._result("diverged")) from None
+        if after is None:
+            return self.rule.finish(self, "method")
+        residual = float(np.linalg.norm(after.iterate - before.iterate))
+        objective = self._measure(after.x)
+        if self.meter.present.any():
+            sign = self.divergence.sign(before.iterate, residual, objective, self.measured)
+            if sign:
+                raise Diverged(sign, self.method.hazard, self._result("diverged"))
+        self.state = after
+        self._begun = True
+        self.record(objective, residual)
+        row = self.trace.rows[-1]
+        stops = [bool(callback(row, after)) for callback in self._callbacks]
+        stopped_by = self.rule.look(self, before, residual)
+        if stopped_by is None and any(stops):
+            return "callback"
+        return stopped_by
+
+    def _remove(self, names: Sequence[str]) -> None:
+        """Leave these clients out, also of the state, if the method can do that."""
+        self.record(self.objective)  # what was answered before the run was interrupted
+        kept = np.array([name not in names for name in self.clients.names or ()])
+        self.clients = self.clients.without(names)
+        self._removed = (*self._removed, *names)
+        self._numbers = self._numbers[kept]
+        remaining = getattr(self.method, "remaining", None)
+        if remaining is None:
+            self._begun = False
+        elif self._begun:
+            self.state = remaining(self.state, kept)
+
+    def _measure(self, x: Array) -> float:
+        """F(x) with the penalty; nan where it is not known, which is no sign of divergence.
+
+        Remote clients are not asked for a measurement alone.
+        """
+        self.measured = False
+        if not self.clients.free:
+            return np.nan
+        paused = time.perf_counter()
+        answer = self.clients.value(x)
+        self._began += time.perf_counter() - paused  # a measurement is not the run's time
+        value = np.nan
+        if answer.present.all():
+            self.measured = True
+            value = float(answer.rows.sum())
+        if self.penalty is not None:
+            value += self.penalty.value(x)
+        return value
+
+    def _result(self, stopped_by: StoppedBy) -> Result:
+        absent: tuple[int, ...] = ()
+        if self.trace.rows:
+            absent = tuple(self._numbers[~self.meter.heard].tolist())
+        certificate, reached = self.rule.conclude(self, stopped_by)
+        return Result(
+            x=self.state.x,
+            rounds=len(self.trace),
+            converged=reached and not absent,
+            stopped_by=stopped_by,
+            state=self.state,
+            trace=self.trace,
+            certificate=certificate,
+            absent=absent,
+            notes=getattr(self.state, "notes", ()),
+            removed=self._removed,
+            incidents=tuple(self.clients.incidents[self._earlier_incidents :]),
+        )

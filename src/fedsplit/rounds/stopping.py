@@ -1,0 +1,177 @@
+"""The stopping rule of ``solve``, and the parts that it shares with that of ``fit``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedsplit.arrays import Array, Mask
+from fedsplit.methods.method import State
+from fedsplit.rounds.certificate import MOVED, NOT_ASKED, Certificate, certify
+from fedsplit.rounds.loop import Run, StoppingRule
+from fedsplit.rounds.result import StoppedBy
+
+CAUTION = 100.0
+"""Before the first proof, the gap is taken to be this many times what the last move says."""
+
+STANDSTILL = 1e-12
+"""A residual below this share of ‖z‖ is rounding: the method stands still, wherever that is."""
+
+ROUGHEST = 1e-6
+"""A residual says nothing if local solvers err by more than this share of ‖z‖, or than the
+tolerance if that is larger."""
+
+PROOF = 2
+"""The rounds of a certificate: gradients, and scalars."""
+
+PRICE = 0.1
+"""The share of a run's rounds that certificates may cost, beyond the first."""
+
+
+def estimated_gap(move: Array, s: float | Array) -> float:
+    """Σ(z⁺ - z)²/s, which is of the order of F(x) - F* where a method converges steadily."""
+    return float(np.sum(np.square(move) / s))
+
+
+def heard_since(small: bool, heard: Mask, present: Mask) -> Mask:
+    """Who has answered since the moves became small, (m,): an absent client may still move x.
+
+    Parameters
+    ----------
+    small : bool
+        Whether the move of this round is small.
+    heard : (m,) mask
+        Who had answered before this round.
+    present : (m,) mask
+        Who answered in this round.
+    """
+    if small:
+        return heard | present
+    return np.zeros_like(heard)
+
+
+class ProvedGap(StoppingRule):
+    """Stop when F(x) - F* ≤ tol · max(1, |F|) is proved.
+
+    If nothing can be proved, stop when ‖z⁺ - z‖ ≤ tol · max(1, ‖z‖); if a larger gap is proved,
+    when the method stands still.
+
+    A proof is asked for when the last move, as an estimate of the gap, promises one, and the price
+    is within limits; with absent clients, when all of them have answered since the moves became so
+    small.
+
+    Parameters
+    ----------
+    tol : float
+        Above 0.
+    """
+
+    def __init__(self, tol: float) -> None:
+        self.tol = tol
+        self._spent = 0  # rounds of all proofs so far
+
+    def begin(self, run: Run) -> None:
+        run.limit = run.rounds
+        if run.rounds >= 20:  # of a shorter budget, a proof at the end would be too large a share
+            run.limit -= PROOF
+        self._certificate = NOT_ASKED
+        self._proved: State | None = None  # the state that the certificate is about
+        self._certified = False
+        self._provable = True
+        self._caution = CAUTION
+        self._level = np.nan  # |F|, if it is known
+        self._heard: Mask = np.zeros(run.clients.m, dtype=bool)
+
+    def look(self, run: Run, before: State, residual: float) -> StoppedBy | None:
+        state = run.state
+        if residual == 0.0 and not np.array_equal(before.s, state.s):
+            return None  # a step was refused, and a shorter one is to come
+        row = run.trace.rows[-1]
+        present = run.meter.present
+        size = float(np.linalg.norm(state.iterate))
+        estimate = estimated_gap(state.iterate - before.iterate, state.s)
+        enough = self.tol * self._scale(run, estimate)
+        # A residual means something if proxes are precise and F, where it is measured, is finite.
+        precise = row.error <= max(self.tol, ROUGHEST) * max(1.0, size)
+        precise = precise and bool(np.isfinite(row.objective) or not run.measured)
+        still = precise and residual <= self.tol * max(1.0, size) and estimate <= enough
+        promising = still or (self._provable and self._caution * estimate <= enough)
+        self._heard = heard_since(promising, self._heard, present)
+        if not self._heard.all():
+            return None
+        if self._provable:
+            if not self._affordable(run):
+                return None
+            self._prove(run)
+            if self._certified:
+                return "certificate"
+            if self._certificate.gap is not None:
+                self._caution = 10.0 * self._certificate.gap / max(estimate, 1e-300)
+            if self._provable:
+                # Not yet proved, or the method stands still where the optimum is not.
+                still = still and residual <= STANDSTILL * size
+        if still:
+            return "residual"
+        return None
+
+    def finish(self, run: Run, stopped_by: StoppedBy) -> StoppedBy | None:
+        kept = stopped_by == "rounds" and run.limit < run.rounds
+        if kept and self._provable and self._affordable(run) and run.meter.heard.all():
+            self._prove(run)
+        return stopped_by
+
+    def conclude(self, run: Run, stopped_by: StoppedBy) -> tuple[Certificate, bool]:
+        certificate = self._certificate
+        here = run.state is self._proved
+        if certificate.gap is not None and not here:
+            certificate = MOVED
+        if stopped_by == "residual" and not self._provable:
+            return certificate, True
+        return certificate, stopped_by == "method" or (self._certified and here)
+
+    def _affordable(self, run: Run) -> bool:
+        """Whether one more proof is within the budget and the price."""
+        done = len(run.trace) + PROOF
+        return done <= run.rounds and self._spent + PROOF <= max(PROOF, PRICE * done)
+
+    def _scale(self, run: Run, estimate: float) -> float:
+        """max(1, |F|), which the tolerance is relative to; 1 while F is not known.
+
+        A run of 30 rounds can afford one to ask for F, if the gap may be within the tolerance for a
+        large F.
+        """
+        long = len(run.trace) >= 30 and bool(run.meter.present.all())
+        if np.isfinite(self._certificate.objective):
+            self._level = abs(self._certificate.objective)
+        elif np.isnan(self._level) and long and self._caution * estimate <= 1e6 * self.tol:
+            x = run.state.x
+            run.count_as("certificate")
+            answer = run.meter.value(x)
+            run.record(run.objective)
+            self._spent += 1
+            self._level = 1.0
+            if answer.present.all():
+                value = float(answer.rows.sum())
+                if run.penalty is not None:
+                    value += run.penalty.value(x)
+                self._level = abs(value)
+        return float(np.fmax(1.0, self._level))
+
+    def _prove(self, run: Run) -> None:
+        before = len(run.trace)
+        run.count_as("certificate")
+        proof = certify(
+            run.meter,
+            run.state.x,
+            run.penalty,
+            run.subgradient,
+            allowed=lambda: before + run.meter.waiting < run.rounds,
+        )
+        run.record(run.objective)
+        # Questions to absent clients are not part of the price.
+        self._spent += min(PROOF, len(run.trace) - before)
+        self._certificate = proof
+        self._proved = run.state
+        self._provable = proof.gap is not None or proof.hopeful
+        self._certified = False
+        if proof.gap is not None:
+            self._certified = proof.gap <= self.tol * max(1.0, abs(proof.objective))
