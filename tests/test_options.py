@@ -13,7 +13,8 @@ from fedsplit.commands.docs import updated
 from fedsplit.commands.options import Resilience, on_command_line, spelled
 from fedsplit.commands.server import NOT_HERE
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.options import FitOptions, PathOptions, Settings, options_of
+from fedsplit.regression.fields import options_of
+from fedsplit.regression.options import FitOptions, PathOptions, Settings
 from hospitals import people
 
 ROOT = Path(__file__).parent.parent

@@ -9,7 +9,8 @@ from typing import get_args
 
 from fedsplit import files
 from fedsplit.commands.options import Resilience, on_command_line, spelled
-from fedsplit.regression.options import FitOptions, Group
+from fedsplit.regression.fields import Group
+from fedsplit.regression.options import FitOptions
 
 MARKER = "<!-- between these two lines: written by make docs from the fields of FitOptions -->"
 

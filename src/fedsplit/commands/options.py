@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self, TypeAlias, get_args
 import typer
 
 from fedsplit.errors import InputError
-from fedsplit.regression.options import Group, Option, option, options_of
+from fedsplit.regression.fields import Group, Option, option, options_of
 from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.members import Patience
 

@@ -12,7 +12,8 @@ from fedsplit.data.formula import Formula
 from fedsplit.data.sources import sources
 from fedsplit.errors import listed
 from fedsplit.regression.engines import ENGINES
-from fedsplit.regression.options import FitOptions, Regression, Settings, with_options
+from fedsplit.regression.fields import with_options
+from fedsplit.regression.options import FitOptions, Regression, Settings
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.server.federation import Federation
 from fedsplit.regression.server.handshake import Agreement, agree, complete
