@@ -176,7 +176,7 @@ def between_organisations(nodes: int, d: int = 100) -> float:
 
     They go over Flower's protocol, with TLS and keys.
     """
-    from fedsplit.remote.flower.server import Hub
+    from fedsplit.remote.flower.server import FleetServer
     from fedsplit.remote.keys import make_keys, read_public_keys
 
     names = [f"client{j}" for j in range(nodes)]
@@ -186,7 +186,9 @@ def between_organisations(nodes: int, d: int = 100) -> float:
         keys = folder / "keys"
         make_keys(keys, names, ["127.0.0.1"], 1)
         server = stack.enter_context(
-            Hub("127.0.0.1", 0, keys / "server.crt", keys / "server.key", read_public_keys(keys))
+            FleetServer(
+                "127.0.0.1", 0, keys / "server.crt", keys / "server.key", read_public_keys(keys)
+            )
         )
         for name in names:
             arguments = [f"127.0.0.1:{server.port}", keys / "clients" / f"{name}.key"]

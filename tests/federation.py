@@ -27,11 +27,11 @@ from fedsplit.clients.questions import Answer
 from fedsplit.regression.client.service import Site
 name, data, server, keys, folder, nth = sys.argv[1:]
 site, asked = Site(name, data, folder=Path(folder)), 0
-def answer(letter):
+def answer(message):
     global asked
-    out = site.reply(letter)
-    asked += letter.startswith(b"prox")
-    if asked == int(nth) and letter.startswith(b"prox"):
+    out = site.reply(message)
+    asked += message.startswith(b"prox")
+    if asked == int(nth) and message.startswith(b"prox"):
         told = read_reply(out, Answer, 0.0).value
         out = write_reply(Reply("answer", told._replace(rows=np.full_like(told.rows, np.nan))))
     return out

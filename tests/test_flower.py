@@ -29,12 +29,12 @@ import fedsplit.remote.flower.node as nodes
 from fedsplit.commands.app import run
 from fedsplit.errors import InputError
 from fedsplit.remote import keys
-from fedsplit.remote.flower import chunks as parcel
-from fedsplit.remote.flower import filter as gate
-from fedsplit.remote.flower import server as hubs
+from fedsplit.remote.flower import chunks
+from fedsplit.remote.flower import filter as request_filter
+from fedsplit.remote.flower import server as servers
 from fedsplit.remote.flower.node import run_node
 from fedsplit.remote.flower.probe import tls
-from fedsplit.remote.flower.server import Hub
+from fedsplit.remote.flower.server import FleetServer
 from fedsplit.remote.messages import HELLO, read_identity
 
 NODE = """
@@ -47,21 +47,22 @@ from fedsplit.errors import InputError
 server, key, ca, folder, supervised = sys.argv[1:]
 _, stop = lifeline() if supervised == "yes" else (b"", threading.Event())
 
-def answer(letter):
-    word, _, number = letter.partition(b" ")
+def answer(message):
+    word, _, number = message.partition(b" ")
     if word == b"sleep":
         time.sleep(float(number))
     if word == b"die" and not (Path(folder) / "died").exists():
         (Path(folder) / "died").touch()
         os.kill(os.getpid(), 9)
-    return letter[::-1]
+    return message[::-1]
 
 try:
-    run_node(server, answer, key=Path(key), ca=Path(ca), folder=Path(folder), status=print, stop=stop)
+    options = dict(key=Path(key), ca=Path(ca), folder=Path(folder), status=print, stop=stop)
+    run_node(server, answer, **options)
 except InputError as error:
     sys.exit(2)
 """
-"""A node in a process of its own, which answers with the letter from behind."""
+"""A node in a process of its own, which answers with the message from behind."""
 
 SUPERVISOR = """
 import sys
@@ -73,7 +74,7 @@ sys.exit(supervise(sys.argv[1:], b"first", b"again", lambda text: print(text, fl
 @pytest.fixture(autouse=True)
 def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that are told to end do so at once."""
-    monkeypatch.setattr(gate, "HOLD", 0.1)
+    monkeypatch.setattr(request_filter, "HOLD", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -86,24 +87,26 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def opened(made: Path, port: int = 0, **options: Any) -> Iterator[Hub]:
+def opened(made: Path, port: int = 0, **options: Any) -> Iterator[FleetServer]:
     ours = made / "ours"
     known = keys.read_public_keys(ours)
-    with Hub("127.0.0.1", port, ours / "server.crt", ours / "server.key", known, **options) as hub:
-        yield hub
+    with FleetServer(
+        "127.0.0.1", port, ours / "server.crt", ours / "server.key", known, **options
+    ) as fleet:
+        yield fleet
 
 
 @pytest.fixture
-def hub(made: Path) -> Iterator[Hub]:
-    with opened(made) as hub:
-        yield hub
+def fleet(made: Path) -> Iterator[FleetServer]:
+    with opened(made) as fleet:
+        yield fleet
 
 
 @pytest.fixture
-def plain() -> Iterator[Hub]:
-    """A hub that lets anybody in, without TLS."""
-    with Hub("127.0.0.1", 0) as hub:
-        yield hub
+def plain() -> Iterator[FleetServer]:
+    """A fleet that lets anybody in, without TLS."""
+    with FleetServer("127.0.0.1", 0) as fleet:
+        yield fleet
 
 
 def until(true: Callable[[], object], seconds: float = 30) -> None:
@@ -114,13 +117,17 @@ def until(true: Callable[[], object], seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
-def backwards(letter: bytes) -> bytes:
-    return letter[::-1]
+def backwards(message: bytes) -> bytes:
+    return message[::-1]
 
 
 @contextmanager
 def joined(
-    hub: Hub, made: Path, name: str, folder: Path, answer: Callable[[bytes], bytes] = backwards
+    fleet: FleetServer,
+    made: Path,
+    name: str,
+    folder: Path,
+    answer: Callable[[bytes], bytes] = backwards,
 ) -> Iterator[list[str]]:
     """A node in a thread of this process; what it says."""
     told: list[str] = []
@@ -133,11 +140,11 @@ def joined(
     }
     options |= {"status": told.append, "stop": stop}
     thread = threading.Thread(
-        target=run_node, args=(f"127.0.0.1:{hub.port}", answer), kwargs=options
+        target=run_node, args=(f"127.0.0.1:{fleet.port}", answer), kwargs=options
     )
     thread.start()
     try:
-        until(lambda: name in hub.present())
+        until(lambda: name in fleet.present())
         yield told
     finally:
         stop.set()
@@ -145,11 +152,13 @@ def joined(
         assert not thread.is_alive()
 
 
-def process(hub: Hub, made: Path, name: str, folder: Path, supervised: bool = False) -> list[str]:
+def process(
+    fleet: FleetServer, made: Path, name: str, folder: Path, supervised: bool = False
+) -> list[str]:
     """The command of a node in a process of its own."""
     ours = made / "ours"
     arguments = [
-        f"127.0.0.1:{hub.port}",
+        f"127.0.0.1:{fleet.port}",
         ours / "clients" / f"{name}.key",
         ours / "ca.crt",
         folder / name,
@@ -166,7 +175,7 @@ def started(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str
             child.kill()
 
 
-def refusal(hub_port: int, folder: Path, **options: Any) -> str:
+def refusal(port: int, folder: Path, **options: Any) -> str:
     """The line with which a node gives up."""
     stop = threading.Event()
     timer = threading.Timer(30, stop.set)
@@ -174,7 +183,7 @@ def refusal(hub_port: int, folder: Path, **options: Any) -> str:
     try:
         with pytest.raises(InputError) as refused:
             run_node(
-                f"127.0.0.1:{hub_port}",
+                f"127.0.0.1:{port}",
                 backwards,
                 folder=folder,
                 status=lambda _: None,
@@ -187,21 +196,21 @@ def refusal(hub_port: int, folder: Path, **options: Any) -> str:
     return str(refused.value)
 
 
-def test_letters_go_there_and_back(
-    hub: Hub, made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_messages_go_there_and_back(
+    fleet: FleetServer, made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    letters = {"ada": b"", "bob": os.urandom(parcel.PART + 1)}
-    with joined(hub, made, "ada", tmp_path) as told, joined(hub, made, "bob", tmp_path):
-        assert list(hub.present()) == ["ada", "bob"]
+    messages = {"ada": b"", "bob": os.urandom(chunks.PART + 1)}
+    with joined(fleet, made, "ada", tmp_path) as told, joined(fleet, made, "bob", tmp_path):
+        assert list(fleet.present()) == ["ada", "bob"]
         for _ in range(3):
-            found = hub.send(letters, 60)
+            found = fleet.send(messages, 60)
             assert {name: reply for name, (reply, _, _) in found.items()} == {
                 "ada": b"",
-                "bob": letters["bob"][::-1],
+                "bob": messages["bob"][::-1],
             }
-    assert told == [f"connected to 127.0.0.1:{hub.port}"]
-    assert hub.present() == {}
-    assert (hub._state.num_message_ins(), len(hub._state.object_store)) == (0, 0)
+    assert told == [f"connected to 127.0.0.1:{fleet.port}"]
+    assert fleet.present() == {}
+    assert (fleet._state.num_message_ins(), len(fleet._state.object_store)) == (0, 0)
     assert capfd.readouterr() == ("", "")
 
 
@@ -209,15 +218,15 @@ def test_letters_go_there_and_back(
     ("options", "why"),
     [
         ({"key": "theirs/clients/eve.key", "ca": "ours/ca.crt"}, "does not know the key"),
-        ({"ca": "ours/ca.crt"}, "takes only clients with a key, give yours with --key"),
-        ({"insecure": True}, "speaks TLS: give --ca"),
-        ({"key": "ours/clients/ada.key", "insecure": True}, "speaks TLS: give --ca"),
+        ({"ca": "ours/ca.crt"}, "only accepts clients with a key, give yours with --key"),
+        ({"insecure": True}, "uses TLS: give --ca"),
+        ({"key": "ours/clients/ada.key", "insecure": True}, "uses TLS: give --ca"),
         ({"key": "ours/clients/ada.key", "ca": "theirs/ca.crt"}, "its certificate is not accepted"),
         ({"key": "ours/clients/ada.key"}, "its certificate is not accepted"),
     ],
 )
 def test_who_has_not_the_right_keys_is_refused_in_one_line(
-    hub: Hub,
+    fleet: FleetServer,
     made: Path,
     tmp_path: Path,
     options: dict[str, Any],
@@ -225,14 +234,14 @@ def test_who_has_not_the_right_keys_is_refused_in_one_line(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hubs, "GRACE", 0.1)
+    monkeypatch.setattr(servers, "GRACE", 0.1)
     options = {
         name: made / value if isinstance(value, str) else value for name, value in options.items()
     }
-    assert why in refusal(hub.port, tmp_path, **options)
-    assert hub.present() == {}
-    assert {node.name for node in hub._state.get_node_info()} == {"ada", "bob"}
-    assert hub.send({"ada": b"hello"}, 60)["ada"][:2] == (None, "its node is not here")
+    assert why in refusal(fleet.port, tmp_path, **options)
+    assert fleet.present() == {}
+    assert {node.name for node in fleet._state.get_node_info()} == {"ada", "bob"}
+    assert fleet.send({"ada": b"hello"}, 60)["ada"][:2] == (None, "its node is not connected")
     assert capfd.readouterr() == ("", "")
 
 
@@ -241,15 +250,17 @@ def test_files_that_are_no_keys_are_named(made: Path, tmp_path: Path) -> None:
     assert "ca.crt: is not a private key" in refusal(
         9, tmp_path, key=ours / "ca.crt", ca=ours / "ca.crt"
     )
-    assert "server.key: is no certificate" in refusal(9, tmp_path, ca=ours / "server.key")
+    assert "server.key: is not a certificate" in refusal(9, tmp_path, ca=ours / "server.key")
     assert "nosuch.crt: cannot be read" in refusal(9, tmp_path, ca=ours / "nosuch.crt")
 
 
-def test_a_certificate_for_another_host_is_refused(hub: Hub, made: Path, tmp_path: Path) -> None:
+def test_a_certificate_for_another_host_is_refused(
+    fleet: FleetServer, made: Path, tmp_path: Path
+) -> None:
     stop = threading.Event()
     with pytest.raises(InputError, match=r"its certificate is not accepted .*localhost"):
         run_node(
-            f"localhost:{hub.port}",
+            f"localhost:{fleet.port}",
             backwards,
             key=made / "ours/clients/ada.key",
             ca=made / "ours/ca.crt",
@@ -260,21 +271,21 @@ def test_a_certificate_for_another_host_is_refused(hub: Hub, made: Path, tmp_pat
 
 
 def test_tls_is_not_given_up_for_a_server_without_it(
-    plain: Hub, made: Path, tmp_path: Path
+    plain: FleetServer, made: Path, tmp_path: Path
 ) -> None:
-    assert "does not speak TLS" in refusal(plain.port, tmp_path, ca=made / "ours/ca.crt")
+    assert "does not use TLS" in refusal(plain.port, tmp_path, ca=made / "ours/ca.crt")
     assert plain.present() == {}
 
 
 def test_a_clock_that_is_wrong_is_named(
-    hub: Hub, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: FleetServer, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import flwr.supernode.node_auth_http_interceptor as interceptor
 
     now = interceptor.now
     monkeypatch.setattr(interceptor, "now", lambda: now() + timedelta(hours=1))
     refused = refusal(
-        hub.port, tmp_path, key=made / "ours/clients/ada.key", ca=made / "ours/ca.crt"
+        fleet.port, tmp_path, key=made / "ours/clients/ada.key", ca=made / "ours/ca.crt"
     )
     assert "is this machine's clock right?" in refused
 
@@ -289,7 +300,7 @@ def test_another_web_server_is_not_taken_for_ours(tmp_path: Path) -> None:
 
     with HTTPServer(("127.0.0.1", 0), Nothing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        assert "is no fedsplit server" in refusal(server.server_port, tmp_path, insecure=True)
+        assert "is not a fedsplit server" in refusal(server.server_port, tmp_path, insecure=True)
         server.shutdown()
 
 
@@ -309,7 +320,7 @@ def test_an_address_without_host_or_port_is_refused(server: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS"])
-def test_nothing_but_the_fleet_is_served(hub: Hub, made: Path, method: str) -> None:
+def test_nothing_but_the_fleet_is_served(fleet: FleetServer, made: Path, method: str) -> None:
     paths = [
         "/",
         "/docs",
@@ -334,39 +345,46 @@ def test_nothing_but_the_fleet_is_served(hub: Hub, made: Path, method: str) -> N
         for name in ("acquire-task", "push-messages", "pull-messages", "push-object")
     ]
     paths += ["/v1/fleet/../control/list-nodes", "/v1/fleet/%2e%2e/control/list-nodes"]
-    before = len(hub._state.nodes), len(hub._state.run_ids)
+    before = len(fleet._state.nodes), len(fleet._state.run_ids)
     with httpx.Client(verify=tls(made / "ours/ca.crt"), trust_env=False) as client:
         for path in paths:
-            answer = client.request(method, f"https://127.0.0.1:{hub.port}{path}", content=b"")
+            answer = client.request(method, f"https://127.0.0.1:{fleet.port}{path}", content=b"")
             assert (answer.status_code, answer.content) == (404, b""), path
-    assert (len(hub._state.nodes), len(hub._state.run_ids)) == before
+    assert (len(fleet._state.nodes), len(fleet._state.run_ids)) == before
 
 
-def test_strangers_cannot_send_much(hub: Hub, made: Path) -> None:
+def test_strangers_cannot_send_much(fleet: FleetServer, made: Path) -> None:
     with httpx.Client(verify=tls(made / "ours/ca.crt"), trust_env=False) as client:
-        url = f"https://127.0.0.1:{hub.port}/v1/fleet/push-object"
+        url = f"https://127.0.0.1:{fleet.port}/v1/fleet/push-object"
         kind = {"content-type": "application/protobuf"}
         assert client.post(url, content=b"x" * 2**17, headers=kind).status_code == 413
         assert client.post(url, content=iter([b"x"]), headers=kind).status_code == 413
         assert client.post(url, content=b"", headers=kind).status_code == 401
 
 
-def fleet_node(hub: Hub, made: Path, name: str, folder: Path) -> Any:
+def fleet_node(fleet: FleetServer, made: Path, name: str, folder: Path) -> Any:
     """A node that does what the test wants."""
     folder.mkdir(exist_ok=True)
     ours = made / "ours"
     node = nodes._FleetNode(
-        f"127.0.0.1:{hub.port}", ours / f"clients/{name}.key", ours / "ca.crt", False, folder, name
+        f"127.0.0.1:{fleet.port}",
+        ours / f"clients/{name}.key",
+        ours / "ca.crt",
+        False,
+        folder,
+        name,
     )
     node.join()
     return node
 
 
 @contextmanager
-def sending(hub: Hub, letters: dict[str, bytes], timeout: float) -> Iterator[dict[str, Any]]:
+def sending(
+    fleet: FleetServer, messages: dict[str, bytes], timeout: float
+) -> Iterator[dict[str, Any]]:
     """Send in another thread; what came back is there at the end."""
     found: dict[str, Any] = {}
-    thread = threading.Thread(target=lambda: found.update(hub.send(letters, timeout)))
+    thread = threading.Thread(target=lambda: found.update(fleet.send(messages, timeout)))
     thread.start()
     yield found
     thread.join(60)
@@ -374,58 +392,62 @@ def sending(hub: Hub, letters: dict[str, bytes], timeout: float) -> Iterator[dic
 
 
 def pulled(node: Any) -> Any:
-    """The next letter for a node."""
+    """The next message for a node."""
     for _ in range(30):
-        if letter := node._pull():
-            return letter
+        if message := node._pull():
+            return message
     raise AssertionError("it did not come")
 
 
-def test_an_old_answer_and_a_second_one_are_dropped(hub: Hub, made: Path, tmp_path: Path) -> None:
-    node = fleet_node(hub, made, "ada", tmp_path / "ada")
-    with sending(hub, {"ada": b"one"}, 30) as first:
-        letter = pulled(node)
-        reply = nodes._answered(letter, lambda _: b"first")
+def test_an_old_answer_and_a_second_one_are_dropped(
+    fleet: FleetServer, made: Path, tmp_path: Path
+) -> None:
+    node = fleet_node(fleet, made, "ada", tmp_path / "ada")
+    with sending(fleet, {"ada": b"one"}, 30) as first:
+        message = pulled(node)
+        reply = nodes._answered(message, lambda _: b"first")
         node._push(reply)
     node._push(reply)
-    with sending(hub, {"ada": b"two"}, 30) as second:
+    with sending(fleet, {"ada": b"two"}, 30) as second:
         late = pulled(node)
         node._push(reply)
-        node._push(Message(parcel.pack(b"first", parcel.unpack(letter.content)[1]), reply_to=late))
-    with sending(hub, {"ada": b"three"}, 30) as third:
-        letter = pulled(node)
-        node._push(nodes._answered(letter, lambda _: b"good"))
-        node._push(nodes._answered(letter, lambda _: b"bad"))
+        node._push(Message(chunks.pack(b"first", chunks.unpack(message.content)[1]), reply_to=late))
+    with sending(fleet, {"ada": b"three"}, 30) as third:
+        message = pulled(node)
+        node._push(nodes._answered(message, lambda _: b"good"))
+        node._push(nodes._answered(message, lambda _: b"bad"))
     node.close()
     assert first["ada"][0] == b"first"
-    assert second["ada"][:2] == (None, "an answer to another letter")
+    assert second["ada"][:2] == (None, "an answer to another message")
     assert third["ada"][0] == b"good"
 
 
-def test_an_answer_that_comes_late_is_dropped(hub: Hub, made: Path, tmp_path: Path) -> None:
+def test_an_answer_that_comes_late_is_dropped(
+    fleet: FleetServer, made: Path, tmp_path: Path
+) -> None:
     go = threading.Event()
 
-    def slow(letter: bytes) -> bytes:
-        if letter == b"one":
+    def slow(message: bytes) -> bytes:
+        if message == b"one":
             go.wait(20)
-        return letter
+        return message
 
-    with joined(hub, made, "ada", tmp_path, slow):
-        assert hub.send({"ada": b"one"}, 0.2)["ada"][:2] == (None, "no answer in time")
-        assert hub._state.num_message_ins() == 0
+    with joined(fleet, made, "ada", tmp_path, slow):
+        assert fleet.send({"ada": b"one"}, 0.2)["ada"][:2] == (None, "no answer in time")
+        assert fleet._state.num_message_ins() == 0
         go.set()
-        assert hub.send({"ada": b"two"}, 30)["ada"][0] == b"two"
+        assert fleet.send({"ada": b"two"}, 30)["ada"][0] == b"two"
 
 
 def test_an_answer_that_is_too_large_is_refused_and_not_kept(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes = {b"a": 2**20, b"b": 2**20 + 1, b"c": 2**22, b"d": 10 * parcel.PART}
+    sizes = {b"a": 2**20, b"b": 2**20 + 1, b"c": 2**22, b"d": 10 * chunks.PART}
     with (
-        opened(made, largest=2**20) as hub,
-        joined(hub, made, "ada", tmp_path, lambda word: bytes(sizes[word])),
+        opened(made, largest=2**20) as fleet,
+        joined(fleet, made, "ada", tmp_path, lambda word: bytes(sizes[word])),
     ):
-        store = hub._state.object_store
+        store = fleet._state.object_store
         put, held = store.put, [0]
 
         def watched(object_id: str, content: bytes) -> None:
@@ -434,36 +456,41 @@ def test_an_answer_that_is_too_large_is_refused_and_not_kept(
 
         monkeypatch.setattr(store, "put", watched)
         for word in sizes:
-            reply, what, _ = hub.send({"ada": word}, 30)["ada"]
+            reply, what, _ = fleet.send({"ada": word}, 30)["ada"]
             assert (reply is None, "too large" in what) == (word != b"a", word != b"a")
             assert len(store) == 0
         assert max(held) < 2**21
-        monkeypatch.setattr(parcel, "PART", 2**16)
-        assert "too large" in hub.send({"ada": b"a"}, 30)["ada"][1]  # in too many parts
+        monkeypatch.setattr(chunks, "PART", 2**16)
+        assert "too large" in fleet.send({"ada": b"a"}, 30)["ada"][1]  # in too many parts
 
 
-def test_a_client_that_fails_says_of_what_kind_only(hub: Hub, made: Path, tmp_path: Path) -> None:
-    def fails(letter: bytes) -> bytes:
+def test_a_client_that_fails_says_of_what_kind_only(
+    fleet: FleetServer, made: Path, tmp_path: Path
+) -> None:
+    def fails(message: bytes) -> bytes:
         raise KeyError("a patient's name")
 
-    with joined(hub, made, "ada", tmp_path, fails):
-        assert hub.send({"ada": b"one"}, 30)["ada"][:2] == (None, "its client failed ('KeyError')")
+    with joined(fleet, made, "ada", tmp_path, fails):
+        assert fleet.send({"ada": b"one"}, 30)["ada"][:2] == (
+            None,
+            "its client failed ('KeyError')",
+        )
 
 
-def test_a_client_cannot_write_to_another_or_read_its_letters(
-    hub: Hub, made: Path, tmp_path: Path
+def test_a_client_cannot_write_to_another_or_read_its_messages(
+    fleet: FleetServer, made: Path, tmp_path: Path
 ) -> None:
     asked: list[bytes] = []
 
-    def note(letter: bytes) -> bytes:
-        asked.append(letter)
-        return letter
+    def note(message: bytes) -> bytes:
+        asked.append(message)
+        return message
 
-    with joined(hub, made, "bob", tmp_path, note):
-        node = fleet_node(hub, made, "ada", tmp_path / "ada")
-        bob = next(each for each in hub._state.get_node_info() if each.name == "bob")
+    with joined(fleet, made, "bob", tmp_path, note):
+        node = fleet_node(fleet, made, "ada", tmp_path / "ada")
+        bob = next(each for each in fleet._state.get_node_info() if each.name == "bob")
         metadata = Metadata(
-            run_id=hub._run,
+            run_id=fleet._run,
             message_id="",
             src_node_id=SUPERLINK_NODE_ID,
             dst_node_id=bob.node_id,
@@ -474,19 +501,19 @@ def test_a_client_cannot_write_to_another_or_read_its_letters(
             message_type="query",
         )
         with suppress(httpx.HTTPStatusError):
-            node._push(make_message(metadata, parcel.pack(b"tell me", bytes(16))))
-        assert hub._state.num_message_ins() == 0
+            node._push(make_message(metadata, chunks.pack(b"tell me", bytes(16))))
+        assert fleet._state.num_message_ins() == 0
         with pytest.raises(httpx.HTTPStatusError, match="401"):
             node._client.PullMessages(PullMessagesRequest(node=Node(node_id=bob.node_id)))
         with pytest.raises(httpx.HTTPStatusError, match="401"):
             node._client.PushMessages(PushMessagesRequest(node=Node(node_id=bob.node_id)))
-        assert hub.send({"bob": b"from the hub"}, 30)["bob"][0] == b"from the hub"
+        assert fleet.send({"bob": b"from the fleet"}, 30)["bob"][0] == b"from the fleet"
         node.close()
-    assert asked == [b"from the hub"]
+    assert asked == [b"from the fleet"]
 
 
 def test_without_keys_a_client_has_the_name_that_it_gives_itself(
-    plain: Hub, tmp_path: Path
+    plain: FleetServer, tmp_path: Path
 ) -> None:
     stops = [threading.Event() for _ in range(2)]
 
@@ -512,7 +539,7 @@ def test_without_keys_a_client_has_the_name_that_it_gives_itself(
 
 
 def test_a_name_that_is_taken_is_not_given_twice(
-    plain: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plain: FleetServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nodes, "IN_USE", 0.3)
     first = nodes._FleetNode(f"127.0.0.1:{plain.port}", None, None, True, tmp_path, "ada")
@@ -525,67 +552,69 @@ def test_a_name_that_is_taken_is_not_given_twice(
 
 
 def test_a_key_that_is_in_use_is_told_apart_from_one_that_is_not_known(
-    hub: Hub, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: FleetServer, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nodes, "IN_USE", 0.3)
-    node = fleet_node(hub, made, "ada", tmp_path / "ada")
+    node = fleet_node(fleet, made, "ada", tmp_path / "ada")
     key, ca = made / "ours/clients/ada.key", made / "ours/ca.crt"
-    assert "another process has this key" in refusal(hub.port, tmp_path / "other", key=key, ca=ca)
+    assert "another process uses this key" in refusal(fleet.port, tmp_path / "other", key=key, ca=ca)
     with joined(
-        hub, made, "ada", tmp_path
+        fleet, made, "ada", tmp_path
     ):  # the process before it died: it is signed off by the same folder
-        assert hub.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
+        assert fleet.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
     node.close()
 
 
 def test_one_folder_is_for_one_process(
-    hub: Hub, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: FleetServer, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nodes, "ENDING", 0.2)
-    with joined(hub, made, "ada", tmp_path):
-        assert "another client runs here" in refusal(hub.port, tmp_path / "ada", insecure=True)
+    with joined(fleet, made, "ada", tmp_path):
+        assert "is used by another client" in refusal(fleet.port, tmp_path / "ada", insecure=True)
 
 
-def test_who_is_not_there_holds_nobody_up_for_long(hub: Hub, made: Path, tmp_path: Path) -> None:
-    with joined(hub, made, "ada", tmp_path):
-        found = hub.send({"ada": b"one", "bob": b"two", "eve": b"three"}, 30)
+def test_who_is_not_there_holds_nobody_up_for_long(
+    fleet: FleetServer, made: Path, tmp_path: Path
+) -> None:
+    with joined(fleet, made, "ada", tmp_path):
+        found = fleet.send({"ada": b"one", "bob": b"two", "eve": b"three"}, 30)
     assert found["ada"][0] == b"eno"
-    assert [found[name][:2] for name in ("bob", "eve")] == [(None, "its node is not here")] * 2
+    assert [found[name][:2] for name in ("bob", "eve")] == [(None, "its node is not connected")] * 2
 
 
-def test_a_hub_says_where_it_cannot_listen(hub: Hub, made: Path, tmp_path: Path) -> None:
+def test_a_hub_says_where_it_cannot_listen(fleet: FleetServer, made: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot listen there"):
-        Hub("127.0.0.1", hub.port).open()
+        FleetServer("127.0.0.1", fleet.port).open()
     with pytest.raises(InputError, match="clients' keys need TLS"):
-        Hub("127.0.0.1", 0, public_keys={})
+        FleetServer("127.0.0.1", 0, public_keys={})
     with pytest.raises(InputError, match="cannot be used for TLS"):
-        Hub("127.0.0.1", 0, made / "ours/server.crt", made / "theirs/server.key")
+        FleetServer("127.0.0.1", 0, made / "ours/server.crt", made / "theirs/server.key")
     with pytest.raises(InputError, match="cannot be used for TLS"):
-        Hub("127.0.0.1", 0, tmp_path / "none.crt", made / "theirs/server.key")
+        FleetServer("127.0.0.1", 0, tmp_path / "none.crt", made / "theirs/server.key")
 
 
 def test_a_node_finds_a_hub_that_was_started_anew(made: Path, tmp_path: Path) -> None:
-    with opened(made) as hub:
-        port = hub.port
-        stack = joined(hub, made, "ada", tmp_path)
+    with opened(made) as fleet:
+        port = fleet.port
+        stack = joined(fleet, made, "ada", tmp_path)
         told = stack.__enter__()
-    with opened(made, port) as hub:
-        until(lambda: "ada" in hub.present())
-        assert hub.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
+    with opened(made, port) as fleet:
+        until(lambda: "ada" in fleet.present())
+        assert fleet.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
         stack.__exit__(None, None, None)
     assert [text.split(" ")[0] for text in told] == ["connected", "no", "connected"]
 
 
 @pytest.mark.slow
 def test_a_node_that_is_killed_is_started_again_and_asked_again(
-    hub: Hub, made: Path, tmp_path: Path
+    fleet: FleetServer, made: Path, tmp_path: Path
 ) -> None:
-    command = process(hub, made, "ada", tmp_path, supervised=True)
+    command = process(fleet, made, "ada", tmp_path, supervised=True)
     with started([sys.executable, "-c", SUPERVISOR, *command], stdout=subprocess.PIPE) as child:
-        until(lambda: "ada" in hub.present())
-        assert hub.send({"ada": b"one"}, 60)["ada"][0] == b"eno"
-        assert hub.send({"ada": b"die"}, 60)["ada"][0] == b"eid"
-        assert hub.send({"ada": b"two"}, 60)["ada"][0] == b"owt"
+        until(lambda: "ada" in fleet.present())
+        assert fleet.send({"ada": b"one"}, 60)["ada"][0] == b"eno"
+        assert fleet.send({"ada": b"die"}, 60)["ada"][0] == b"eid"
+        assert fleet.send({"ada": b"two"}, 60)["ada"][0] == b"owt"
         child.send_signal(signal.SIGTERM)
         out, _ = child.communicate(timeout=30)
     assert child.returncode == 143
@@ -594,31 +623,31 @@ def test_a_node_that_is_killed_is_started_again_and_asked_again(
 
 @pytest.mark.slow
 def test_a_node_that_is_killed_for_good_holds_nobody_up_for_long(
-    hub: Hub, made: Path, tmp_path: Path
+    fleet: FleetServer, made: Path, tmp_path: Path
 ) -> None:
     with (
-        started(process(hub, made, "ada", tmp_path), stdout=subprocess.DEVNULL),
-        joined(hub, made, "bob", tmp_path),
+        started(process(fleet, made, "ada", tmp_path), stdout=subprocess.DEVNULL),
+        joined(fleet, made, "bob", tmp_path),
     ):
-        until(lambda: "ada" in hub.present())
-        found = hub.send({"ada": b"die", "bob": b"one"}, 600)
+        until(lambda: "ada" in fleet.present())
+        found = fleet.send({"ada": b"die", "bob": b"one"}, 600)
     assert found["bob"][0] == b"eno"
-    assert found["ada"][:2] == (None, "its node went away")
+    assert found["ada"][:2] == (None, "its node disconnected")
     assert found["ada"][2] < 40
 
 
 @pytest.mark.slow
-def test_two_processes_answer_over_tls(hub: Hub, made: Path, tmp_path: Path) -> None:
+def test_two_processes_answer_over_tls(fleet: FleetServer, made: Path, tmp_path: Path) -> None:
     names = ("ada", "bob")
     with (
-        started(process(hub, made, "ada", tmp_path), stdout=subprocess.DEVNULL),
-        started(process(hub, made, "bob", tmp_path), stdout=subprocess.DEVNULL),
+        started(process(fleet, made, "ada", tmp_path), stdout=subprocess.DEVNULL),
+        started(process(fleet, made, "bob", tmp_path), stdout=subprocess.DEVNULL),
     ):
-        until(lambda: len(hub.present()) == 2)
+        until(lambda: len(fleet.present()) == 2)
         for number in range(20):
-            letter = f"letter {number}".encode()
-            found = hub.send(dict.fromkeys(names, letter), 60)
-            assert [found[name][0] for name in names] == [letter[::-1]] * 2
+            message = f"message {number}".encode()
+            found = fleet.send(dict.fromkeys(names, message), 60)
+            assert [found[name][0] for name in names] == [message[::-1]] * 2
 
 
 CALLS = """
@@ -636,19 +665,27 @@ sys.addaudithook(hook)
 from pathlib import Path
 from fedsplit.remote import keys
 from fedsplit.remote.flower.probe import tls
-from fedsplit.remote.flower.server import Hub
+from fedsplit.remote.flower.server import FleetServer
 from fedsplit.remote.flower.node import run_node
 
 folder = Path(sys.argv[1])
 keys.make_keys(folder, ["ada"], ["127.0.0.1"], 2)
 stop = threading.Event()
-with Hub("127.0.0.1", 0, folder / "server.crt", folder / "server.key", keys.read_public_keys(folder)) as hub:
-    options = dict(key=folder / "clients/ada.key", ca=folder / "ca.crt", folder=folder, status=print, stop=stop)
-    thread = threading.Thread(target=run_node, args=(f"127.0.0.1:{hub.port}", bytes.upper), kwargs=options)
+known = keys.read_public_keys(folder)
+with FleetServer("127.0.0.1", 0, folder / "server.crt", folder / "server.key", known) as fleet:
+    options = dict(
+        key=folder / "clients/ada.key",
+        ca=folder / "ca.crt",
+        folder=folder,
+        status=print,
+        stop=stop,
+    )
+    server = f"127.0.0.1:{fleet.port}"
+    thread = threading.Thread(target=run_node, args=(server, bytes.upper), kwargs=options)
     thread.start()
-    while not hub.present():
+    while not fleet.present():
         stop.wait(0.05)
-    print(hub.send({"ada": b"one"}, 30)["ada"][0])
+    print(fleet.send({"ada": b"one"}, 30)["ada"][0])
     stop.set()
     thread.join()
 print(outside)
@@ -741,10 +778,10 @@ def test_the_command_says_what_leaves_and_answers(
     made: Path, tmp_path: Path, files: list[str]
 ) -> None:
     ours, home = made / "ours", {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    with opened(made) as hub:
+    with opened(made) as fleet:
         arguments = [
             "--server",
-            f"127.0.0.1:{hub.port}",
+            f"127.0.0.1:{fleet.port}",
             "--data",
             files[0],
             "--ca",
@@ -760,16 +797,16 @@ def test_the_command_says_what_leaves_and_answers(
             str(ours / "clients/ada.key"),
         ]
         with started(command, env=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-            until(lambda: "ada" in hub.present())
-            letter = hub.send({"ada": HELLO}, 60)["ada"][0]
-            assert letter is not None
-            assert read_identity(letter).name == "ada"
+            until(lambda: "ada" in fleet.present())
+            message = fleet.send({"ada": HELLO}, 60)["ada"][0]
+            assert message is not None
+            assert read_identity(message).name == "ada"
             child.send_signal(signal.SIGTERM)
             out, err = child.communicate(timeout=30)
         assert child.returncode == 143
-        assert hub.present() == {}
+        assert fleet.present() == {}
     assert "Rows never leave" in out
-    assert err == f"fedsplit client: connected to 127.0.0.1:{hub.port}\n"
+    assert err == f"fedsplit client: connected to 127.0.0.1:{fleet.port}\n"
     assert (tmp_path / "state/fedsplit/ada").is_dir()
 
 
@@ -789,11 +826,11 @@ def test_the_command_says_what_leaves_and_answers(
     ],
 )
 def test_the_command_gives_up_in_one_line(
-    hub: Hub, made: Path, tmp_path: Path, files: list[str], options: list[str], why: str
+    fleet: FleetServer, made: Path, tmp_path: Path, files: list[str], options: list[str], why: str
 ) -> None:
     arguments = [
         "--server",
-        f"127.0.0.1:{hub.port}",
+        f"127.0.0.1:{fleet.port}",
         "--data",
         files[0],
         "--folder",

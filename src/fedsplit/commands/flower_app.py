@@ -111,7 +111,7 @@ class GridTransport:
             self._greet()  # a node that returns may have another id
         there = {name: self._nodes[name] for name in messages if self._nodes.get(name) in online}
         found = self._exchange({node: messages[name] for name, node in there.items()}, timeout)
-        absent = (None, "its node is not here", 0.0)
+        absent = (None, "its node is not connected", 0.0)
         return {name: found.get(there.get(name, -1), absent) for name in messages}
 
     def _greet(self) -> None:
@@ -152,7 +152,7 @@ class GridTransport:
 def _unpacked(message: Message, nonce: bytes) -> tuple[bytes | None, str]:
     """The reply in a message of Flower's, or what is wrong with it."""
     if message.has_error():
-        return None, f"its node went away (Flower's error {message.error.code})"
+        return None, f"its node disconnected (Flower's error {message.error.code})"
     try:
         reply, found = unpack(message.content)
     except InputError as error:

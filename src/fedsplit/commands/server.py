@@ -25,7 +25,7 @@ from fedsplit.remote.messages import HELLO, MessageChannel, Transport, read_iden
 
 if TYPE_CHECKING:
     from fedsplit.regression.server.search import Progress
-    from fedsplit.remote.flower.server import Hub
+    from fedsplit.remote.flower.server import FleetServer
 
 POLL = 0.25
 """Seconds between looks at who is connected."""
@@ -126,15 +126,15 @@ def server_command(
     patience = resilience.patience
     options = FitOptions(None, **chosen, patience=patience, checkpoint=checkpoint, progress=report)
     allowed = _allowed(keys, insecure)
-    with resumable(checkpoint), _opened(keys, allowed, host, port) as hub:
+    with resumable(checkpoint), _opened(keys, allowed, host, port) as server:
         if resilience.resume is not None:
             who = list(checkpoint.about().get("clients", ()))
-            gather(hub.present, who, len(who), min(wait, RETURN), least=0)
+            gather(server.present, who, len(who), min(wait, RETURN), least=0)
         else:
-            who = gather(hub.present, *_wanted(clients, allowed), wait, resilience.min_clients)
-        _check_identities(hub, sorted(set(who) & set(hub.present())))
+            who = gather(server.present, *_wanted(clients, allowed), wait, resilience.min_clients)
+        _check_identities(server, sorted(set(who) & set(server.present())))
         try:
-            model = fit_over(MessageChannel(hub, who), options)
+            model = fit_over(MessageChannel(server, who), options)
         except InputError:
             if not reported:  # the model is at fault: there is nothing to resume
                 checkpoint.discard()
@@ -159,12 +159,14 @@ def _allowed(keys: Path | None, insecure: bool) -> Mapping[str, bytes] | None:
     return read_public_keys(keys)
 
 
-def _opened(keys: Path | None, allowed: Mapping[str, bytes] | None, host: str, port: int) -> Hub:
-    from fedsplit.remote.flower.server import Hub  # Flower takes seconds to import
+def _opened(
+    keys: Path | None, allowed: Mapping[str, bytes] | None, host: str, port: int
+) -> FleetServer:
+    from fedsplit.remote.flower.server import FleetServer  # Flower takes seconds to import
 
     if keys is None:
-        return Hub(host or "127.0.0.1", port, None, None, None)
-    return Hub(host or "0.0.0.0", port, keys / "server.crt", keys / "server.key", allowed)
+        return FleetServer(host or "127.0.0.1", port, None, None, None)
+    return FleetServer(host or "0.0.0.0", port, keys / "server.crt", keys / "server.key", allowed)
 
 
 def _wanted(clients: str, allowed: Mapping[str, bytes] | None) -> tuple[list[str], int]:

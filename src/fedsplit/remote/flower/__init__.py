@@ -1,7 +1,7 @@
-"""Letters over Flower: a hub at the server and a node at each client, which speak Flower's Fleet protocol.
+"""Messages over Flower's Fleet protocol: a server, and a node at each client.
 
-Nothing but this package imports Flower. Flower's own programs are not used: there is no interface by which anybody can
-register a client, start a run or send code.
+Nothing outside this package imports Flower. Flower's own programs are not used, so there is no
+interface by which anybody can register a client, start a run or send code.
 """
 
 import logging
@@ -11,7 +11,7 @@ os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # read when Flower is imported
 os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "1"
 os.environ["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] = "1"
 
-import flwr.supercore.logger  # noqa: F401  # sets the level of its logger, which is changed here
+import flwr.supercore.logger  # noqa: F401  # sets the level of its logger, which is changed below
 
 for _name in (
     "flwr",

@@ -1,4 +1,4 @@
-"""A letter as Flower carries it: bytes in records, each with the number that its answer must repeat."""
+"""A message as Flower carries it: bytes in records of limited size."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from flwr.app import ConfigRecord, RecordDict
 from fedsplit.errors import InputError
 
 NAME_HEADER = "fedsplit-name"
-"""Of a request: what its client calls itself."""
+"""HTTP header in which a client states its name."""
 
 PART = 8 * 2**20
-"""The most bytes in one record; longer letters are divided."""
+"""The most bytes in one record; longer messages are split."""
 
 NONCE = 16
-"""The bytes of the number that goes with a letter and must come back with its answer."""
+"""Size in bytes of the random number that a reply must repeat."""
 
 
-def pack(letter: bytes, nonce: bytes) -> RecordDict:
-    """A letter in as many records as it needs."""
-    starts = range(0, max(1, len(letter)), PART)
+def pack(message: bytes, nonce: bytes) -> RecordDict:
+    """Split a message into as many records as it needs."""
+    starts = range(0, max(1, len(message)), PART)
     return RecordDict(
         {
             str(at): ConfigRecord(
-                {"nonce": nonce, "part": at, "bytes": letter[start : start + PART]}
+                {"nonce": nonce, "part": at, "bytes": message[start : start + PART]}
             )
             for at, start in enumerate(starts)
         }
@@ -30,17 +30,22 @@ def pack(letter: bytes, nonce: bytes) -> RecordDict:
 
 
 def unpack(records: RecordDict) -> tuple[bytes, bytes]:
-    """A letter and its number; ``InputError`` where the records are not what ``pack`` makes."""
-    parts, nonces = [], set()
+    """Return a message and its nonce; ``InputError`` unless ``pack`` made the records."""
+    foreign = InputError("this is not a message of fedsplit")
+    parts = []
+    nonces = set()
     for at in range(len(records)):
         record = records.get(str(at))
         if not isinstance(record, ConfigRecord) or record.get("part") != at:
-            raise InputError("this is no letter")
-        nonce, content = record.get("nonce"), record.get("bytes")
+            raise foreign
+        nonce = record.get("nonce")
+        content = record.get("bytes")
         if not isinstance(nonce, bytes) or not isinstance(content, bytes):
-            raise InputError("this is no letter")
+            raise foreign
         nonces.add(nonce)
         parts.append(content)
     if len(nonces) != 1:
-        raise InputError("this is no letter")
-    return parts[0] if len(parts) == 1 else b"".join(parts), nonces.pop()
+        raise foreign
+    if len(parts) == 1:  # without a copy
+        return parts[0], nonces.pop()
+    return b"".join(parts), nonces.pop()

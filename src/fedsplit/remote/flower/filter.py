@@ -1,4 +1,4 @@
-"""The way in: an exact list of what may be asked, and of how much."""
+"""An HTTP filter in front of Flower: an exact list of paths, and limits on their requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedsplit.remote.flower.chunks import NAME_HEADER
-from fedsplit.remote.flower.link import State, calls_itself
+from fedsplit.remote.flower.link import LinkState, stated_name
 
 FLEET = "/v1/fleet/"
 OPEN = frozenset(
@@ -28,23 +28,43 @@ OPEN = frozenset(
         "confirm-message-received",
     )
 )
-"""All that can be asked of a hub; without keys a node may also register itself."""
+"""The paths that every server has."""
 
-REGISTER, PULL = FLEET + "register-node", FLEET + "pull-messages"
+REGISTER = FLEET + "register-node"
+"""A path of servers without keys."""
 
-BODY, STRANGERS_BODY = 16 * 2**20, 2**16
-"""The most bytes of one request, from a key that is known and from another."""
+PULL = FLEET + "pull-messages"
 
-HOLD, BODY_TIME = 1.0, 30.0
-"""Seconds for which a request for letters waits for one, and in which each part of a body has to come."""
+BODY = 16 * 2**20
+"""The most bytes of a request whose key is known."""
+
+STRANGERS_BODY = 2**16
+"""The most bytes of any other request."""
+
+HOLD = 1.0
+"""Seconds for which a request for messages is held if there are none."""
+
+BODY_TIME = 30.0
+"""Seconds in which each part of a body has to arrive."""
 
 
-class Gate:
-    """Lets an exact list of paths through, and holds requests for letters until there is one."""
+class RequestFilter:
+    """Passes on requests for an exact list of paths; holds those for messages until there are any.
 
-    def __init__(self, app: ASGIApp, state: State, paths: frozenset[str]) -> None:
-        self._app, self._state, self._paths = app, state, paths
-        self._bell = asyncio.Event()
+    Parameters
+    ----------
+    app : ASGIApp
+        Flower's.
+    state : LinkState
+    paths : frozenset of str
+    """
+
+    def __init__(self, app: ASGIApp, state: LinkState, paths: frozenset[str]) -> None:
+        self._app = app
+        self._state = state
+        self._paths = paths
+        # Set, and replaced, when there may be a message for a request that is held.
+        self._posted = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.closing = False
 
@@ -55,10 +75,8 @@ class Gate:
             return
         headers = dict(scope["headers"])
         node = self._node(headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode(), b""))
-        size, largest = (
-            headers.get(b"content-length", b""),
-            STRANGERS_BODY if node is None else BODY,
-        )
+        size = headers.get(b"content-length", b"")
+        largest = STRANGERS_BODY if node is None else BODY
         if scope["method"] != "POST" or scope["path"] not in self._paths:
             await _refuse(send, 404)
         elif not size.isdigit() or int(size) > largest or b"transfer-encoding" in headers:
@@ -67,11 +85,11 @@ class Gate:
             if scope["path"] == PULL and node is not None:
                 await self._hold(node)
             name = unquote(headers.get(NAME_HEADER.encode(), b"").decode("ascii", "replace"))[:100]
-            calls_itself.set("".join(letter for letter in name if letter.isprintable()))
+            stated_name.set("".join(character for character in name if character.isprintable()))
             await self._app(scope, _in_time(receive), send)
 
     def _node(self, public_key: bytes) -> int | None:
-        """The node that the request says it comes from; Flower checks the signature later."""
+        """Return the node that the request claims to be; Flower checks the signature later."""
         try:
             node: int | None = self._state.get_node_id_by_public_key(
                 base64.b64decode(public_key, validate=True)
@@ -84,21 +102,21 @@ class Gate:
         with suppress(TimeoutError):
             async with asyncio.timeout(HOLD):
                 while not self.closing and not self._state.waits(node):
-                    await self._bell.wait()
+                    await self._posted.wait()
 
-    def ring(self) -> None:
-        """Wake the requests that are held, from another thread."""
+    def wake(self) -> None:
+        """Look again at the requests that are held; may be called from any thread."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._wake)
+                self._loop.call_soon_threadsafe(self._renew)
 
-    def _wake(self) -> None:
-        bell, self._bell = self._bell, asyncio.Event()
-        bell.set()
+    def _renew(self) -> None:
+        self._posted.set()
+        self._posted = asyncio.Event()
 
 
 def _in_time(receive: Receive) -> Receive:
-    """A body that does not come in time is none."""
+    """Limit the time that each part of a body may take."""
 
     async def bounded() -> Message:
         async with asyncio.timeout(BODY_TIME):

@@ -1,4 +1,4 @@
-"""Flower's nodes and messages in memory, with bounds on what a client may leave there."""
+"""Flower's nodes and messages in memory, with limits on what a client may store there."""
 
 from __future__ import annotations
 
@@ -25,25 +25,38 @@ from flwr.superlink.federation import NoOpFederationManager
 from fedsplit.remote.flower.chunks import PART
 
 ENVELOPE = 2**20
-"""Bytes that an answer may have around its content."""
+"""The most bytes that a reply may have around its content."""
 
-calls_itself: ContextVar[str] = ContextVar("calls_itself", default="")
-"""The name that the client of the present request gives itself."""
+stated_name: ContextVar[str] = ContextVar("stated_name", default="")
+"""The name that the client of the current request states."""
 
 
-class State(InMemoryLinkState):  # type: ignore[misc]  # Flower's types are not read
-    """Whom the hub knows, letters, and answers of at most ``largest`` bytes."""
+class LinkState(InMemoryLinkState):  # type: ignore[misc]  # Flower's types are not read
+    """The nodes, the messages to them, and their replies.
+
+    Parameters
+    ----------
+    largest : int
+        The most bytes of a reply.
+
+    Attributes
+    ----------
+    news : Event
+        Set when a part of a reply arrives.
+    too_large : set of str
+        The messages whose replies were too large.
+    """
 
     def __init__(self, largest: int) -> None:
         super().__init__(NoOpFederationManager(), InMemoryObjectStore())
         self.news = threading.Event()
         self.too_large: set[str] = set()
         self._largest = largest
-        self._letters: dict[str, str] = {}  # by upload, the letter that it answers
-        self._sizes: dict[str, int] = {}
+        self._answers: dict[str, str] = {}  # by upload session, the message that it answers
+        self._sizes: dict[str, int] = {}  # by message, the bytes of its reply so far
 
     def start(self) -> int:
-        """The one run that all letters belong to."""
+        """Start the one run that all messages belong to, and return its number."""
         run: int = self.create_run(
             "", "", "", {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
         )
@@ -64,9 +77,12 @@ class State(InMemoryLinkState):  # type: ignore[misc]  # Flower's types are not 
         location: str | None = None,
         name: str | None = None,
     ) -> int:
-        """A node under the name that it is given here or gives itself; one that is here keeps its name."""
+        """Register a node under the given name, or the one that it states.
+
+        A node that is online keeps its name; of one that is not, the new node takes it over.
+        """
         with self.lock:
-            name = name or calls_itself.get() or f"client {len(self.nodes) + 1}"
+            name = name or stated_name.get() or f"client {len(self.nodes) + 1}"
             for other in self.get_node_info():
                 if (
                     other.name == name
@@ -83,7 +99,7 @@ class State(InMemoryLinkState):  # type: ignore[misc]  # Flower's types are not 
             return node
 
     def activate_node(self, node_id: int, heartbeat_interval: float) -> bool:
-        """As in Flower; a key that is online already is told apart from one that is not known."""
+        """Activate a node; a key that is online already is another error than an unknown one."""
         if not super().activate_node(node_id, heartbeat_interval):
             raise FlowerError(ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE, "")
         return True
@@ -91,32 +107,32 @@ class State(InMemoryLinkState):  # type: ignore[misc]  # Flower's types are not 
     def store_message_and_object_tree(
         self, message: Message, object_tree: ObjectTree, session_id: str
     ) -> tuple[bool, list[str]]:
-        """A client's answer: Flower would also take a letter to another client."""
-        letter = message.metadata.reply_to_message_id
-        if not letter:
+        """Accept a reply, and nothing else: Flower would pass messages on to other clients."""
+        answered = message.metadata.reply_to_message_id
+        if not answered:
             return False, []
         with self.lock:
             if sum(1 for _ in iterate_object_tree(object_tree)) > self._largest // PART + 8:
-                self.too_large.add(letter)
+                self.too_large.add(answered)
                 return False, []
             stored, missing = super().store_message_and_object_tree(
                 message, object_tree, session_id
             )
             if stored:
-                self._letters[session_id] = letter
+                self._answers[session_id] = answered
             return stored, missing
 
     def store_object(
         self, run_id: int, session_id: str, object_id: str, object_content: bytes
     ) -> bool:
-        """A part of an answer; when all are more than ``largest`` none is kept."""
+        """Store a part of a reply; of one that is too large, drop all parts."""
         with self.lock:
-            letter = self._letters.get(session_id)
-            if letter is None:
+            answered = self._answers.get(session_id)
+            if answered is None:
                 return False
-            self._sizes[letter] = self._sizes.get(letter, 0) + len(object_content)
-            if self._sizes[letter] > self._largest + ENVELOPE:
-                self.too_large.add(letter)
+            self._sizes[answered] = self._sizes.get(answered, 0) + len(object_content)
+            if self._sizes[answered] > self._largest + ENVELOPE:
+                self.too_large.add(answered)
                 self._cleanup_push_session(session_id, cleanup_messages=True)
                 stored = False
             else:
@@ -125,16 +141,16 @@ class State(InMemoryLinkState):  # type: ignore[misc]  # Flower's types are not 
             return stored
 
     def get_object(self, run_id: int, object_id: str) -> bytes | None:
-        """As in Flower, which would take its two locks in the other order."""
+        """Return an object. Flower would take its two locks in the other order."""
         with self.lock:
             content: bytes | None = super().get_object(run_id, object_id)
             return content
 
     def post(self, run_id: int, message: Message) -> str:
-        """Lay a letter out for its node, whole; its number at Flower."""
+        """Store a complete message for its node, and return its id."""
         with self.lock, no_object_id_recompute():
-            letter: str = message.object_id
-            message.metadata.__dict__["_message_id"] = letter
+            message_id: str = message.object_id
+            message.metadata.__dict__["_message_id"] = message_id
             session = self.start_session(run_id)
             bare = remove_content_from_message(message)
             _, missing = super().store_message_and_object_tree(
@@ -143,18 +159,18 @@ class State(InMemoryLinkState):  # type: ignore[misc]  # Flower's types are not 
             for object_id, part in get_all_nested_objects(message).items():
                 if object_id in missing:
                     super().store_object(run_id, session, object_id, part.deflate())
-        return letter
+        return message_id
 
     def waits(self, node_id: int) -> bool:
-        """Whether there is a letter for the node that it has not had."""
+        """Return whether there is a message that the node has not fetched."""
         with self.lock:
             metadata = [message.metadata for message in self.message_ins_store.values()]
             return any(each.dst_node_id == node_id and not each.delivered_at for each in metadata)
 
-    def answer(self, letter: str) -> dict[str, bytes] | None:
-        """The parts of an answer that has come as a whole, the last one on top."""
+    def reply(self, message_id: str) -> dict[str, bytes] | None:
+        """Return the objects of a complete reply, its root last; None until it is complete."""
         with self.lock:
-            top = self.message_ins_id_to_message_res_id.get(letter)
+            top = self.message_ins_id_to_message_res_id.get(message_id)
             if top is None:
                 return None
             try:
@@ -167,18 +183,18 @@ class State(InMemoryLinkState):  # type: ignore[misc]  # Flower's types are not 
             }
             return parts if all(parts.values()) else None
 
-    def forget(self, letters: set[str]) -> None:
-        """Drop these letters and their answers."""
+    def forget(self, message_id: str) -> None:
+        """Delete a message and its reply."""
         with self.lock:
-            tops = {self.message_ins_id_to_message_res_id.get(letter, "") for letter in letters}
-            self.delete_messages(letters)
-            for top in letters | tops:
+            reply_id = self.message_ins_id_to_message_res_id.get(message_id, "")
+            self.delete_messages({message_id})
+            for top in {message_id, reply_id}:
                 self.object_store.delete(top)
 
     def clear(self, run_id: int) -> None:
-        """Drop all letters, answers and unfinished uploads."""
+        """Delete all messages, replies and unfinished uploads."""
         with self.lock:
             self.cleanup_run(run_id)
             self.too_large.clear()
-            self._letters.clear()
+            self._answers.clear()
             self._sizes.clear()

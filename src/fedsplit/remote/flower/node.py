@@ -1,4 +1,4 @@
-"""A client's end: dials the hub, reads letters, answers them in this process."""
+"""The client's side: connects to the server, and answers its messages in this process."""
 
 from __future__ import annotations
 
@@ -51,24 +51,31 @@ from fedsplit.remote.flower.chunks import NAME_HEADER, pack, unpack
 from fedsplit.remote.flower.probe import address, probe, tls
 from fedsplit.remote.keys import read_key, write_key
 
-BEAT, INTERVAL = 5.0, 10.0
-"""Seconds between heartbeats, and what the server is told: it gives a node up after twice that."""
+BEAT = 5.0
+"""Seconds between heartbeats."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-"""Seconds between attempts to reach a server that is away."""
+INTERVAL = 10.0
+"""Seconds between heartbeats as the server knows them: it gives up a node after twice that."""
+
+FIRST_PAUSE = 0.2
+"""Seconds before a second attempt to reach the server; every further attempt doubles them."""
+
+LONGEST_PAUSE = 5.0
+"""The most seconds between attempts."""
 
 IN_USE = 25.0
-"""Seconds after which a key or name that is taken belongs to somebody else, not to a process that died."""
+"""Seconds after which a key or name that is taken belongs to somebody else, not to a process of
+this client that died."""
 
 ENDING = 5.0
-"""Seconds in which a process that has the folder may end."""
+"""Seconds in which another process that uses the folder may end."""
 
 UNHELD = 0.05
-"""Seconds between requests for letters, to a server that does not hold them."""
+"""Seconds between requests for messages, if the server does not hold them."""
 
 
 class _Taken(Exception):
-    """The server has a node with this key or name."""
+    """The server knows another node with this key or name."""
 
 
 def run_node(
@@ -83,30 +90,33 @@ def run_node(
     stop: threading.Event,
     name: str = "",
 ) -> None:
-    """Answer the letters of a server until ``stop`` is set; one that is away is dialled again for ever.
-
-    ``InputError`` says what trying again would not mend.
+    """Answer the messages of a server until ``stop`` is set; reconnect whenever it is lost.
 
     Parameters
     ----------
     server : str
         HOST:PORT.
     answer : callable
-        From a letter to its reply; asked again for the same letter where a reply was lost.
+        From a message to its reply; called again for the same message if a reply was lost.
     key : Path, optional
-        The client's private key; None for a server that lets anybody in.
+        The client's private key; None for a server without keys.
     ca : Path, optional
-        The certificate that the server's is signed by; None is the system's.
+        The certificate of the CA that signed the server's; None for the system's CAs.
     insecure : bool
-        Without TLS.
+        Do not use TLS.
     folder : Path
-        For what the node remembers; used by one process at a time.
+        The node's own files; used by one process at a time.
     status : callable
-        Is told when the server is found or lost.
+        Called with a text when the connection is made or lost.
     stop : Event
-        Ends the node, after a second or so.
+        Ends the node within about a second.
     name : str
-        By which it wants to be known, at a server that lets anybody in.
+        The client's name, for a server without keys.
+
+    Raises
+    ------
+    InputError
+        If trying again would not help.
     """
     with _alone(folder):
         node = _FleetNode(server, key, ca, insecure, folder, name)
@@ -123,31 +133,36 @@ def _stay(
     stop: threading.Event,
 ) -> None:
     """Join, answer, and join again when the server is lost."""
-    pause, told, taken_since, known = FIRST_PAUSE, "", time.monotonic(), False
+    pause = FIRST_PAUSE
+    reported = ""
+    joined = False
+    taken_since = time.monotonic()
     while not stop.is_set():
         began = time.monotonic()
         try:
             node.join()
-            told, known = "", True
+            reported = ""
+            joined = True
             status(f"connected to {node.server}")
             node.serve(answer, stop)
             return
         except _Taken as taken:
             if time.monotonic() - taken_since > IN_USE:
                 raise InputError(str(taken)) from None
-            trouble = "a process before this one is still known there"
+            trouble = "an earlier process of this client is still registered there"
         except httpx.HTTPError as error:
             taken_since = time.monotonic()
             try:
                 trouble = node.trouble(error)
             except InputError as refused:
-                if not known:  # what worked before may work again
+                if not joined:  # what worked before may work again
                     raise
                 trouble = str(refused)
-        if trouble != told:
+        if trouble != reported:
             status(f"no connection to {node.server} ({trouble}), trying again")
-        told = trouble
-        pause = FIRST_PAUSE if time.monotonic() - began > 2 * LONGEST_PAUSE else pause
+        reported = trouble
+        if time.monotonic() - began > 2 * LONGEST_PAUSE:  # it was connected in between
+            pause = FIRST_PAUSE
         stop.wait(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -164,10 +179,11 @@ class _FleetNode:
         folder: Path,
         name: str,
     ) -> None:
-        self.server, self._key = server, key
+        self.server = server
+        self._key = key
         self._host, self._port = address(server)
         self._context = None if insecure else tls(ca)
-        private = read_key(key) if key is not None else _own_key(folder)
+        private = _own_key(folder) if key is None else read_key(key)
         self._public = public_key_to_bytes(private.public_key())
         self._client = _Client(server, self._context, private, name)
         self._id = folder / "node"
@@ -175,7 +191,7 @@ class _FleetNode:
         self._name = name
 
     def join(self) -> None:
-        """One attempt to sign on; a predecessor of this folder that died is signed off first."""
+        """Try once to sign on; an earlier process of this folder that died is signed off first."""
         with suppress(OSError, ValueError, httpx.HTTPStatusError):
             self._client.DeactivateNode(DeactivateNodeRequest(node_id=int(self._id.read_text())))
         try:
@@ -186,7 +202,7 @@ class _FleetNode:
             self._register()
             activated = self._activate()
         self._node = Node(node_id=activated)
-        with suppress(OSError):  # without it a new process waits until this one is given up
+        with suppress(OSError):  # without this file the next process has to wait for a timeout
             self._id.write_text(str(activated))
 
     def _activate(self) -> int:
@@ -197,18 +213,21 @@ class _FleetNode:
         except httpx.HTTPStatusError as error:
             if _code(error) == ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE:
                 raise _Taken(
-                    f"{self.server}: another process has this key there: stop it, or use another key"
+                    f"{self.server}: another process uses this key: stop it, or use another key"
                 ) from None
             if error.response.status_code == httpx.codes.UNAUTHORIZED:
                 raise InputError(
-                    f"{self.server}: it does not accept what this client signs: is this machine's clock right?"
+                    f"{self.server}: does not accept this client's signature: "
+                    "is this machine's clock right?"
                 ) from None
             if error.response.status_code == httpx.codes.NOT_FOUND:
-                raise InputError(f"{self.server}: is no fedsplit server, check --server") from None
+                raise InputError(
+                    f"{self.server}: is not a fedsplit server, check --server"
+                ) from None
             raise
 
     def _register(self) -> None:
-        """Make oneself known; only a server without keys lets one."""
+        """Register this node, which only a server without keys allows."""
         try:
             self._client.RegisterNode(RegisterNodeFleetRequest(public_key=self._public))
         except httpx.HTTPStatusError as error:
@@ -220,43 +239,45 @@ class _FleetNode:
                 raise
             if self._key is None:
                 raise InputError(
-                    f"{self.server}: takes only clients with a key, give yours with --key"
+                    f"{self.server}: only accepts clients with a key, give yours with --key"
                 ) from None
             raise InputError(
-                f"{self.server}: does not know the key {self._key}: its public key must be among the server's"
+                f"{self.server}: does not know the key {self._key}: "
+                "its public key must be among the server's"
             ) from None
 
     def serve(self, answer: Callable[[bytes], bytes], stop: threading.Event) -> None:
-        """Answer letters while the server is there."""
-        quiet = threading.Event()
-        threading.Thread(target=self._beat, args=(quiet,), name="heartbeat", daemon=True).start()
+        """Answer messages until ``stop`` is set; raises an HTTP error when the server is lost."""
+        done = threading.Event()
+        threading.Thread(target=self._beat, args=(done,), name="heartbeat", daemon=True).start()
         try:
             while not stop.is_set():
                 began = time.monotonic()
-                letter = self._pull()
-                if letter is not None:
-                    self._push(_answered(letter, answer))
+                message = self._pull()
+                if message is not None:
+                    self._push(_answered(message, answer))
                 elif time.monotonic() - began < UNHELD:
                     stop.wait(UNHELD)
         finally:
-            quiet.set()
+            done.set()
         with suppress(httpx.HTTPError):
             self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._node.node_id))
 
-    def _beat(self, quiet: threading.Event) -> None:
-        while not quiet.wait(BEAT):
-            with suppress(httpx.HTTPError):  # the requests for letters see the same trouble
+    def _beat(self, done: threading.Event) -> None:
+        while not done.wait(BEAT):
+            with suppress(httpx.HTTPError):  # requests for messages fail in the same way
                 request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=INTERVAL)
                 self._client.SendNodeHeartbeat(request)
 
     def _pull(self) -> Message | None:
-        """The next letter, if there is one."""
+        """Fetch the next message, if there is one."""
         found = self._client.PullMessages(PullMessagesRequest(node=self._node))
         if not found.messages_list:
             return None
-        run, [tree] = found.messages_list[0].metadata.run_id, found.message_object_trees
+        run = found.messages_list[0].metadata.run_id
+        [tree] = found.message_object_trees
         try:
-            letter = pull_and_inflate_object_from_tree(
+            message = pull_and_inflate_object_from_tree(
                 tree,
                 make_pull_object_fn_protobuf(self._client.PullObject, self._node, run),
                 make_confirm_message_received_fn_protobuf(
@@ -266,13 +287,13 @@ class _FleetNode:
                 initial_backoff=0.01,
                 backoff_cap=0.5,
             )
-        except ObjectPullError:  # it was taken back
+        except ObjectPullError:  # the server has deleted it
             return None
-        letter.metadata.__dict__["_message_id"] = tree.object_id
-        return letter
+        message.metadata.__dict__["_message_id"] = tree.object_id
+        return message
 
     def _push(self, reply: Message) -> None:
-        """Send a reply, unless it is no longer wanted."""
+        """Send a reply, if the server still wants it."""
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
             bare = message_to_proto(
@@ -295,24 +316,24 @@ class _FleetNode:
                     push,
                     object_ids_to_push=set(wanted.objects_to_push),
                 )
-            except ObjectPushError:  # it came too late, or is too large
+            except ObjectPushError:  # too late, or too large
                 pass
 
     def trouble(self, error: httpx.HTTPError) -> str:
-        """What keeps the server from being reached; ``InputError`` where that will stay so."""
+        """Return why the server is not reached; ``InputError`` if trying again would not help."""
         if isinstance(error, httpx.HTTPStatusError):
             if error.response.status_code == httpx.codes.UNAUTHORIZED:
-                return "it was started anew"
+                return "it was restarted"
             return f"HTTP status {error.response.status_code}"
         return probe(self._host, self._port, self._context)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._client.close()
 
 
 class _Client(FleetHttpClient):  # type: ignore[misc]  # Flower's types are not read
-    """Flower's client, straight to the server: without proxies and redirections."""
+    """Flower's client, with a direct connection: no proxies, no redirects."""
 
     def __init__(
         self,
@@ -336,17 +357,17 @@ class _Client(FleetHttpClient):  # type: ignore[misc]  # Flower's types are not 
         )
 
 
-def _answered(letter: Message, answer: Callable[[bytes], bytes]) -> Message:
+def _answered(message: Message, answer: Callable[[bytes], bytes]) -> Message:
     try:
-        content, nonce = unpack(letter.content)
-        return Message(pack(answer(content), nonce), reply_to=letter)
-    except Exception as error:  # its kind only: the text may hold data
-        return Message(Error(code=0, reason=type(error).__name__), reply_to=letter)
+        content, nonce = unpack(message.content)
+        return Message(pack(answer(content), nonce), reply_to=message)
+    except Exception as error:  # only its type: the text may contain data
+        return Message(Error(code=0, reason=type(error).__name__), reply_to=message)
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Have the folder for this process; one that is ending is waited for."""
+    """Lock the folder for this process; wait for a process that is about to end."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "lock").open("w") as file:
         until = time.monotonic() + ENDING
@@ -357,14 +378,14 @@ def _alone(folder: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > until:
                     raise InputError(
-                        f"{folder}: another client runs here: stop it, or choose another --folder"
+                        f"{folder}: is used by another client: stop it, or choose another --folder"
                     ) from None
                 time.sleep(0.1)
         yield
 
 
 def _own_key(folder: Path) -> ec.EllipticCurvePrivateKey:
-    """A key that is kept in the folder, so that a server without keys knows the node again."""
+    """Return the folder's own key, by which a server without keys recognises the node."""
     path = folder / "node.key"
     if not path.exists():
         path.with_suffix(".pub").unlink(missing_ok=True)
@@ -373,6 +394,9 @@ def _own_key(folder: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def _code(error: httpx.HTTPStatusError) -> int:
-    """Flower's number of a refusal."""
+    """Return Flower's error code of a refusal, 0 if there is none."""
     found = FlowerError.from_json(error.response.text)
-    return 0 if found is None else found.code
+    if found is None:
+        return 0
+    code: int = found.code
+    return code

@@ -1,4 +1,4 @@
-"""A server's address, and what keeps a client from reaching it."""
+"""Why a client cannot reach its server."""
 
 from __future__ import annotations
 
@@ -12,29 +12,27 @@ from fedsplit.errors import InputError
 
 
 def address(server: str) -> tuple[str, int]:
-    """Host and port."""
-    try:
+    """Return the host and the port of HOST:PORT."""
+    with suppress(ValueError):  # a port that is none
         parts = urlsplit(f"//{server}")
-        host, port, whole = parts.hostname, parts.port, parts.netloc == server and "@" not in server
-    except ValueError:
-        host, port, whole = None, None, False
-    if not host or not port or not whole:
-        raise InputError(f"server {server!r}: give HOST:PORT, such as fit.example.org:8443")
-    return host, port
+        plain = parts.netloc == server and "@" not in server
+        if parts.hostname and parts.port and plain:
+            return parts.hostname, parts.port
+    raise InputError(f"server {server!r}: give HOST:PORT, such as fit.example.org:8443")
 
 
 def tls(ca: Path | None) -> ssl.SSLContext:
-    """TLS with servers whose certificate this one has signed, or one that the system trusts."""
+    """Return a context for servers whose certificate this CA signed; None for the system's CAs."""
     try:
         return ssl.create_default_context(cafile=ca)
     except ssl.SSLError:
-        raise InputError(f"{ca}: is no certificate") from None
+        raise InputError(f"{ca}: is not a certificate") from None
     except OSError as error:
         raise InputError(f"{ca}: cannot be read ({error.strerror})") from None
 
 
 def probe(host: str, port: int, context: ssl.SSLContext | None) -> str:
-    """Why a request failed, where that may pass; ``InputError`` where it will not."""
+    """Return why a request failed; ``InputError`` if trying again would not help."""
     try:
         with socket.create_connection((host, port), timeout=5) as plain:
             if context is None:
@@ -48,9 +46,10 @@ def probe(host: str, port: int, context: ssl.SSLContext | None) -> str:
 
 def _check_no_tls(server: str, plain: socket.socket) -> None:
     anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # nothing is sent over this connection
-    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+    anyone.check_hostname = False
+    anyone.verify_mode = ssl.CERT_NONE
     with suppress(OSError), anyone.wrap_socket(plain):
-        raise InputError(f"{server}: speaks TLS: give --ca, and --key, in the place of --insecure")
+        raise InputError(f"{server}: uses TLS: give --ca and --key instead of --insecure")
 
 
 def _check_tls(server: str, plain: socket.socket, context: ssl.SSLContext, host: str) -> None:
@@ -58,11 +57,12 @@ def _check_tls(server: str, plain: socket.socket, context: ssl.SSLContext, host:
         context.wrap_socket(plain, server_hostname=host).close()
     except ssl.SSLCertVerificationError as error:
         raise InputError(
-            f"{server}: its certificate is not accepted ({error.verify_message}): check --ca and --server"
+            f"{server}: its certificate is not accepted ({error.verify_message}): "
+            "check --ca and --server"
         ) from None
     except ssl.SSLEOFError:
         pass
     except ssl.SSLError:
         raise InputError(
-            f"{server}: does not speak TLS: check --server, or test on one machine with --insecure"
+            f"{server}: does not use TLS: check --server, or test on one machine with --insecure"
         ) from None

@@ -1,4 +1,4 @@
-"""The server's end: Flower's Fleet interface, in this process, for letters to clients and their replies."""
+"""The server's side: Flower's Fleet interface in this process."""
 
 from __future__ import annotations
 
@@ -29,43 +29,58 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from fedsplit.errors import InputError
 from fedsplit.remote.channel import SILENT
 from fedsplit.remote.flower.chunks import NONCE, pack, unpack
-from fedsplit.remote.flower.filter import OPEN, REGISTER, Gate
-from fedsplit.remote.flower.link import State
+from fedsplit.remote.flower.filter import OPEN, REGISTER, RequestFilter
+from fedsplit.remote.flower.link import LinkState
 from fedsplit.remote.keys import public_pem
 
 GRACE = 2.0
-"""Seconds for which a letter waits for a node that is not here."""
+"""Seconds for which a message waits for a node that is not connected."""
 
 POLL = 0.05
-"""Seconds after which a hub looks again, where nothing came in between."""
+"""Seconds after which the server looks for replies even if none was announced."""
 
-STARTING, CLOSING = 10.0, 5.0
-"""Seconds that it may take to listen, and to stop."""
+STARTING = 10.0
+"""Seconds in which the server has to listen."""
+
+CLOSING = 5.0
+"""Seconds in which the server has to stop, before and after it is forced to."""
 
 TTL = 12 * 3600.0
-"""Seconds after which Flower drops a letter by itself."""
+"""Seconds after which Flower itself drops a message."""
 
 
 class _Sent(NamedTuple):
-    """A letter on its way: its number at Flower, the number that must come back, and since when its node is here."""
+    """A message on its way.
 
-    letter: str
+    Attributes
+    ----------
+    message_id : str
+        Flower's.
+    nonce : bytes
+        What the reply must repeat.
+    since : str
+        Since when its node is connected, in UTC.
+    """
+
+    message_id: str
     nonce: bytes
     since: str
 
 
-class Hub:
-    """Carries letters to clients that have dialled in, and their replies back.
+class FleetServer:
+    """Carries messages to the clients that are connected, and brings their replies.
 
     Parameters
     ----------
-    host, port : str, int
-        Where to listen; port 0 is any free one, see ``port`` once it is open.
+    host : str
+        Where to listen.
+    port : int
+        0 takes any free port; see the attribute ``port`` once the server is open.
     certificate, private_key : Path, optional
         The server's, for TLS.
-    public_keys : dict of bytes, optional
-        By client, its public key (PEM or OpenSSH): none but these may join. Without, anybody may, under the name that
-        it gives itself while no other client there has it.
+    public_keys : dict of str to bytes, optional
+        By client, its public key (PEM or OpenSSH): only these clients may join. Without keys,
+        anybody may, under any name that no connected client has.
     largest : int
         The most bytes of a reply.
     """
@@ -82,8 +97,10 @@ class Hub:
     ) -> None:
         if public_keys is not None and certificate is None:
             raise InputError("clients' keys need TLS: give the server's certificate and key too")
-        self.host, self.port, self._largest = host, port, largest
-        self._state = State(largest)
+        self.host = host
+        self.port = port
+        self._largest = largest
+        self._state = LinkState(largest)
         keys = {
             name: public_pem(key, f"client {name}") for name, key in (public_keys or {}).items()
         }
@@ -105,15 +122,18 @@ class Hub:
         app.state.linkstate_factory = SimpleNamespace(state=lambda: self._state)
         app.state.enable_supernode_auth = public_keys is not None
         app.include_router(router)
-        self._gate = Gate(app, self._state, OPEN if public_keys is not None else OPEN | {REGISTER})
+        paths = OPEN
+        if public_keys is None:
+            paths |= {REGISTER}
+        self._filter = RequestFilter(app, self._state, paths)
         self._server = uvicorn.Server(self._config(certificate, private_key))
-        self._thread = threading.Thread(target=self._serve, name="hub", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="fleet server", daemon=True)
         self._socket: socket.socket | None = None
         self._turn = threading.Lock()
 
     def _config(self, certificate: Path | None, private_key: Path | None) -> uvicorn.Config:
         config = uvicorn.Config(
-            self._gate,
+            self._filter,
             ssl_certfile=certificate,
             ssl_keyfile=private_key,
             interface="asgi3",
@@ -172,9 +192,10 @@ class Hub:
             time.sleep(0.01)
 
     def close(self) -> None:
-        """Stop listening, after a few seconds at the latest."""
-        self._server.should_exit = self._gate.closing = True
-        self._gate.ring()
+        """Stop listening, within a few seconds."""
+        self._server.should_exit = True
+        self._filter.closing = True
+        self._filter.wake()
         self._thread.join(CLOSING)
         self._server.force_exit = True
         self._thread.join(CLOSING)
@@ -182,63 +203,70 @@ class Hub:
             self._socket.close()
 
     def present(self) -> dict[str, str]:
-        """The clients that are here now, by name, each with the time since when, in UTC."""
+        """Return the connected clients by name, each with the time since when, in UTC."""
         online = self._state.get_node_info(statuses=[NodeStatus.ONLINE])
         return {
             node.name: node.last_activated_at for node in sorted(online, key=lambda node: node.name)
         }
 
     def send(
-        self, letters: Mapping[str, bytes], timeout: float
+        self, messages: Mapping[str, bytes], timeout: float
     ) -> dict[str, tuple[bytes | None, str, float]]:
-        """Each client's reply, or None and what went wrong, and the seconds until then.
+        """Send messages to clients, and wait for every reply or failure.
 
-        It returns when all are settled. A client that has come back since is sent its letter again; one that is not
-        here is given up after a moment. What comes later is dropped.
+        A client that disconnects and comes back gets its message again. One that is not connected
+        fails after a moment. Replies that arrive later are dropped.
+
+        Returns
+        -------
+        dict of str to (bytes or None, str, float)
+            By client: its reply, what went wrong, and the seconds until then.
         """
         with self._turn:
             try:
-                return self._exchange(letters, timeout)
+                return self._exchange(messages, timeout)
             finally:
                 self._state.clear(self._run)
 
     def _exchange(
-        self, letters: Mapping[str, bytes], timeout: float
+        self, messages: Mapping[str, bytes], timeout: float
     ) -> dict[str, tuple[bytes | None, str, float]]:
         began = time.monotonic()
         found: dict[str, tuple[bytes | None, str, float]] = {}
         under_way: dict[str, _Sent] = {}
-        last_here = dict.fromkeys(letters, began)
+        last_here = dict.fromkeys(messages, began)
         while True:
             self._state.news.clear()
             online = {
                 node.name: node for node in self._state.get_node_info(statuses=[NodeStatus.ONLINE])
             }
             now = time.monotonic()
-            for name in [name for name in letters if name not in found]:
-                node, sent = online.get(name), under_way.get(name)
+            for name in [name for name in messages if name not in found]:
+                node = online.get(name)
+                sent = under_way.get(name)
                 if node is not None:
                     last_here[name] = now
                 outcome = None if sent is None else self._outcome(sent)
                 if outcome is not None and sent is not None:
-                    self._state.forget({sent.letter})
+                    self._state.forget(sent.message_id)
                 elif now - last_here[name] > GRACE:
-                    outcome = None, "its node is not here" if sent is None else "its node went away"
+                    what = "its node is not connected" if sent is None else "its node disconnected"
+                    outcome = None, what
                 elif now - began >= timeout:
                     outcome = None, SILENT.text
                 elif node is not None and (sent is None or sent.since != node.last_activated_at):
                     if sent is not None:
-                        self._state.forget({sent.letter})
+                        self._state.forget(sent.message_id)
                     under_way[name] = self._post(
-                        node.node_id, node.last_activated_at, letters[name]
+                        node.node_id, node.last_activated_at, messages[name]
                     )
                 if outcome is not None:
                     found[name] = (*outcome, now - began)
-            if len(found) == len(letters):
-                return {name: found[name] for name in letters}
+            if len(found) == len(messages):
+                return {name: found[name] for name in messages}
             self._state.news.wait(min(POLL, max(0.0, timeout - (now - began))))
 
-    def _post(self, node: int, since: str, letter: bytes) -> _Sent:
+    def _post(self, node: int, since: str, message: bytes) -> _Sent:
         nonce = os.urandom(NONCE)
         metadata = Metadata(
             run_id=self._run,
@@ -251,18 +279,16 @@ class Hub:
             ttl=TTL,
             message_type="query",
         )
-        sent = _Sent(
-            self._state.post(self._run, make_message(metadata, pack(letter, nonce))), nonce, since
-        )
-        self._gate.ring()
-        return sent
+        message_id = self._state.post(self._run, make_message(metadata, pack(message, nonce)))
+        self._filter.wake()
+        return _Sent(message_id, nonce, since)
 
     def _outcome(self, sent: _Sent) -> tuple[bytes | None, str] | None:
-        """A letter's reply, or what is wrong with it; None while there is nothing."""
+        """Return the reply to a message, or what is wrong with it; None until there is one."""
         too_large = None, f"an answer that is too large, of more than {self._largest:,} bytes"
-        if sent.letter in self._state.too_large:
+        if sent.message_id in self._state.too_large:
             return too_large
-        parts = self._state.answer(sent.letter)
+        parts = self._state.reply(sent.message_id)
         if parts is None:
             return None
         try:
@@ -273,5 +299,7 @@ class Hub:
         except Exception as error:  # a client may send anything
             return None, f"an answer that cannot be read ({type(error).__name__})"
         if nonce != sent.nonce:
-            return None, "an answer to another letter"
-        return too_large if len(reply) > self._largest else (reply, "")
+            return None, "an answer to another message"
+        if len(reply) > self._largest:
+            return too_large
+        return reply, ""
