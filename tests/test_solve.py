@@ -10,7 +10,9 @@ import pytest
 import fedsplit as fs
 from faulty import Unreliable
 from fedsplit.arrays import Array
-from fedsplit.methods.method import Method
+from fedsplit.methods.method import Method, State
+from fedsplit.rounds.loop import Run, StoppingRule
+from fedsplit.rounds.result import StoppedBy
 from problems import LOSSES, Client, clients, problem
 
 D, M = 4, 3
@@ -134,7 +136,7 @@ def test_tol_stops_at_a_proved_gap(p: fs.Problem) -> None:
 
 
 def own(huber: fs.Huber) -> fs.CustomLoss:
-    """Huber's loss for three columns as a user's own, of which nothing is known that a proof could use."""
+    """Huber's loss for three columns as a user's own, without anything that a proof could use."""
 
     def hessian(x: Array, client: Client) -> Array:
         A, b, w = client
@@ -368,6 +370,48 @@ def test_an_objective_that_is_not_a_number_is_divergence_and_an_infinite_one_no_
         poisson, fs.FedSplit.plain(0.05, fs.GradientProx(5)), x0=np.array([800.0]), rounds=5
     )
     assert not stuck.converged
+
+
+class EveryThird(StoppingRule):
+    """Stops at the first round in three that moves by less than asked for."""
+
+    def __init__(self, small: float) -> None:
+        self.small = small
+        self.seen: list[float] = []
+
+    def look(self, run: Run, before: State, residual: float) -> StoppedBy | None:
+        self.seen.append(residual)
+        assert np.linalg.norm(run.state.iterate - before.iterate) == residual
+        if len(self.seen) % 3 == 0 and residual < self.small:
+            return "residual"
+        return None
+
+
+def test_a_rule_sees_every_round_and_says_why_the_run_stops(p: fs.Problem) -> None:
+    rule = EveryThird(1e-3)
+    result = Run(p.clients, fs.FedSplit.plain(), rule, rounds=500).go(np.zeros(D))
+    moves = result.trace.residual[result.trace.kind == "round"]
+    assert (result.stopped_by, result.converged) == ("residual", False)
+    np.testing.assert_array_equal(rule.seen, moves)
+    assert len(moves) % 3 == 0
+    assert moves[-1] < 1e-3 < moves[-4]
+
+
+class Relay(StoppingRule):
+    """Hands over to Newton's method at the end of the budget, for nine more rounds."""
+
+    def finish(self, run: Run, stopped_by: StoppedBy) -> StoppedBy | None:
+        if isinstance(run.method, fs.Newton):
+            return stopped_by
+        run.limit += 9
+        run.start_with(fs.Newton(), run.state.x)
+        return None
+
+
+def test_a_rule_can_go_on_with_another_method(p: fs.Problem) -> None:
+    result = Run(p.clients, fs.FedSplit.plain(), Relay(), rounds=5).go(np.zeros(D))
+    assert list(result.trace.kind) == ["setup", *["round"] * 4, "setup", *["round"] * 8]
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-10)
 
 
 def test_a_numpy_bool_stops_a_run(p: fs.Problem) -> None:

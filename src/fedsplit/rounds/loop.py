@@ -202,6 +202,7 @@ class Run:
         self.trace.rows.append(Row.of(last, self._kind, objective, residual))
 
     def _count_anew(self) -> None:
+        """Count the method's questions from zero."""
         asked = self.clients
         if getattr(self.method, "unanimous", False):
             asked = asked.insistent()

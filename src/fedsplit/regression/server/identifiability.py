@@ -12,6 +12,9 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError, listed
 from fedsplit.methods.method import State
 
+SPAN = 5
+"""The moves of this many rounds are examined together, and as often."""
+
 
 class Separation:
     """Watches for classes that are separable, so that the likelihood has no maximum.
@@ -40,7 +43,7 @@ class Separation:
         self.direction: Array = np.zeros(clients.d)
 
     def look(self, margin: float, number: int, states: Sequence[State]) -> None:
-        """Look at a round, and at every fifth one also at the moves of the last rounds.
+        """Look at a round, and every ``SPAN`` rounds at the moves of the last ones.
 
         Parameters
         ----------
@@ -49,13 +52,13 @@ class Separation:
         number : int
             The number of the round.
         states : sequence of State
-            After the last rounds.
+            Those after the last ``SPAN`` rounds, and the one before.
         """
         x = states[-1].x
         if margin > 0:
             self.proved = True
             self.direction = x
-        elif number % 5 == 0 and number > 10:
+        elif number % SPAN == 0 and number > 2 * SPAN:
             move = x - states[0].x
             if np.linalg.norm(move) <= 0.01 * np.linalg.norm(x):
                 return  # x hardly moves any more

@@ -16,7 +16,7 @@ from fedsplit.methods import with_penalty
 from fedsplit.methods.method import Method, State
 from fedsplit.methods.newton import Newton
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
-from fedsplit.regression.server.identifiability import Separation, undetermined
+from fedsplit.regression.server.identifiability import SPAN, Separation, undetermined
 from fedsplit.regression.server.inference import inverse
 from fedsplit.regression.server.proof import PROOF, Proof, prove
 from fedsplit.rounds.certificate import Certificate
@@ -29,9 +29,6 @@ from fedsplit.rounds.trace import Row, Trace
 
 PATIENCE = 60
 """After this many rounds Newton's method takes over."""
-
-SPAN = 5
-"""How many states are kept, and how many rounds have to stand still before the run does."""
 
 
 class Progress(NamedTuple):
@@ -47,8 +44,8 @@ class Progress(NamedTuple):
     floats : int
         Sent both ways so far.
     proved : bool
-        Whether the gap is a bound. After a round that is a measurement, made where the clients are
-        in this process, and not counted.
+        Whether the gap is a bound. After each round that is a measurement, which is not counted,
+        and made only if the clients are in this process.
     """
 
     round: int
@@ -96,11 +93,11 @@ class Estimate:
 class Search(StoppingRule):
     """The stopping rule of a fit: the proved distance, in standard errors, is at most ``tol``.
 
-    A proof is asked for when the last move promises one. If it falls short, but is a good one, the
-    gradient and the information at x make a Newton step, and one such step reaches the rounding of
-    the gradient. A run that has gone on for long is a hard one, or has no minimiser: Newton's
-    method takes over, whose rounds are dear but few. Both only without a penalty, and only for
-    methods with ``newton_may_finish``: the others are to show where they stop.
+    A proof is asked for when the last move promises one. If it proves something, but not enough,
+    its gradient and information give a Newton step, which usually reaches the rounding of the
+    gradient. A run that has gone on for long is a hard one, or has no minimiser: Newton's method
+    takes over, whose rounds are expensive but few. Both happen only without a penalty, and only for
+    methods with ``newton_may_finish``; other methods are to show where they stop.
 
     Parameters
     ----------
@@ -116,7 +113,7 @@ class Search(StoppingRule):
     bounded : bool
         Whether there is a minimiser whatever the data, such as with a ridge.
     per_radius : callable
-        The standard errors that a distance of 1 in the norm of the Hessian is at most, by a proof.
+        Given a proof, how many standard errors a distance of 1 in the Hessian's norm is at most.
     report : callable or None
         Called with a ``Progress`` after every round.
     """
@@ -144,8 +141,8 @@ class Search(StoppingRule):
         self._stands = False
         self._proofs: list[tuple[int, Certificate]] = []
         self._proof: Proof  # the last one
-        # A proof is asked for at an estimated gap of _target, a share of the gap that would do. In
-        # the units of the proof, a radius of 1 is one standard error; then the gap is ½ tol².
+        # A proof is asked for at an estimated gap of _target, a share of the gap that would do:
+        # about ½ radius². Until there is a proof, a radius of 1 counts as one standard error.
         self._share = 1.0
         self._target = 0.5 * self.tol**2
 
@@ -205,7 +202,8 @@ class Search(StoppingRule):
         self._idle += 1
         if not still:
             self._idle = 0
-        self._stands = self._idle >= SPAN and everyone
+        # One such round may be an accident, and so may a few.
+        self._stands = self._idle >= 5 and everyone
         if not self.bounded and not np.isnan(row.margin):
             self._separation.look(row.margin, self._round, self.states)
         spent = self._round + self._separation.meter.waiting >= self.rounds - PROOF
