@@ -1,4 +1,4 @@
-"""The scikit-learn estimators: scikit-learn's own checks, its numbers on the pool, and its tools around them."""
+"""The estimators pass scikit-learn's checks, have its numbers, and work with its tools."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ EVERY = [getattr(fs, name)() for name in fs._ESTIMATORS]
 
 
 def data(kind: str, n: int = 150) -> tuple[Array, Array, Array]:
-    """X with columns of several units, a target for the kind of model, and groups of several sizes."""
+    """X with columns of several units, a target for the model, groups of several sizes."""
     rng = np.random.default_rng(7)
     X = rng.standard_normal((n, 5)) * [1.0, 10.0, 0.1, 1.0, 1.0] + [0.0, 5.0, 0.0, 30.0, 0.0]
     eta = (X - X.mean(axis=0)) @ [1.0, 0.1, 5.0, 0.0, 0.5]

@@ -1,4 +1,4 @@
-"""The page of a fit: whole, the same each time, safe whatever the names, and readable in a real browser."""
+"""The page of a fit: complete, reproducible, safe whatever the names, readable in a browser."""
 
 import base64
 import dataclasses
