@@ -149,6 +149,7 @@ def test_a_family_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> 
     binomial = sm.families.Binomial(sm.families.links.Probit())
     reference = sm.GLM(events.astype(float), sm.add_constant(pooled), binomial).fit(tol=1e-12)
     np.testing.assert_allclose(model.coef, reference.params, rtol=1e-5)
+    assert model.se is not None
     np.testing.assert_allclose(model.se, reference.bse, rtol=1e-5)
 
 
@@ -175,14 +176,13 @@ class Everything(CostQuestion):
 
     x: Array
 
-    def parts(self, d: int) -> dict[str, Part]:
-        return {
-            "value": Part(),
-            "gradient": Part((d,)),
-            "hessian": Part((d, d)),
-            "smallest": Part(),
-            "largest": Part(),
-        }
+    parts: ClassVar = {
+        "value": Part(),
+        "gradient": Part(("d",)),
+        "hessian": Part(("d", "d")),
+        "smallest": Part(),
+        "largest": Part(),
+    }
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
         return [costs.value(x), costs.gradient(x), costs.hessian(x), *costs.bounds_at(x)]

@@ -34,11 +34,8 @@ from fedsplit.prox.solver import ProxSolver
 class Oracle(Protocol):
     """What ``solve`` needs of clients."""
 
-    @property
-    def m(self) -> int: ...
-
-    @property
-    def d(self) -> int: ...
+    m: int
+    d: int
 
     def ask(self, question: CostQuestion) -> Answer: ...
 
@@ -134,7 +131,7 @@ class Clients(ABC):
         return self.ask(Value(x))
 
     def evaluate(self, x: Array) -> Answer:
-        """f_j(x), then ∇f_j(x), (m, 1 + d)."""
+        """f_j(x) and ∇f_j(x): the parts ``value``, (m,), and ``gradient``, (m, d)."""
         return self.ask(Evaluate(x))
 
     def curvature(self, x: Array | None = None) -> Answer:
@@ -142,7 +139,7 @@ class Clients(ABC):
         return self.ask(Curvature(x))
 
     def diagonal(self, x: Array) -> Answer:
-        """The diagonal of ∇²f_j(x), then its smallest and largest eigenvalue, (m, d + 2)."""
+        """The diagonal of ∇²f_j(x), (m, d), and the parts ``smallest`` and ``largest``, (m,)."""
         return self.ask(Diagonal(x))
 
     def decrement(self, x: Array, g: Array) -> Answer:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -97,42 +97,42 @@ class Question(ABC):
 
 
 class Part(NamedTuple):
-    """One array of an answer: its shape per client, and a test of the numbers in it."""
+    """One array of an answer.
 
-    shape: tuple[int, ...] = ()
-    valid: Callable[[Array], bool] = lambda array: bool(np.isfinite(array).all())
+    Attributes
+    ----------
+    shape : tuple of int or str
+        Its shape per client, where ``"d"`` stands for the number of coordinates.
+    allowed : {"finite", "number", "any"}
+        Whether entries must be finite, may be infinite, or may be nan too.
+    """
 
+    shape: tuple[int | str, ...] = ()
+    allowed: Literal["finite", "number", "any"] = "finite"
 
-def _numbers(array: Array) -> bool:
-    """Whether no entry is nan; infinite ones are allowed."""
-    return not np.isnan(array).any()
-
-
-def _some_numbers(array: Array) -> bool:
-    """Whether each client has one entry at least that is not nan."""
-    return bool((~np.isnan(array)).any(axis=1).all())
-
-
-def _anything(array: Array) -> bool:
-    return True
+    def shape_for(self, d: int) -> tuple[int, ...]:
+        """The shape per client, for x with d coordinates."""
+        return tuple(d if length == "d" else int(length) for length in self.shape)
 
 
-def _distances(array: Array) -> bool:
-    return bool((np.isfinite(array) & (array >= 0)).all())
+VECTOR = Part(("d",))
+NUMBER = Part((), "number")
 
 
 class CostQuestion(Question):
     """A question about each client's own cost f_j.
 
     Its points are (d,), the same for all clients, (m, d), one per client, or None.
+
+    Attributes
+    ----------
+    parts : mapping of str to Part
+        The arrays of an answer by name; the first one is ``Answer.rows``.
     """
 
     answer_type = Answer
     vectors: ClassVar[tuple[str, ...]] = ("x",)
-
-    @abstractmethod
-    def parts(self, d: int) -> dict[str, Part]:
-        """The arrays of an answer by name; the first one is ``Answer.rows``."""
+    parts: ClassVar[Mapping[str, Part]] = {}
 
     @abstractmethod
     def answer(self, costs: Costs, *points: Any) -> Sequence[Array]:
@@ -141,17 +141,19 @@ class CostQuestion(Question):
         ``points`` are the fields named in ``vectors``, in their order, each (k, d) or None.
         """
 
-    def scalars(self) -> int:
-        """How many floats the question carries beside its points."""
-        return 0
+    def answer_parts(self) -> Mapping[str, Part]:
+        """The arrays of an answer to this very question."""
+        return self.parts
 
     def floats_down(self, d: int) -> int:
         """Floats sent to each client: arrays and step sizes count, a solver's settings do not."""
-        return d * sum(point is not None for point in self.points()) + self.scalars()
+        points = sum(point is not None for point in self.points())
+        others = [value for name, value in vars(self).items() if name not in self.vectors]
+        return d * points + sum(np.size(v) for v in others if isinstance(v, float | np.ndarray))
 
     def floats_up(self, d: int, answer: Answer) -> int:
         """Floats received from each client."""
-        return sum(prod(part.shape) for part in self.parts(d).values())
+        return sum(prod(part.shape_for(d)) for part in self.answer_parts().values())
 
     def share(self, rows: slice) -> Self:
         """The question as it goes to the clients of these rows."""
@@ -163,15 +165,15 @@ class CostQuestion(Question):
         return replace(self, **own)  # type: ignore[type-var]  # every subclass is a dataclass
 
     def check(self, value: Any, k: int, d: int) -> str:
-        """What is wrong with the answer of k clients: an empty text where it is as it should be."""
+        """What is wrong with the answer of k clients: an empty text if nothing is."""
         if not isinstance(value, Answer):
             return f"an answer of the wrong type, {type(value).__name__}"
-        parts = self.parts(d)
+        parts = self.answer_parts()
         if list(value.parts) != list(parts):
             return f"an answer with {', '.join(value.parts)}, expected {', '.join(parts)}"
         for name, part in parts.items():
             array = value.parts[name]
-            shape = (k, *part.shape)
+            shape = (k, *part.shape_for(d))
             kind = getattr(array, "dtype", type(array).__name__)
             if kind != np.float64:
                 return f"{name} has the wrong type, {kind}"
@@ -179,8 +181,14 @@ class CostQuestion(Question):
                 return f"{name} has the wrong shape, {array.shape}, expected {shape}"
         if value.work.shape != (k, 3):
             return f"work has the wrong shape, {value.work.shape}, expected {(k, 3)}"
-        sound = all(part.valid(value.parts[name]) for name, part in parts.items())
-        return "" if sound else NOT_FINITE
+        for name, part in parts.items():
+            array = value.parts[name]
+            unusable = np.isnan(array)
+            if part.allowed == "finite":
+                unusable = ~np.isfinite(array)
+            if part.allowed != "any" and unusable.any():
+                return NOT_FINITE
+        return ""
 
 
 @dataclass(frozen=True)
@@ -211,30 +219,34 @@ class Prox(CostQuestion):
     gradient: bool = False
 
     vectors = ("v", "start")
+    parts: ClassVar = {"point": VECTOR, "error": Part(), "margin": Part((), "any")}
 
-    def parts(self, d: int) -> dict[str, Part]:
-        parts = {"point": Part((d,)), "error": Part((), _distances)}
-        if self.gradient:
-            parts["gradient"] = Part((d,))
-        return parts | {"margin": Part((), _anything)}
+    def answer_parts(self) -> Mapping[str, Part]:
+        if not self.gradient:
+            return self.parts
+        return {**self.parts, "gradient": VECTOR}
 
     def answer(self, costs: Costs, v: Array, start: Array | None) -> Sequence[Array]:
         if start is None:
             start = v
         solved = self.solver.solve(costs, v, self.s, start)
-        parts = [solved.u, solved.error]
+        parts = [solved.u, solved.error, costs.margin(start)]
         if self.gradient:
             known = solved.gradient
             parts.append(costs.gradient(solved.u) if known is None else known)
-        return [*parts, costs.margin(start)]
-
-    def scalars(self) -> int:
-        return np.size(self.s)
+        return parts
 
     def floats_up(self, d: int, answer: Answer) -> int:
-        """The margin counts only where there is one."""
+        """The margin counts only if there is one."""
         nothing = bool(np.isnan(answer.parts["margin"]).any())
         return super().floats_up(d, answer) - nothing
+
+    def check(self, value: Any, k: int, d: int) -> str:
+        """An error is a distance."""
+        wrong = super().check(value, k, d)
+        if not wrong and (value.error < 0).any():
+            return NOT_FINITE
+        return wrong
 
 
 @dataclass(frozen=True)
@@ -248,17 +260,13 @@ class Descend(CostQuestion):
 
     vectors = ("x", "shift")
 
-    def parts(self, d: int) -> dict[str, Part]:
-        return {"point": Part((d,))}
+    parts: ClassVar = {"point": VECTOR}
 
     def answer(self, costs: Costs, x: Array, shift: Array | None) -> Sequence[Array]:
         linear = 0.0 if shift is None else shift
         for _ in range(self.steps):
             x = x - self.step * (costs.gradient(x) + linear)
         return [x]
-
-    def scalars(self) -> int:
-        return 1
 
 
 @dataclass(frozen=True)
@@ -267,8 +275,7 @@ class Gradient(CostQuestion):
 
     x: Array
 
-    def parts(self, d: int) -> dict[str, Part]:
-        return {"gradient": Part((d,))}
+    parts: ClassVar = {"gradient": VECTOR}
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
         return [costs.gradient(x)]
@@ -280,8 +287,7 @@ class Value(CostQuestion):
 
     x: Array
 
-    def parts(self, d: int) -> dict[str, Part]:
-        return {"value": Part((), _numbers)}
+    parts: ClassVar = {"value": NUMBER}
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
         return [costs.value(x)]
@@ -289,15 +295,14 @@ class Value(CostQuestion):
 
 @dataclass(frozen=True)
 class Evaluate(CostQuestion):
-    """f_j(x), then ∇f_j(x)."""
+    """f_j(x) and ∇f_j(x)."""
 
     x: Array
 
-    def parts(self, d: int) -> dict[str, Part]:
-        return {"value_gradient": Part((1 + d,), _numbers)}
+    parts: ClassVar = {"value": NUMBER, "gradient": Part(("d",), "number")}
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
-        return [np.column_stack([costs.value(x), costs.gradient(x)])]
+        return [costs.value(x), costs.gradient(x)]
 
 
 @dataclass(frozen=True)
@@ -311,8 +316,7 @@ class Curvature(CostQuestion):
 
     everyone = True
 
-    def parts(self, d: int) -> dict[str, Part]:
-        return {"bounds": Part((2,), _numbers)}
+    parts: ClassVar = {"bounds": Part((2,), "number")}
 
     def answer(self, costs: Costs, x: Array | None) -> Sequence[Array]:
         bounds = costs.bounds if x is None else costs.bounds_at(x)
@@ -321,15 +325,14 @@ class Curvature(CostQuestion):
 
 @dataclass(frozen=True)
 class Diagonal(CostQuestion):
-    """The diagonal of ∇²f_j(x), then its smallest and largest eigenvalue."""
+    """The diagonal of ∇²f_j(x), and its smallest and largest eigenvalue."""
 
     x: Array
 
-    def parts(self, d: int) -> dict[str, Part]:
-        return {"diagonal": Part((d + 2,))}
+    parts: ClassVar = {"diagonal": VECTOR, "smallest": Part(), "largest": Part()}
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
-        return [np.column_stack([costs.diagonal(x), *costs.bounds_at(x)])]
+        return [costs.diagonal(x), *costs.bounds_at(x)]
 
 
 class ProofScalars(NamedTuple):
@@ -374,8 +377,7 @@ class Decrement(CostQuestion):
 
     vectors = ("x", "g")
 
-    def parts(self, d: int) -> dict[str, Part]:
-        return {name: Part((), _numbers) for name in ProofScalars._fields}
+    parts: ClassVar = dict.fromkeys(ProofScalars._fields, NUMBER)
 
     def answer(self, costs: Costs, x: Array, g: Array) -> Sequence[Array]:
         return costs.decrement(x, g)
@@ -394,14 +396,20 @@ class Line(CostQuestion):
 
     vectors = ("x", "direction")
 
-    def parts(self, d: int) -> dict[str, Part]:
-        return {"values": Part((len(self.t),), _some_numbers)}
+    parts: ClassVar = {"values": Part((), "any")}
+
+    def answer_parts(self) -> Mapping[str, Part]:
+        return {"values": Part((len(self.t),), "any")}
+
+    def check(self, value: Any, k: int, d: int) -> str:
+        """Each client needs one value that is a number."""
+        wrong = super().check(value, k, d)
+        if not wrong and np.isnan(value.rows).all(axis=1).any():
+            return NOT_FINITE
+        return wrong
 
     def answer(self, costs: Costs, x: Array, direction: Array) -> Sequence[Array]:
         return [np.stack([costs.value(x + length * direction) for length in self.t], axis=1)]
-
-    def scalars(self) -> int:
-        return len(self.t)
 
 
 @dataclass(frozen=True)
@@ -413,8 +421,7 @@ class Direction(CostQuestion):
 
     vectors = ("x", "g")
 
-    def parts(self, d: int) -> dict[str, Part]:
-        return {"direction": Part((d,))}
+    parts: ClassVar = {"direction": VECTOR}
 
     def answer(self, costs: Costs, x: Array, g: Array) -> Sequence[Array]:
         return [costs.direction(x, g)]
@@ -426,8 +433,7 @@ class Margin(CostQuestion):
 
     x: Array
 
-    def parts(self, d: int) -> dict[str, Part]:
-        return {"margin": Part((), _anything)}
+    parts: ClassVar = {"margin": Part((), "any")}
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
         return [costs.margin(x)]
@@ -439,8 +445,7 @@ class Information(CostQuestion):
 
     x: Array
 
-    def parts(self, d: int) -> dict[str, Part]:
-        return {"hessian": Part((d, d))}
+    parts: ClassVar = {"hessian": Part(("d", "d"))}
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
         return [costs.hessian(x)]

@@ -44,7 +44,8 @@ class StackedClients(Clients):
         began = time.perf_counter()
         points = [self._rows(point) for point in question.points()]
         parts: dict[str, Array] = {
-            name: np.empty((self.m, *part.shape)) for name, part in question.parts(self.d).items()
+            name: np.empty((self.m, *part.shape_for(self.d)))
+            for name, part in question.answer_parts().items()
         }
         work = np.zeros((self.m, 3))
 
@@ -55,7 +56,8 @@ class StackedClients(Clients):
             told = question.answer(costs, *own)
             for whole, rows in zip(parts.values(), told, strict=True):
                 whole[at] = rows
-            work[at] = np.subtract(counter.read(), before)
+            after = counter.read()
+            work[at] = [now - then for now, then in zip(after, before, strict=True)]
 
         with np.errstate(**QUIET):
             each(answer, self._blocks)

@@ -103,10 +103,10 @@ class Adapt:
         """
         xp = array_namespace(x0)
         answer = _diagonals(clients, x0)
-        rows = answer.rows[answer.present]
-        diagonals = rows[:, :-2]
-        high = rows[:, -1]
-        low = xp.maximum(rows[:, -2], 1e-6 * high)  # a flat direction must not make s infinite
+        diagonals = answer.rows[answer.present]
+        high = answer.parts["largest"][answer.present]
+        low = answer.parts["smallest"][answer.present]
+        low = xp.maximum(low, 1e-6 * high)  # a flat direction must not make s infinite
         notes: tuple[str, ...] = ()
         scale = _equalising(xp.sum(diagonals, axis=0))
         if float(xp.max(scale) / xp.min(scale)) ** 2 <= SCALED:
@@ -121,7 +121,7 @@ class Adapt:
             high = xp.mean(diagonals * scale**2, axis=1)
             low = high
         if not xp.any(high > 0):
-            high = xp.full(rows.shape[0], _guess(clients, step))
+            high = xp.full(high.shape[0], _guess(clients, step))
             low = high
         curved = high > 0
         sigma = math.exp(float(xp.mean(xp.log(low[curved]) + xp.log(high[curved]))) / 2.0)
@@ -153,10 +153,12 @@ def _diagonals(clients: Clients, x0: Array) -> Answer:
         answer = clients.diagonal(x0)
         attempts += 1
     xp = array_namespace(x0)
-    if not xp.all(xp.isfinite(answer.rows[answer.present])):
-        raise InputError(
-            "no step follows from the curvature at the start, which is not finite: pass another x0"
-        )
+    for part in answer.parts.values():
+        if not xp.all(xp.isfinite(part[answer.present])):
+            raise InputError(
+                "no step follows from the curvature at the start, which is not finite: "
+                "pass another x0"
+            )
     return answer
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
 from fedsplit.methods.method import average, choose_step, subgradient_of_average
 from fedsplit.penalties.penalty import Penalty
@@ -28,7 +28,6 @@ class FedSplitState(NamedTuple):
 
     @property
     def subgradient(self) -> Array:
-        """A subgradient of the penalty at x, (d,)."""
         return subgradient_of_average(self.x, self.z, self.s)
 
 
@@ -37,7 +36,8 @@ class PlainFedSplit:
     """Peaceman-Rachford splitting between the clients' costs and their agreement.
 
     At a fixed point z_j = x - s∇f_j(x), and x minimises F, for every s > 0 (Proposition 3). With a
-    penalty g the average is followed by g's prox, and x minimises F + g.
+    penalty g the average is followed by g's prox, and x minimises F + g. The z_j of an absent
+    client stays as it is.
     """
 
     step: float | None
@@ -55,16 +55,7 @@ class PlainFedSplit:
         x, z, s = state
         v = 2.0 * x - z
         start = {"broadcast": x, "iterate": z, "argument": v}[self.prox.start]
-        answer = clients.prox(v, s, start, self.prox)
-        z_half = answer.rows_or(x)  # 1a. local prox step; the z_j of an absent client stays
+        z_half = clients.prox(v, s, start, self.prox).rows_or(x)  # 1a. local prox step
         z = z + 2.0 * (z_half - x)  # 1b. local centring step
         x = average(z, s, self.penalty)  # 2. global average
         return FedSplitState(x, z, s)
-
-    def resume(self, state: FedSplitState, *curvature: Array | None) -> FedSplitState:
-        """The state to continue from under this method's penalty."""
-        return state._replace(x=average(state.z, state.s, self.penalty))
-
-    def remaining(self, state: FedSplitState, kept: Mask) -> FedSplitState:
-        """The state without removed clients, whose rows of z would keep pulling at x."""
-        return self.resume(state._replace(z=state.z[kept]))

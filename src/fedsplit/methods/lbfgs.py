@@ -74,9 +74,7 @@ class LBFGS:
 
     def start(self, clients: Clients, x0: Array) -> LBFGSState:
         xp = array_namespace(x0)
-        sums = total("LBFGS", clients.evaluate(x0))
-        F = float(sums[0])
-        g = sums[1:]
+        F, g = _evaluate(clients, x0)
         nothing = xp.zeros((0, clients.d), dtype=x0.dtype)
         # Before any curvature is known, the first move has at most length 1.
         s = 1.0 / max(float(xp.linalg.vector_norm(g)), 1.0)
@@ -86,9 +84,7 @@ class LBFGS:
         x, F, g, p, s, moves, changes = state
         xp = array_namespace(x)
         move = s * p
-        sums = total("LBFGS", clients.evaluate(x + move))
-        F_next = float(sums[0])
-        g_next = sums[1:]
+        F_next, g_next = _evaluate(clients, x + move)
         slope = float(xp.sum(g * move))
         rounding = 16.0 * EPS * abs(F)
         falls = F_next <= F + SUFFICIENT * slope + rounding
@@ -123,3 +119,11 @@ def _inverse(moves: Array, changes: Array, g: Array) -> Array:
     for (s, y, rho), weight in zip(pairs, reversed(weights), strict=True):
         q = q + (weight - rho * xp.sum(y * q)) * s
     return q
+
+
+def _evaluate(clients: Clients, x: Array) -> tuple[float, Array]:
+    """F(x) and ∇F(x), from one question."""
+    answer = clients.evaluate(x)
+    F = float(total("LBFGS", answer))
+    gradient: Array = array_namespace(x).sum(answer.parts["gradient"], axis=0)
+    return F, gradient

@@ -13,7 +13,7 @@ from fedsplit.methods.accelerated import AcceleratedFedSplit, AcceleratedState
 from fedsplit.methods.accelerator import Accelerator, NoAcceleration
 from fedsplit.methods.adapt import Adapt
 from fedsplit.methods.fedsplit import FedSplitState, PlainFedSplit
-from fedsplit.methods.method import NUMERICAL_HAZARD, check_settings
+from fedsplit.methods.method import NUMERICAL_HAZARD, average, check_settings
 from fedsplit.methods.secants import Secants
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.prox.exact import ExactProx
@@ -67,18 +67,22 @@ class FedSplit:
         if self.adapt is not None:
             instance("FedSplit: adapt", self.adapt, "Adapt()", "follow")
 
+    @property
+    def _plain(self) -> bool:
+        return self.accelerate is None and self.adapt is None
+
+    @cached_property
+    def _accelerated(self) -> AcceleratedFedSplit:
+        accelerate = self.accelerate or NoAcceleration()
+        prox = self.prox or NewtonProx()
+        return AcceleratedFedSplit(self.step, prox, accelerate, self.adapt, self.penalty)
+
     @cached_property
     def variant(self) -> PlainFedSplit | AcceleratedFedSplit:
         """The method that runs."""
-        if self.accelerate is None and self.adapt is None:
+        if self._plain:
             return PlainFedSplit(self.step, self.prox or ExactProx(), self.penalty)
-        return AcceleratedFedSplit(
-            self.step,
-            self.prox or NewtonProx(),
-            self.accelerate or NoAcceleration(),
-            self.adapt,
-            self.penalty,
-        )
+        return self._accelerated
 
     @property
     def hazard(self) -> str:
@@ -111,8 +115,12 @@ class FedSplit:
         models with this penalty. The clients' gradients and Hessians at ``state.x``, (m, d) and
         (m, d, d), make the models exact there if they are known.
         """
-        return self.variant.resume(state, gradients, hessians)
+        if self._plain:
+            return state._replace(x=average(state.z, state.s, self.penalty))
+        return self._accelerated.resume(state, gradients, hessians)
 
     def remaining(self, state: Any, kept: Mask) -> Any:
         """The state to continue from with the clients kept, (m,), after others were removed."""
-        return self.variant.remaining(state, kept)
+        if self._plain:  # rows that stay would keep pulling at x
+            return self.resume(state._replace(z=state.z[kept]))
+        return self._accelerated.remaining(state, kept)

@@ -139,8 +139,8 @@ class RemoteClients(Clients):
     ) -> Answer:
         """The cohorts' answers as one; rows of clients that gave none are nan."""
         parts = {
-            name: np.full((self.m, *part.shape), np.nan)
-            for name, part in question.parts(self.d).items()
+            name: np.full((self.m, *part.shape_for(self.d)), np.nan)
+            for name, part in question.answer_parts().items()
         }
         if "error" in parts:
             parts["error"][:] = 0.0
