@@ -35,9 +35,8 @@ class FedSplitState(NamedTuple):
 class PlainFedSplit:
     """Peaceman-Rachford splitting between the clients' costs and their agreement.
 
-    At a fixed point z_j = x - s∇f_j(x), and x minimises F, for every s > 0 (Proposition 3). With a
-    penalty g the average is followed by g's prox, and x minimises F + g. The z_j of an absent
-    client stays as it is.
+    At a fixed point z_j = x - s∇f_j(x), and x minimises F + g, for every s > 0 (Proposition 3). The
+    penalty g is 0 in the paper. The z_j of an absent client stays as it is.
     """
 
     step: float | None
