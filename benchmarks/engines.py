@@ -41,7 +41,7 @@ ENGINES: dict[str, Callable[[fs.Problem], AbstractContextManager[fs.Clients]]] =
 
 METHODS: dict[str, Callable[[], fs.FedSplit]] = {
     "plain": lambda: fs.FedSplit.plain(step=0.01),
-    "as it comes": fs.FedSplit,
+    "with defaults": fs.FedSplit,
 }
 
 
@@ -114,7 +114,7 @@ def growth(
         title,
         *(f"{name}, {engine}" for name in METHODS for engine in ENGINES),
         "bytes per round, both directions",
-        "as it comes, the server keeps",
+        "with defaults, the server keeps",
         "rounds to 1e-9",
     )
     for m, d, n in sizes:
@@ -138,7 +138,7 @@ def growth(
 def checkpoints() -> None:
     """Print what it costs to keep a run on disk."""
     head(
-        f"{ROUNDS} rounds, m = 100, d = 100, as it comes",
+        f"{ROUNDS} rounds, m = 100, d = 100, with defaults",
         "without",
         "fs.Checkpoint",
         "every=10",
