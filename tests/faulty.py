@@ -1,4 +1,4 @@
-"""Clients of whom things go wrong by a script, over a channel whose clock is a number: no test sleeps."""
+"""Clients that fail by a script, over a channel whose clock is a number: no test sleeps."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -35,7 +35,8 @@ def answer(message):
         told = read_reply(out, Answer, 0.0).value
         out = write_reply(Reply("answer", told._replace(rows=np.full_like(told.rows, np.nan))))
     return out
-run_node(server, answer, key=Path(keys) / "clients" / f"{name}.key", ca=Path(keys) / "ca.crt", insecure=False,
+run_node(server, answer, key=Path(keys) / "clients" / f"{name}.key",
+         ca=Path(keys) / "ca.crt", insecure=False,
          folder=Path(folder), status=lambda text: None, stop=threading.Event(), name=name)
 """
 """A node whose nth answer in the rounds is not a number."""
@@ -84,8 +85,9 @@ class Processes:
         keys = self.folder / "keys"
         self.clients[name] = self.start(
             [
-                *FEDSPLIT, "client", "--server", f"127.0.0.1:{self.port}", "--data", str(data), "--folder",
-                str(self.kept(name)), "--key", str(keys / "clients" / f"{name}.key"), "--ca", str(keys / "ca.crt"),
+                *FEDSPLIT, "client", "--server", f"127.0.0.1:{self.port}", "--data", str(data),
+                "--folder", str(self.kept(name)), "--key", str(keys / "clients" / f"{name}.key"),
+                "--ca", str(keys / "ca.crt"),
                 *more,
             ],
             f"{name}.log",
@@ -106,8 +108,8 @@ class Processes:
     def server(self, *more: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [
-                *FEDSPLIT, "server", "--keys", str(self.folder / "keys"), "--host", "127.0.0.1", "--port",
-                str(self.port), *more,
+                *FEDSPLIT, "server", "--keys", str(self.folder / "keys"), "--host", "127.0.0.1",
+                "--port", str(self.port), *more,
             ],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment,
         )  # fmt: skip

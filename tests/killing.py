@@ -1,8 +1,8 @@
-"""A run that is killed again and again: a process that starts it as its child, kills it, and lets the next one go on.
+"""A run that is killed again and again: each child process is killed, and the next one resumes.
 
-``python tests/killing.py solve|fit FOLDER EVERY KILLS`` prints as JSON how many children were killed, the most answers
-that one of them lost, how many had something to lose, and whether the last one ended with the bits of a run that
-nobody disturbed.
+``python tests/killing.py solve|fit FOLDER EVERY KILLS`` prints as JSON how many children were
+killed, the most answers that one of them lost, how many had something to lose, and whether the last
+one ended with the bits of an undisturbed run.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ PAUSE = 0.001
 
 
 class Logged:
-    """A channel that takes its time, and leaves a byte in a file for every answer after the handshake."""
+    """A slow channel that writes a byte to a file for every answer after the handshake."""
 
     free = False
     recorded = True

@@ -1,4 +1,4 @@
-"""Checkpoints: what is kept, what a crash can do to it, and that a resumed run ends in the same bits."""
+"""Checkpoints: what is kept, what a crash can do to it, and that a resumed run has equal bits."""
 
 import json
 import os
@@ -563,9 +563,10 @@ def test_a_fit_with_a_removal_is_the_same_after_a_resumption(tmp_path: Path) -> 
 )
 def test_bad_answers_are_kept_too_and_heard_again(p: fs.Problem, tmp_path: Path, name: str) -> None:
     fault, _ = FAULTS[name]
-    script: Script = lambda moment: (
-        fault if moment.client == "1" and 6 <= moment.number < 12 else None
-    )
+
+    def script(moment: Moment) -> Fault | None:
+        return fault if moment.client == "1" and 6 <= moment.number < 12 else None
+
     whole = fs.solve(faulty(p, script), callbacks=[fs.Checkpoint(tmp_path / "kept")])
     assert whole.converged
     assert {each.client for each in whole.incidents} == {"1"}

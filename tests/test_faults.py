@@ -1,4 +1,4 @@
-"""Clients elsewhere that are slow, die, come back, answer badly or stay away, in ``solve`` and in ``fit``."""
+"""Remote clients that are slow, die, come back, answer badly or stay away."""
 
 from collections.abc import Callable
 from functools import cache
@@ -400,9 +400,11 @@ def test_a_client_that_comes_back_with_other_data_is_refused(p: fs.Problem) -> N
         p, lambda moment: died if moment.client == "1" and moment.number == 6 else None
     )
     lost = FAULTS["lost"][0]
-    script: Script = lambda moment: (
-        lost if moment.client == "1" and moment.number == 7 else channel.script(moment)
-    )
+
+    def script(moment: Moment) -> Fault | None:
+        first = moment.client == "1" and moment.number == 7
+        return lost if first else channel.script(moment)
+
     swapped = FaultyChannel(
         [*channel._makes[:1], channel_of(other)._makes[1], *channel._makes[2:]], script
     )
@@ -502,9 +504,9 @@ def test_a_line_search_may_leave_the_numbers_at_one_client(p: fs.Problem) -> Non
         values[:, :4] = np.nan
         return reply._replace(value=reply.value._replace(parts={"values": values}))
 
-    script: Script = lambda moment: (
-        far if moment.question == "line" and moment.client == "1" else None
-    )
+    def script(moment: Moment) -> Fault | None:
+        return far if moment.question == "line" and moment.client == "1" else None
+
     result = fs.solve(faulty(p, script), fs.Newton())
     assert result.converged
     assert result.incidents == ()

@@ -145,7 +145,8 @@ def test_too_few_clients_are_an_end_with_names(tmp_path: Path) -> None:
         status, out, err = ended(server)
     assert (status, out) == (1, "")
     assert err.splitlines()[-1] == (
-        "fedsplit: error: 1 of 2 clients came within 12 seconds (site2 did not): start fedsplit client there, "
+        "fedsplit: error: 1 of 2 clients came within 12 seconds (site2 did not): "
+        "start fedsplit client there, "
         "or wait longer with --wait"
     )
 

@@ -1,4 +1,4 @@
-"""Files that something happened to, a thousand in the slow run: no stack trace, and no silent wrong answer."""
+"""Damaged files, a thousand in the slow run: no stack trace, and no silent wrong answer."""
 
 import csv
 import gzip

@@ -557,7 +557,8 @@ def test_a_key_that_is_in_use_is_told_apart_from_one_that_is_not_known(
     monkeypatch.setattr(nodes, "IN_USE", 0.3)
     node = fleet_node(fleet, made, "ada", tmp_path / "ada")
     key, ca = made / "ours/clients/ada.key", made / "ours/ca.crt"
-    assert "another process uses this key" in refusal(fleet.port, tmp_path / "other", key=key, ca=ca)
+    told = refusal(fleet.port, tmp_path / "other", key=key, ca=ca)
+    assert "another process uses this key" in told
     with joined(
         fleet, made, "ada", tmp_path
     ):  # the process before it died: it is signed off by the same folder
@@ -860,7 +861,8 @@ def test_the_command_gives_up_in_one_line(
     [
         (
             [],
-            "give --key and --ca, as the server's owner has them, or --insecure for a test on one machine",
+            "give --key and --ca, as the server's owner has them, or --insecure for a test "
+            "on one machine",
         ),
         (["--insecure", "--ca", "ca.crt"], "leave one of them out"),
         (["--insecure", "--max-rounds", "0"], "max_rounds must be"),

@@ -1,4 +1,4 @@
-"""``flwr run`` with Flower's own SuperLink and SuperNodes, TLS and keys on: the app of ``examples/flower``."""
+"""``flwr run`` of ``examples/flower`` with Flower's own SuperLink and SuperNodes, with TLS."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def test_a_stock_superlink_and_stock_supernodes_give_the_bits_of_one_process(
         )
         federation.start(
             [
-                str(PROGRAMS / "flower-superlink"), "--host", "127.0.0.1", "--port", str(federation.port),
+                str(PROGRAMS / "flower-superlink"), "--host", "127.0.0.1",
+                "--port", str(federation.port),
                 "--ssl-ca-certfile", f"{keys}/ca.crt", "--ssl-certfile", f"{keys}/server.crt",
                 "--ssl-keyfile", f"{keys}/server.key", "--enable-supernode-auth",
                 "--disable-runtime-dependency-installation",
@@ -73,10 +74,12 @@ def test_a_stock_superlink_and_stock_supernodes_give_the_bits_of_one_process(
             flwr("supernode", "register", f"{keys}/clients/{name}.pub", "here", "--name", name)
             federation.start(
                 [
-                    str(PROGRAMS / "flower-supernode"), "--superlink", address, "--port", str(free_port()),
+                    str(PROGRAMS / "flower-supernode"), "--superlink", address,
+                    "--port", str(free_port()),
                     "--root-certificates", f"{keys}/ca.crt",
                     "--auth-supernode-private-key", f"{keys}/clients/{name}.key",
-                    "--node-config", f'name="{name}" data="{data}" folder="{federation.kept(name)}"',
+                    "--node-config",
+                    f'name="{name}" data="{data}" folder="{federation.kept(name)}"',
                 ],
                 f"{name}.log",
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What must not matter: how observations are ordered, split over clients, padded, or stacked beside others."""
+"""What must not matter: how observations are ordered, split over clients, padded or stacked."""
 
 from threading import Barrier, get_ident
 

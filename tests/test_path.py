@@ -51,7 +51,8 @@ def test_the_path_is_that_of_scikit_learn(l1_ratio: float) -> None:
     table = centred()
     path = fs.path(split(table, UNEVEN), FORMULA, l1_ratio=l1_ratio, n_lambdas=15)
     _, coefs, _ = enet_path(
-        table[TEN].to_numpy(), (table["target"] - table["target"].mean()).to_numpy(), l1_ratio=l1_ratio,
+        table[TEN].to_numpy(), (table["target"] - table["target"].mean()).to_numpy(),
+        l1_ratio=l1_ratio,
         alphas=path.lambdas / len(table), tol=1e-14, max_iter=1_000_000,
     )  # fmt: skip
     assert path.converged.all()
@@ -59,7 +60,7 @@ def test_the_path_is_that_of_scikit_learn(l1_ratio: float) -> None:
     assert_path(path, TEN, coefs.T)
 
 
-def test_the_path_with_more_columns_than_rows_is_that_of_scikit_learn_and_says_that_nothing_is_proved() -> (
+def test_with_more_columns_than_rows_the_path_is_that_of_scikit_learn_and_nothing_is_proved() -> (
     None
 ):
     frames = wide()
@@ -159,9 +160,7 @@ def test_the_model_at_a_lambda_is_that_of_fit(family: str, l1_ratio: float) -> N
     assert np.max(np.abs(path.coef_.iloc[4] - same.coef) / same.errors) < 1e-6
 
 
-def test_starting_where_the_last_lambda_ended_saves_more_than_half_of_the_rounds_and_changes_nothing() -> (
-    None
-):
+def test_a_warm_start_saves_more_than_half_of_the_rounds_and_changes_nothing() -> None:
     path = fs.path(small(), RAND, family="poisson", n_lambdas=16)
     cold = [fs.path(small(), RAND, family="poisson", lambdas=[lam]) for lam in path.lambdas[1:]]
     assert 2 * path.rounds[1:].sum() < sum(each.rounds[0] for each in cold)

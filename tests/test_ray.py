@@ -1,4 +1,4 @@
-"""On Ray: the bits of this process, and what happens to workers that die, dawdle or cannot start."""
+"""On Ray: the bits of this process, and what happens to workers that die, lag or cannot start."""
 
 import gc
 import json
@@ -180,7 +180,7 @@ def named(folder: Path) -> str:
 
 
 def said(model: fs.Model) -> dict[str, Any]:
-    """All that a model says, but for seconds and for objectives, which clients elsewhere are not asked for."""
+    """All that a model says, without seconds and objectives, which remote clients are not asked."""
     return model.to_dict() | {
         "covariance": None if model.covariance_ is None else model.covariance_.tolist(),
         "robust": None if model.robust_ is None else model.robust_.tolist(),
@@ -281,7 +281,7 @@ def test_a_worker_that_is_not_made_again_as_it_was_ends_the_run_in_one_line(
 
 
 def held_up(flag: Path, most: float) -> fs.Problem:
-    """Quadratics of four clients; the third does not answer while there is a file, for so many seconds at most."""
+    """Quadratics of four clients; the third waits while there is a file, up to so many seconds."""
 
     def gradient(x: Array, data: tuple[int, Array]) -> Array:
         end = time.monotonic() + most
@@ -556,7 +556,8 @@ os.kill(pids[0], signal.SIGKILL)
 fs.solve(clients)
 import ray
 running = ray._private.worker._global_node.live_processes()
-open(sys.argv[1], "w").write(" ".join(map(str, [*clients.channel.pids(), *(each.pid for _, each in running)])))
+pids = [*clients.channel.pids(), *(each.pid for _, each in running)]
+open(sys.argv[1], "w").write(" ".join(map(str, pids)))
 time.sleep(1)  # time for Ray to say something
 """
 

@@ -49,7 +49,7 @@ def table(seed: int, n: int = 60) -> pd.DataFrame:
 
 
 class Mail:
-    """Letters to sites in this process; ``restarts`` makes the sites anew for every letter, as a new process would."""
+    """Messages to sites in this process; ``restarts`` creates the sites again for every message."""
 
     def __init__(self, folder: Path, restarts: bool = False, **rules: object) -> None:
         self.folder, self.restarts, self.rules = folder, restarts, rules

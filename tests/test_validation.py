@@ -1,4 +1,4 @@
-"""Answers of the right type that make no sense: the client is named, and the run does not end in a stack trace."""
+"""Answers of the right type that make no sense: the client is named, without a stack trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hospitals import people
 
 
 class Lying:
-    """Three clients, each a cohort; what the second answers to one question passes through ``lie``."""
+    """Three clients, each a cohort; the second's answer to one question passes through ``lie``."""
 
     free = False
     recorded = True

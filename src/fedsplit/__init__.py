@@ -158,7 +158,8 @@ _LATER = {
     "load": "fedsplit.regression.result.io",
     "path": "fedsplit.regression.server.path",
 } | dict.fromkeys(_ESTIMATORS, "fedsplit.estimators")
-"""Modules imported when their names are first used: CVXPY and Ray are extras, pandas and scikit-learn take a second."""
+"""Modules that are imported when their names are first used: CVXPY and Ray are extras, and pandas
+and scikit-learn take a second."""
 
 
 def __getattr__(name: str) -> Any:

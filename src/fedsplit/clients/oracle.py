@@ -114,7 +114,7 @@ class Clients(ABC):
         )
 
     def prox(self, v: Array, s: float | Array, start: Array, solver: ProxSolver) -> Answer:
-        """prox_{s f_j}(v_j), (m, d). v and start are (m, d), or (d,) if the same for all clients."""
+        """prox_{s f_j}(v_j), (m, d). v and start are (m, d), or (d,), the same for all clients."""
         elsewhere = None if start is v else start
         return self.ask(Prox(v, s, elsewhere, solver))
 
