@@ -1,4 +1,4 @@
-"""Rounds and floats to a gap: FedSplit with its defaults, against the plain method and every baseline.
+"""Rounds and floats to a gap: FedSplit with its defaults, the plain method, and every baseline.
 
 Prints Markdown. Every run starts at x = 0 and knows of the curvature only what the method asks the
 clients for; set-up rounds count. Medians over the seeds.
