@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -91,3 +93,10 @@ def test_every_family_is_in_the_help(family: str, capsys: pytest.CaptureFixture[
     assert run(["fit", "--help"]) == 0
     assert family in options_of(FitOptions)["family"].text
     assert family in capsys.readouterr().out
+
+
+def test_the_command_line_starts_without_what_takes_long_to_import() -> None:
+    slow = "pandas", "duckdb", "formulaic", "sklearn", "ray", "flwr"
+    code = f"import sys, fedsplit.commands.app; print([n for n in {slow} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.data.categories import Level
 from fedsplit.errors import InputError, listed
 from fedsplit.losses.terms import Loss
 from fedsplit.regression.families.link import Link
+
+if TYPE_CHECKING:
+    from fedsplit.data.categories import Level  # pandas takes a second to import
 
 
 @dataclass(frozen=True, kw_only=True)
