@@ -58,7 +58,6 @@ class AcceleratedState(NamedTuple):
 
     @property
     def subgradient(self) -> Array:
-        """A subgradient of the penalty at x, (d,)."""
         return subgradient_of_average(self.x, self.z, self.s)
 
 
@@ -108,7 +107,7 @@ class AcceleratedFedSplit:
             )
         pairs = accelerator.memory
         if accelerator.models_costs:
-            # At most d pairs are independent; 4 Mi floats of them are 32 MB.
+            # No more than d pairs are independent, and 4 Mi floats of them are 32 MB.
             pairs = max(1, min(pairs, clients.d, 4 * 2**20 // (clients.m * clients.d)))
         z = xp.tile(x0, (clients.m, 1))
         x = average(z, step.in_x, self.penalty)
@@ -200,6 +199,7 @@ class AcceleratedFedSplit:
         everyone = bool(xp.all(answer.present))
         trusted = trust.allows(residual) and (everyone or not accelerator.unanimous)
         z = z / scale
+        # Residuals of rounds with absent clients cannot be compared with those of all.
         if everyone and trust.rejects(residual):
             best = trust.best
             z = best.z
@@ -208,6 +208,7 @@ class AcceleratedFedSplit:
             trust = trust.fall_back()
             trusted = False
         elif everyone and residual < trust.best.residual:
+            # Not below rounding: beside a residual of zero, every later one would be rejected.
             rounding = ROUNDING * float(xp.linalg.vector_norm(memory.p)) / s**0.5
             best = Best(max(residual, rounding), z, s, memory.low, memory.high)
             trust = trust._replace(best=best)
@@ -229,8 +230,7 @@ class AcceleratedFedSplit:
         s = self.adapt.follow(step, proposal.low, proposal.high)
         if trust.misjudged(step.s, s):
             return step._replace(s=s, first=s), trust.restart()
-        # A plain step after a proposal that was not trusted keeps s: with a fixed s plain steps
-        # converge.
+        # While accelerated steps are not trusted s stays: plain steps converge with a fixed s.
         if proposal.adapts:
             if trust.taken < TRIALS:
                 step = step._replace(first=s)

@@ -118,11 +118,13 @@ class Adapt:
                 "expect many rounds, or scale the features",
             )
         else:
+            # In these coordinates only the diagonals are known, not the extreme eigenvalues.
             high = xp.mean(diagonals * scale**2, axis=1)
             low = high
         if not xp.any(high > 0):
             high = xp.full(high.shape[0], _guess(clients, step))
             low = high
+        # Clients that are flat here, or absent, count as typical of the others.
         curved = high > 0
         sigma = math.exp(float(xp.mean(xp.log(low[curved]) + xp.log(high[curved]))) / 2.0)
         lows = xp.full(clients.m, sigma)
@@ -135,7 +137,7 @@ class Adapt:
 
     def follow(self, step: StepSize, low: float, high: float) -> float:
         """The step for curvature between low and high; the one in use if that is close to it."""
-        best = 1.0 / math.sqrt(low) / math.sqrt(high)
+        best = 1.0 / math.sqrt(low) / math.sqrt(high)  # the product of both could overflow
         limit = max(step.cap, best / HARDEST)
         wanted = max(step.first / self.bound, min(step.first * self.bound, limit, best))
         if step.s / CHANGE <= wanted <= step.s * CHANGE:

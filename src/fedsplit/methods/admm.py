@@ -37,7 +37,6 @@ class ADMMState(NamedTuple):
 
     @property
     def subgradient(self) -> Array:
-        """A subgradient of the penalty at x, (d,)."""
         return subgradient_of_average(self.x, self.iterate, self.s)
 
 

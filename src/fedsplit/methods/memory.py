@@ -64,10 +64,12 @@ class Memory(NamedTuple):
         xp = array_namespace(v)
         x = x / scale
         present = answer.present
+        # An absent client keeps its latest answer and gradient, so x stays that of all clients.
         p = xp.where(present[:, None], answer.rows / scale, self.p)
         y = xp.where(present[:, None], (v / scale - p) / s, self.y)
         dp = p - self.p
         dy = y - self.y
+        # A change at the level of rounding has no curvature to show.
         new = present & self.heard & (norms(dp) > ROUNDING * norms(p))
         if unanimous and not xp.all(present & self.heard):
             new = xp.zeros_like(new)
@@ -102,6 +104,7 @@ class Memory(NamedTuple):
         """Whether the local solvers' errors in this round are above a tenth of their moves."""
         xp = array_namespace(self.p)
         moves = xp.where(answer.present, norms(self.p - self.x), 0.0)
+        # Of a move at the level of rounding, the error says nothing.
         errors = xp.where(moves > ROUNDING * norms(self.p), answer.error, 0.0)
         return float(xp.sum(errors)) > 0.1 * float(xp.sum(moves))
 

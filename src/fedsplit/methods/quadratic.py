@@ -56,7 +56,7 @@ def _proximal_gradient(
     w = before  # extrapolated
     momentum = 1.0
     first: float | None = None
-    for _ in range(5000):
+    for _ in range(5000):  # some tens are usual
         u = w - t * (M @ w - b)
         x = penalty.prox(scale * u, steps)
         after = x / scale

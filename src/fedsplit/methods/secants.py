@@ -142,15 +142,19 @@ def learn(dp: Array, dy: Array, low: Array, high: Array) -> Models:
     """
     xp = array_namespace(dp)
     A, B = _orthonormal(dp, dy)
+    # The curvature within the span of the directions, symmetrised: pairs are exact only on a
+    # quadratic.
     C = xp.matmul(A, xp.matrix_transpose(B))
     curvature, U = xp.linalg.eigh(0.5 * (C + xp.matrix_transpose(C)))
     highest = xp.max(curvature, axis=1)
     kept = curvature > DEFINITE * xp.maximum(highest, 1e-300)[:, None]
     S = xp.where(kept[:, :, None], xp.matmul(xp.matrix_transpose(U), A), 0.0)
     image = xp.where(kept[:, :, None], xp.matmul(xp.matrix_transpose(U), B), 0.0)
+    # ZᵀZ maps every row of S to its image, is symmetric, and has the least rank that can do so.
     across = image - xp.matmul(xp.matmul(image, xp.matrix_transpose(S)), S)
     positive = xp.where(kept, curvature, 1.0)[:, :, None]
     Z = (across + positive * S) / xp.sqrt(positive)
+    # The extremes seen so far fade slowly, so that curvature met on the way is not kept for ever.
     seen = xp.any(kept, axis=1)
     lowest = xp.min(xp.where(kept, curvature, xp.inf), axis=1)
     low = xp.where(seen, xp.minimum(lowest, FORGET * low), low)
