@@ -53,7 +53,7 @@ def make_folds(agreement: Agreement, folds: int | str | None, seed: int) -> list
     """
     if folds is None:
         return []
-    names = agreement.rows.names
+    names = agreement.rows.members.names
     m = len(names)
     groups = m
     group_of = np.arange(m)

@@ -1,27 +1,20 @@
-"""The server's side of a fit: its clients, asked all at once, wherever they are."""
+"""The clients of a fit as its server sees them: asked all at once, wherever they are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Removed
-from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
+from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments
 from fedsplit.regression.fit_questions import (
     Code,
     Coded,
     Coding,
-    Columns,
-    Describe,
-    ExpectedInformation,
     FitQuestion,
-    Fitted,
     Frame,
-    GoodnessOfFit,
-    Pearson,
     Settle,
     key_of,
 )
@@ -30,38 +23,25 @@ from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.members import Check, Members
 
 
-class Federation:
-    """The clients of a fit. Every question goes to all of them, and all of them answer."""
-
-    def __init__(self, members: Members) -> None:
-        self.members = members
-
-    @property
-    def names(self) -> Sequence[str]:
-        return self.members.names
-
-    def columns(self) -> dict[str, dict[str, str]]:
-        """By client, the types of its columns."""
-        return self._by_name(Columns())
-
-    def describe(self, request: ColumnRequest) -> dict[str, Description]:
-        """By client, what is in its columns."""
-        return self._by_name(Describe(request))
-
-    def code(
-        self, plan: Plan, strict: bool, names: Sequence[str]
-    ) -> tuple[FederatedRows, list[Coded]]:
-        """The coded rows of these clients, and what each answers about them."""
-        rows = FederatedRows(self.members.only(names), plan, strict)
-        return rows, rows.code()
-
-    def _by_name(self, question: FitQuestion) -> dict[str, Any]:
-        answers = _all(self.members, dict.fromkeys(self.members.cohorts, question))
-        return dict(zip(self.names, answers, strict=True))
+def ask_everyone(members: Members, question: FitQuestion) -> dict[str, Any]:
+    """By client, its answer to a question of the handshake; all of them answer."""
+    requests = dict.fromkeys(members.cohorts, Request(question))
+    replies = members.ask(requests, _check(members, question), insist=True)
+    return dict(zip(members.names, _entries(replies), strict=True))
 
 
 class FederatedRows:
-    """Rows at the clients, coded alike."""
+    """Rows at the clients, coded alike.
+
+    Parameters
+    ----------
+    members : Members
+        Whose rows.
+    plan : Plan
+        How they are coded.
+    strict : bool
+        Whether clients refuse answers that could disclose single rows.
+    """
 
     def __init__(self, members: Members, plan: Plan, strict: bool) -> None:
         self.members = members
@@ -76,16 +56,15 @@ class FederatedRows:
         cohort = DatasetCohort.of_rows(coding, rows, moments)
         return cls(Members(LocalChannel(cohort)), plan, strict)
 
-    @property
-    def names(self) -> Sequence[str]:
-        return self.members.names
-
     def code(self) -> list[Coded]:
-        return _all(self.members, {at: Code(coding) for at, coding in self.codings.items()})
+        """What each client answers about its coded rows."""
+        requests = {at: Request(Code(coding)) for at, coding in self.codings.items()}
+        check = _check(self.members, Code(next(iter(self.codings.values()))))
+        return _entries(self.members.ask(requests, check, insist=True))
 
     def settle(self, frame: Frame) -> FitClients:
         """The clients of the rounds in these coordinates."""
-        return FitClients(self.members, self.codings, frame)
+        return FitClients(self, frame)
 
 
 def rows_here(rows: FederatedRows) -> list[Design]:
@@ -99,39 +78,21 @@ def rows_here(rows: FederatedRows) -> list[Design]:
 class FitClients(RemoteClients):
     """Clients whose costs are made of coded rows in the coordinates of a frame."""
 
-    def __init__(self, members: Members, codings: dict[int, Coding], frame: Frame) -> None:
-        preparations = {at: Settle(coding, frame) for at, coding in codings.items()}
-        keys = {at: key_of(coding, frame) for at, coding in codings.items()}
-        super().__init__(members, len(frame.ridge), dict(preparations), keys)
+    def __init__(self, rows: FederatedRows, frame: Frame) -> None:
+        codings = rows.codings.items()
+        preparations = {at: Settle(coding, frame) for at, coding in codings}
+        keys = {at: key_of(coding, frame) for at, coding in codings}
+        super().__init__(rows.members, len(frame.ridge), dict(preparations), keys)
         self.prepare()
 
     def without(self, names: Sequence[str]) -> RemoteClients:
         """Not possible here: coding and coordinates were agreed by all, and must be agreed anew."""
         raise Removed(names)
 
-    def fitted(self, x: Array, dispersion: float) -> list[GoodnessOfFit]:
-        """How well a model fits each client's rows."""
-        return self._all(Fitted(x, dispersion))
-
-    def pearson(self, x: Array) -> list[float]:
-        """Each client's Pearson's X²."""
-        return self._all(Pearson(x))
-
-    def expected_information(self, x: Array) -> list[Array]:
-        """Each client's expected information, (p, p)."""
-        return self._all(ExpectedInformation(x))
-
-    def _all(self, question: FitQuestion) -> list[Any]:
+    def entries(self, question: FitQuestion) -> list[Any]:
+        """Each client's answer to a question about its rows."""
         requests = {at: Request(question, key) for at, key in self.keys.items()}
-        replies = self.hear(requests, _check(self.members, question), insist=True)
-        return _entries(replies)
-
-
-def _all(members: Members, questions: dict[int, FitQuestion]) -> list[Any]:
-    """Every client's answer, in their order."""
-    check = _check(members, next(iter(questions.values())))
-    requests = {at: Request(question) for at, question in questions.items()}
-    return _entries(members.ask(requests, check, insist=True))
+        return _entries(self.hear(requests, _check(self.members, question), insist=True))
 
 
 def _entries(replies: dict[int, Reply]) -> list[Any]:

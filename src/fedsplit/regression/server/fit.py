@@ -15,7 +15,6 @@ from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression, Settings
 from fedsplit.regression.result.model import FitCertificate, Model
-from fedsplit.regression.server.federation import Federation
 from fedsplit.regression.server.handshake import Agreement, agree, complete
 from fedsplit.regression.server.search import Estimate, Progress
 from fedsplit.regression.server.task import Task
@@ -80,7 +79,7 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
         reached: Mapping[str, float] = {}
         while True:
             try:
-                agreement = prepare(Federation(members), options)
+                agreement = prepare(members, options)
                 task = make_task(agreement, settings)
                 return finish(task, agreement, options.progress, reached)
             except Removed as gone:
@@ -88,17 +87,17 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
                 reached = gone.reached or reached
 
 
-def prepare(federation: Federation, options: Regression) -> Agreement:
+def prepare(members: Members, options: Regression) -> Agreement:
     """Agree with the clients on columns and categories."""
     settings = options.settings
     if options.formula is not None:
         formula = Formula(options.formula)
     else:
         excluded = [options.group, settings.weights, settings.offset, settings.exposure]
-        formula = complete(str(options.target), federation, excluded)
+        formula = complete(str(options.target), members, excluded)
     if not settings.intercept:
         formula = formula.without_intercept()
-    return agree(federation, formula, settings)
+    return agree(members, formula, settings)
 
 
 def make_task(agreement: Agreement, settings: Settings) -> Task:

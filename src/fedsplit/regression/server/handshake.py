@@ -12,12 +12,13 @@ from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.fit_questions import Coded
+from fedsplit.regression.fit_questions import Coded, Columns, Describe
 from fedsplit.regression.options import Settings
-from fedsplit.regression.server.federation import FederatedRows, Federation
+from fedsplit.regression.server.federation import FederatedRows, ask_everyone
 
 IN_WORDS = {"number": "numbers", "boolean": "yes or no", "text": "text"}
 """What a column of each kind holds."""
+from fedsplit.remote.members import Members
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Agreement:
         return None
 
 
-def agree(federation: Federation, formula: Formula, settings: Settings) -> Agreement:
+def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
     """Ask every client what it has, and agree on the design.
 
     Raises
@@ -72,9 +73,9 @@ def agree(federation: Federation, formula: Formula, settings: Settings) -> Agree
                 "it cannot be both"
             )
     columns = tuple(dict.fromkeys([*formula.columns, *extra]))
-    _check_present(federation.columns(), columns)
+    _check_present(ask_everyone(members, Columns()), columns)
     request = _request(formula, settings, columns)
-    descriptions = federation.describe(request)
+    descriptions = ask_everyone(members, Describe(request))
     if settings.missing == "fail":
         _check_complete(descriptions)
     if not any(each.kept for each in descriptions.values()):
@@ -96,7 +97,8 @@ def agree(federation: Federation, formula: Formula, settings: Settings) -> Agree
             descriptions[name] = replace(each, kept=0)
     plan = _plan(formula, settings, kinds, list(descriptions.values()))
     taking_part = [name for name, each in descriptions.items() if each.kept]
-    rows, coded = federation.code(plan, settings.strict, taking_part)
+    rows = FederatedRows(members.only(taking_part), plan, settings.strict)
+    coded = rows.code()
     _check_terms(formula, dict(zip(taking_part, coded, strict=True)))
     warnings = [
         f"client {name} has no complete row and is left out"
@@ -115,7 +117,7 @@ def agree(federation: Federation, formula: Formula, settings: Settings) -> Agree
     )
 
 
-def complete(target: str, federation: Federation, excluded: Sequence[str | None]) -> Formula:
+def complete(target: str, members: Members, excluded: Sequence[str | None]) -> Formula:
     """The formula of a target on all other columns but those ``excluded``.
 
     Raises
@@ -123,7 +125,7 @@ def complete(target: str, federation: Federation, excluded: Sequence[str | None]
     InputError
         If clients have different columns, or no such target.
     """
-    columns = federation.columns()
+    columns = ask_everyone(members, Columns())
     name, first = next(iter(columns.items()))
     for other, present in columns.items():
         differing = set(first) ^ set(present)

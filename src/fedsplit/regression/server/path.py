@@ -21,7 +21,6 @@ from fedsplit.regression.options import PathOptions, Settings
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.result.table import Summary, aligned
 from fedsplit.regression.server.cross_validation import cross_validate, make_folds
-from fedsplit.regression.server.federation import Federation
 from fedsplit.regression.server.fit import certified, finish, make_task, prepare
 from fedsplit.regression.server.handshake import Agreement
 from fedsplit.regression.server.search import Estimate
@@ -162,7 +161,7 @@ def path(options: PathOptions) -> RegularisationPath:
     settings = options.settings
     lambdas = _decreasing(options.lambdas)
     datasets = [Dataset(source) for source in sources(options.data, options.group)]
-    agreement = prepare(Federation(Members(LocalChannel(DatasetCohort(datasets)))), options)
+    agreement = prepare(Members(LocalChannel(DatasetCohort(datasets))), options)
     folds = make_folds(agreement, options.folds, settings.seed)
     task = make_task(agreement, settings)
     # the ridge is part of the server's penalty, so that the clients' costs are the same for every λ

@@ -18,7 +18,13 @@ from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.regression.client.design import Calibration, Moments
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.fit_questions import Frame
+from fedsplit.regression.fit_questions import (
+    ExpectedInformation,
+    Fitted,
+    Frame,
+    GoodnessOfFit,
+    Pearson,
+)
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.regression.server.inference import Inference, contributions, inverse, sandwich
@@ -262,7 +268,7 @@ class Task:
         # that of its rows alone
         share = self.frame.ridge / self.clients.m
         clients = contributions(
-            dict(zip(self.rows.names, self.sizes, strict=True)),
+            dict(zip(self.rows.members.names, self.sizes, strict=True)),
             missing,
             proof.gradients - share * x,
             add_diagonal(proof.information.copy(), -share),
@@ -296,7 +302,8 @@ class Task:
         if not self.family.dispersed:
             return 1.0
         if self.family.pearson is not None:
-            return sum(self.clients.pearson(self.basis @ x)) / self._freedom
+            parts: list[float] = self.clients.entries(Pearson(self.basis @ x))
+            return sum(parts) / self._freedom
         return self.deviance(x, proof) / self._freedom
 
     def deviance(self, x: Array, proof: Proof) -> float:
@@ -331,7 +338,8 @@ class Task:
         if self.family.unit_weights:
             information = self.pool.products(self.scaling)
         else:
-            information = np.sum(self.clients.expected_information(self.basis @ proof.x), axis=0)
+            asked = ExpectedInformation(self.basis @ proof.x)
+            information = np.sum(self.clients.entries(asked), axis=0)
         return self.basis.T @ information @ self.basis
 
     def _fitted(self, x: Array, phi: float) -> tuple[float | None, Calibration | None]:
@@ -340,7 +348,7 @@ class Task:
             return None, None
         if self.family.profiled:
             phi *= self.scaling.unit**2 * self._freedom / self.pool.n
-        fits = self.clients.fitted(self.basis @ x, phi)
+        fits: list[GoodnessOfFit] = self.clients.entries(Fitted(self.basis @ x, phi))
         calibration = None
         parts = [each.calibration for each in fits if each.calibration is not None]
         if parts:
