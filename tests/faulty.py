@@ -12,8 +12,8 @@ from fedsplit.clients.questions import CostQuestion, Curvature, Value
 from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
-from fedsplit.regression.server.fit import fit_over
 from fedsplit.remote.channel import SILENT, Channel, Cohort, Reply, Request, Unprepared
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.cohort import Fingerprint, ProblemCohort

@@ -11,7 +11,7 @@ from fedsplit.arrays import Array
 from fedsplit.methods.accelerated import AcceleratedState
 from fedsplit.regression.client.design import Design, Scaling
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.server.path import RegularisationPath
+from fedsplit.regression.path import RegularisationPath
 from problems import problem
 from real import UNEVEN, diabetes, randhie, split
 

@@ -19,11 +19,11 @@ import fedsplit as fs
 from fedsplit.clients.questions import QUESTIONS, Descend, Gradient, Line, Prox, Question
 from fedsplit.data.client_data import TableSource
 from fedsplit.regression.client.dataset import ColumnRequest, Plan
+from fedsplit.regression.client.fit_questions import Code, Coding, Describe, Fitted, Frame, Settle
 from fedsplit.regression.client.service import ALLOWED, Site
-from fedsplit.regression.fit_questions import Code, Coding, Describe, Fitted, Frame, Settle
+from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
-from fedsplit.regression.server.fit import fit_over
 from fedsplit.remote import codec, messages
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import (

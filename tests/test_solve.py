@@ -430,7 +430,7 @@ def test_a_divergence_survives_the_way_between_processes(p: fs.Problem) -> None:
 def test_a_state_of_another_method_or_problem_is_refused(p: fs.Problem) -> None:
     state = fs.solve(p, fs.FedGD(1e-3), rounds=2).state
     with pytest.raises(
-        fs.InputError, match="FedSplit goes on from a FedSplitState, not AverageState"
+        fs.InputError, match="FedSplit continues from FedSplitState, not AverageState"
     ):
         fs.solve(p, fs.FedSplit.plain(), state=state)
     other = fs.solve(problem("least-squares", [9, 9], D), fs.FedSplit.plain(0.1), rounds=2).state

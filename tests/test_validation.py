@@ -13,8 +13,8 @@ import fedsplit as fs
 from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
-from fedsplit.regression.server.fit import fit_over
 from fedsplit.remote.channel import LocalChannel, Reply, Request
 from fedsplit.remote.members import Patience
 from hospitals import people

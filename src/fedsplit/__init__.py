@@ -61,10 +61,10 @@ if TYPE_CHECKING:
     )
     from fedsplit.losses.cvxpy_loss import CvxpyLoss
     from fedsplit.prox.cvxpy_prox import CvxpyProx
+    from fedsplit.regression.fit import fit
+    from fedsplit.regression.path import RegularisationPath, path
     from fedsplit.regression.result.io import load
     from fedsplit.regression.result.model import FitCertificate, Model
-    from fedsplit.regression.server.fit import fit
-    from fedsplit.regression.server.path import RegularisationPath, path
     from fedsplit.remote.ray.ray_clients import RayClients
 
 __all__ = [
@@ -153,10 +153,10 @@ _LATER = {
     "FitCertificate": "fedsplit.regression.result.model",
     "Model": "fedsplit.regression.result.model",
     "RayClients": "fedsplit.remote.ray.ray_clients",
-    "RegularisationPath": "fedsplit.regression.server.path",
-    "fit": "fedsplit.regression.server.fit",
+    "RegularisationPath": "fedsplit.regression.path",
+    "fit": "fedsplit.regression.fit",
     "load": "fedsplit.regression.result.io",
-    "path": "fedsplit.regression.server.path",
+    "path": "fedsplit.regression.path",
 } | dict.fromkeys(_ESTIMATORS, "fedsplit.estimators")
 """Modules that are imported when their names are first used: CVXPY and Ray are extras, and pandas
 and scikit-learn take a second."""

@@ -31,10 +31,10 @@ from fedsplit.losses.multinomial import all_classes
 from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.fit import certified
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.model import FitCertificate
 from fedsplit.regression.server.federation import FederatedRows
-from fedsplit.regression.server.fit import certified
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.task import Task
 from fedsplit.rounds.stopping import STANDSTILL

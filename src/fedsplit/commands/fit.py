@@ -43,7 +43,7 @@ def fit_command(
     Exit status: 0 done; 1 tolerance not proved, or a client was removed or has no complete row;
     2 bad input; 130 or 143 interrupted.
     """
-    from fedsplit.regression.server.fit import fit  # pandas takes a second to import
+    from fedsplit.regression.fit import fit  # pandas takes a second to import
 
     if out is not None:
         files.check_writable(out)

@@ -59,8 +59,8 @@ def answer(message: Message, context: Context) -> Message:
 def serve(grid: Grid, context: Context) -> None:
     """Wait for the clients, fit, and write the model as the run's configuration says."""
     # Not at the top: Flower starts a process for each message to a client, which needs neither.
+    from fedsplit.regression.fit import fit_over
     from fedsplit.regression.options import FitOptions
-    from fedsplit.regression.server.fit import fit_over
 
     chosen = context.run_config
     transport = GridTransport(grid)

@@ -107,7 +107,7 @@ def server_command(
     """
     if importlib.util.find_spec("flwr") is None:
         raise InputError(EXTRA)
-    from fedsplit.regression.server.fit import fit_over  # pandas takes a second to import
+    from fedsplit.regression.fit import fit_over  # pandas takes a second to import
 
     if chosen["resume"] is None:
         chosen["checkpoint"] = out / "checkpoint"

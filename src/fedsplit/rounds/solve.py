@@ -96,7 +96,7 @@ def solve(
     oracle = problem.clients if isinstance(problem, Problem) else problem
     if method is None:
         method = FedSplit()
-    instance("problem", oracle, "a Problem or Clients", "ask")
+    instance("problem", oracle, "a Problem, or an oracle with m, d and ask", "ask")
     clients = clients_of(oracle)
     instance("method", method, "a Method", "update")
     count("rounds", rounds)
@@ -158,7 +158,7 @@ def check_start(
     if state is not None:
         if not isinstance(state, method.state_type):
             raise InputError(
-                f"state: {type(method).__name__} goes on from a {method.state_type.__name__}, "
+                f"state: {type(method).__name__} continues from {method.state_type.__name__}, "
                 f"not {type(state).__name__}"
             )
         if state.iterate.shape not in ((clients.d,), (clients.m, clients.d)):

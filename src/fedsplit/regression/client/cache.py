@@ -16,9 +16,9 @@ from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments
+from fedsplit.regression.client.fit_questions import Coded, Coding, Frame, key_of
 from fedsplit.regression.client.validation import check_frame, check_question
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.fit_questions import Coded, Coding, Frame, key_of
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
 

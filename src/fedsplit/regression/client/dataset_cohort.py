@@ -14,8 +14,8 @@ from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import Design, Moments, Scaling
+from fedsplit.regression.client.fit_questions import Coded, Coding, FitQuestion, Frame, key_of
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.fit_questions import Coded, Coding, FitQuestion, Frame, key_of
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.threads import one_blas_thread
 

@@ -19,7 +19,7 @@ from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import SMALLEST_CELL
 from fedsplit.regression.client.disclosure import FEWEST_ROWS, ROWS_PER_PARAMETER
-from fedsplit.regression.fit_questions import FIT_QUESTIONS, Columns
+from fedsplit.regression.client.fit_questions import FIT_QUESTIONS, Columns
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request, write_reply
 from fedsplit.version import __version__

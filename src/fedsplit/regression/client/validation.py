@@ -10,7 +10,7 @@ from fedsplit.arrays import Array
 from fedsplit.clients.questions import Question
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design
-from fedsplit.regression.fit_questions import Frame
+from fedsplit.regression.client.fit_questions import Frame
 
 MOST_STEPS = 10_000
 """The most gradient steps that one question may ask for."""

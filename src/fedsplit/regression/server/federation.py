@@ -9,7 +9,7 @@ from fedsplit.clients.oracle import Removed
 from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments
-from fedsplit.regression.fit_questions import (
+from fedsplit.regression.client.fit_questions import (
     Code,
     Coded,
     Coding,

@@ -11,8 +11,8 @@ from fedsplit.data.formula import Formula, quoted
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
 from fedsplit.regression.client.design import Moments
+from fedsplit.regression.client.fit_questions import Coded, Columns, Describe
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.fit_questions import Coded, Columns, Describe
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FederatedRows, ask_everyone
 

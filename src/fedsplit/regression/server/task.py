@@ -17,14 +17,14 @@ from fedsplit.methods.method import State
 from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.regression.client.design import Calibration, Moments
-from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.fit_questions import (
+from fedsplit.regression.client.fit_questions import (
     ExpectedInformation,
     Fitted,
     Frame,
     GoodnessOfFit,
     Pearson,
 )
+from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.regression.server.inference import Inference, contributions, inverse, sandwich

@@ -13,9 +13,9 @@ from fedsplit.arrays import Array
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.data.categories import as_text
 from fedsplit.errors import InputError, listed
+from fedsplit.regression.fit import make_task
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FederatedRows, rows_here
-from fedsplit.regression.server.fit import make_task
 from fedsplit.regression.server.handshake import Agreement
 from fedsplit.regression.server.pool import Pool
 

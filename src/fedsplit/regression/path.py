@@ -16,12 +16,12 @@ from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.cross_validation import cross_validate, make_folds
 from fedsplit.regression.fields import with_options
+from fedsplit.regression.fit import certified, finish, make_task, prepare
 from fedsplit.regression.options import PathOptions, Settings
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.result.table import Summary, aligned
-from fedsplit.regression.server.cross_validation import cross_validate, make_folds
-from fedsplit.regression.server.fit import certified, finish, make_task, prepare
 from fedsplit.regression.server.handshake import Agreement
 from fedsplit.regression.server.search import Estimate
 from fedsplit.regression.server.task import Task
