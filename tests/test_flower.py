@@ -1,5 +1,6 @@
-"""Letters over Flower: who is let in, what comes back, and what happens when something dies."""
+"""Messages over Flower: who is let in, what comes back, and what happens when something dies."""
 
+import json
 import os
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
 from flwr.proto.node_pb2 import Node
 
 import fedsplit.remote.flower.node as nodes
+from federation import free_port
 from fedsplit.commands.app import run
 from fedsplit.errors import InputError
 from fedsplit.remote import keys
@@ -36,6 +38,7 @@ from fedsplit.remote.flower.node import run_node
 from fedsplit.remote.flower.probe import tls
 from fedsplit.remote.flower.server import FleetServer
 from fedsplit.remote.messages import HELLO, read_identity
+from fedsplit.version import __version__
 
 NODE = """
 import os, sys, threading, time
@@ -854,6 +857,28 @@ def test_the_command_gives_up_in_one_line(
     assert done.stderr.startswith("fedsplit: error: ")
     assert done.stderr.count("\n") == 1
     assert why in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        ({"format": 1}, "has format 1, this version reads format 2"),
+        ({"run": {"clients": ["ada"], "formula": "z ~ x"}}, "belongs to another run"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_resumed_is_left_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], header: dict[str, Any], why: str
+) -> None:
+    about = {"format": 2, "version": __version__, "run": {"clients": ["ada"]}, **header}
+    kept = {"checkpoint.json": json.dumps(about).encode(), "answers": b"what was answered"}
+    for name, content in kept.items():
+        (tmp_path / name).write_bytes(content)
+    options = ["--host", "127.0.0.1", "--port", str(free_port()), "--wait", "0.1"]
+    options += ["--out", str(tmp_path / "out")]
+    model = ["--formula", "y ~ x", "--family", "poisson", "--clients", "ada"]
+    assert run(["server", "--insecure", *options, *model, "--resume", str(tmp_path)]) == 2
+    assert why in capsys.readouterr().err
+    assert {name: (tmp_path / name).read_bytes() for name in kept} == kept
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def server_command(
         try:
             model = fit_over(MessageChannel(server, who), options)
         except InputError:
-            if not reported:  # the model is at fault: there is nothing to resume
+            if not reported and resilience.resume is None:  # there is nothing to resume
                 checkpoint.discard()
             raise
     complete = present(model, out, as_json)
