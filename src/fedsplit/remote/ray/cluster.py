@@ -47,11 +47,6 @@ CONNECT_TIMEOUT = 5.0
 HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """The connection preface of gRPC, with empty settings; a server answers with its own settings."""
 
-SETTINGS_FRAME = b"\x04"
-"""The type of that answer, its fourth byte."""
-
-ADDRESS_FORMAT = "an address is host:port, ray://host:port or auto"
-
 
 def connect(address: str | None) -> None:
     """Connect to a Ray cluster; an existing connection, to any address, is used as it is.
@@ -99,22 +94,20 @@ def _start() -> None:
 def _check_reachable(address: str) -> None:
     """Raise an error unless a gRPC server answers at the address: Ray would try for minutes."""
     scheme, _, rest = address.rpartition("://")
-    if scheme not in ("", "ray"):
-        raise ValueError(ADDRESS_FORMAT)
     if not scheme:
         rest = str(services.canonicalize_bootstrap_address(address))
     if ":" not in rest:
         rest += ":10001"
     host, _, port = rest.rpartition(":")
-    if not host or not port.isdigit():
-        raise ValueError(ADDRESS_FORMAT)
+    if scheme not in ("", "ray") or not host or not port.isdigit():
+        raise ValueError("an address is host:port, ray://host:port or auto")
     endpoint = (host.strip("[]"), int(port))
     with socket.create_connection(endpoint, timeout=CONNECT_TIMEOUT) as connection:
         if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
             return
         connection.settimeout(CONNECT_TIMEOUT)
         connection.sendall(HTTP2_HELLO)
-        if connection.recv(4)[3:] != SETTINGS_FRAME:
+        if connection.recv(4)[3:] != b"\x04":  # the type of a settings frame
             raise ConnectionError("another kind of server is there")
 
 
