@@ -40,7 +40,7 @@ from fedsplit.regression.server.task import Task
 from fedsplit.rounds.stopping import STANDSTILL
 
 
-class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class _Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
     """What all estimators share: the fit over clients, and the linear predictor."""
 
     fit_intercept: bool
@@ -138,7 +138,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         return eta
 
 
-class _Regressor(RegressorMixin, _Federated):  # type: ignore[misc]  # scikit-learn has no types
+class _Regressor(RegressorMixin, _Federated):  # type: ignore[misc]  # untyped base
     """What the regressors share."""
 
     _family: ClassVar = "gaussian"
@@ -357,7 +357,7 @@ class FedHuberRegressor(_Regressor):
         return {"delta": self.delta, "ridge": self.ridge}
 
 
-class FedLogisticRegression(ClassifierMixin, _Federated):  # type: ignore[misc]  # scikit-learn has no types
+class FedLogisticRegression(ClassifierMixin, _Federated):  # type: ignore[misc]  # untyped base
     """Logistic regression over clients, of two classes or more, as LogisticRegression on the pool.
 
     min C Σ w_i (log Σ_c e^{η_ic} - η_{i,y_i}) + ½ ‖β‖² where η_ic = x_iᵀβ_c + β₀_c
