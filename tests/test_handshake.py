@@ -1,4 +1,4 @@
-"""Before round one: what clients agree on, and what cannot be fitted or should not be told."""
+"""Before round one: what clients agree on, and what cannot be fitted or should not be answered."""
 
 import re
 from pathlib import Path
@@ -41,16 +41,18 @@ def test_the_order_of_columns_rows_and_clients_does_not_matter() -> None:
 def test_numbers_at_one_client_and_text_at_another_are_one_category_inside_c() -> None:
     frames = people()
     codes = {"north": 1, "south": 2, "west": 3}
-    coded = {name: frame.assign(ward=frame.ward.map(codes)) for name, frame in frames.items()}
-    coded["hospital1"] = coded["hospital1"].assign(ward=coded["hospital1"].ward.astype(str))
-    model = fs.fit(coded, "score ~ C(ward)")
+    numbered = {name: frame.assign(ward=frame.ward.map(codes)) for name, frame in frames.items()}
+    numbered["hospital1"] = numbered["hospital1"].assign(
+        ward=numbered["hospital1"].ward.astype(str)
+    )
+    model = fs.fit(numbered, "score ~ C(ward)")
     assert list(model.coef_.index) == ["Intercept", "C(ward)[T.2]", "C(ward)[T.3]"]
     np.testing.assert_allclose(model.coef_, fs.fit(frames, "score ~ ward").coef_, rtol=1e-9)
     with pytest.raises(
         fs.InputError,
         match=r"column ward holds numbers at client hospital0 and text at .*hospital1",
     ):
-        fs.fit(coded, "score ~ ward")
+        fs.fit(numbered, "score ~ ward")
 
 
 def test_a_column_that_is_empty_at_one_client_is_what_it_is_elsewhere(tmp_path: Path) -> None:
@@ -218,11 +220,11 @@ def test_what_would_tell_of_single_rows_is_refused_at_the_client_before_it_is_to
         west = np.flatnonzero(frame.ward == "west")
         frame["one_west"] = np.where(np.isin(row, west[1:]) & own, 0.0, 1.5)
         frame["heavy"] = np.where((row == 7) | (not own), 1.0, 1e-12)
-    told: list[str] = []
+    answered: list[str] = []
     original = Design.moments
 
     def moments(rows: Design) -> Moments:
-        told.append(rows.name)
+        answered.append(rows.name)
         return original(rows)
 
     monkeypatch.setattr(Design, "moments", moments)
@@ -230,7 +232,7 @@ def test_what_would_tell_of_single_rows_is_refused_at_the_client_before_it_is_to
         frames["hospital0"].loc[::2, "hours"] = frames["hospital2"].loc[::2, "hours"] = 7.0
     with pytest.raises(fs.InputError, match=re.escape(what)):
         fs.fit(frames, formula, strict=True, **options)
-    assert told == []
+    assert answered == []
     assert any(what in text for text in fs.fit(frames, formula, **options).warnings)
 
 

@@ -63,6 +63,8 @@ class Task:
     ----------
     names : list of str
         The d coefficients.
+    sizes : dict of str to int
+        The rows of each client.
     copies : int
         How many coefficients each column has: one, or one per class but the first.
     pool : Pool
@@ -89,7 +91,7 @@ class Task:
     ) -> None:
         self.rows = rows
         self.settings = settings
-        self.sizes = [each.n for each in moments]
+        self.sizes = {name: each.n for name, each in zip(rows.members.names, moments, strict=True)}
         self.family = FAMILIES[settings.family]
         self.pool = Pool(moments, intercept)
         classes = self.family.count_classes(labels)
@@ -250,10 +252,10 @@ class Task:
         missing : mapping
             The rows that each client left out, those of clients without a complete row included.
         """
-        x = found.x
         proof = found.proof
+        x = proof.x
         unit = self.scaling.unit**2  # of the objective, in the units of the files
-        phi = self.dispersion(x, proof)
+        phi = self._dispersion(proof)
         H = proof.information.sum(axis=0)
         expected = self.back @ inverse(self._expected(proof)) @ self.back.T
         covariance = None
@@ -268,7 +270,7 @@ class Task:
         # that of its rows alone
         share = self.frame.ridge / self.clients.m
         clients = contributions(
-            dict(zip(self.rows.members.names, self.sizes, strict=True)),
+            self.sizes,
             missing,
             proof.gradients - share * x,
             add_diagonal(proof.information.copy(), -share),
@@ -286,7 +288,7 @@ class Task:
             robust_=robust,
             errors=np.sqrt(phi * np.diag(expected)),
             dispersion=phi * unit,
-            deviance=self.deviance(x, proof) * unit,
+            deviance=self._deviance(proof) * unit,
             log_likelihood=log_likelihood,
             calibration=calibration,
             clients=clients,
@@ -297,18 +299,18 @@ class Task:
             x=x,
         )
 
-    def dispersion(self, x: Array, proof: Proof) -> float:
+    def _dispersion(self, proof: Proof) -> float:
         """φ in the coordinates of the rounds."""
         if not self.family.dispersed:
             return 1.0
         if self.family.pearson is not None:
-            parts: list[float] = self.clients.entries(Pearson(self.basis @ x))
+            parts: list[float] = self.clients.entries(Pearson(self.basis @ proof.x))
             return sum(parts) / self._freedom
-        return self.deviance(x, proof) / self._freedom
+        return self._deviance(proof) / self._freedom
 
-    def deviance(self, x: Array, proof: Proof) -> float:
+    def _deviance(self, proof: Proof) -> float:
         """Twice the loss above that of the saturated model, in the coordinates of the rounds."""
-        ridge = 0.5 * float(np.sum(self.frame.ridge * x * x))
+        ridge = 0.5 * float(np.sum(self.frame.ridge * proof.x * proof.x))
         above = float(np.sum(proof.scalars.value - proof.scalars.floor))
         return 2.0 * max(0.0, above - ridge)
 
@@ -321,7 +323,7 @@ class Task:
 
     def _per_radius(self, proof: Proof) -> float:
         """The bound on |coefficient - pooled|/SE per unit of the distance in the Hessian's norm."""
-        phi = max(self.dispersion(proof.x, proof), LEAST_DISPERSION)
+        phi = max(self._dispersion(proof), LEAST_DISPERSION)
         with np.errstate(divide="ignore", **QUIET):
             bound = np.diag(self.back @ inverse(proof.information.sum(axis=0)) @ self.back.T)
             errors = phi * np.diag(self.back @ inverse(self._expected(proof)) @ self.back.T)
