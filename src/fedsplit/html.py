@@ -17,17 +17,16 @@ def render(template: str, **values: object) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    environment.filters |= {"data_uri": _data_uri, "number": _number}
+    environment.filters |= {
+        "data_uri": lambda svg: "data:image/svg+xml;base64," + base64.b64encode(svg).decode(),
+        "number": _number,
+    }
     return environment.get_template(template).render(values)
 
 
 def versions(*packages: str) -> dict[str, str]:
     """Return the versions of these packages and of Python."""
     return {name: version(name) for name in packages} | {"Python": platform.python_version()}
-
-
-def _data_uri(svg: bytes) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
 
 
 def _number(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -112,6 +112,10 @@ class MeteredClients(Clients):
         self.present = answer.present
         self.heard = self.heard | answer.present
         answered = int(answer.present.sum())
+        latency = None
+        if self._clients.names is not None:
+            taken = zip(self._clients.names, answer.seconds, answer.present, strict=True)
+            latency = {name: float(seconds) for name, seconds, present in taken if present}
         gradients, hessians, factorisations = answer.work[answer.present].sum(axis=0).astype(int)
         self._exchanges.append(
             Exchange(
@@ -121,16 +125,8 @@ class MeteredClients(Clients):
                 error=float(answer.error[answer.present].max(initial=0.0)),
                 seconds=seconds,
                 margin=float(np.min(answer.parts.get("margin", np.nan))),
-                latency=_latency(self._clients.names, answer),
+                latency=latency,
                 work=(int(gradients), int(hessians), int(factorisations)),
             )
         )
         return answer
-
-
-def _latency(names: Sequence[str] | None, answer: Answer) -> dict[str, float] | None:
-    """By client, the seconds to its answer."""
-    if names is None:
-        return None
-    taken = zip(names, answer.seconds, answer.present, strict=True)
-    return {name: float(seconds) for name, seconds, present in taken if present}

@@ -6,7 +6,6 @@ state is at the server.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -75,8 +74,13 @@ class Removed(Exception):
         self.reached: Mapping[str, float] = {}
 
 
-class Clients(ABC):
+class Clients:
     """m clients that answer questions about their own f_j: the readable front over ``ask``.
+
+    Parameters
+    ----------
+    oracle : Oracle
+        Who answers. Subclasses answer themselves.
 
     Attributes
     ----------
@@ -99,9 +103,14 @@ class Clients(ABC):
     recorded: bool = False
     incidents: Sequence[Incident] = ()
 
-    @abstractmethod
+    def __init__(self, oracle: Oracle) -> None:
+        self.m = oracle.m
+        self.d = oracle.d
+        self._oracle = oracle
+
     def ask(self, question: CostQuestion) -> Answer:
         """Every client's answer."""
+        return self._oracle.ask(question)
 
     def insistent(self) -> Clients:
         """The same clients, asked until every one of them has answered."""
@@ -163,20 +172,8 @@ class Clients(ABC):
         return self.ask(Information(x))
 
 
-class _Front(Clients):
-    """The readable front of a user's own oracle."""
-
-    def __init__(self, oracle: Oracle) -> None:
-        self.m = oracle.m
-        self.d = oracle.d
-        self._oracle = oracle
-
-    def ask(self, question: CostQuestion) -> Answer:
-        return self._oracle.ask(question)
-
-
 def clients_of(oracle: Oracle) -> Clients:
     """The readable front of an oracle."""
     if isinstance(oracle, Clients):
         return oracle
-    return _Front(oracle)
+    return Clients(oracle)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -103,17 +103,27 @@ class Part(NamedTuple):
     ----------
     shape : tuple of int or str
         Its shape per client, where ``"d"`` stands for the number of coordinates.
-    allowed : {"finite", "number", "any"}
-        Whether entries must be finite, may be infinite, or may be nan too.
+    allowed : {"finite", "distance", "number", "some", "any"}
+        Whether entries must be finite, or finite and nonnegative; may be infinite; may be nan, but
+        not all those of a client; or may be anything.
     """
 
     shape: tuple[int | str, ...] = ()
-    allowed: Literal["finite", "number", "any"] = "finite"
+    allowed: Literal["finite", "distance", "number", "some", "any"] = "finite"
 
     def shape_for(self, d: int) -> tuple[int, ...]:
         """The shape per client, for x with d coordinates."""
         return tuple(d if length == "d" else int(length) for length in self.shape)
 
+
+USABLE: Mapping[str, Callable[[Array], Any]] = {
+    "finite": lambda array: np.isfinite(array).all(),
+    "distance": lambda array: (np.isfinite(array) & (array >= 0)).all(),
+    "number": lambda array: not np.isnan(array).any(),
+    "some": lambda array: not np.isnan(array).all(axis=1).any(),
+    "any": lambda array: True,
+}
+"""By ``Part.allowed``, whether the numbers of a part can be used."""
 
 VECTOR = Part(("d",))
 NUMBER = Part((), "number")
@@ -181,14 +191,9 @@ class CostQuestion(Question):
                 return f"{name} has the wrong shape, {array.shape}, expected {shape}"
         if value.work.shape != (k, 3):
             return f"work has the wrong shape, {value.work.shape}, expected {(k, 3)}"
-        for name, part in parts.items():
-            array = value.parts[name]
-            unusable = np.isnan(array)
-            if part.allowed == "finite":
-                unusable = ~np.isfinite(array)
-            if part.allowed != "any" and unusable.any():
-                return NOT_FINITE
-        return ""
+        if all(USABLE[part.allowed](value.parts[name]) for name, part in parts.items()):
+            return ""
+        return NOT_FINITE
 
 
 @dataclass(frozen=True)
@@ -219,7 +224,7 @@ class Prox(CostQuestion):
     gradient: bool = False
 
     vectors = ("v", "start")
-    parts: ClassVar = {"point": VECTOR, "error": Part(), "margin": Part((), "any")}
+    parts: ClassVar = {"point": VECTOR, "error": Part((), "distance"), "margin": Part((), "any")}
 
     def answer_parts(self) -> Mapping[str, Part]:
         if not self.gradient:
@@ -240,13 +245,6 @@ class Prox(CostQuestion):
         """The margin counts only if there is one."""
         nothing = bool(np.isnan(answer.parts["margin"]).any())
         return super().floats_up(d, answer) - nothing
-
-    def check(self, value: Any, k: int, d: int) -> str:
-        """An error is a distance."""
-        wrong = super().check(value, k, d)
-        if not wrong and (value.error < 0).any():
-            return NOT_FINITE
-        return wrong
 
 
 @dataclass(frozen=True)
@@ -396,17 +394,8 @@ class Line(CostQuestion):
 
     vectors = ("x", "direction")
 
-    parts: ClassVar = {"values": Part((), "any")}
-
     def answer_parts(self) -> Mapping[str, Part]:
-        return {"values": Part((len(self.t),), "any")}
-
-    def check(self, value: Any, k: int, d: int) -> str:
-        """Each client needs one value that is a number."""
-        wrong = super().check(value, k, d)
-        if not wrong and np.isnan(value.rows).all(axis=1).any():
-            return NOT_FINITE
-        return wrong
+        return {"values": Part((len(self.t),), "some")}
 
     def answer(self, costs: Costs, x: Array, direction: Array) -> Sequence[Array]:
         return [np.stack([costs.value(x + length * direction) for length in self.t], axis=1)]

@@ -45,15 +45,13 @@ class ProblemCohort:
         question = request.question
         with one_blas_thread():
             if question.prepares:
-                return self._fingerprint()
+                clients = self._among(1)
+                size = max(1.0, clients.d**0.5)
+                probe = np.random.default_rng(0).standard_normal(clients.d) / size
+                return np.column_stack(list(clients.evaluate(probe).parts.values()))
             if not isinstance(question, CostQuestion):
                 raise InputError(f"the question {question.name()} is not about a client's cost")
             return self._among(request.m).ask(question)
-
-    def _fingerprint(self) -> Array:
-        clients = self._among(1)
-        probe = np.random.default_rng(0).standard_normal(clients.d) / max(1.0, clients.d**0.5)
-        return np.column_stack(list(clients.evaluate(probe).parts.values()))
 
 
 def same_data(before: Any, after: Any) -> bool:

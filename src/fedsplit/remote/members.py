@@ -194,7 +194,9 @@ class Members:
             wrong = {}  # the run diverges, and no client is to blame
         for at, request in requests.items():
             if at in wrong:
-                self._note(at, wrong[at])
+                line = " ".join(wrong[at][:LONGEST_TEXT].split())
+                for name in self.cohorts[at]:
+                    history.incidents.append(Incident(history.asked, name, line))
                 history.absent_since.setdefault(at, began)
             elif replies[at].outcome == "answer" and not request.question.prepares:
                 history.absent_since.pop(at, None)
@@ -203,11 +205,6 @@ class Members:
             pace = min(LONGEST_PACE, PACE * patience.give_up)
             self.channel.wait(max(0.0, began + pace - self.channel.now()))
         return {at: replies[at] for at in requests if at not in wrong}
-
-    def _note(self, at: int, what: str) -> None:
-        line = " ".join(what[:LONGEST_TEXT].split())
-        for name in self.cohorts[at]:
-            self.history.incidents.append(Incident(self.history.asked, name, line))
 
     def _give_up(self, patience: Patience) -> None:
         """Remove clients that have been absent for too long, if enough are left."""

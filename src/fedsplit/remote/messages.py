@@ -120,6 +120,8 @@ class MessageChannel:
 
     free = False
     recorded = True
+    now = staticmethod(time.monotonic)
+    wait = staticmethod(time.sleep)
 
     def __init__(self, transport: Transport, names: Sequence[str]) -> None:
         self.names = [[name] for name in names]
@@ -137,9 +139,3 @@ class MessageChannel:
             else:
                 replies[at] = read_reply(message, request.question.answer_type, seconds)
         return replies
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def wait(self, seconds: float) -> None:
-        time.sleep(seconds)

@@ -13,7 +13,7 @@ from fedsplit.errors import InputError
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
 from fedsplit.regression.client.dataset import Dataset
-from fedsplit.regression.client.design import Design, Moments, Scaling
+from fedsplit.regression.client.design import Design, Moments
 from fedsplit.regression.client.fit_questions import Coded, Coding, FitQuestion, Frame, key_of
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote.channel import Request, Unprepared
@@ -89,7 +89,14 @@ class DatasetCohort:
 
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
         """Make the costs of the rounds; the moments of the rows that they are made of."""
-        if coding != self._coding or not all(_fits(rows, frame.scaling) for rows in self.rows):
+        # rows are scaled in place, so those scaled otherwise have to be coded again
+        scalings = [rows.scaling for rows in self.rows if rows.scaling is not None]
+        same = all(
+            np.all(a == b)
+            for scaling in scalings
+            for a, b in zip(scaling, frame.scaling, strict=True)
+        )
+        if coding != self._coding or not same:
             self.code(coding)
         base = key_of(coding, frame.without_ridge())
         if self._base is None or self._base[0] != base:
@@ -138,10 +145,3 @@ class DatasetCohort:
         if self._clients is None or self._clients[:2] != (key, m):
             self._clients = key, m, self._prepared[key][1].among(m)
         return self._clients[2]
-
-
-def _fits(rows: Design, scaling: Scaling) -> bool:
-    """Whether rows are unscaled, or scaled like this."""
-    if rows.scaling is None:
-        return True
-    return all(np.all(a == b) for a, b in zip(rows.scaling, scaling, strict=True))

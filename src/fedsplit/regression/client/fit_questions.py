@@ -25,8 +25,6 @@ from fedsplit.remote import codec
 if TYPE_CHECKING:
     from fedsplit.regression.client.dataset_cohort import DatasetCohort
 
-COLUMN_TYPES = {"number", "boolean", "text", "empty"}
-
 
 @dataclass(frozen=True)
 class Coding:
@@ -119,12 +117,13 @@ class Describe(FitQuestion):
         wanted = set(self.request.columns)
         if set(entry.kinds) != wanted or set(entry.missing) != wanted:
             return "a description of other columns"
-        if not set(entry.kinds.values()) <= COLUMN_TYPES:
+        if not set(entry.kinds.values()) <= {"number", "boolean", "text", "empty"}:
             return "a description with unknown column types"
         text = {name for name, kind in entry.kinds.items() if kind == "text"}
         if set(entry.levels) != (wanted & self.request.categories) | text:
             return "levels of other columns"
-        if any(_mixed(levels) for levels in entry.levels.values()):
+        kinds = [{isinstance(level, str) for level in levels} for levels in entry.levels.values()]
+        if any(len(kind) > 1 for kind in kinds):
             return "levels that are text and numbers in one column"
         counts = [entry.rows - entry.kept, entry.kept, *entry.missing.values()]
         counts += [n for n, _ in entry.sums.values()]
@@ -286,8 +285,3 @@ FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
     for question in (Columns, Describe, Code, Settle, Fitted, Pearson, ExpectedInformation)
 }
 """Everything that clients of a fit answer beside the questions of the rounds, by name."""
-
-
-def _mixed(levels: Any) -> bool:
-    """Whether levels are neither all text nor all numbers."""
-    return len({isinstance(level, str) for level in levels}) > 1

@@ -15,10 +15,10 @@ from fedsplit.regression.client.fit_questions import Coded, Columns, Describe
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FederatedRows, ask_everyone
+from fedsplit.remote.members import Members
 
 IN_WORDS = {"number": "numbers", "boolean": "yes or no", "text": "text"}
 """What a column of each kind holds."""
-from fedsplit.remote.members import Members
 
 
 @dataclass(frozen=True)

@@ -69,10 +69,12 @@ class RayClients(RemoteClients):
             count("memory", memory)
         patience = patience or Patience()
         paths: list[str] = []
+        made: Iterator[Callable[[], Cohort] | ProblemCohort]
         if isinstance(source, Problem):
             connect(address)
             parts = shares(source.m, cohorts)
-            made = _of_problem(source, parts)
+            # one at a time: each is a copy of its share
+            made = (cohort(part, source.part(part)) for part in parts)
         else:
             paths = check_paths(source, loss)
             connect(address)
@@ -122,11 +124,3 @@ class RayClients(RemoteClients):
                 names = listed(self.channel.names[at])
                 raise TooFewClients(f"client {names}: {reply.text}, in {timeout:g} seconds")
         return {at: reply.value for at, reply in replies.items()}
-
-
-def _of_problem(
-    problem: Problem, parts: Sequence[range]
-) -> Iterator[Callable[[], Cohort] | ProblemCohort]:
-    """The cohorts of a problem, one at a time: each is a copy of its share."""
-    for part in parts:
-        yield cohort(part, problem.part(part))

@@ -106,6 +106,8 @@ class RayChannel:
 
     free = False
     recorded = True
+    now = staticmethod(time.monotonic)
+    wait = staticmethod(time.sleep)
 
     def __init__(
         self,
@@ -184,12 +186,6 @@ class RayChannel:
         except RayError as error:
             return Reply("failed", text=f"{type(error).__name__}: {one_line(error)}")
         return reply
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def wait(self, seconds: float) -> None:
-        time.sleep(seconds)
 
     def pids(self) -> list[int]:
         """The workers' processes."""
