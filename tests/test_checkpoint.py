@@ -50,9 +50,11 @@ def after(rounds: int) -> Callable[..., None]:
 
 
 def leaves(value: Any) -> list[Any]:
-    """The numbers and arrays in a result, but for times."""
+    """The numbers and arrays in a result, but for times, and for factors that clients kept."""
     if isinstance(value, fs.Result):
-        rows = [row._replace(seconds=0.0, latency=None) for row in value.trace.rows]
+        rows = [
+            row._replace(seconds=0.0, latency=None, factorisations=0) for row in value.trace.rows
+        ]
         return leaves(
             [
                 value.x,
@@ -239,28 +241,28 @@ def header(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], objec
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no header": (
         lambda folder: (folder / HEADER).unlink(),
-        "there is no checkpoint here to resume",
+        "there is no checkpoint to resume",
     ),
     "an empty header": (
         lambda folder: (folder / HEADER).write_text(""),
-        "this is no checkpoint, or a damaged one",
+        "is not a checkpoint, or is damaged",
     ),
     "half a header": (
         lambda folder: (folder / HEADER).write_text('{"format": 1, "ver'),
-        "no checkpoint, or a damaged",
+        "not a checkpoint, or is damaged",
     ),
     "bytes": (
         lambda folder: (folder / HEADER).write_bytes(b"\xff\xfe\x00"),
-        "no checkpoint, or a damaged",
+        "not a checkpoint, or is damaged",
     ),
     "a list": (
         lambda folder: (folder / HEADER).write_text("[1, 2]"),
-        "no checkpoint, or a damaged",
+        "not a checkpoint, or is damaged",
     ),
-    "no run": (header(lambda told: told.pop("run")), "no checkpoint, or a damaged"),
+    "no run": (header(lambda told: told.pop("run")), "not a checkpoint, or is damaged"),
     "another format": (
         header(lambda told: told.update(format=99)),
-        "its format is 99, this version reads 1",
+        "has format 99, this version reads format 2",
     ),
     "another version": (
         header(lambda told: told.update(version="0.0.1")),
@@ -268,19 +270,19 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another run": (
         header(lambda told: told["run"].update(tol=0.5)),
-        r"of another run, its tol is 0\.5, not 1e-09",
+        r"belongs to another run: its tol is 0\.5, not 1e-09",
     ),
     "a setting less": (
         header(lambda told: told["run"].pop("seed")),
-        "of another run, its seed is null, not 0",
+        "belongs to another run: its seed is null, not 0",
     ),
     "no answers": (
         lambda folder: (folder / ANSWERS).unlink(),
-        f"{ANSWERS}: is missing: start anew",
+        f"{ANSWERS} is missing: start again",
     ),
     "a folder of answers": (
         lambda folder: (folder / ANSWERS).rename(folder / "other").with_name(ANSWERS).mkdir(),
-        f"{ANSWERS}: is missing",
+        f"{ANSWERS} is missing",
     ),
     "other answers": (
         lambda folder: (folder / ANSWERS).write_bytes(bytes(1000)),
@@ -323,9 +325,9 @@ def test_other_settings_and_other_data_are_refused_and_harm_nothing(
         ({"method": fs.FedGD()}, "its method is"),
         ({"rounds": 100}, "its rounds is 200, not 100"),
         ({"participation": 0.5}, "its participation is"),
-        ({"x0": np.ones(D)}, "question 2 of this run is another one"),
+        ({"x0": np.ones(D)}, "question 2 of this run differs from the checkpoint"),
         ({"other": changed}, "its data changed since the run began"),
-        ({"other": problem("logistic", SIZES, D, ridge=2.0)}, "its data are not those"),
+        ({"other": problem("logistic", SIZES, D, ridge=2.0)}, "its data changed"),
         ({"other": problem("logistic", SIZES, D + 1)}, "its coordinates is 4, not 5"),
     ]:
         with pytest.raises(fs.InputError, match=message):
@@ -346,7 +348,7 @@ def test_a_fit_on_other_data_is_refused_wherever_it_stopped(tmp_path: Path, aske
         fit(people(), FORMULA, stop, checkpoint=fs.Checkpoint(tmp_path / "kept"), family="poisson")
     others = people()
     others["hospital1"] = others["hospital1"].iloc[1:].assign(more=1.0)
-    with pytest.raises(fs.InputError, match="client hospital1: its data are not those"):
+    with pytest.raises(fs.InputError, match="client hospital1: its data changed"):
         fit(
             others,
             FORMULA,
@@ -370,16 +372,14 @@ def test_a_checkpoint_is_not_written_over_and_not_resumed_where_there_is_none(
     fs.solve(p, callbacks=[first])
     before = records(tmp_path / "kept")
     with pytest.raises(
-        fs.InputError, match="there is a checkpoint here: resume it, or name another folder"
+        fs.InputError, match="already holds a checkpoint: resume it, or name another folder"
     ):
         fs.Checkpoint(tmp_path / "kept")
     for late in (early, first):
         with pytest.raises(fs.InputError, match="there is a checkpoint here"):
             fs.solve(p, callbacks=[late])
     assert records(tmp_path / "kept") == before
-    with pytest.raises(
-        fs.InputError, match="there is no checkpoint here to resume, start without it"
-    ):
+    with pytest.raises(fs.InputError, match="there is no checkpoint to resume, start without it"):
         fs.Checkpoint(tmp_path / "nowhere", resume=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(fs.InputError, match="is a file, not a folder"):
