@@ -15,9 +15,6 @@ from fedsplit.errors import InputError, listed
 from fedsplit.remote.channel import Request
 from fedsplit.threads import one_blas_thread
 
-ALIKE = 1e-9
-"""Two fingerprints of the same data agree to this relative accuracy, whatever the machine."""
-
 
 @dataclass(frozen=True)
 class Fingerprint(Question):
@@ -58,7 +55,8 @@ def same_data(before: Any, after: Any) -> bool:
     """Whether two answers to a question that prepares come from the same data, up to rounding."""
     if isinstance(before, np.ndarray | float):
         same_shape = np.shape(before) == np.shape(after)
-        return same_shape and bool(np.allclose(before, after, rtol=ALIKE, equal_nan=True))
+        # the same data give the same numbers up to rounding, whatever the machine
+        return same_shape and bool(np.allclose(before, after, rtol=1e-9, equal_nan=True))
     if isinstance(before, list | tuple):
         pairs = zip(before, after, strict=False)
         return len(before) == len(after) and all(same_data(a, b) for a, b in pairs)

@@ -28,9 +28,6 @@ ATTEMPT = 0.5
 """The share of ``give_up`` that one such attempt may take: a lost question is repeated at least
 once before the client is given up."""
 
-LONGEST_TEXT = 300
-"""The most characters of an incident."""
-
 Check = Callable[[int, Any], str]
 """``check(cohort, value)`` says what is wrong with an answer; an empty text if nothing is."""
 
@@ -194,7 +191,7 @@ class Members:
             wrong = {}  # the run diverges, and no client is to blame
         for at, request in requests.items():
             if at in wrong:
-                line = " ".join(wrong[at][:LONGEST_TEXT].split())
+                line = " ".join(wrong[at][:300].split())  # one line, however long the text is
                 for name in self.cohorts[at]:
                     history.incidents.append(Incident(history.asked, name, line))
                 history.absent_since.setdefault(at, began)

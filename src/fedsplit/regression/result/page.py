@@ -58,7 +58,16 @@ def html(model: Model) -> str:
         rows=list(zip(model.names, zip(*columns.values(), strict=True), strict=True)),
         fit={name: _formatted(value, ",.6g") for name, value in fit.items()},
         clients=_clients(model.clients),
-        attendance=_attendance(model.attendance),
+        attendance=[
+            (
+                str(row.Index),
+                f"{row.answered:,}",
+                _formatted(row.median, ".3g"),
+                _formatted(row.longest, ".3g"),
+                f"{row.incidents:,}",
+            )
+            for row in model.attendance.itertuples()
+        ],
         measured=int(np.isfinite(model.trace.objective.astype(np.float64)).sum()) > 1,
         figures=_figures(model, interval),
         most_clients=figures.MOST_CLIENTS,
@@ -100,19 +109,6 @@ def _clients(clients: pd.DataFrame) -> list[tuple[str, ...]]:
             row.coefficient or "–",
         )
         for row in clients.itertuples()
-    ]
-
-
-def _attendance(attendance: pd.DataFrame) -> list[tuple[str, ...]]:
-    return [
-        (
-            str(row.Index),
-            f"{row.answered:,}",
-            _formatted(row.median, ".3g"),
-            _formatted(row.longest, ".3g"),
-            f"{row.incidents:,}",
-        )
-        for row in attendance.itertuples()
     ]
 
 
