@@ -376,7 +376,7 @@ def test_a_checkpoint_is_not_written_over_and_not_resumed_where_there_is_none(
     ):
         fs.Checkpoint(tmp_path / "kept")
     for late in (early, first):
-        with pytest.raises(fs.InputError, match="there is a checkpoint here"):
+        with pytest.raises(fs.InputError, match="already holds a checkpoint"):
             fs.solve(p, callbacks=[late])
     assert records(tmp_path / "kept") == before
     with pytest.raises(fs.InputError, match="there is no checkpoint to resume, start without it"):
