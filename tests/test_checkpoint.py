@@ -379,7 +379,7 @@ def test_a_checkpoint_is_not_written_over_and_not_resumed_where_there_is_none(
         with pytest.raises(fs.InputError, match="already holds a checkpoint"):
             fs.solve(p, callbacks=[late])
     assert records(tmp_path / "kept") == before
-    with pytest.raises(fs.InputError, match="there is no checkpoint to resume, start without it"):
+    with pytest.raises(fs.InputError, match="there is no checkpoint to resume: start without"):
         fs.Checkpoint(tmp_path / "nowhere", resume=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(fs.InputError, match="is a file, not a folder"):
