@@ -33,7 +33,8 @@ def answer(message):
     asked += message.startswith(b"prox")
     if asked == int(nth) and message.startswith(b"prox"):
         told = read_reply(out, Answer, 0.0).value
-        out = write_reply(Reply("answer", told._replace(rows=np.full_like(told.rows, np.nan))))
+        point = np.full_like(told.rows, np.nan)
+        out = write_reply(Reply("answer", told._replace(parts=told.parts | {"point": point})))
     return out
 run_node(server, answer, key=Path(keys) / "clients" / f"{name}.key",
          ca=Path(keys) / "ca.crt", insecure=False,
