@@ -305,6 +305,20 @@ def test_numbers_at_one_client_are_text_where_another_has_text() -> None:
     np.testing.assert_array_equal(A[:, 0], FRAME.h == 1)
 
 
+def test_a_target_of_successes_and_failures_is_two_columns_of_counts() -> None:
+    formula = Formula("cbind(x, y - x) ~ h")
+    assert formula.grouped == ("x", "y - x")
+    assert formula.target == "cbind(x, y - x)"
+    assert formula.target_column is None
+    assert formula.target_columns == ["x", "y"]
+    successes, failures = formula.counts(FRAME)
+    np.testing.assert_array_equal(successes, FRAME.x)
+    np.testing.assert_array_equal(failures, FRAME.y - FRAME.x)
+    assert Formula("y ~ x").grouped is None
+    with pytest.raises(fs.InputError, match="for the target"):
+        Formula("y ~ cbind(x, h)").design(FRAME, {})
+
+
 @pytest.mark.parametrize("target", ["g", "{g}", "I(g)", "{g == 1}", "{x == 'a'}", "nosuch"])
 def test_a_response_that_is_no_number_is_refused(target: str) -> None:
     with pytest.raises(fs.InputError, match="formula"):

@@ -29,6 +29,8 @@ class TermFactor:
         The column, if the factor is one and nothing else.
     category : str, optional
         The column inside ``C()``.
+    counts : tuple of two TermFactor, optional
+        Successes and failures, inside ``cbind()``.
     """
 
     text: str
@@ -36,6 +38,7 @@ class TermFactor:
     values: Evaluator
     column: str | None = None
     category: str | None = None
+    counts: tuple[TermFactor, TermFactor] | None = None
 
     @classmethod
     def of_column(cls, name: str) -> TermFactor:
@@ -56,6 +59,8 @@ class TermFactor:
         expression = ColumnExpression.parse(text)
         try:
             match expression.tree:
+                case ast.Call(ast.Name("cbind"), [successes, failures], []):
+                    return cls._of_counts(expression, successes, failures)
                 case ast.Name() as node:
                     return cls.of_column(expression.name(node))
                 case ast.Call(ast.Name("C"), [ast.Name() as node, *contrasts], []) if (
@@ -78,6 +83,20 @@ class TermFactor:
             expression.columns,
             lambda rows: np.broadcast_to(values(rows), len(rows.frame)),
         )
+
+    @classmethod
+    def _of_counts(
+        cls, expression: ColumnExpression, successes: ast.expr, failures: ast.expr
+    ) -> TermFactor:
+        def values(rows: ModelFrame) -> object:
+            raise ValueError("cbind() is for the target: cbind(successes, failures) ~ x")
+
+        parts = []
+        for node in (successes, failures):
+            part = expression._replace(text=ast.unparse(node), columns=[])
+            parts.append(cls(part.text, part.columns, part.number(node)))
+        columns = list(dict.fromkeys(name for part in parts for name in part.columns))
+        return cls(expression.text, columns, values, counts=(parts[0], parts[1]))
 
     def is_category(self, rows: ModelFrame) -> bool:
         """Return whether it is coded by levels."""

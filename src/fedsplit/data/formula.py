@@ -68,6 +68,14 @@ class Formula:
         """The columns in the target."""
         return self._target.columns
 
+    @property
+    def grouped(self) -> tuple[str, str] | None:
+        """The successes and the failures of a target ``cbind(successes, failures)``."""
+        if self._target.counts is None:
+            return None
+        successes, failures = self._target.counts
+        return successes.text, failures.text
+
     @cached_property
     def columns(self) -> list[str]:
         """Every column that is needed, the target's first, in the order of the formula."""
@@ -127,6 +135,21 @@ class Formula:
             return np.array(values, dtype=np.float64)
         except Exception as error:
             raise self._error(_reason(error)) from None
+
+    def counts(self, frame: pd.DataFrame) -> tuple[Array, Array]:
+        """Return the successes and the failures, (n,), of a grouped target."""
+        if self._target.counts is None:
+            raise self._error("the target is not cbind(successes, failures)")
+        rows = ModelFrame(frame, {})
+        try:
+            with np.errstate(all="ignore"):
+                parts = [
+                    np.array(np.broadcast_to(part.values(rows), len(frame)), dtype=np.float64)
+                    for part in self._target.counts
+                ]
+        except Exception as error:
+            raise self._error(_reason(error)) from None
+        return parts[0], parts[1]
 
     def _design(self, rows: ModelFrame) -> tuple[list[str], Array]:
         self._check_columns(rows)
