@@ -6,7 +6,7 @@ their rows are coded, so that each computes the same function of its own rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
+from fedsplit.data.column_statistics import Statistic
 
 Constant: TypeAlias = str | float | bool | tuple[str | float | bool, ...] | None
 """A value that is written in a formula: ``"a"``, ``2``, ``TRUE``, ``NULL`` or ``c(1, 2)``."""
@@ -37,6 +38,14 @@ class PooledNumbers(Protocol):
         """Raise ValueError if the arguments are not what the function takes."""
         ...
 
+    def asking(self, options: Options) -> Generator[Statistic, Array, State] | None:
+        """How clients agree on the state (see ``agreement``); None if nothing has to be."""
+        ...
+
+    def report(self, options: Options, state: State) -> str:
+        """What was agreed, as R would be told; empty if a user need not know."""
+        ...
+
     def endings(self, options: Options, state: State) -> list[str]:
         """How the names of the k columns end, as in ``poly(x, 3)1``; [""] for a single one."""
         ...
@@ -56,6 +65,14 @@ class PooledCategory(Protocol):
 
     def check(self, options: Options) -> None:
         """Raise ValueError if the arguments are not what the function takes."""
+        ...
+
+    def asking(self, options: Options) -> Generator[Statistic, Array, State] | None:
+        """How clients agree on the state (see ``agreement``); None if nothing has to be."""
+        ...
+
+    def report(self, options: Options, state: State) -> str:
+        """What was agreed, as R would be told; empty if a user need not know."""
         ...
 
     def levels(self, options: Options, state: State) -> list[str]:
