@@ -56,7 +56,7 @@ def constant(node: ast.expr) -> Any:
     raise AssertionError
 
 
-def agreed(text: str, x: Array, sites: Array) -> State:
+def agreed(text: str, x: Array, sites: Any) -> State:
     """The state of a call, from what each site would send."""
     name, _, options = read(text)
     function: Any = {**NUMBERS, **CATEGORIES}[name]

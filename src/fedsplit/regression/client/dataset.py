@@ -16,6 +16,7 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.data.categories import Level, categorical
 from fedsplit.data.client_data import Source
 from fedsplit.data.formula import Formula
+from fedsplit.data.pooled import State
 from fedsplit.errors import InputError, RowError
 from fedsplit.regression.client import disclosure
 from fedsplit.regression.client.design import Design
@@ -92,6 +93,8 @@ class Plan:
         What takes the place of a missing value.
     weights, offset, exposure : str or None
         Columns.
+    state : mapping of str to State
+        What functions such as ``poly(x, 2)`` know of the rows of all clients, by their text.
     """
 
     formula: str
@@ -102,6 +105,7 @@ class Plan:
     weights: str | None = None
     offset: str | None = None
     exposure: str | None = None
+    state: Mapping[str, State] = field(default_factory=dict)
 
     @property
     def columns(self) -> Sequence[str]:
