@@ -2,6 +2,7 @@
 
 import numpy as np
 import statsmodels.api as sm
+from scipy import stats
 
 from fedsplit.regression.families.family import Family
 
@@ -11,6 +12,24 @@ DISTRIBUTIONS = ("Gaussian", "Binomial", "Poisson", "Gamma", "InverseGaussian")
 def is_glm(family: Family) -> bool:
     """Whether statsmodels has the family as a GLM: with a likelihood and one predictor."""
     return family.log_likelihood is not None and not family.has_reference
+
+
+def log_likelihood(family: Family, pool: "sm.GLMResults") -> float:
+    """That of a fit by statsmodels, with the dispersion that R takes.
+
+    statsmodels has the φ of the standard errors for a gamma model, and a shape of w/φ.
+    """
+    if family.name != "gamma":
+        return float(pool.llf)
+    w = pool.model.var_weights
+    phi = pool.deviance / np.sum(w)
+    logs = stats.gamma.logpdf(pool.model.endog, 1 / phi, scale=phi * pool.fittedvalues)
+    return float(w @ logs)
+
+
+def aic(family: Family, pool: "sm.GLMResults") -> float:
+    """φ counts as a parameter where it is estimated, as in R."""
+    return -2 * log_likelihood(family, pool) + 2 * (len(pool.params) + family.dispersed)
 
 
 def statsmodels_family(family: Family) -> sm.families.Family:

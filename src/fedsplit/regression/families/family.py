@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -53,8 +53,13 @@ class Family:
         Whether φ is estimated, by the deviance over n - d or by Pearson's X² over n - d.
     pearson : callable or None
         (b - μ)²/V(μ) from b and μ, where φ is estimated by Pearson's X².
-    profiled : bool
-        Whether the log-likelihood is that at its maximum over φ too: at the deviance over n.
+    likelihood_dispersion : callable
+        The φ at which the log-likelihood is taken, from the deviance, the number of rows and the
+        sum of their weights: that of R, which need not be the φ of the standard errors.
+    fit_measure : str
+        What the share of the target that the model explains is called.
+    overall_f : bool
+        Whether all coefficients together are tested by F.
     has_units : bool
         Whether a target in another unit gives the same model in that unit, so that the target may
         be scaled for the rounds.
@@ -81,7 +86,9 @@ class Family:
     unit_weights: bool = False
     dispersed: bool = False
     pearson: Callable[[Array, Array], Array] | None = None
-    profiled: bool = False
+    likelihood_dispersion: Callable[[float, int, float], float] = lambda deviance, n, weight: 1.0
+    fit_measure: str = "McFadden's R²"
+    overall_f: bool = False
     has_units: bool = False
     takes_offset: bool = True
     classifies: bool = False
@@ -168,6 +175,27 @@ class Family:
         weights: Array = np.square(self.link.slope(eta)) / self.variance(self.link.mean(eta))
         return weights
 
-    def aic(self, log_likelihood: float, d: int) -> float:
-        """-2 log L + 2d, of d coefficients: φ is not counted, as in statsmodels."""
-        return -2 * log_likelihood + 2 * d
+    @property
+    def statistic(self) -> Literal["t", "z"]:
+        """What a coefficient over its standard error is called: t where φ is estimated.
+
+        A loss without a likelihood has robust standard errors alone, which are only known to be
+        right for many clients: z.
+        """
+        if self.dispersed and self.log_likelihood is not None:
+            return "t"
+        return "z"
+
+    def aic(self, log_likelihood: float, rank: int) -> float:
+        """-2 log L + 2k, with k the coefficients that are estimated, and φ: as in R."""
+        return -2 * log_likelihood + 2 * (rank + self.dispersed)
+
+    def explained(self, log_likelihood: float, deviance: float, null_deviance: float) -> float:
+        """The share of the target that a model explains: see ``fit_measure``.
+
+        1 - D/D₀ where φ is estimated, and otherwise McFadden's 1 - log L/log L₀. Log-likelihoods
+        of equal φ differ by half the difference of the deviances.
+        """
+        if self.dispersed:
+            return 1.0 - deviance / null_deviance
+        return 1.0 - log_likelihood / (log_likelihood - 0.5 * (null_deviance - deviance))

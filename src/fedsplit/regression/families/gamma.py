@@ -12,8 +12,9 @@ from fedsplit.regression.families.link import LOG
 
 
 def _log_likelihood(b: Array, eta: Array, w: Array, phi: float) -> Array:
-    k = w / phi
-    logs: Array = xlogy(k, k * b) - np.log(b) - gammaln(k) - k * Gamma().value(eta, b)
+    k = 1.0 / phi
+    density = xlogy(k, k * b) - np.log(b) - gammaln(k) - k * Gamma().value(eta, b)
+    logs: Array = w * density  # R's: a row counts w times, where its shape could be w/φ
     return logs
 
 
@@ -29,6 +30,8 @@ GAMMA = Family(
     # information (dμ/dη)²/V(μ) = μ²/μ².
     unit_weights=True,
     dispersed=True,
+    likelihood_dispersion=lambda deviance, n, weight: deviance / weight,
+    fit_measure="1 - D/D₀",
     pearson=lambda b, mu: np.square(b / mu - 1.0),  # (b - μ)² could overflow
 )
-"""Amounts b of mean μ = e^η and shape w/φ."""
+"""Amounts b of mean μ = e^η and variance φμ²/w."""

@@ -18,7 +18,9 @@ GAUSSIAN = Family(
     variance=np.ones_like,
     canonical=True,
     dispersed=True,
-    profiled=True,
+    likelihood_dispersion=lambda deviance, n, weight: deviance / n,
+    fit_measure="R²",
+    overall_f=True,
     has_units=True,
 )
 """b ~ N(η, φ/w)."""

@@ -49,6 +49,7 @@ def to_dict(model: Model) -> dict[str, Any]:
         "coef": _by_name(model.coef_),
         "se": _by_name(model.se),
         "se_reason": model.se_reason,
+        "statistic": model.family.statistic,
         "z": _by_name(model.zvalues),
         "p": _by_name(model.pvalues),
         "lower": _by_name(lower),
@@ -58,6 +59,11 @@ def to_dict(model: Model) -> dict[str, Any]:
         "clients": clients,
         "log_likelihood": _json(model.log_likelihood),
         "deviance": _json(model.deviance),
+        "df_residual": model.df_residual,
+        "null_deviance": _json(model.null_deviance),
+        "df_null": model.df_null,
+        "r_squared": _json(model.r_squared),
+        "f_test": _f_test(model),
         "aic": _json(model.aic),
         "dispersion": _json(model.dispersion),
         "rounds": model.rounds,
@@ -68,6 +74,12 @@ def to_dict(model: Model) -> dict[str, Any]:
         "incidents": [each._asdict() for each in model.incidents],
         "warnings": list(model.warnings),
     }
+
+
+def _f_test(model: Model) -> dict[str, Any] | None:
+    if model.f_test is None:
+        return None
+    return {name: _json(value) for name, value in model.f_test._asdict().items()}
 
 
 def _by_name(values: pd.Series | None) -> dict[str, Any] | None:
@@ -146,6 +158,7 @@ def load(path: str | Path) -> Model:
             dispersion=record["dispersion"],
             log_likelihood=record["log_likelihood"],
             deviance=record["deviance"],
+            null_deviance=record.get("null_deviance"),
             certificate=FitCertificate(**record["certificate"]),
             clients=pd.DataFrame(record["clients"]).set_index("client")[list(CLIENT_COLUMNS)],
             calibration=calibration,

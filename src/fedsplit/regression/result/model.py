@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
+from scipy import stats
 
 from fedsplit.arrays import Array
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Incident
+from fedsplit.data.formula import Formula
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.design import Calibration
@@ -57,6 +58,24 @@ class FitCertificate:
         )
 
 
+class FTest(NamedTuple):
+    """The test that no covariate has an effect.
+
+    Attributes
+    ----------
+    value : float
+        F.
+    df_model, df_residual : int
+        Its degrees of freedom.
+    p : float
+    """
+
+    value: float
+    df_model: int
+    df_residual: int
+    p: float
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A regression over clients that keep their rows, with the numbers of the pooled fit.
@@ -79,8 +98,9 @@ class Model:
         The standard errors by the information matrix, even where a penalty deprives them of
         their meaning.
     dispersion, deviance : float
-        As statsmodels' GLM defines them.
+        As R's glm defines them.
     log_likelihood : float or None
+        As R's ``logLik``: with φ = deviance/n for a gaussian, and deviance/Σw for a gamma model.
         None where the family has none.
     certificate : FitCertificate
         What is proved.
@@ -109,6 +129,10 @@ class Model:
         Answers of remote clients that failed or were refused.
     task, x : Task or None, (d,) array or None
         The regression and its solution in scaled coordinates, where the clients are at hand.
+    null_deviance : float or None
+        Of the model with the intercept and the offset alone, as R's glm defines it: without an
+        intercept, of the offset alone. None where there is no log-likelihood, and for models that
+        an older version saved.
     """
 
     plan: Plan
@@ -134,6 +158,7 @@ class Model:
     incidents: Sequence[Incident] = ()
     task: Task | None = field(default=None, repr=False)
     x: Array | None = field(default=None, repr=False)
+    null_deviance: float | None = None
 
     @property
     def family(self) -> Family:
@@ -175,16 +200,24 @@ class Model:
 
     @property
     def zvalues(self) -> pd.Series | None:
+        """Coefficients over their standard errors: t for gaussian and gamma, z elsewhere."""
         if self.se is None:
             return None
         return self.coef_ / self.se
 
     @property
     def pvalues(self) -> pd.Series | None:
-        """Two-sided p-values of the normal distribution."""
+        """Two-sided p-values by Student's t or the normal distribution, as R's ``summary``."""
         if self.zvalues is None:
             return None
-        return 2 * pd.Series(norm.sf(self.zvalues.abs()), index=list(self.names))
+        return 2 * pd.Series(self._reference.sf(self.zvalues.abs()), index=list(self.names))
+
+    @property
+    def _reference(self) -> Any:
+        """The distribution of a coefficient over its standard error, model-based or robust."""
+        if self.family.statistic == "t":
+            return stats.t(self.df_residual)
+        return stats.norm
 
     @property
     def n(self) -> int:
@@ -203,7 +236,55 @@ class Model:
     def aic(self) -> float | None:
         if self.log_likelihood is None:
             return None
-        return self.family.aic(self.log_likelihood, len(self.names))
+        return self.family.aic(self.log_likelihood, self.rank)
+
+    @property
+    def rank(self) -> int:
+        """How many coefficients are estimated."""
+        return int(np.isfinite(self.coef).sum())
+
+    @property
+    def df_residual(self) -> int:
+        """Residual degrees of freedom: n - rank, with K classes (K - 1)n - rank."""
+        return self._predictors * self.n - self.rank
+
+    @property
+    def df_null(self) -> int:
+        """Degrees of freedom of the null deviance."""
+        return self._predictors * (self.n - Formula(self.formula).intercept)
+
+    @property
+    def _predictors(self) -> int:
+        """How many linear predictors a row has."""
+        if self.family.has_reference:
+            return len(self.plan.classes) - 1
+        return 1
+
+    @property
+    def r_squared(self) -> float | None:
+        """The share of the target that the covariates explain.
+
+        R² of a gaussian model, 1 - D/D₀ of a gamma model, McFadden's 1 - log L/log L₀ of others.
+        None with a penalty or a constraint, and where there is no likelihood.
+        """
+        if self.null_deviance is None or self.log_likelihood is None:
+            return None
+        if self.settings.biased is not None:
+            return None
+        return self.family.explained(self.log_likelihood, self.deviance, self.null_deviance)
+
+    @property
+    def f_test(self) -> FTest | None:
+        """The test of all covariates together, of a gaussian model with any."""
+        between = self.df_null - self.df_residual
+        if not self.family.overall_f or self.r_squared is None or self.null_deviance is None:
+            return None
+        if between == 0 or self.df_residual <= 0 or self.deviance == 0:
+            return None
+        explained = (self.null_deviance - self.deviance) / between
+        value = explained * self.df_residual / self.deviance
+        p = float(stats.f.sf(value, between, self.df_residual))
+        return FTest(value, between, self.df_residual, p)
 
     @property
     def attendance(self) -> pd.DataFrame:
@@ -244,7 +325,13 @@ class Model:
         return pd.DataFrame(matrix, index=list(self.names), columns=list(self.names))
 
     def conf_int(self, level: float = 0.95, robust: bool = False) -> pd.DataFrame:
-        """Confidence intervals of the normal distribution.
+        """Confidence intervals, by Student's t for gaussian and gamma, else by the normal law.
+
+        Parameters
+        ----------
+        level : float
+        robust : bool
+            With the standard errors that are clustered by client, and the same distribution.
 
         Returns
         -------
@@ -253,7 +340,7 @@ class Model:
         """
         if not 0 < number("level", level) < 1:
             raise InputError(f"level must be between 0 and 1, not {level!r}")
-        half = norm.ppf(0.5 + level / 2) * np.sqrt(np.diag(self.covariance(robust)))
+        half = self._reference.ppf(0.5 + level / 2) * np.sqrt(np.diag(self.covariance(robust)))
         return pd.DataFrame({"lower": self.coef_ - half, "upper": self.coef_ + half})
 
     def summary(self) -> Summary:

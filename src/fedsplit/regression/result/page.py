@@ -15,7 +15,7 @@ from fedsplit.data.categories import as_text
 from fedsplit.data.formula import Formula
 from fedsplit.regression.client.design import SMALLEST_CELL
 from fedsplit.regression.result import figures
-from fedsplit.regression.result.table import number
+from fedsplit.regression.result.table import decimals, fit_lines, number, p_value
 
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
@@ -39,12 +39,6 @@ def html(model: Model) -> str:
     if model.covariance_ is not None or model.robust_ is not None:
         interval = model.conf_int(robust=model.covariance_ is None)
     columns = _coefficients(model, interval)
-    fit = {
-        "log-likelihood": model.log_likelihood,
-        "deviance": model.deviance,
-        "AIC": model.aic,
-        "dispersion": model.dispersion,
-    }
     participants = max(1, int((model.clients["n"] > 0).sum()))
     kinds = model.trace.kind.tolist()
     settings = dataclasses.asdict(model.settings)
@@ -56,14 +50,14 @@ def html(model: Model) -> str:
         reference=reference,
         header=list(columns),
         rows=list(zip(model.names, zip(*columns.values(), strict=True), strict=True)),
-        fit={name: _formatted(value, ",.6g") for name, value in fit.items()},
+        fit={name: text for line in fit_lines(model) for name, text in line.items()},
         clients=_clients(model.clients),
         attendance=[
             (
                 str(row.Index),
                 f"{row.answered:,}",
-                _formatted(row.median, ".3g"),
-                _formatted(row.longest, ".3g"),
+                decimals(row.median, ".3g"),
+                decimals(row.longest, ".3g"),
                 f"{row.incidents:,}",
             )
             for row in model.attendance.itertuples()
@@ -85,10 +79,8 @@ def _coefficients(model: Model, interval: pd.DataFrame | None) -> dict[str, list
     columns = {"coefficient": [number(value) for value in model.coef]}
     if model.se is not None and model.zvalues is not None and model.pvalues is not None:
         columns["standard error"] = [number(value) for value in model.se]
-        columns["z"] = [_formatted(value) for value in model.zvalues]
-        columns["p"] = [
-            "< 0.001" if value < 0.001 else _formatted(value) for value in model.pvalues
-        ]
+        columns[model.family.statistic] = [decimals(value) for value in model.zvalues]
+        columns["p"] = [p_value(value) for value in model.pvalues]
     if interval is not None:
         ends = zip(interval["lower"], interval["upper"], strict=True)
         columns["95 % interval"] = [f"{number(low)} to {number(high)}" for low, high in ends]
@@ -104,8 +96,8 @@ def _clients(clients: pd.DataFrame) -> list[tuple[str, ...]]:
             f"{row.n:,}",
             f"{row.missing:,}",
             f"{100 * row.leverage:.1f} %",
-            _formatted(row.score),
-            _formatted(row.shift, "+.2f"),
+            decimals(row.score),
+            decimals(row.shift, "+.2f"),
             row.coefficient or "–",
         )
         for row in clients.itertuples()
@@ -124,12 +116,6 @@ def _figures(model: Model, interval: pd.DataFrame | None) -> dict[str, bytes]:
     if model.calibration is not None and model.calibration.rows.any():
         drawn["calibration"] = figures.calibration(model.calibration)
     return {name: figures.svg(figure) for name, figure in drawn.items()}
-
-
-def _formatted(value: float | None, form: str = ".3f") -> str:
-    if value is None or pd.isna(value):
-        return "–"
-    return format(value, form)
 
 
 def _setting(value: object) -> str:

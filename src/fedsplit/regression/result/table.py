@@ -57,16 +57,50 @@ def aligned(rows: list[list[str]], left: tuple[int, ...] = (0,)) -> list[str]:
 
 def _head(model: Model) -> list[str]:
     clients = f"{len(model.clients)} client{'s' * (len(model.clients) != 1)}"
-    fit = {"log-likelihood": model.log_likelihood, "deviance": model.deviance, "AIC": model.aic}
-    if model.family.dispersed and model.log_likelihood is not None:
-        fit["dispersion"] = model.dispersion
-    known = [f"{name} {value:,.6g}" for name, value in fit.items() if value is not None]
     return [
         f"{model.family.name} regression over {clients}, {model.family.link.name} link",
         model.formula,
-        f"n {model.n:,}   parameters {len(model.names)}",
-        "   ".join(known),
+        f"n {model.n:,}   parameters {model.rank}   "
+        f"residual degrees of freedom {model.df_residual:,}",
+        *("   ".join(f"{name} {text}" for name, text in line.items()) for line in fit_lines(model)),
     ]
+
+
+def fit_lines(model: Model) -> list[dict[str, str]]:
+    """How well the model fits: numbers as text by their names, in two lines."""
+    family = model.family
+    first = {
+        "log-likelihood": model.log_likelihood,
+        "deviance": model.deviance,
+        "null deviance": model.null_deviance,
+        "AIC": model.aic,
+    }
+    second: dict[str, float | None] = {family.fit_measure: model.r_squared}
+    if family.statistic == "t":
+        second = {"dispersion": model.dispersion, **second}
+    lines = [
+        {name: decimals(value, ",.6g") for name, value in line.items() if value is not None}
+        for line in (first, second)
+    ]
+    test = model.f_test
+    if test is not None:
+        freedom = f"{test.df_model:,} and {test.df_residual:,} degrees of freedom"
+        lines[1]["F"] = f"{test.value:,.4g} on {freedom}, p {p_value(test.p)}"
+    return [line for line in lines if line]
+
+
+def p_value(p: float) -> str:
+    """Three decimals, or that it is less than the least of them."""
+    if p < 0.001:
+        return "< 0.001"
+    return decimals(p)
+
+
+def decimals(value: float | None, form: str = ".3f") -> str:
+    """A number in this form, or a dash where there is none."""
+    if value is None or pd.isna(value):
+        return "–"
+    return format(value, form)
 
 
 def _coefficients(model: Model) -> list[str]:
@@ -74,8 +108,9 @@ def _coefficients(model: Model) -> list[str]:
     if model.se is not None and model.zvalues is not None and model.pvalues is not None:
         interval = model.conf_int()
         columns["std err"] = [number(value) for value in model.se]
-        columns["z"] = [f"{value:.3f}" for value in model.zvalues]
-        columns["P>|z|"] = [f"{value:.3f}" for value in model.pvalues]
+        statistic = model.family.statistic
+        columns[statistic] = [decimals(value) for value in model.zvalues]
+        columns[f"P>|{statistic}|"] = [decimals(value) for value in model.pvalues]
         columns["[0.025"] = [number(value) for value in interval["lower"]]
         columns["0.975]"] = [number(value) for value in interval["upper"]]
     rows = [list(row) for row in zip(*columns.values(), strict=True)]

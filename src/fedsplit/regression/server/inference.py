@@ -32,6 +32,7 @@ class Inference(NamedTuple):
     errors: Array
     dispersion: float
     deviance: float
+    null_deviance: float | None
     log_likelihood: float | None
     calibration: Calibration | None
     clients: pd.DataFrame

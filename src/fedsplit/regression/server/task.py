@@ -28,6 +28,7 @@ from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.regression.server.inference import Inference, contributions, inverse, sandwich
+from fedsplit.regression.server.null_model import null_value
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.proof import Proof
 from fedsplit.regression.server.search import Estimate, Progress, Search
@@ -279,7 +280,9 @@ class Task:
             self.names,
             phi,
         )
-        log_likelihood, calibration = self._fitted(x, phi)
+        deviance = self._deviance(proof) * unit
+        null_deviance = self._null_deviance(proof)
+        log_likelihood, calibration = self._fitted(x, deviance)
         rows = [row._replace(objective=unit * row.objective) for row in found.trace.rows]
         return Inference(
             names=self.names,
@@ -288,7 +291,8 @@ class Task:
             robust_=robust,
             errors=np.sqrt(phi * np.diag(expected)),
             dispersion=phi * unit,
-            deviance=self._deviance(proof) * unit,
+            deviance=deviance,
+            null_deviance=null_deviance,
             log_likelihood=log_likelihood,
             calibration=calibration,
             clients=clients,
@@ -344,12 +348,26 @@ class Task:
             information = np.sum(self.clients.entries(asked), axis=0)
         return self.basis.T @ information @ self.basis
 
-    def _fitted(self, x: Array, phi: float) -> tuple[float | None, Calibration | None]:
+    def _null_deviance(self, proof: Proof) -> float | None:
+        """The deviance of the model without covariates, in the units of the files."""
+        if self.family.log_likelihood is None:
+            return None
+        clients = self.clients.insistent()
+        value = null_value(clients, self._start({}), self._intercepts, self.pool.weight)
+        return 2.0 * self.scaling.unit**2 * (value - float(np.sum(proof.scalars.floor)))
+
+    @property
+    def _intercepts(self) -> Array:
+        """The directions of the intercept of each predictor, (d, copies); (d, 0) without one."""
+        columns = np.arange(len(self.pool.names)) == self.pool.intercept
+        unit = np.kron(np.eye(self.copies), columns[:, None].astype(np.float64))
+        return np.linalg.solve(self.basis, unit[:, unit.any(axis=0)])
+
+    def _fitted(self, x: Array, deviance: float) -> tuple[float | None, Calibration | None]:
         """The log-likelihood, and the calibration of a binary classifier, if there are any."""
         if self.family.log_likelihood is None:
             return None, None
-        if self.family.profiled:
-            phi *= self.scaling.unit**2 * self._freedom / self.pool.n
+        phi = self.family.likelihood_dispersion(deviance, self.pool.n, self.pool.weight)
         fits: list[GoodnessOfFit] = self.clients.entries(Fitted(self.basis @ x, phi))
         calibration = None
         parts = [each.calibration for each in fits if each.calibration is not None]
