@@ -123,14 +123,18 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"formula": "{score > 100} ~ age", "family": "logistic"}, "of the same class"),
     ({"formula": "{age + 1} ~ score", "family": "multinomial"}, "multinomial needs a column"),
     (
-        {"formula": "score ~ age + I(2 * age)"},
+        {"formula": "score ~ age + I(2 * age)", "aliased": "refuse"},
         "column I(2 * age) is a combination of age over all clients",
     ),
     (
-        {"formula": "score ~ age + I(0 * age)"},
+        {"formula": "score ~ age + I(0 * age)", "aliased": "refuse"},
         "column I(0 * age) is 0 in every row of every client",
     ),
-    ({"formula": "score ~ age + hours + {age - hours}"}, "a combination of age, hours"),
+    (
+        {"formula": "score ~ age + hours + {age - hours}", "aliased": "refuse"},
+        "a combination of age, hours",
+    ),
+    ({"formula": "score ~ age", "aliased": "drop"}, "aliased 'drop' is not known"),
     ({"formula": "score ~ np.log(age - 50)"}, "row 2: np.log(age - 50) is nan"),
     ({"formula": "score ~ age", "weights": "score"}, "the formula and is a weight"),
     ({"formula": "score ~ age", "weights": "ward"}, "column ward must hold numbers"),

@@ -127,8 +127,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        coefficients: Array = task.back @ found.x
-        return coefficients
+        return task.coefficients(found.x)
 
     def _predictor(self, X: object) -> Array:
         """The linear predictor, (n,) or (n, K)."""

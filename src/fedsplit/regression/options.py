@@ -152,6 +152,15 @@ class Settings:
         check=_is_text,
     )
     intercept: bool = option(True, "Include a constant term.", "model")
+    aliased: str = option(
+        "report",
+        "Columns that are combinations of those before them over all clients: report them without "
+        "a coefficient and fit the others, as R does, or refuse them. With a penalty they have "
+        "coefficients.",
+        "model",
+        metavar="report|refuse",
+        check=partial(one_of, known=("report", "refuse")),
+    )
     standardize: bool = option(
         False,
         "Penalise the coefficients of columns scaled to unit standard deviation over all clients. "

@@ -192,7 +192,7 @@ def path(options: PathOptions) -> RegularisationPath:
         cv = cross_validate(agreement, settings, folds, penalties).set_index(index)
     return RegularisationPath(
         lambdas=lambdas,
-        coef_=pd.DataFrame(x @ task.back.T, index=index, columns=task.names),
+        coef_=pd.DataFrame(task.coefficients(x), index=index, columns=task.names),
         active=np.count_nonzero(x[:, task.penalised(2) > 0], axis=1),
         rounds=rounds,
         certificates=[certified(task, each) for each in found],

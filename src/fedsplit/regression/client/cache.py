@@ -12,12 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsplit import files
+from fedsplit.arrays import Array
 from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.design import Design, Moments
+from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.fit_questions import Coded, Coding, Frame, key_of
-from fedsplit.regression.client.validation import check_frame, check_question
+from fedsplit.regression.client.validation import (
+    check_frame,
+    check_question,
+    check_scaling,
+    check_whitening,
+)
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
@@ -94,10 +100,7 @@ class CachedCohort(DatasetCohort):
         return coded
 
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
-        if self._coding != coding:
-            self._load(coding)
-        if self._coding != coding:
-            self.code(coding)
+        self._load_or_code(coding)
         check_frame(frame, self.rows[0])
         moments = super().settle(coding, frame)
         folder = self._folder_of(coding)
@@ -106,6 +109,18 @@ class CachedCohort(DatasetCohort):
             _keep_latest(folder.glob("*.frame"))
             _keep_latest(path for path in folder.iterdir() if path.is_dir())
         return moments
+
+    def products(self, coding: Coding, scaling: Scaling, directions: Array) -> list[Array]:
+        self._load_or_code(coding)
+        check_scaling(scaling, self.rows[0])
+        check_whitening(directions, self.rows[0])
+        return super().products(coding, scaling, directions)
+
+    def _load_or_code(self, coding: Coding) -> None:
+        if self._coding != coding:
+            self._load(coding)
+        if self._coding != coding:
+            self.code(coding)
 
     def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
         without_ridge = key_of(coding, frame.without_ridge())[:32]

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from fedsplit.arrays import Array
 from fedsplit.clients.questions import CostQuestion
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.errors import InputError
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
 from fedsplit.regression.client.dataset import Dataset
-from fedsplit.regression.client.design import Design, Moments
+from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.fit_questions import Coded, Coding, FitQuestion, Frame, key_of
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote.channel import Request, Unprepared
@@ -89,28 +90,42 @@ class DatasetCohort:
 
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
         """Make the costs of the rounds; the moments of the rows that they are made of."""
-        # rows are scaled in place, so those scaled otherwise have to be coded again
-        scalings = [rows.scaling for rows in self.rows if rows.scaling is not None]
-        same = all(
-            np.all(a == b)
-            for scaling in scalings
-            for a, b in zip(scaling, frame.scaling, strict=True)
-        )
-        if coding != self._coding or not same:
-            self.code(coding)
+        self._ready(coding, frame.scaling)
         base = key_of(coding, frame.without_ridge())
         if self._base is None or self._base[0] != base:
+            if frame.precise and any(rows.scaling is not None for rows in self.rows):
+                self.code(coding)  # scaled columns have lost the digits that are wanted
             self._base = base, self._problem(coding, frame)
         latest = list(self._prepared.items())[-1:]
         prepared = frame, self._base[1].with_ridge(frame.ridge)
         self._prepared = dict(latest) | {key_of(coding, frame): prepared}
         return self._moments
 
-    def scaled(self, key: str) -> list[Design]:
-        """The rows in the coordinates that the clients were prepared with."""
+    def products(self, coding: Coding, scaling: Scaling, directions: Array) -> list[Array]:
+        """Σ w y yᵀ of combinations of the scaled columns."""
+        self._ready(coding, scaling)
+        return [rows.products(scaling, directions) for rows in self.rows]
+
+    def frame(self, key: str) -> Frame:
+        """The coordinates that the clients were prepared with."""
         if key not in self._prepared:
             raise Unprepared
-        return self._scaled(self._prepared[key][0])
+        return self._prepared[key][0]
+
+    def scaled(self, key: str) -> list[Design]:
+        """The rows in the coordinates that the clients were prepared with."""
+        return self._scaled(self.frame(key))
+
+    def _ready(self, coding: Coding, scaling: Scaling) -> None:
+        """Code the rows, unless they are, and not scaled otherwise: they are scaled in place."""
+        same = all(
+            np.all(a == b)
+            for rows in self.rows
+            if rows.scaling is not None
+            for a, b in zip(rows.scaling, scaling, strict=True)
+        )
+        if coding != self._coding or not same:
+            self.code(coding)
 
     def _problem(self, coding: Coding, frame: Frame) -> Problem:
         family = FAMILIES[coding.plan.family]
@@ -120,6 +135,10 @@ class DatasetCohort:
 
     def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
         """The observations of the rounds."""
+        if frame.whiten is not None and frame.precise:
+            columns = [rows.combine(frame.scaling, frame.whiten) for rows in self.rows]
+            data = [rows.observations for rows in self._scaled(frame)]
+            return [each._replace(A=A) for each, A in zip(data, columns, strict=True)]
         data = [rows.observations for rows in self._scaled(frame)]
         if frame.whiten is None:
             return data

@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 
 from fedsplit.arrays import Array
 from fedsplit.losses.observations import Observations
+from fedsplit.regression.client.precise import combine
 from fedsplit.regression.families.family import Family
 
 BINS = np.array(
@@ -20,6 +21,10 @@ BINS = np.array(
 
 SMALLEST_CELL = 3
 """A count below this, unless it is zero, could point to a person."""
+
+
+ROWS_AT_A_TIME = 4096
+"""So many rows are worked on together where a second copy of all would take too much memory."""
 
 
 class Moments(NamedTuple):
@@ -57,17 +62,21 @@ class Moments(NamedTuple):
 
 
 class Scaling(NamedTuple):
-    """The coordinates of the rounds: columns (a - centre)/scale, and a target in units of ``unit``.
+    """The coordinates of the rounds: columns (a - centre)/scale, and a target (b - origin)/unit.
 
     Attributes
     ----------
     centre, scale : (p,) arrays
     unit : float
+    origin : float
+        What the target is measured from: digits of a mean that is large beside the deviation would
+        be lost to the residuals.
     """
 
     centre: Array
     scale: Array
     unit: float
+    origin: float = 0.0
 
 
 class Calibration(NamedTuple):
@@ -150,6 +159,33 @@ class Design:
         self.A /= scaling.scale
         self.scaling = scaling
 
+    def products(self, scaling: Scaling, directions: Array) -> Array:
+        """Σ w y yᵀ of the combinations y = Dᵀa of the scaled columns a, (k, k).
+
+        Parameters
+        ----------
+        scaling : Scaling
+            Of the columns, which stay as they are.
+        directions : (p, k) array
+            D.
+        """
+        total: Array = np.zeros((directions.shape[1], directions.shape[1]))
+        for first in range(0, len(self.b), ROWS_AT_A_TIME):
+            some = slice(first, first + ROWS_AT_A_TIME)
+            A = self.A[some]
+            if self.scaling is None:
+                A = (A - scaling.centre) / scaling.scale
+            B = np.sqrt(self.w[some])[:, None] * (A @ directions)
+            total += B.T @ B
+        return total
+
+    def combine(self, scaling: Scaling, whiten: Array) -> Array:
+        """Combinations of the scaled columns, (n, r), in twice the working precision.
+
+        The columns must not have been scaled yet, and stay as they are.
+        """
+        return combine(self.A, scaling.centre, scaling.scale, whiten)
+
     def restored(self) -> Design:
         """A copy in the units of the file."""
         A = self.A.copy()
@@ -161,14 +197,16 @@ class Design:
     @property
     def observations(self) -> Observations:
         """The rows as the loss takes them, with the target in its unit once they are scaled."""
-        return Observations(self.A, self.b / self._unit, self.w, self.o / self._unit)
+        unit, origin = self._target
+        return Observations(self.A, (self.b - origin) / unit, self.w, self.o / unit)
 
     def predictor(self, x: Array) -> Array:
         """η in the units of the file, (n,), or (n, K - 1) for K classes.
 
         x has coefficients of the columns as they are, and of the target in its unit.
         """
-        return self.family.predictor(self.A, x, self.o, self._unit)
+        unit, origin = self._target
+        return self.family.predictor(self.A, x, self.o + origin, unit)
 
     def log_likelihood(self, x: Array, dispersion: float) -> float:
         """The log-likelihood at x, nan where the family has none."""
@@ -184,10 +222,16 @@ class Design:
         mu = self.family.link.mean(self.predictor(x))
         return float(np.sum(self.w * self.family.pearson(self.b, mu)))
 
-    def expected_information(self, x: Array) -> Array:
-        """Σ_i w_i (dμ_i/dη_i)²/V(μ_i) a_i a_iᵀ, (p, p), of a family with one predictor."""
+    def expected_information(self, x: Array, whiten: Array | None) -> Array:
+        """Σ_i w_i (dμ_i/dη_i)²/V(μ_i) a_i a_iᵀ, (r, r), of a family with one predictor.
+
+        The a_i are rows of A, or of A times ``whiten``.
+        """
         weights = self.w * self.family.expected_weights(self.predictor(x))
-        information: Array = self.A.T @ (weights[:, None] * self.A)
+        A = self.A
+        if whiten is not None:
+            A = A @ whiten
+        information: Array = A.T @ (weights[:, None] * A)
         return information
 
     def calibration(self, x: Array) -> Calibration:
@@ -205,7 +249,8 @@ class Design:
         return Calibration(*counts)
 
     @property
-    def _unit(self) -> float:
+    def _target(self) -> tuple[float, float]:
+        """The unit and the origin of the target."""
         if self.scaling is None:
-            return 1.0
-        return self.scaling.unit
+            return 1.0, 0.0
+        return self.scaling.unit, self.scaling.origin

@@ -53,14 +53,18 @@ class Frame:
     ----------
     scaling : Scaling
         Of the columns and the target.
-    whiten : (p, p) array or None
-        What the scaled columns are multiplied by, so that they are orthonormal over all clients.
+    whiten : (p, r) array or None
+        What the scaled columns are multiplied by, so that they are orthonormal over all clients, or
+        so that r of them are left.
     delta : float
         Of Huber's loss, in the target's unit.
     symmetric : bool
         Whether the coefficients are those of all classes, centred.
     ridge : (d,) array
         Of the whole objective.
+    precise : bool
+        Whether the products with ``whiten`` are formed in twice the working precision, because
+        large terms nearly cancel in them.
     """
 
     scaling: Scaling
@@ -68,6 +72,7 @@ class Frame:
     delta: float
     symmetric: bool
     ridge: Array
+    precise: bool = False
 
     def without_ridge(self) -> Frame:
         """Everything that the data depend on."""
@@ -195,6 +200,28 @@ class Settle(FitQuestion):
         return cohort.settle(self.coding, self.frame)
 
 
+@dataclass(frozen=True)
+class Products(FitQuestion):
+    """Σ w y yᵀ of combinations y = Dᵀa of the scaled columns a, (k, k): moments once more."""
+
+    coding: Coding
+    scaling: Scaling
+    directions: Array
+
+    answer_type = list[Array]
+
+    def answer(self, cohort: DatasetCohort, key: str) -> list[Array]:
+        return cohort.products(self.coding, self.scaling, self.directions)
+
+    def check(self, entry: Array) -> str:
+        k = self.directions.shape[1]
+        if entry.shape != (k, k):
+            return "products of the wrong shape"
+        if not np.isfinite(entry).all() or (np.diag(entry) < 0).any():
+            return "products that are not finite, or squares below zero"
+        return ""
+
+
 class GoodnessOfFit(NamedTuple):
     """How well a model fits a client's rows.
 
@@ -258,9 +285,10 @@ class Pearson(FitQuestion):
 
 @dataclass(frozen=True)
 class ExpectedInformation(FitQuestion):
-    """The expected information at a point x of the scaled columns, (p, p).
+    """The expected information at a point x of the scaled columns, (r, r).
 
-    Only asked for families whose Hessian depends on the target.
+    It is that of the r columns of the rounds. Only asked for families whose Hessian depends on the
+    target.
     """
 
     x: Array
@@ -269,11 +297,13 @@ class ExpectedInformation(FitQuestion):
     vectors = ("x",)
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[Array]:
-        return [design.expected_information(self.x) for design in cohort.scaled(key)]
+        rows = cohort.scaled(key)
+        whiten = cohort.frame(key).whiten
+        return [design.expected_information(self.x, whiten) for design in rows]
 
     def check(self, entry: Array) -> str:
-        p = len(self.x)
-        if entry.shape != (p, p):
+        r = len(entry)
+        if entry.shape != (r, r) or not 0 < r <= len(self.x):
             return "an information matrix of the wrong shape"
         if np.isnan(entry).any():
             return NOT_FINITE
@@ -282,6 +312,15 @@ class ExpectedInformation(FitQuestion):
 
 FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
     question.name(): question
-    for question in (Columns, Describe, Code, Settle, Fitted, Pearson, ExpectedInformation)
+    for question in (
+        Columns,
+        Describe,
+        Code,
+        Products,
+        Settle,
+        Fitted,
+        Pearson,
+        ExpectedInformation,
+    )
 }
 """Everything that clients of a fit answer beside the questions of the rounds, by name."""

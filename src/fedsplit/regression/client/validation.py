@@ -9,7 +9,7 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Question
 from fedsplit.errors import InputError
-from fedsplit.regression.client.design import Design
+from fedsplit.regression.client.design import Design, Scaling
 from fedsplit.regression.client.fit_questions import Frame
 
 MOST_STEPS = 10_000
@@ -18,26 +18,41 @@ MOST_STEPS = 10_000
 MOST_POINTS = 1_000
 """The most points on a line that one question may ask about."""
 
+UNFIT = "the server sent coordinates that do not fit the columns here"
+
 
 def check_frame(frame: Frame, design: Design) -> None:
     """Refuse coordinates that do not fit the rows."""
-    p = design.A.shape[1]
-    d = p * max(1, design.classes - 1)
-    scaling = frame.scaling
-    shapes: list[tuple[Array, tuple[int, ...]]] = [
-        (scaling.centre, (p,)),
-        (scaling.scale, (p,)),
-        (frame.ridge, (d,)),
-    ]
+    check_scaling(frame.scaling, design)
+    columns = design.A.shape[1]
     if frame.whiten is not None:
-        shapes.append((frame.whiten, (p, p)))
-    if any(array.shape != shape or not np.isfinite(array).all() for array, shape in shapes):
-        raise InputError("the server sent coordinates that do not fit the columns here")
-    positive = (scaling.scale > 0).all() and 0 < scaling.unit < math.inf
-    if not positive or (frame.ridge < 0).any():
-        raise InputError(
-            "the server sent a scale or a unit that is not positive, or a ridge below 0"
-        )
+        check_whitening(frame.whiten, design)
+        columns = frame.whiten.shape[1]
+    d = columns * max(1, design.classes - 1)
+    if frame.ridge.shape != (d,) or not np.isfinite(frame.ridge).all():
+        raise InputError(UNFIT)
+    if (frame.ridge < 0).any():
+        raise InputError("the server sent a ridge below 0")
+
+
+def check_scaling(scaling: Scaling, design: Design) -> None:
+    """Refuse a scaling of other columns, or by numbers that are not positive."""
+    p = design.A.shape[1]
+    for array in (scaling.centre, scaling.scale):
+        if array.shape != (p,) or not np.isfinite(array).all():
+            raise InputError(UNFIT)
+    if not ((scaling.scale > 0).all() and 0 < scaling.unit < math.inf):
+        raise InputError("the server sent a scale or a unit that is not positive")
+    if not math.isfinite(scaling.origin):
+        raise InputError("the server sent an origin of the target that is not finite")
+
+
+def check_whitening(whiten: Array, design: Design) -> None:
+    """Refuse combinations of other columns, or more than there are columns."""
+    p = design.A.shape[1]
+    fits = whiten.ndim == 2 and whiten.shape[0] == p and 0 < whiten.shape[1] <= p
+    if not fits or not np.isfinite(whiten).all():
+        raise InputError(UNFIT)
 
 
 def check_question(question: Question, d: int) -> None:

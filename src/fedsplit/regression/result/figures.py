@@ -61,8 +61,8 @@ def coefficients(model: Model, interval: pd.DataFrame | None) -> Figure:
     if model.family.has_reference:
         predictors = len(model.plan.classes) - 1
     terms = d // predictors
-    shown = np.arange(d)
-    if Formula(model.formula).intercept and terms > 1:
+    shown = np.flatnonzero(np.isfinite(model.coef))
+    if Formula(model.formula).intercept and (shown % terms > 0).any():
         shown = shown[shown % terms > 0]
     title = "coefficient and 95 % interval"
     if interval is None:

@@ -70,6 +70,7 @@ def to_dict(model: Model) -> dict[str, Any]:
         "floats": model.floats,
         "converged": model.converged,
         "certificate": dataclasses.asdict(model.certificate),
+        "aliased": list(model.aliased),
         "removed": dict(model.removed),
         "incidents": [each._asdict() for each in model.incidents],
         "warnings": list(model.warnings),
@@ -171,6 +172,7 @@ def load(path: str | Path) -> Model:
             version=record["version"],
             removed=dict(record["removed"]),
             incidents=[Incident(**each) for each in record["incidents"]],
+            aliased=record.get("aliased", ()),
         )
         _check(model)
         return model

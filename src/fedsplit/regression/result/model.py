@@ -127,7 +127,10 @@ class Model:
         others.
     incidents : sequence of Incident
         Answers of remote clients that failed or were refused.
-    task, x : Task or None, (d,) array or None
+    aliased : sequence of str
+        The coefficients of columns that those before them determine: nan in every array, and 0 in
+        predictions.
+    task, x : Task or None, (r,) array or None
         The regression and its solution in scaled coordinates, where the clients are at hand.
     null_deviance : float or None
         Of the model with the intercept and the offset alone, as R's glm defines it: without an
@@ -156,6 +159,7 @@ class Model:
     version: str
     removed: Mapping[str, str] = field(default_factory=dict)
     incidents: Sequence[Incident] = ()
+    aliased: Sequence[str] = ()
     task: Task | None = field(default=None, repr=False)
     x: Array | None = field(default=None, repr=False)
     null_deviance: float | None = None
@@ -360,7 +364,7 @@ class Model:
             more the probability of each; "link" is the linear predictor; "class" is the most
             probable class.
         """
-        return predict(self.plan, self.family, self.coef, frame, kind)
+        return predict(self.plan, self.family, np.nan_to_num(self.coef), frame, kind)
 
     def bias_of(self, method: str, **settings: Any) -> Bias:
         """How far the fixed point of an averaging method is from this fit.
@@ -380,7 +384,9 @@ class Model:
                 "averaging methods take no l1 and no constraints: there is nothing to compare"
             )
         clients, x, back = self.task.in_scaled_columns(self.x)
-        return bias(clients, x, back, self.errors, self.names, method, **settings)
+        known = np.isfinite(self.coef)
+        fitted = self.coef_[known]
+        return bias(clients, x, back, self.errors[known], fitted, method, **settings)
 
     # What writes models imports this module, and the page imports matplotlib, which takes longer
     # than all the rest.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from fedsplit.errors import listed
+
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
 
@@ -115,6 +117,8 @@ def _coefficients(model: Model) -> list[str]:
         columns["0.975]"] = [number(value) for value in interval["upper"]]
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     lines = aligned([list(columns), *rows])
+    if model.aliased:
+        lines.append(f"aliased with those before: {listed(model.aliased, 12)}")
     if model.se_reason is not None:
         lines.append(f"no standard errors: {model.se_reason}")
     return lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +57,7 @@ def bias(
     x: Array,
     back: Array,
     errors: Array,
-    names: Sequence[str],
+    coef: pd.Series,
     method: str,
     **settings: Any,
 ) -> Bias:
@@ -73,8 +72,8 @@ def bias(
         Takes points to coefficients.
     errors : (d,) array
         The standard errors of the coefficients.
-    names : sequence of str
-        Of the coefficients.
+    coef : Series
+        The coefficients at the minimiser.
     method : str
         "fedavg" or "fedprox".
     **settings
@@ -94,8 +93,8 @@ def bias(
     away = back @ (stopped - x)
     return Bias(
         ", ".join([method, *(f"{name}={value}" for name, value in options.items())]),
-        pd.Series(back @ stopped, index=list(names), name="coef"),
-        pd.Series(away / errors, index=list(names), name="standard errors"),
+        coef + away,
+        pd.Series(away / errors, index=coef.index, name="standard errors"),
     )
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Removed
 from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.design import Design, Moments
+from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.fit_questions import (
     Code,
     Coded,
     Coding,
     FitQuestion,
     Frame,
+    Products,
     Settle,
     key_of,
 )
@@ -61,6 +65,16 @@ class FederatedRows:
         requests = {at: Request(Code(coding)) for at, coding in self.codings.items()}
         check = _check(self.members, Code(next(iter(self.codings.values()))))
         return _entries(self.members.ask(requests, check, insist=True))
+
+    def products(self, scaling: Scaling, directions: Array) -> Array:
+        """Σ w y yᵀ over all clients of the combinations y = Dᵀa of the scaled columns a, (k, k)."""
+        questions = {
+            at: Products(coding, scaling, directions) for at, coding in self.codings.items()
+        }
+        requests = {at: Request(question) for at, question in questions.items()}
+        check = _check(self.members, next(iter(questions.values())))
+        parts = _entries(self.members.ask(requests, check, insist=True))
+        return np.asarray(np.sum(parts, axis=0))
 
     def settle(self, frame: Frame) -> FitClients:
         """The clients of the rounds in these coordinates."""

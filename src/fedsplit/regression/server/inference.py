@@ -26,6 +26,7 @@ class Inference(NamedTuple):
     """
 
     names: Sequence[str]
+    aliased: Sequence[str]
     coef: Array
     covariance_: Array | None
     robust_: Array | None

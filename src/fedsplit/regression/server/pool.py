@@ -9,7 +9,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.errors import InputError, listed
+from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Moments, Scaling
 
 ALIKE = 1e-13
@@ -82,6 +82,21 @@ class Pool:
         return same
 
     @property
+    def sizes(self) -> Array:
+        """The root mean square of every column, (p,)."""
+        sizes: Array = np.hypot(np.sqrt(np.diag(self.scatter) / self.weight), self.mean)
+        return sizes
+
+    @property
+    def empty(self) -> Mask:
+        """Which columns are zero, or constant beside an intercept, (p,)."""
+        empty: Mask = self.sizes == 0
+        if self.intercept is not None:
+            empty = empty | self.constant
+            empty[self.intercept] = False
+        return empty
+
+    @property
     def deviation(self) -> float:
         """The target's standard deviation from its mean, or from zero without an intercept."""
         if self.intercept is None:
@@ -93,8 +108,11 @@ class Pool:
         """Whether the target has anything to fit beside the intercept."""
         return self.deviation > 1e-13 * abs(self.target)
 
-    def scaling(self, unit: float) -> Scaling:
-        """Columns of unit deviation, centred if there is an intercept; constant ones unchanged."""
+    def scaling(self, has_units: bool) -> Scaling:
+        """Columns of unit deviation, centred if there is an intercept; constant ones unchanged.
+
+        The same holds for the target, if it has units.
+        """
         constant = self.constant
         second = np.diag(self.scatter) / self.weight
         centre = np.zeros_like(self.mean)
@@ -103,20 +121,18 @@ class Pool:
         else:
             centre = np.where(constant, 0.0, self.mean)
         scale = np.where(constant | (second == 0), 1.0, np.sqrt(second))
-        return Scaling(centre, scale, unit)
+        if not has_units:
+            return Scaling(centre, scale, 1.0)
+        origin = 0.0
+        if self.intercept is not None:
+            origin = self.target
+        return Scaling(centre, scale, self.deviation, origin)
 
     def products(self, scaling: Scaling) -> Array:
         """Σ w a aᵀ of the scaled columns, (p, p)."""
         mean = (self.mean - scaling.centre) / scaling.scale
         centred = self.scatter / np.outer(scaling.scale, scaling.scale)
         return centred + self.weight * np.outer(mean, mean)
-
-    def whitening(self, scaling: Scaling) -> Array:
-        """W, (p, p), with which scaled columns are orthonormal: Σ w (Wᵀa)(Wᵀa)ᵀ = weight · I."""
-        L = np.linalg.cholesky(self.products(scaling) / self.weight)
-        W = solve_triangular(L, np.eye(len(L)), lower=True).T
-        # in C order, as clients elsewhere receive it: products have other bits in another order
-        return np.ascontiguousarray(W)
 
     def dependent(self) -> dict[int, Array]:
         """The columns that those before them determine, apart from a constant.
@@ -130,12 +146,7 @@ class Pool:
         p = len(self.names)
         products = self._products
         sizes = np.sqrt(np.diag(products))
-        empty = sizes == 0
-        if self.intercept is not None:
-            empty |= self.constant
-        found: dict[int, Array] = {
-            i: np.zeros(p) for i in np.flatnonzero(empty).tolist() if i != self.intercept
-        }
+        found: dict[int, Array] = {i: np.zeros(p) for i in np.flatnonzero(self.empty).tolist()}
         kept: list[int] = []
         # The correlations of the columns kept are LLᵀ. The squared length of a new row of L is the
         # share of its variance that they explain.
@@ -155,22 +166,6 @@ class Pool:
                 found[i] = np.zeros(p)
                 found[i][kept] = sizes[i] / sizes[kept] * solve_triangular(L[:k, :k].T, row)
         return found
-
-    def check_independent(self) -> None:
-        """Raise InputError if the columns do not determine their coefficients."""
-        for i, weights in self.dependent().items():
-            if not weights.any():
-                raise InputError(
-                    f"column {self.names[i]} is {self.mean[i]:g} in every row of every client: "
-                    "leave it out, or add a ridge"
-                )
-            sizes = np.sqrt(np.diag(self._products))
-            parts = np.flatnonzero(np.abs(weights) * sizes > 1e-6 * sizes[i])
-            raise InputError(
-                f"column {self.names[i]} is a combination of "
-                f"{listed(self.names[j] for j in parts)} over all clients, "
-                "to five digits at least: leave one of them out, or add a ridge"
-            )
 
     @property
     def _products(self) -> Array:

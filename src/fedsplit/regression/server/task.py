@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.regression.server.inference import Inference, contributions, inverse, sandwich
 from fedsplit.regression.server.null_model import null_value
+from fedsplit.regression.server.orthogonal import check_independent, orthogonalise
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.proof import Proof
 from fedsplit.regression.server.search import Estimate, Progress, Search
@@ -63,7 +65,7 @@ class Task:
     Attributes
     ----------
     names : list of str
-        The d coefficients.
+        The q coefficients, those of aliased columns included.
     sizes : dict of str to int
         The rows of each client.
     copies : int
@@ -76,10 +78,13 @@ class Task:
         What makes the clients' costs of their designs.
     clients : FitClients
         The clients of the rounds.
-    basis : (d, d) array
-        Takes x of the rounds to coefficients of the scaled columns.
-    back : (d, d) array
-        Takes x of the rounds to coefficients of the columns in the units of the files.
+    basis : (q, d) array
+        Takes x of the rounds to coefficients of the scaled columns; those that are aliased are 0.
+    back : (q, d) array
+        Takes x of the rounds to coefficients of the columns in the units of the files, but for
+        the target's origin: see ``coefficients``.
+    kept : (q,) array of bool
+        The coefficients that are not aliased.
     """
 
     def __init__(
@@ -99,28 +104,49 @@ class Task:
         self.copies = max(1, classes - 1)
         self.names = self.family.coefficient_names(self.pool.names, labels)
         self._check_target()
-        if not settings.ridge and not settings.l1:
-            self.pool.check_independent()
-        unit = 1.0
-        if self.family.has_units:
-            unit = self.pool.deviation
-        self.scaling = self.pool.scaling(unit)
+        self.scaling = self.pool.scaling(self.family.has_units)
         symmetric = self.family.has_reference and settings.symmetric
-        whiten = None
         columns: Array = np.eye(len(self.pool.names))
-        if settings.biased is None:
-            whiten = self.pool.whitening(self.scaling)
-            columns = whiten
+        self.kept: Mask = np.ones(len(self.names), dtype=bool)
+        whiten = None
+        precise = False
+        if not settings.ridge and not settings.l1:
+            found = orthogonalise(self.pool, self.scaling, partial(rows.products, self.scaling))
+            if settings.aliased == "refuse":
+                check_independent(self.pool, found)
+            self.kept = np.tile(found.kept, self.copies)
+            columns = columns[:, found.kept]
+            if not settings.nonnegative:
+                columns = found.whiten
+                precise = found.cancelling
+            if not settings.nonnegative or found.aliased:
+                whiten = columns
         self.basis = np.kron(self.family.mix(classes, symmetric), columns)
         self.back = self._unscaling @ self.basis
         ridge = settings.ridge * self.penalised(2)
-        self.frame = Frame(self.scaling, whiten, settings.delta / unit, symmetric, ridge)
+        delta = settings.delta / self.scaling.unit
+        self.frame = Frame(self.scaling, whiten, delta, symmetric, ridge, precise)
         self.clients = rows.settle(self.frame)
 
     @property
     def d(self) -> int:
-        """How many coefficients there are."""
-        return len(self.names)
+        """How many coefficients are fitted: the rank."""
+        return int(self.kept.sum())
+
+    @property
+    def aliased(self) -> list[str]:
+        """The coefficients of columns that those before them determine."""
+        return [name for name, kept in zip(self.names, self.kept, strict=True) if not kept]
+
+    def coefficients(self, x: Array) -> Array:
+        """The coefficients in the units of the files, (..., q), at x of the rounds, (..., d).
+
+        Those that are aliased are 0.
+        """
+        coef: Array = x @ self.back.T
+        if self.pool.intercept is not None:
+            coef[..., self.pool.intercept] += self.scaling.origin
+        return coef
 
     @property
     def _freedom(self) -> int:
@@ -133,16 +159,21 @@ class Task:
         Returns
         -------
         clients : Clients
-            Of the scaled columns.
+            Of the scaled columns that are not aliased.
         x : (d,) array
             The point x of the rounds in coefficients of the scaled columns.
         back : (d, d) array
             Takes those to coefficients in the units of the files.
         """
         if self.settings.biased is not None:
-            return self.clients, x, self.back
-        clients = self.rows.settle(replace(self.frame, whiten=None))
-        return clients, self.basis @ x, self._unscaling
+            return self.clients, x, self.back[self.kept]
+        whiten = None
+        if self.aliased:
+            columns = self.kept[: len(self.pool.names)]
+            whiten = np.ascontiguousarray(np.eye(len(columns))[:, columns])
+        clients = self.rows.settle(replace(self.frame, whiten=whiten, precise=False))
+        back = self._unscaling[np.ix_(self.kept, self.kept)]
+        return clients, (self.basis @ x)[self.kept], back
 
     def penalised(self, power: int) -> Array:
         """The factor of a penalty on |coefficient|^power in the coordinates of the rounds, (d,).
@@ -156,7 +187,7 @@ class Task:
         factor = (self.scaling.unit / scale) ** power / self.scaling.unit**2
         if self.pool.intercept is not None:
             factor[self.pool.intercept] = 0.0
-        return np.tile(factor, self.copies)
+        return np.tile(factor, self.copies)[self.kept]
 
     def penalty(self, l1: float, l2: float = 0.0) -> NonNegativeElasticNet | None:
         """The penalty of the server, with these weights and the constraints of the settings."""
@@ -221,7 +252,7 @@ class Task:
                 return search.run(parse(settings.method), self._start(reached or {}), state)
             except Removed as gone:
                 if search.states:
-                    coef = self.back @ search.states[-1].x
+                    coef = self.coefficients(search.states[-1].x)
                     gone.reached = dict(zip(self.names, coef.tolist(), strict=True))
                 raise
 
@@ -258,13 +289,14 @@ class Task:
         unit = self.scaling.unit**2  # of the objective, in the units of the files
         phi = self._dispersion(proof)
         H = proof.information.sum(axis=0)
-        expected = self.back @ inverse(self._expected(proof)) @ self.back.T
+        back = np.where(self.kept[:, None], self.back, np.nan)
+        expected = back @ inverse(self._expected(proof)) @ back.T
         covariance = None
         robust = None
         if self.settings.biased is None:
             robust = sandwich(inverse(H), proof.gradients, self.pool.n)
             if robust is not None:
-                robust = self.back @ robust @ self.back.T
+                robust = back @ robust @ back.T
             if self.family.log_likelihood is not None:
                 covariance = phi * expected
         # each client carries its share of the ridge in the rounds; its own part of the answer is
@@ -276,8 +308,8 @@ class Task:
             proof.gradients - share * x,
             add_diagonal(proof.information.copy(), -share),
             H,
-            self.back,
-            self.names,
+            self.back[self.kept],
+            [name for name, kept in zip(self.names, self.kept, strict=True) if kept],
             phi,
         )
         deviance = self._deviance(proof) * unit
@@ -286,7 +318,8 @@ class Task:
         rows = [row._replace(objective=unit * row.objective) for row in found.trace.rows]
         return Inference(
             names=self.names,
-            coef=self.back @ x,
+            aliased=self.aliased,
+            coef=np.where(self.kept, self.coefficients(x), np.nan),
             covariance_=covariance,
             robust_=robust,
             errors=np.sqrt(phi * np.diag(expected)),
@@ -328,9 +361,10 @@ class Task:
     def _per_radius(self, proof: Proof) -> float:
         """The bound on |coefficient - pooled|/SE per unit of the distance in the Hessian's norm."""
         phi = max(self._dispersion(proof), LEAST_DISPERSION)
+        back = self.back[self.kept]
         with np.errstate(divide="ignore", **QUIET):
-            bound = np.diag(self.back @ inverse(proof.information.sum(axis=0)) @ self.back.T)
-            errors = phi * np.diag(self.back @ inverse(self._expected(proof)) @ self.back.T)
+            bound = np.diag(back @ inverse(proof.information.sum(axis=0)) @ back.T)
+            errors = phi * np.diag(back @ inverse(self._expected(proof)) @ back.T)
             worst = float(np.sqrt(np.max(bound / errors)))
         if np.isnan(worst):
             return np.inf
@@ -341,12 +375,12 @@ class Task:
         if self.family.canonical:
             H: Array = proof.information.sum(axis=0)
             return H
-        if self.family.unit_weights:
-            information = self.pool.products(self.scaling)
-        else:
+        if not self.family.unit_weights:
             asked = ExpectedInformation(self.basis @ proof.x)
-            information = np.sum(self.clients.entries(asked), axis=0)
-        return self.basis.T @ information @ self.basis
+            return np.asarray(np.sum(self.clients.entries(asked), axis=0))
+        if self.settings.biased is None:
+            return self.pool.weight * np.eye(self.d)
+        return self.basis.T @ self.pool.products(self.scaling) @ self.basis
 
     def _null_deviance(self, proof: Proof) -> float | None:
         """The deviance of the model without covariates, in the units of the files."""
@@ -361,7 +395,7 @@ class Task:
         """The directions of the intercept of each predictor, (d, copies); (d, 0) without one."""
         columns = np.arange(len(self.pool.names)) == self.pool.intercept
         unit = np.kron(np.eye(self.copies), columns[:, None].astype(np.float64))
-        return np.linalg.solve(self.basis, unit[:, unit.any(axis=0)])
+        return np.linalg.solve(self.basis[self.kept], unit[self.kept][:, unit.any(axis=0)])
 
     def _fitted(self, x: Array, deviance: float) -> tuple[float | None, Calibration | None]:
         """The log-likelihood, and the calibration of a binary classifier, if there are any."""
@@ -377,14 +411,16 @@ class Task:
 
     def _start(self, reached: Mapping[str, float]) -> Array:
         """The coefficients ``reached``, if they are of these columns, or an intercept alone."""
-        if set(reached) == set(self.names):
-            return np.linalg.solve(self.back, np.array([reached[name] for name in self.names]))
         pool = self.pool
+        if set(reached) == set(self.names):
+            coef = np.array([reached[name] for name in self.names])
+            coef -= self.coefficients(np.zeros(self.d))
+            return np.linalg.solve(self.back[self.kept], coef[self.kept])
         x = np.zeros((self.copies, len(pool.names)))
         if pool.intercept is not None:
             eta = self.family.null_predictor(pool.target, pool.classes, pool.log_exposure)
-            x[:, pool.intercept] = eta / self.scaling.unit
-        return np.linalg.solve(self.basis, x.ravel())
+            x[:, pool.intercept] = (eta - self.scaling.origin) / self.scaling.unit
+        return np.linalg.solve(self.basis[self.kept], x.ravel()[self.kept])
 
     def _check_target(self) -> None:
         """Raise InputError if the target leaves nothing to fit."""
@@ -400,7 +436,7 @@ class Task:
 
     @property
     def nonnegative(self) -> Mask:
-        """Which coefficients are constrained, (d,), by their own names or by those of columns."""
+        """Which of those fitted are constrained, (d,), by their names or by those of columns."""
         chosen = set(self.settings.nonnegative)
         unknown = chosen - {*self.names, *self.pool.names}
         if unknown:
@@ -410,12 +446,13 @@ class Task:
             )
         columns = self.pool.names * self.copies
         pairs = zip(self.names, columns, strict=True)
-        return np.array([name in chosen or column in chosen for name, column in pairs])
+        constrained = np.array([name in chosen or column in chosen for name, column in pairs])
+        return constrained[self.kept]
 
     @property
     def _unscaling(self) -> Array:
-        """Takes coefficients of the scaled columns to those in the units of the files, (d, d)."""
-        centre, scale, unit = self.scaling
+        """Takes coefficients of the scaled columns to those in the units of the files, (q, q)."""
+        centre, scale, unit, _ = self.scaling
         of_columns = np.diag(unit / scale)
         if self.pool.intercept is not None:
             of_columns[self.pool.intercept] -= unit * centre / scale

@@ -1,0 +1,87 @@
+"""Combinations of columns that nearly cancel, with all their digits.
+
+A number is a pair (high, low) here, whose sum has about 32 digits: T. J. Dekker, "A floating-point
+technique for extending the available precision", Numerische Mathematik 18, 1971.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from fedsplit.arrays import Array
+
+ROWS = 1024
+"""So many rows are worked on together: they stay in the processor's cache."""
+
+SPLITTER = 2.0**27 + 1.0
+"""A product with this splits the 53 bits of a number in two halves."""
+
+
+def combine(A: Array, centre: Array, scale: Array, W: Array) -> Array:
+    """((A - centre)/scale) W, correct to about one rounding of every entry.
+
+    Parameters
+    ----------
+    A : (n, p) array
+    centre, scale : (p,) arrays
+    W : (p, k) array
+
+    Returns
+    -------
+    (n, k) array
+    """
+    high, low = _quotients(W, scale)
+    found = np.empty((len(A), W.shape[1]))
+    for first in range(0, len(A), ROWS):
+        some = slice(first, first + ROWS)
+        found[some] = _some(A[some], centre, high, low)
+    return found
+
+
+def _quotients(W: Array, scale: Array) -> tuple[Array, Array]:
+    """W/scale, row by row, as pairs."""
+    exact = [[Fraction(w) / Fraction(s) for w in row] for row, s in zip(W, scale, strict=True)]
+    high = np.array([[float(each) for each in row] for row in exact]).reshape(W.shape)
+    low = [
+        [float(each - Fraction(near)) for each, near in zip(row, nearest, strict=True)]
+        for row, nearest in zip(exact, high, strict=True)
+    ]
+    return high, np.array(low).reshape(W.shape)
+
+
+def _some(A: Array, centre: Array, high: Array, low: Array) -> Array:
+    """(A - centre)(high + low) for a few rows."""
+    total = np.zeros((len(A), high.shape[1]))
+    rest = np.zeros_like(total)
+    for j in np.flatnonzero(high.any(axis=1)):
+        a, a_low = _sum(A[:, j, None], np.full((1, 1), -centre[j]))
+        product, error = _product(a, high[j])
+        error += a * low[j] + a_low * high[j]
+        total, lost = _sum(total, product)
+        rest += lost + error
+    return total + rest
+
+
+def _sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """a + b exactly, as a pair."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def _product(a: Array, b: Array) -> tuple[Array, Array]:
+    """The product ab exactly, as a pair."""
+    product = a * b
+    a_high, a_low = _halves(a)
+    b_high, b_low = _halves(b)
+    error = a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+    return product, error
+
+
+def _halves(a: Array) -> tuple[Array, Array]:
+    """A number as the sum of two of 26 bits each."""
+    c = SPLITTER * a
+    high = c - (c - a)
+    return high, a - high
