@@ -1,5 +1,8 @@
 """What a fitted model can do."""
 
+import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,13 +57,92 @@ def test_a_damaged_model_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+def without_digests(folder: Path, *columns: str) -> None:
+    """Make the files of a model those of a version without digests, and these trace columns."""
+    with np.load(folder / "model.npz") as packed:
+        arrays = {name: packed[name] for name in packed.files}
+    for name in ("record_sha256", *(f"trace_{column}" for column in columns)):
+        del arrays[name]
+    np.savez(folder / "model.npz", **arrays)
+    record = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    for name in ("arrays_sha256", "null_deviance", "df_null", "df_residual"):
+        del record[name]
+    (folder / "model.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+def saved(folder: Path, formula: str) -> Path:
+    fs.fit(people(), formula).save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("file", ["model.npz", "model.json"])
+@pytest.mark.parametrize("older", [False, True])
+def test_files_of_two_models_are_refused(tmp_path: Path, file: str, older: bool) -> None:
+    one, other = saved(tmp_path / "one", "score ~ age"), saved(tmp_path / "other", "score ~ hours")
+    if older:
+        without_digests(one)
+        without_digests(other)
+    shutil.copy(other / file, one / file)
+    with pytest.raises(fs.InputError, match=r"not of one model|differs between the two files"):
+        fs.load(one)
+
+
+def test_a_model_of_other_rows_in_place_of_one_file_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path / "one", "score ~ age")
+    fs.fit(people(1), "score ~ age").save(tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "model.npz", tmp_path / "one" / "model.npz")
+    with pytest.raises(fs.InputError, match="not of one model"):
+        fs.load(tmp_path / "one")
+
+
+def test_a_number_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path, "score ~ age")
+    text = (tmp_path / "model.json").read_text(encoding="utf-8")
+    (tmp_path / "model.json").write_text(text.replace("score ~ age", "score ~ hours"))
+    with pytest.raises(fs.InputError, match="not of one model"):
+        fs.load(tmp_path)
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_an_interrupt_leaves_the_old_model_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    saved(tmp_path, "score ~ age")
+    new = fs.fit(people(), "score ~ hours")
+    steps = iter(range(4))  # two files are written, then renamed
+
+    def interrupted(step: Callable[..., object]) -> Callable[..., object]:
+        def run(*args: object) -> object:
+            if next(steps) == at:
+                raise KeyboardInterrupt
+            return step(*args)
+
+        return run
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", interrupted(os.fsync))
+        patch.setattr(Path, "replace", interrupted(Path.replace))
+        with pytest.raises(KeyboardInterrupt):
+            new.save(tmp_path)
+    assert fs.load(tmp_path).formula == ("score ~ age" if at < 3 else "score ~ hours")
+    new.save(tmp_path)
+    assert fs.load(tmp_path).summary() == new.summary()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "model.npz"]
+
+
+def test_a_model_that_an_older_version_saved_is_read(tmp_path: Path) -> None:
+    model = fs.fit(people(), "score ~ age")
+    model.save(tmp_path)
+    without_digests(tmp_path)
+    loaded = fs.load(tmp_path)
+    assert loaded.to_dict()["coef"] == model.to_dict()["coef"]
+    assert loaded.null_deviance is None
+    assert "R²" not in loaded.summary()
+
+
 def test_a_model_saved_with_fewer_columns_of_its_trace_is_read(tmp_path: Path) -> None:
     fs.fit(people(), "score ~ age").save(tmp_path)
-    with np.load(tmp_path / "model.npz") as packed:
-        arrays = {name: packed[name] for name in packed.files}
-    for name in ("questions", "gradients", "hessians", "factorisations"):
-        del arrays[f"trace_{name}"]
-    np.savez(tmp_path / "model.npz", **arrays)
+    without_digests(tmp_path, "questions", "gradients", "hessians", "factorisations")
     assert fs.load(tmp_path).trace.gradients.tolist() == [0] * fs.load(tmp_path).rounds
 
 

@@ -11,7 +11,7 @@ from fedsplit.errors import InputError
 
 def write(path: Path, content: bytes | str) -> None:
     """Write a file, text as UTF-8, under a temporary name beside its own, then rename it."""
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(partial_name(path.name))
     try:
         if isinstance(content, str):
             partial.write_text(content, encoding="utf-8")
@@ -20,6 +20,39 @@ def write(path: Path, content: bytes | str) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_together(folder: Path, contents: dict[str, bytes | str]) -> None:
+    """Write several files of a folder; none has its name before all of them are complete.
+
+    They are renamed in the order given. Where the process is killed between two of those renames,
+    the rest is still there, whole, under the names of ``partial_name``.
+
+    Parameters
+    ----------
+    folder : Path
+    contents : dict
+        The content of each file, by its name.
+    """
+    partials = {name: folder / partial_name(name) for name in contents}
+    try:
+        for name, content in contents.items():
+            data = content.encode("utf-8") if isinstance(content, str) else content
+            with partials[name].open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+    except BaseException:
+        for partial in partials.values():
+            partial.unlink(missing_ok=True)
+        raise
+    for name, partial in partials.items():
+        partial.replace(folder / name)
+
+
+def partial_name(name: str) -> str:
+    """The name of a file that is not complete, or not yet in its place."""
+    return f".{name}.partial"
 
 
 def write_folder(path: Path, contents: dict[str, str]) -> None:
@@ -31,7 +64,7 @@ def write_folder(path: Path, contents: dict[str, str]) -> None:
     contents : dict of str to str
         The text of each file, by its name.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(partial_name(path.name))
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)

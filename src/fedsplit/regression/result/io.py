@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-import json
 import math
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fedsplit import files
@@ -22,6 +18,7 @@ from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.options import Settings
+from fedsplit.regression.result import sealing
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.server.inference import CLIENT_COLUMNS
 from fedsplit.rounds.trace import Row, Trace
@@ -97,7 +94,7 @@ def _json(value: Any) -> Any:
 
 
 def save(model: Model, folder: Path) -> None:
-    """Write both files; neither has its name before it is complete."""
+    """Write both files, each with a digest of the other: both or neither."""
     latency = model.trace.latency
     arrays: dict[str, Any] = {
         "coef": model.coef,
@@ -124,12 +121,8 @@ def save(model: Model, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise InputError(f"{folder}: is a file, not a folder") from None
-    packed = io.BytesIO()
-    kept = {name: np.array(value) for name, value in arrays.items() if value is not None}
-    np.savez(packed, **kept)  # type: ignore[arg-type]  # arrays by name, as the function takes them
-    files.write(folder / "model.npz", packed.getvalue())
-    text = json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False)
-    files.write(folder / "model.json", text + "\n")
+    kept = {name: value for name, value in arrays.items() if value is not None}
+    sealing.write(folder, record, kept)
 
 
 def write_trace(trace: Trace, path: Path) -> None:
@@ -175,6 +168,7 @@ def load(path: str | Path) -> Model:
             aliased=record.get("aliased", ()),
         )
         _check(model)
+        _check_copies(model, record)
         return model
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise InputError(
@@ -184,28 +178,8 @@ def load(path: str | Path) -> Model:
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """The contents of both files, in a format that this version reads."""
-    try:
-        record = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        with np.load(folder / "model.npz", allow_pickle=False) as packed:
-            arrays = {name: packed[name] for name in packed.files}
-    except FileNotFoundError as error:
-        missing = Path(str(error.filename)).name
-        raise InputError(f"{folder}: there is no {missing}: is it a saved model?") from None
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        MemoryError,
-        zipfile.BadZipFile,
-        EOFError,
-        RecursionError,
-    ) as error:
-        raise InputError(
-            f"{folder}: not a saved model, or a damaged one ({str(error)[:80]})"
-        ) from None
-    found = None
-    if isinstance(record, dict):
-        found = record.get("format")
+    record, arrays = sealing.read(folder)
+    found = record.get("format")
     if found != FORMAT:
         raise InputError(
             f"{folder}: saved in format {found}, this version reads format {FORMAT}: "
@@ -244,3 +218,14 @@ def _check(model: Model) -> None:
         raise ValueError("its arrays are not numbers")
     Formula(model.formula)
     model.summary()
+
+
+def _check_copies(model: Model, record: Mapping[str, Any]) -> None:
+    """Raise ValueError unless numbers that are in both files are the same in both.
+
+    Older versions wrote no digests: this is what shows that their two files are of one model.
+    """
+    known = to_dict(model)
+    for name in ("coef", "se", "robust_se", "rounds"):
+        if record[name] != known[name]:
+            raise ValueError(f"its {name} differs between the two files")
