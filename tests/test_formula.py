@@ -11,7 +11,8 @@ from formulaic import model_matrix
 
 import fedsplit as fs
 from fedsplit.data.categories import Level
-from fedsplit.data.formula import MOST_COLUMNS, Formula, quoted
+from fedsplit.data.design_columns import MOST_COLUMNS
+from fedsplit.data.formula import Formula, quoted
 
 FRAME = pd.DataFrame(
     {
@@ -83,32 +84,42 @@ def test_columns_are_listed_in_the_order_of_the_formula() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("y ~ x +", "Operator"),
+        ("y ~ x +", "missing after +"),
         ("y ~ (x", "matching"),
         ("~ x", "target"),
         ("x", "target"),
         ("", "target"),
         ("y ~ x | h", "one set of terms"),
-        ("y + x ~ h", "one target"),
-        ("y ~ .", "name the columns"),
         ("y ~ x + y", "both sides"),
-        ("y ~ poly(x, 2)", "depends on a client's other rows"),
-        ("y ~ scale(x)", "the option standardize"),
-        ("y ~ bs(x, 3)", "depends on a client's other rows"),
+        ("y ~ {x - mean(x)}", "depends on a client's other rows"),
+        ("y ~ standardize(x)", "use scale(x) instead"),
+        ("y ~ cr(x, 3)", "depends on a client's other rows"),
         ("y ~ C(x + 1)", "C(column)"),
-        ("y ~ log(x, out=x)", "one column"),
-        ("y ~ np.load('f')", "load is not known"),
+        ("y ~ log(x, out=x)", "the arguments x, base"),
+        ("y ~ np.load('f')", "np.load() is not known"),
         ("y ~ {x < h < 3}", "a condition has one"),
         ("y ~ {'a' == 'a'}", "needs a column"),
         ("y ~ I(C(g))", "a factor of its own"),
         ("y ~ C(g, contr.custom(1))", "a coding is one of"),
-        ("y ~ C(g, contr.treatment(x))", "constants only"),
+        ("y ~ C(g, contr.treatment(x))", "must be a constant"),
         ("C(g) ~ x", "{g == 'a'}"),
         ("{'a'} ~ x", "text can only be compared"),
         ("1 ~ x", "one target"),
-        ("y ~ 0 + 2:3", "a product of numbers"),
-        ("y ~ `1`", "rename it"),
-        ("y ~ `0` + x", "rename it"),
+        ("y ~ 0 + 2:3", "2 is not a term"),
+        ("y ~ x:1", "columns on both sides"),
+        ("y ~ (1 | g)", "without random effects"),
+        ("y ~ x ~ h", "one target"),
+        ("y ~ x:offset(h)", "columns on both sides"),
+        ("y ~ log(.)", "as a term only"),
+        ("y ~ Q(x)", 'write Q("name of a column")'),
+        ("y ~ relevel(g)", "relevel(column, ref='level')"),
+        ("y ~ x^h", "a power of terms"),
+        ("y ~ x # now", "neither a column"),
+        ("y ~ I(x, h)", "write I(expression)"),
+        ("y ~ ifelse(x > 1, 2)", "needs test, yes, no"),
+        ("y ~ scale(poly(x, 2))", "cannot stand inside"),
+        ("y ~ {x && h}", "missing before &"),
+        ("y ~ x:(h)(x)", "an operator is missing"),
         ("y ~ x + ``", "needs a name"),
         ("y ~ Intercept", "rename it"),
         ("y ~ 'a'", "neither a column"),
@@ -202,18 +213,6 @@ def test_code_between_backticks_or_in_the_parser_never_runs(
     assert not list(tmp_path.iterdir())
 
 
-def test_formulaic_evaluates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def evaluated(*args: object, **kwargs: object) -> None:
-        pytest.fail(f"formulaic evaluates {args[0]}")
-
-    for where in ("utils.variables", "utils.stateful_transforms"):
-        monkeypatch.setattr(f"formulaic.{where}.eval", evaluated, raising=False)
-    formula = Formula("np.log(y) ~ C(g, contr.sum) * {x > 2} + I(`my col`**2) + h")
-    names, _ = formula.design(FRAME, {"g": LEVELS["g"]})
-    np.testing.assert_array_equal(formula.response(FRAME), np.log(FRAME.y))
-    assert "C(g, contr.sum)[S.a]:x > 2" in names
-
-
 @pytest.mark.parametrize(
     ("expression", "values"),
     [
@@ -227,7 +226,6 @@ def test_formulaic_evaluates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         ("x == True", [1, 0, 0, 0, 0]),
         ("I(np.abs(-x)) * floor(1.5)", FRAME.x),
         ("9**9**9**9", np.full(5, np.inf)),
-        ("`my col` * 2  # twice", 2 * FRAME["my col"]),
     ],
 )
 def test_an_expression_is_what_numpy_makes_of_it(expression: str, values: Any) -> None:
@@ -278,7 +276,7 @@ def test_a_word_that_python_would_normalise_is_the_column_written() -> None:
 
 
 def test_a_name_that_cannot_be_quoted_is_refused() -> None:
-    for name in ("a`b", "a\\", ""):
+    for name in ("a`b", ""):
         with pytest.raises(fs.InputError, match="rename it"):
             quoted(["x", name])
 
@@ -292,9 +290,12 @@ def test_two_columns_of_one_name_are_refused(terms: str) -> None:
         Formula(f"y ~ {terms}").design(frame, {"g": LEVELS["g"]})
 
 
-def test_levels_that_formulaic_would_drop_are_refused() -> None:
-    with pytest.raises(fs.InputError, match="rename __b"):
-        Formula("y ~ g").design(FRAME.replace({"g": {"b": "__b"}}), {"g": ["__b", "a", "c"]})
+def test_levels_of_any_name_have_a_column() -> None:
+    names, A = Formula("y ~ g").design(
+        FRAME.replace({"g": {"b": "__b", "c": "]:"}}), {"g": ["__b", "a", "]:"]}
+    )
+    assert names == ["Intercept", "g[T.a]", "g[T.]:]"]
+    np.testing.assert_array_equal(A[:, 1], FRAME.g == "a")
 
 
 def test_numbers_at_one_client_are_text_where_another_has_text() -> None:
@@ -353,8 +354,6 @@ def test_a_design_can_be_written_without_changing_the_frame() -> None:
         "+".join(f"I(x*{i})" for i in range(3_000)),
         "{" + "-" * 5_000 + "x}",
         "{" + "+".join(["x"] * 5_000) + "}",
-        "(" * 5_000 + "x" + ")" * 5_000,
-        "{" + "(" * 5_000 + "x" + ")" * 5_000 + "}",
         "{" + "x**" * 5_000 + "2}",
         "{x + '" + '\\"' * 9_000 + "}",
         "{x + " + "9" * 10_000 + "}",
@@ -376,7 +375,8 @@ def test_a_formula_that_would_take_long_is_refused_soon(terms: str) -> None:
     [
         "+".join(f"I(x*{i})" for i in range(1_500)),
         "-" * 5_000 + "x",
-        "(" * 1_000 + "x" + ")" * 1_000,
+        "(" * 5_000 + "x" + ")" * 5_000,
+        "{" + "(" * 5_000 + "x" + ")" * 5_000 + "}",
         "(x+" * 1_200 + "x" + ")" * 1_200,
     ],
 )

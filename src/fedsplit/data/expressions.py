@@ -1,212 +1,280 @@
 """Expressions of columns, which compute what a short list of operations allows.
 
-An expression is read as a syntax tree and turned into functions by tables of what is known.
-Nothing else can run, whoever wrote the formula.
+A syntax tree is turned into functions of our own by tables of what is known. Nothing else can run,
+whoever wrote the formula.
 """
 
 from __future__ import annotations
 
-import ast
 import operator
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from fedsplit.data.constants import WORDS, bound, constant, options
+from fedsplit.data.functions import DEPENDENT, FUNCTIONS, both, either, negated
 from fedsplit.data.model_frame import ModelFrame
+from fedsplit.data.pooled import PooledCall
+from fedsplit.data.pooled_functions import CATEGORIES, NUMBERS
+from fedsplit.data.syntax import Call, Name, Node, Number, Operation, Text, written
 
 Evaluator: TypeAlias = Callable[[ModelFrame], Any]
 """Computes an expression for some rows: an (n,) array, or a scalar if it has no column."""
 
-ELEMENTWISE = {
-    name: getattr(np, name)
-    for name in (
-        *("log", "log2", "log10", "log1p", "exp", "expm1", "sqrt", "abs"),
-        *("sin", "cos", "tan", "floor", "sign"),
-    )
+MOST_DEPTH = 250
+"""Of an expression: its parts are evaluated one inside the other."""
+
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "-": operator.neg,
+    "+": operator.pos,
+    "!": negated,
 }
-"""Functions of single values, written ``log(x)`` or ``np.log(x)``."""
-
-STATEFUL = {
-    "center": "the option standardize centres by the mean over all clients",
-    "scale": "the option standardize scales by the deviation over all clients",
-    "standardize": "the option of this name does so over all clients",
-    "poly": "write x + I(x**2)",
-    "bs": "use powers or C() of ranges",
-    "cr": "use powers or C() of ranges",
-    "cs": "use powers or C() of ranges",
-    "cc": "use powers or C() of ranges",
-    "te": "use products of columns",
-    "lag": "compute it in the file",
-    "hashed": "use C()",
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "^": operator.pow,
+    "**": operator.pow,
+    "%%": np.mod,
+    "%/%": np.floor_divide,
+    "&": both,
+    "|": either,
 }
-"""Formulaic's functions that depend on other rows, and what to use instead.
-
-Each client would compute another function, because it sees only its own rows.
-"""
-
-ARITHMETIC: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
+COMPARISON: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
-EQUALITY: dict[type[ast.AST], Callable[..., Any]] = {ast.Eq: operator.eq, ast.NotEq: operator.ne}
-ORDER: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
-
-NAMES = re.compile(
-    r"""\\.|"(?:\\.|[^"\\])*+"|'(?:\\.|[^'\\])*+'"""
-    r"""|`(?P<quoted>[^`]+)`|(?P<word>(?:(?a:\w)|[^\x00-\x7f])++)"""
-)
-"""Columns between backticks and bare words; escapes and strings match too, to be skipped whole."""
+EQUALITY = ("==", "!=")
 
 
-class ColumnExpression(NamedTuple):
-    """A syntax tree in which stand-ins replace the names that Python cannot have or would change.
+class Expression:
+    """Compiles syntax trees, and keeps what they need.
 
     Attributes
     ----------
-    text : str
-        As in the names of the design's columns.
-    tree : ast.expr
-    names : mapping of str to str
-        The column that each stand-in is for.
     columns : list of str
-        Those compiled so far, from left to right.
+        Those in the trees compiled so far, from left to right.
+    calls : list of PooledCall
+        The calls in them of functions of all clients' rows.
     """
 
-    text: str
-    tree: ast.expr
-    names: Mapping[str, str]
-    columns: list[str]
+    def __init__(self) -> None:
+        self.columns: list[str] = []
+        self.calls: list[PooledCall] = []
 
-    @classmethod
-    def parse(cls, text: str) -> ColumnExpression:
-        """Read an expression; strings stay as they are."""
-        stem = "q_"
-        while stem in text:
-            stem += "_"
-        names: dict[str, str] = {}
-        written: dict[str, str] = {}
-
-        def stand_in(match: re.Match[str]) -> str:
-            name = match["quoted"] or match["word"]
-            # Python normalises words that are not ASCII: ｘ would become the column x.
-            if name is None or (match["word"] and name.isascii()):
-                return match[0]
-            place = f"{stem}{len(names)}_"
-            names[place] = name
-            written[place] = match[0]
-            return f" {place} "
-
-        tree = ast.parse(NAMES.sub(stand_in, text).strip(), mode="eval").body
-        plain = re.sub(rf"{stem}\d+_", lambda match: written[match[0]], ast.unparse(tree))
-        return cls(plain, tree, names, [])
-
-    def name(self, node: ast.Name) -> str:
-        """Return the column of a name."""
-        return self.names.get(node.id, node.id)
-
-    def number(self, node: ast.expr) -> Evaluator:
-        """Compile a tree whose value is a number.
-
-        Constants are float64 because a power of Python's integers could take forever.
-        """
+    def number(self, node: Node) -> Evaluator:
+        """Compile a tree whose value is a number; a condition is 1 or 0."""
+        if node.depth > MOST_DEPTH:
+            raise ValueError("it is nested too deeply")
         match node:
-            case ast.Constant(bool() | int() | float() as constant):
-                try:
-                    value = np.float64(constant)
-                except OverflowError:
-                    raise ValueError("a number in it is too large") from None
+            case Number():
+                # Not Python's integers, whose powers could take forever.
+                value = np.float64(node.value)
                 return lambda rows: value
-            case ast.Name():
-                name = self.name(node)
-                self.columns.append(name)
+            case Name(name, quoted=False) if isinstance(WORDS.get(name), bool):
+                truth = np.float64(bool(WORDS[name]))
+                return lambda rows: truth
+            case _ if is_column(node):
+                name = self.column(node)
                 return lambda rows: rows.numbers(name)
-            case ast.UnaryOp(ast.USub() | ast.UAdd() as sign, operand):
-                return _applied(ARITHMETIC[type(sign)], self.number(operand))
-            case ast.BinOp(left, how, right) if type(how) in ARITHMETIC:
-                return _applied(ARITHMETIC[type(how)], self.number(left), self.number(right))
-            case ast.Compare():
-                return self._comparison(node)
-            case ast.Call():
+            case Operation(symbol, [operand]) if symbol in UNARY:
+                return _applied(UNARY[symbol], self.number(operand))
+            case Operation(symbol, [left, right]) if symbol in ARITHMETIC:
+                return _applied_to_both(ARITHMETIC[symbol], self.number(left), self.number(right))
+            case Operation(symbol, [left, right]) if symbol in COMPARISON:
+                return self._comparison(symbol, left, right)
+            case Operation("%in%", [left, right]):
+                return self._matched(left, right)
+            case Operation(":"):
+                raise ValueError("a:b is a product of terms: write a * b for that of numbers")
+            case Call():
                 return self._call(node)
-            case ast.Constant(str()):
+            case Text():
                 raise ValueError("text can only be compared with a column, as in g == 'a'")
-            case ast.Constant(constant):
-                raise ValueError(f"{constant!r} is not allowed")
-            case ast.Attribute(attr=name):
-                raise ValueError(f"{name} is not known")
-        kind = getattr(node, "op", node)
-        raise ValueError(f"{type(kind).__name__} is not allowed")
+        raise ValueError("~ stands once, between target and terms")
 
-    def _comparison(self, node: ast.Compare) -> Evaluator:
+    def column(self, node: Node) -> str:
+        """Take a column; raise ValueError if the tree is not one."""
         match node:
-            case ast.Compare(left, [how], [right]) if type(how) in ORDER:
-                return _compared(ORDER[type(how)], self.number(left), self.number(right))
-            case ast.Compare(ast.Constant(), [how], [ast.Constant()]) if type(how) in EQUALITY:
-                raise ValueError("a condition needs a column")
-            case ast.Compare(left, [how], [right]) if type(how) in EQUALITY:
-                return _compared(EQUALITY[type(how)], self._either(left), self._either(right))
-        raise ValueError("a condition has one of < <= > >= == !=")
-
-    def _either(self, node: ast.expr) -> Evaluator:
-        """Compile a tree whose value is a number or text: a string or a column."""
-        match node:
-            case ast.Constant(str() as text):
-                return lambda rows: text
-            case ast.Name():
-                name = self.name(node)
+            case Name(".", quoted=False):
+                raise ValueError(". stands for all other columns as a term only")
+            case Name(name) | Call("Q", [Text(name)], []) if name and is_column(node):
                 self.columns.append(name)
-                return lambda rows: rows.values(name)
-        return self.number(node)
+                return name
+            case Call("Q"):
+                raise ValueError('write Q("name of a column")')
+        raise ValueError(f"{written(node)} is not a column")
 
-    def _call(self, node: ast.Call) -> Evaluator:
-        single = len(node.args) == 1 and not node.keywords
-        known = ", ".join(ELEMENTWISE)
-        match node.func:
-            case ast.Name(name) | ast.Attribute(ast.Name("np"), name) if name in ELEMENTWISE:
-                if single:
-                    return _applied(ELEMENTWISE[name], self.number(node.args[0]))
-                raise ValueError(f"{name} takes one column")
-            case ast.Name("I"):
-                if single:
-                    return self.number(node.args[0])
+    def call(self, node: Call) -> PooledCall:
+        """Compile a call of a function of all clients' rows."""
+        function = (NUMBERS | CATEGORIES)[node.function]
+        arguments = bound(node, ("x", *function.parameters))
+        if "x" not in arguments:
+            raise ValueError(f"{node.function}() needs a column")
+        inner = Expression()
+        x = inner.number(arguments.pop("x"))
+        if inner.calls:
+            raise ValueError(f"{inner.calls[0].text} cannot stand inside {node.function}()")
+        given = options(arguments)
+        function.check(given)
+        columns = tuple(dict.fromkeys(inner.columns))
+
+        def values(rows: ModelFrame) -> Any:
+            return np.array(np.broadcast_to(x(rows), len(rows.frame)), dtype=np.float64)
+
+        self.columns += inner.columns
+        found = PooledCall(written(node), node.function, values, columns, given)
+        self.calls.append(found)
+        return found
+
+    def _comparison(self, symbol: str, left: Node, right: Node) -> Evaluator:
+        how = COMPARISON[symbol]
+        match left, right:
+            case ((Number() | Text()), (Number() | Text())):
+                raise ValueError("a condition needs a column")
+            case _, Text(text) if is_column(left):
+                values = self._values(left, symbol)
+                return _compared(how, values, _literal(self.columns[-1], text))
+            case Text(text), _ if is_column(right):
+                values = self._values(right, symbol)
+                return _compared(how, _literal(self.columns[-1], text), values)
+        return _compared(how, self._values(left, symbol), self._values(right, symbol))
+
+    def _values(self, node: Node, symbol: str) -> Evaluator:
+        """Compile a side of a comparison; texts of a column can only be equal or not."""
+        if symbol not in EQUALITY or not is_column(node):
+            return self.number(node)
+        name = self.column(node)
+        return lambda rows: rows.values(name)
+
+    def _matched(self, left: Node, right: Node) -> Evaluator:
+        """Compile ``column %in% c("a", "b")``."""
+        found = constant(right)
+        wanted = found if isinstance(found, tuple) else (found,)
+        texts = {value for value in wanted if isinstance(value, str)}
+        values = self._values(left, "==")
+        name = self.columns[-1] if is_column(left) else ""
+
+        def matched(rows: ModelFrame) -> Any:
+            own = np.asarray(values(rows))
+            if own.dtype.kind == "O":
+                _check_alike(len(texts) == len(wanted))
+                return np.array([value in texts for value in own], dtype=np.float64)
+            literal = [rows.literal(name, each) if each in texts else each for each in wanted]
+            _check_alike(not any(isinstance(each, str) for each in literal))
+            return np.isin(own, np.array(literal, dtype=np.float64)).astype(np.float64)
+
+        return matched
+
+    def _call(self, node: Call) -> Evaluator:
+        name = node.function.removeprefix("np.")
+        match node:
+            case Call("" | "I", [inner], []):
+                return self.number(inner)
+            case Call(function) if function in NUMBERS:
+                return self._single(self.call(node))
+            case Call() if name in FUNCTIONS:
+                return self._function(node, name)
+            case Call("I"):
                 raise ValueError("write I(expression)")
-            case ast.Name("C"):
+            case Call("C" | "factor" | "as.factor" | "relevel" | "ordered" as function):
                 raise ValueError(
-                    "write C(column) or C(column, contr.treatment('level')), as a factor of its own"
+                    f"write {function}(column), with a coding or a level, as a factor of its own"
                 )
-            case ast.Name(name) if name in STATEFUL:
-                raise ValueError(f"{name}() depends on a client's other rows: {STATEFUL[name]}")
-            case ast.Name() as function:
-                raise ValueError(f"{self.name(function)}() is not known: use {known}, I and C")
-            case ast.Attribute(attr=name):
-                raise ValueError(f"{name} is not known: use {known}")
-        raise ValueError(f"only a name can be called: {known}, I and C")
+            case Call("offset"):
+                raise ValueError("offset() is a term of its own, as in y ~ x + offset(log(t))")
+            case Call("cbind"):
+                raise ValueError("cbind() is for the target: cbind(successes, failures) ~ x")
+            case Call(function) if function in CATEGORIES:
+                raise ValueError(f"{function}() is a factor of its own")
+        if name in DEPENDENT:
+            raise ValueError(
+                f"{name}() depends on a client's other rows: use {DEPENDENT[name]} instead"
+            )
+        known = ", ".join(sorted([*FUNCTIONS, *NUMBERS, *CATEGORIES]))
+        raise ValueError(f"{node.function}() is not known: use I, C, {known}")
+
+    def _function(self, node: Call, name: str) -> Evaluator:
+        function = FUNCTIONS[name]
+        if function.many:
+            if not node.args or node.named:
+                raise ValueError(f"{name}() takes columns and numbers")
+            return _applied_to_all(function.apply, [self.number(arg) for arg in node.args])
+        given = bound(node, function.parameters)
+        needed = function.parameters[: function.required]
+        if not set(needed) <= set(given):
+            raise ValueError(f"{name}() needs {', '.join(needed)}")
+        compiled = {each: self.number(arg) for each, arg in given.items()}
+        if list(compiled) == ["x"]:
+            return _applied(function.apply, compiled["x"])
+        apply = function.apply
+        return lambda rows: apply(**{each: part(rows) for each, part in compiled.items()})
+
+    def _single(self, call: PooledCall) -> Evaluator:
+        """A function of all clients' rows that has one column."""
+        function = NUMBERS[call.function]
+
+        def values(rows: ModelFrame) -> Any:
+            found = function.values(
+                call.argument(rows), call.options, rows.schema.state.get(call.text, {})
+            )
+            if found.shape[1] != 1:
+                raise ValueError(f"{call.text} has several columns: make it a term of its own")
+            return found[:, 0]
+
+        return values
 
 
-def _applied(function: Callable[..., Any], *operands: Evaluator) -> Evaluator:
+def is_column(node: Node) -> bool:
+    """Whether a tree is a column and nothing else."""
+    match node:
+        case Name():
+            return node.word not in WORDS
+        case Call("Q"):
+            return True
+    return False
+
+
+def _literal(column: str, text: str) -> Evaluator:
+    return lambda rows: rows.literal(column, text)
+
+
+def _applied(function: Callable[[Any], Any], operand: Evaluator) -> Evaluator:
+    return lambda rows: function(operand(rows))
+
+
+def _applied_to_both(
+    function: Callable[[Any, Any], Any], left: Evaluator, right: Evaluator
+) -> Evaluator:
+    return lambda rows: function(left(rows), right(rows))
+
+
+def _applied_to_all(function: Callable[..., Any], operands: list[Evaluator]) -> Evaluator:
     return lambda rows: function(*[operand(rows) for operand in operands])
 
 
-def _compared(how: Callable[..., Any], left: Evaluator, right: Evaluator) -> Evaluator:
-    """Return 1 where the comparison holds and 0 elsewhere."""
+def _compared(how: Callable[[Any, Any], Any], left: Evaluator, right: Evaluator) -> Evaluator:
+    """Return 1 where the comparison holds, 0 where not, and NaN where a side is NaN."""
 
     def compared(rows: ModelFrame) -> Any:
-        sides = [left(rows), right(rows)]
+        first, second = np.asarray(left(rows)), np.asarray(right(rows))
+        texts = [side.dtype.kind in "OU" for side in (first, second)]
         # numpy would find text and numbers unequal, row by row and without an error.
-        if len({np.asarray(side).dtype.kind in "OU" for side in sides}) > 1:
-            raise ValueError("text is compared with a number")
-        return np.asarray(how(*sides), dtype=np.float64)
+        _check_alike(texts[0] == texts[1])
+        holds = np.asarray(how(first, second), dtype=np.float64)
+        if texts[0]:
+            return holds
+        return np.where(np.isnan(first) | np.isnan(second), np.nan, holds)
 
     return compared
+
+
+def _check_alike(alike: bool) -> None:
+    if not alike:
+        raise ValueError("text is compared with a number")

@@ -2,15 +2,83 @@
 
 from __future__ import annotations
 
-import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-import formulaic.transforms
 import numpy as np
+from numpy.typing import NDArray
 
-from fedsplit.data.contrasts import read_contrasts
-from fedsplit.data.expressions import ColumnExpression, Evaluator
-from fedsplit.data.model_frame import ModelFrame
+from fedsplit.arrays import Array
+from fedsplit.data.constants import bound, constant, level_at, options
+from fedsplit.data.contrasts import Contrasts, read_contrasts
+from fedsplit.data.expressions import Evaluator, Expression
+from fedsplit.data.model_frame import ModelFrame, Schema
+from fedsplit.data.pooled import Constant, PooledCall
+from fedsplit.data.pooled_functions import CATEGORIES, NUMBERS
+from fedsplit.data.syntax import Call, Name, Node, Text, written
+
+CATEGORICAL = ("C", "factor", "as.factor", "relevel")
+"""Functions that make a category of a column."""
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column, or the intervals of one, coded by levels.
+
+    Attributes
+    ----------
+    column : str or None
+    call : PooledCall or None
+        What makes levels of a column, if ``column`` is None.
+    first : tuple
+        The levels that come before the others.
+    complete : bool
+        Whether ``first`` must be all of the levels.
+    contrasts : Contrasts
+    """
+
+    column: str | None = None
+    call: PooledCall | None = None
+    first: tuple[Constant, ...] = ()
+    complete: bool = False
+    contrasts: Contrasts = field(default_factory=Contrasts)
+
+    def levels(self, schema: Schema) -> list[str]:
+        """Return the levels, in the order of the codes."""
+        if self.call is not None:
+            state = schema.state.get(self.call.text, {})
+            return CATEGORIES[self.call.function].levels(self.call.options, state)
+        return schema.level_texts(str(self.column))
+
+    def codes(self, rows: ModelFrame) -> NDArray[np.intp]:
+        """Return the number of each row's level, (n,)."""
+        if self.call is not None:
+            state = rows.schema.state.get(self.call.text, {})
+            x = self.call.argument(rows)
+            return CATEGORIES[self.call.function].codes(x, self.call.options, state)
+        return rows.codes(str(self.column))
+
+    def coded(self, schema: Schema, full: bool) -> tuple[list[str], Array]:
+        """Return how names of columns end, and the values of each code, (L + 1, k).
+
+        The last row, at -1, is for values that are missing.
+        """
+        levels = self.levels(schema)
+        places = [level_at(levels, level) for level in self.first]
+        if self.complete and len(places) != len(levels):
+            left = [level for i, level in enumerate(levels) if i not in places]
+            raise ValueError(f"levels: {left[0]} is not among them")
+        order = [*places, *(i for i in range(len(levels)) if i not in places)]
+        ordered = [levels[i] for i in order]
+        if len(levels) < 2 and not full:
+            raise ValueError(f"a category needs two levels, there is {', '.join(levels) or 'none'}")
+        if full:
+            endings, matrix = ordered, np.eye(len(levels))
+        else:
+            endings, matrix = self.contrasts.coded(ordered)
+        table = np.full((len(levels) + 1, matrix.shape[1]), np.nan)
+        table[order] = matrix
+        return [f"[{ending}]" for ending in endings], table
 
 
 @dataclass(frozen=True)
@@ -23,89 +91,107 @@ class TermFactor:
         As in the names of the design's columns.
     columns : list of str
         Those in it, from left to right.
-    values : callable
-        Called with a ModelFrame; returns the (n,) values.
-    column : str, optional
+    column : str or None
         The column, if the factor is one and nothing else.
-    category : str, optional
-        The column inside ``C()``.
-    counts : tuple of two TermFactor, optional
-        Successes and failures, inside ``cbind()``.
+    category : Category or None
+        Also of a column, which is one if it holds text.
+    numbers : callable or None
+        Called with a ModelFrame; returns the (n,) values, or a scalar.
+    call : PooledCall or None
+        A function of all clients' rows with any number of columns.
+    calls : list of PooledCall
+        Those inside it, too.
     """
 
     text: str
     columns: list[str]
-    values: Evaluator
     column: str | None = None
-    category: str | None = None
-    counts: tuple[TermFactor, TermFactor] | None = None
+    category: Category | None = None
+    numbers: Evaluator | None = None
+    call: PooledCall | None = None
+    calls: tuple[PooledCall, ...] = ()
 
     @classmethod
-    def of_column(cls, name: str) -> TermFactor:
-        """Return a column: its numbers, or a category if it holds text."""
-        if name in ("0", "1"):
-            raise ValueError(f"column {name}: rename it, this is the constant of a formula")
-
-        def values(rows: ModelFrame) -> object:
-            if rows.holds_text(name):
-                return rows.category(name)
-            return rows.values(name)
-
-        return cls(name, [name], values, column=name)
-
-    @classmethod
-    def of_expression(cls, text: str) -> TermFactor:
-        """Return what an expression stands for, such as ``log(x)`` or ``C(g)``."""
-        expression = ColumnExpression.parse(text)
+    def of(cls, node: Node) -> TermFactor:
+        """Return what a tree stands for, such as ``x``, ``log(x)`` or ``C(g)``."""
+        expression = Expression()
         try:
-            match expression.tree:
-                case ast.Call(ast.Name("cbind"), [successes, failures], []):
-                    return cls._of_counts(expression, successes, failures)
-                case ast.Name() as node:
-                    return cls.of_column(expression.name(node))
-                case ast.Call(ast.Name("C"), [ast.Name() as node, *contrasts], []) if (
-                    len(contrasts) <= 1
-                ):
-                    column = expression.name(node)
-                    coding = read_contrasts(*contrasts)
-                    return cls(
-                        expression.text,
-                        [column],
-                        lambda rows: formulaic.transforms.C(rows.category(column), coding),
-                        category=column,
-                    )
-            values = expression.number(expression.tree)
+            factor = cls._of(node, expression)
         except ValueError as error:
-            raise ValueError(f"{expression.text}: {error}") from None
-        # An expression without a column is a scalar.
-        return cls(
-            expression.text,
-            expression.columns,
-            lambda rows: np.broadcast_to(values(rows), len(rows.frame)),
-        )
+            raise ValueError(f"{written(node)}: {error}") from None
+        columns = list(dict.fromkeys(expression.columns))
+        return replace(factor, columns=columns, calls=tuple(expression.calls))
 
     @classmethod
-    def _of_counts(
-        cls, expression: ColumnExpression, successes: ast.expr, failures: ast.expr
-    ) -> TermFactor:
-        def values(rows: ModelFrame) -> object:
-            raise ValueError("cbind() is for the target: cbind(successes, failures) ~ x")
+    def _of(cls, node: Node, expression: Expression) -> TermFactor:
+        text = written(node)
+        match node:
+            case Call("", [Name() as inner]):
+                return cls._of(inner, expression)
+            case Name() | Call("Q"):
+                name = expression.column(node)
+                numbers: Evaluator = lambda rows: rows.numbers(name)  # noqa: E731
+                return cls(name, [], name, Category(name), numbers)
+            case Call(function) if function in CATEGORICAL or function in CATEGORIES:
+                return cls(text, [], category=_category(node, expression))
+            case Call(function) if function in NUMBERS:
+                return cls(text, [], call=expression.call(node))
+        return cls(text, [], numbers=expression.number(node))
 
-        parts = []
-        for node in (successes, failures):
-            part = expression._replace(text=ast.unparse(node), columns=[])
-            parts.append(cls(part.text, part.columns, part.number(node)))
-        columns = list(dict.fromkeys(name for part in parts for name in part.columns))
-        return cls(expression.text, columns, values, counts=(parts[0], parts[1]))
+    def as_category(self, schema: Schema) -> Category | None:
+        """Return how it is coded by levels, None if it has numbers."""
+        if self.column is not None and not schema.holds_text(self.column):
+            return None
+        return self.category
 
-    def is_category(self, rows: ModelFrame) -> bool:
-        """Return whether it is coded by levels."""
-        if self.column is not None:
-            return rows.holds_text(self.column)
-        return self.category is not None
+    def endings(self, schema: Schema) -> list[str]:
+        """Return how the names of its columns end, if it has numbers."""
+        if self.call is None:
+            return [""]
+        state = schema.state.get(self.call.text, {})
+        return NUMBERS[self.call.function].endings(self.call.options, state)
 
-    def width(self, rows: ModelFrame) -> int:
-        """Return at most how many columns of the design it has alone."""
-        if self.is_category(rows):
-            return len(rows.levels.get(self.columns[0], ()))
-        return 1
+    def values(self, rows: ModelFrame) -> Array:
+        """Return its numbers, (n, k)."""
+        if self.call is not None:
+            state = rows.schema.state.get(self.call.text, {})
+            x = self.call.argument(rows)
+            return NUMBERS[self.call.function].values(x, self.call.options, state)
+        found: Any = None
+        if self.numbers is not None:
+            found = self.numbers(rows)
+        # An expression without a column is a scalar.
+        values: Array = np.broadcast_to(found, len(rows.frame)).reshape(-1, 1)
+        return values
+
+
+def _category(node: Node, expression: Expression) -> Category:
+    """Read ``C(a, coding)``, ``factor(a)``, ``relevel(a, ref="b")``, also one in the other."""
+    match node:
+        case Name() | Call("Q"):
+            return Category(expression.column(node))
+        case Call(function) if function in CATEGORIES:
+            return Category(call=expression.call(node))
+        case Call("C", [inner, *coding], named) if len(coding) <= 1:
+            category = _category(inner, expression)
+            if coding:
+                contrasts = read_contrasts(coding[0], options(dict(named)))
+                return replace(category, contrasts=contrasts)
+            if not named:
+                return category
+        case Call("factor" | "as.factor", [inner], []):
+            return _category(inner, expression)
+        case Call("factor", [inner, *_]):
+            category = _category(inner, expression)
+            first = constant(bound(node, ("x", "levels")).get("levels", Text("")))
+            if isinstance(first, tuple):
+                return replace(category, first=first, complete=True)
+        case Call("relevel", [inner, *_]):
+            category = _category(inner, expression)
+            given = bound(node, ("x", "ref"))
+            if "ref" in given:
+                return replace(category, first=(constant(given["ref"]),))
+    raise ValueError(
+        "write C(column), C(column, Treatment('level')), factor(column) or "
+        "relevel(column, ref='level'), as a factor of its own"
+    )

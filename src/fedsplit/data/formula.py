@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array
 from fedsplit.data.categories import Level
+from fedsplit.data.design_columns import DesignColumns, compile_design
 from fedsplit.data.factors import TermFactor
-from fedsplit.data.model_frame import ModelFrame
-from fedsplit.data.parsing import UNMARKED, ParsedFormula, parse_formula
+from fedsplit.data.model_frame import ModelFrame, Schema
+from fedsplit.data.parsing import parse, substituted
+from fedsplit.data.pooled import PooledCall
+from fedsplit.data.terms import Sides, read_terms
 from fedsplit.errors import InputError
 
-MOST_COLUMNS = 2_000
-"""Of a design."""
-
-MOST_CATEGORIES = 6
-"""Of one term: formulaic's work grows eightfold with each."""
-
-ROWS_AT_ONCE = 8_192
-"""Columns become rows block by block, within the processor's cache and without a second copy."""
+LONGEST = 400
+"""Characters of a formula, and of a reason, in a message."""
 
 
 @dataclass(frozen=True)
@@ -42,61 +37,127 @@ class Formula:
     text: str
 
     def __post_init__(self) -> None:
-        if len(self._parsed.left) != 1:
-            raise self._error("it needs one target on the left, as in y ~ x")
-        category = self._target.category
-        # A target has one number per row, and a category has one column per level.
-        if category is not None:
-            raise self._error(f"the target cannot be {self.target}: use {{{category} == 'a'}}")
-        if any(self.target_column in factor.columns for factor in self._right):
+        if self._sides.target is not None and self._sides.target.column is None:
+            category = self._sides.target.category
+            # A target has one number per row, and a category has one column per level.
+            if category is not None:
+                raise self._error(
+                    f"the target cannot be {self.target}: use {{{category.column} == 'a'}}"
+                )
+        used = {name for factor in self._right for name in factor.columns}
+        if self.target_column in used:
             raise self._error(f"{self.target_column} is on both sides")
-        if self.intercept and any(factor.column == "Intercept" for factor in self._right):
+        if self.intercept and any(factor.column == "Intercept" for factor in self._sides.factors):
             raise self._error("column Intercept: rename it, this is the constant's name")
 
     @property
     def target(self) -> str:
         """The expression on the left."""
-        return self._target.text
+        if self.grouped is not None:
+            return f"cbind({', '.join(self.grouped)})"
+        return self._left[0].text
 
     @property
     def target_column(self) -> str | None:
         """The column on the left, None if the target is an expression of columns."""
-        return self._target.column
+        if self._sides.target is None:
+            return None
+        return self._sides.target.column
 
     @property
     def target_columns(self) -> list[str]:
         """The columns in the target."""
-        return self._target.columns
+        return list(dict.fromkeys(name for factor in self._left for name in factor.columns))
 
     @property
     def grouped(self) -> tuple[str, str] | None:
         """The successes and the failures of a target ``cbind(successes, failures)``."""
-        if self._target.counts is None:
+        if self._sides.counts is None:
             return None
-        successes, failures = self._target.counts
+        successes, failures = self._sides.counts
         return successes.text, failures.text
 
     @cached_property
     def columns(self) -> list[str]:
         """Every column that is needed, the target's first, in the order of the formula."""
-        factors = [self._target, *self._right]
+        factors = [*self._left, *self._right]
         return list(dict.fromkeys(name for factor in factors for name in factor.columns))
 
     @cached_property
     def categories(self) -> set[str]:
-        """The columns inside ``C()``, which are categories whatever they hold."""
-        return {factor.category for factor in self._right if factor.category is not None}
+        """The columns inside ``C()`` and the like, which are categories whatever they hold."""
+        return {
+            factor.category.column
+            for factor in self._sides.factors
+            if factor.column is None
+            and factor.category is not None
+            and factor.category.column is not None
+        }
+
+    @property
+    def offset_columns(self) -> set[str]:
+        """The columns inside ``offset()``."""
+        return {name for factor in self._sides.offsets for name in factor.columns}
+
+    @property
+    def has_offset(self) -> bool:
+        """Whether a term is ``offset()``."""
+        return bool(self._sides.offsets)
+
+    @cached_property
+    def pooled(self) -> list[PooledCall]:
+        """The calls of functions of all clients' rows, each once."""
+        calls = [call for factor in (*self._left, *self._right) for call in factor.calls]
+        return list({call.text: call for call in calls}.values())
 
     @property
     def intercept(self) -> bool:
         """Whether there is a constant term."""
-        return any(not factors for factors in self._parsed.right)
+        return self._sides.intercept
+
+    @property
+    def open(self) -> bool:
+        """Whether ``.`` stands for columns that are not known yet."""
+        return self._sides.open
 
     def without_intercept(self) -> Formula:
         """Return the same formula without a constant term."""
         if not self.intercept:
             return self
-        return Formula(f"{self.text} - 1")
+        plain = Formula(f"{self.text} - 1")
+        if not plain.intercept and plain._sides.terms == self._sides.terms:
+            return plain
+        left, right = self.text.split("~", 1)
+        return Formula(f"{left}~ ({right}) - 1")  # a condition would take the number for its own
+
+    def expanded(self, columns: Iterable[str]) -> Formula:
+        """Return the formula with ``.`` replaced by all of the columns that are not the target's.
+
+        Parameters
+        ----------
+        columns : iterable of str
+            Those that every client has.
+        """
+        others = [name for name in columns if name not in self.target_columns]
+        return Formula(substituted(self.text, quoted(others) or "1"))
+
+    def compile(self, schema: Schema) -> DesignColumns:
+        """Work out the columns of the design, once for all clients."""
+        if self.open:
+            raise self._error("name the columns, the ones that . stands for are not known here")
+        try:
+            return compile_design(self._sides, schema)
+        except Exception as error:
+            raise self._error(_reason(error)) from None
+
+    def evaluate(self, columns: DesignColumns, frame: pd.DataFrame) -> tuple[Array, Array]:
+        """Return the (n, p) design and the (n,) offsets of some rows."""
+        try:
+            return columns.design(frame), columns.offset(frame)
+        except InputError:
+            raise
+        except Exception as error:  # numpy raises exceptions of many kinds
+            raise self._error(_reason(error)) from None
 
     def design(
         self, frame: pd.DataFrame, levels: Mapping[str, Sequence[Level]]
@@ -116,115 +177,76 @@ class Formula:
             Of the p columns.
         A : (n, p) array
         """
-        try:
-            return self._design(ModelFrame(frame, levels))
-        except InputError:
-            raise
-        except Exception as error:  # formulaic and numpy raise exceptions of many kinds
-            raise self._error(_reason(error)) from None
+        columns = self.compile(Schema(levels))
+        return columns.names, self.evaluate(columns, frame)[0]
 
-    def response(self, frame: pd.DataFrame) -> Array:
+    def response(self, frame: pd.DataFrame, schema: Schema | None = None) -> Array:
         """Return the target's values, (n,), which must be numbers."""
-        rows = ModelFrame(frame, {})
-        try:
-            with np.errstate(all="ignore"):
-                if self.target_column is not None:
-                    values = rows.numbers(self.target_column)
-                else:
-                    values = self._target.values(rows)
-            return np.array(values, dtype=np.float64)
-        except Exception as error:
-            raise self._error(_reason(error)) from None
+        if self.grouped is not None:
+            raise self._error("a target of successes and failures has two columns")
+        return self._numbers(self._left[0], frame, schema)
 
-    def counts(self, frame: pd.DataFrame) -> tuple[Array, Array]:
+    def counts(self, frame: pd.DataFrame, schema: Schema | None = None) -> tuple[Array, Array]:
         """Return the successes and the failures, (n,), of a grouped target."""
-        if self._target.counts is None:
+        if self.grouped is None:
             raise self._error("the target is not cbind(successes, failures)")
-        rows = ModelFrame(frame, {})
+        successes, failures = (self._numbers(part, frame, schema) for part in self._left)
+        return successes, failures
+
+    def _numbers(self, factor: TermFactor, frame: pd.DataFrame, schema: Schema | None) -> Array:
+        rows = ModelFrame(frame, schema or Schema({}))
         try:
             with np.errstate(all="ignore"):
-                parts = [
-                    np.array(np.broadcast_to(part.values(rows), len(frame)), dtype=np.float64)
-                    for part in self._target.counts
-                ]
+                return np.array(factor.values(rows)[:, 0], dtype=np.float64)
         except Exception as error:
             raise self._error(_reason(error)) from None
-        return parts[0], parts[1]
-
-    def _design(self, rows: ModelFrame) -> tuple[list[str], Array]:
-        self._check_columns(rows)
-        with np.errstate(all="ignore"):  # values that are not finite are found, and named, later
-            used = {name: each for term in self._parsed.right for name, each in term.items()}
-            values = {name: factor.values(rows) for name, factor in used.items()}
-            matrix = self._parsed.terms.get_model_matrix(
-                pd.DataFrame(index=range(len(rows.frame))), context=values, na_action="ignore"
-            )
-        # Not the names of the matrix, which has merged columns of equal names.
-        names = [name.translate(UNMARKED) for name in matrix.model_spec.column_names]
-        for name, count in Counter(names).items():
-            if count > 1:
-                raise ValueError(f"two columns would be named {name}: rename a column or a level")
-        A = np.empty((len(rows.frame), len(names)))
-        for start in range(0, len(A), ROWS_AT_ONCE):
-            block = slice(start, start + ROWS_AT_ONCE)
-            A[block] = matrix.iloc[block].to_numpy(dtype=np.float64)
-        return names, A
-
-    def _check_columns(self, rows: ModelFrame) -> None:
-        """Raise ValueError, before any work is done, if the design would be too large."""
-        terms = [list(factors.values()) for factors in self._parsed.right]
-        for factors in terms:
-            if sum(factor.is_category(rows) for factor in factors) > MOST_CATEGORIES:
-                raise ValueError(f"a term has more than {MOST_CATEGORIES} categories")
-        columns = sum(math.prod(factor.width(rows) for factor in factors) for factors in terms)
-        if columns > MOST_COLUMNS:
-            raise ValueError(
-                f"its terms have about {columns} columns, more than {MOST_COLUMNS}: leave out some"
-            )
 
     @cached_property
-    def _parsed(self) -> ParsedFormula:
+    def _sides(self) -> Sides:
         try:
-            return parse_formula(self.text)
-        except Exception as error:  # a text can fail in as many ways
+            return _read(self.text)
+        except Exception as error:  # a text can fail in many ways
             raise self._error(_reason(error)) from None
 
     @property
-    def _target(self) -> TermFactor:
-        return self._parsed.left[0]
+    def _left(self) -> Sequence[TermFactor]:
+        if self._sides.counts is not None:
+            return self._sides.counts
+        return [factor for factor in [self._sides.target] if factor is not None]
 
-    @cached_property
-    def _right(self) -> list[TermFactor]:
-        return [factor for factors in self._parsed.right for factor in factors.values()]
+    @property
+    def _right(self) -> Sequence[TermFactor]:
+        return [*self._sides.factors, *self._sides.offsets]
 
     def _error(self, reason: str) -> InputError:
         parts = [repr(self.text), reason]
         for i, part in enumerate(parts):
-            if len(part) > 400:
-                parts[i] = part[:400] + "..."
+            if len(part) > LONGEST:
+                parts[i] = part[:LONGEST] + "..."
         return InputError("formula " + ": ".join(parts))
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> Sides:
+    """Return what a formula says; every client has the same few formulas."""
+    return read_terms(parse(text))
 
 
 def quoted(columns: Iterable[str]) -> str:
     """Return columns as a sum of terms, with backticks where a name needs them."""
     terms = []
     for name in columns:
-        if "`" in name or name.endswith("\\") or not name:
+        if "`" in name or not name:
             raise InputError(f"column {name}: rename it, a formula cannot quote this name")
         terms.append(name if re.fullmatch(r"[^\W\d]\w*", name) else f"`{name}`")
     return " + ".join(terms)
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line of the message, in the user's own names."""
+    """Return the first line of the message."""
     match error:
         case RecursionError():
             return "it is nested too deeply"
         case MemoryError():
             return "it is too large"
-    if "`.` operator" in str(error):
-        return "name the columns, or give the target alone for all of them"
-    # Formulaic marks places in a formula by colours and brackets of its own.
-    text = re.sub(r"\x1b\[[0-9;]*m|[⧛⧚]", "", str(error))
-    line = text.strip().split("\n")[0].translate(UNMARKED)
-    return line or type(error).__name__
+    return str(error).strip().split("\n")[0] or type(error).__name__

@@ -7,31 +7,65 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
 
 from fedsplit.arrays import Array
-from fedsplit.data.categories import Level, any_text, as_texts, categorical
+from fedsplit.data.categories import Level, any_text, as_text, as_texts, categorical
+from fedsplit.data.pooled import State
+from fedsplit.data.types import Type, days, is_date
+
+
+class Schema(NamedTuple):
+    """What the clients have agreed on.
+
+    Attributes
+    ----------
+    levels : mapping of str to sequence
+        The levels of each category.
+    types : mapping of str to Type
+        Of each column. One that is absent holds text if one of its levels is text.
+    state : mapping of str to State
+        Of each call of a function of all clients' rows.
+    """
+
+    levels: Mapping[str, Sequence[Level]]
+    types: Mapping[str, Type] = {}
+    state: Mapping[str, State] = {}
+
+    def holds_text(self, column: str) -> bool:
+        """Return whether a column holds text, at any client."""
+        if column in self.types:
+            return self.types[column] == "text"
+        return any_text(self.levels.get(column, ()))
+
+    def level_texts(self, column: str) -> list[str]:
+        """Return the levels of a column as text."""
+        if column not in self.levels:
+            raise ValueError(f"column {column} is a category without levels")
+        return [as_text(level) for level in self.levels[column]]
 
 
 class ModelFrame(NamedTuple):
-    """A client's rows with the levels of its categories.
+    """A client's rows.
 
     Attributes
     ----------
     frame : (n, c) DataFrame
         The columns of the formula.
-    levels : mapping of str to sequence
-        The levels of each category, agreed among all clients.
+    schema : Schema
     """
 
     frame: pd.DataFrame
-    levels: Mapping[str, Sequence[Level]]
+    schema: Schema
 
     def holds_text(self, column: str) -> bool:
-        """Return whether the column holds text at any client, which shows in its levels."""
+        """Return whether the column holds text, here or at any client."""
         if column not in self.frame:
             raise ValueError(f"there is no column {column}")
-        return not is_numeric_dtype(self.frame[column]) or any_text(self.levels.get(column, ()))
+        if self.schema.holds_text(column):
+            return True
+        return column not in self.schema.types and not is_numeric_dtype(self.frame[column])
 
     def values(self, column: str) -> Any:
         """Return a column, (n,): numbers as float64, text as objects."""
@@ -48,15 +82,16 @@ class ModelFrame(NamedTuple):
         values: Array = self.values(column)
         return values
 
-    def category(self, column: str) -> pd.Series:
-        """Return a column as a category, (n,), with the index of a new frame."""
-        if column not in self.levels:
-            raise ValueError(f"column {column} is a category without levels")
-        for level in self.levels[column]:
-            # Formulaic drops columns of such names, or confuses them with those of products.
-            if str(level).startswith("__") or "]:" in str(level):
-                raise ValueError(
-                    f"column {column}: rename {level}: "
-                    "formulaic gives such a level no column of its own"
-                )
-        return categorical(column, self.frame[column], self.levels[column]).reset_index(drop=True)
+    def literal(self, column: str, text: str) -> str | float:
+        """Return a text as it is compared with a column: a date beside dates is a number."""
+        if self.schema.types.get(column) == "date" and is_date(text):
+            return days(text)
+        return text
+
+    def codes(self, column: str) -> NDArray[np.intp]:
+        """Return the number of each value's level, (n,), from 0; -1 for a missing value."""
+        if column not in self.frame:
+            raise ValueError(f"there is no column {column}")
+        coded = categorical(column, self.frame[column], self.schema.levels[column])
+        codes: NDArray[np.intp] = coded.cat.codes.to_numpy(dtype=np.intp)
+        return codes

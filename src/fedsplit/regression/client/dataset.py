@@ -6,7 +6,8 @@ Before the rounds only ``Description`` and ``Moments`` leave a client: counts, l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ import pandas as pd
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.categories import Level, categorical
 from fedsplit.data.client_data import Source
+from fedsplit.data.design_columns import DesignColumns
 from fedsplit.data.formula import Formula
+from fedsplit.data.model_frame import Schema
 from fedsplit.data.pooled import State
 from fedsplit.errors import InputError, RowError
 from fedsplit.regression.client import disclosure
@@ -107,6 +110,19 @@ class Plan:
     exposure: str | None = None
     state: Mapping[str, State] = field(default_factory=dict)
 
+    def __getstate__(self) -> dict[str, object]:
+        """The fields alone: what is compiled from them is compiled again."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @cached_property
+    def schema(self) -> Schema:
+        """What the clients agreed on, for the formula."""
+        return Schema(self.levels, state=self.state)
+
+    @cached_property
+    def _design_columns(self) -> DesignColumns:
+        return Formula(self.formula).compile(self.schema)
+
     @property
     def columns(self) -> Sequence[str]:
         """The columns that a design is made from."""
@@ -133,12 +149,12 @@ class Plan:
         """
         frame = frame.fillna(dict(self.fills))
         try:
-            names, A = Formula(self.formula).design(frame, self.levels)
+            A, o = Formula(self.formula).evaluate(self._design_columns, frame)
         except RowError as error:
             raise RowError(f"{where}: {error}", f"{where}: {error.public}") from None
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-        o = np.zeros(len(frame))
+        names = self._design_columns.names
         if self.offset is not None:
             o += frame[self.offset].to_numpy(dtype=np.float64)
         if self.exposure is not None:
@@ -263,7 +279,7 @@ class Dataset:
             codes: Array = labels.cat.codes.to_numpy(dtype=np.float64)
             return codes
         family = FAMILIES[plan.family]
-        b = formula.response(frame)
+        b = formula.response(frame, plan.schema)
         valid = np.isfinite(b) & ~family.invalid(b)
         why = f"for {family.name} it must be {family.target}"
         _check(valid, frame, b, f"client {self.name}", formula.target, why)
