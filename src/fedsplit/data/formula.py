@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedsplit.arrays import Array
 from fedsplit.data.categories import Level
+from fedsplit.data.constants import WORDS
 from fedsplit.data.design_columns import DesignColumns, compile_design
 from fedsplit.data.factors import TermFactor
 from fedsplit.data.model_frame import ModelFrame, Schema
@@ -238,7 +239,8 @@ def quoted(columns: Iterable[str]) -> str:
     for name in columns:
         if "`" in name or not name:
             raise InputError(f"column {name}: rename it, a formula cannot quote this name")
-        terms.append(name if re.fullmatch(r"[^\W\d]\w*", name) else f"`{name}`")
+        plain = name not in WORDS and re.fullmatch(r"[^\W\d][\w.]*", name)
+        terms.append(name if plain else f"`{name}`")
     return " + ".join(terms)
 
 

@@ -267,7 +267,7 @@ def substituted(text: str, columns: str) -> str:
     found = [match for match in TOKENS.finditer(text) if match.lastgroup is not None]
     texts = ["~", *(match[0] for match in found), "+"]
     end = 0
-    for before, match, after in zip(texts, found, texts[2:], strict=True):
+    for before, match, after in zip(texts, found, texts[2:], strict=False):
         if match["name"] == ".":
             plain = before in ("~", "+") and after in ("+", "-")
             pieces += [text[end : match.start()], columns if plain else f"({columns})"]

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.categories import as_text
-from fedsplit.data.formula import Formula
+from fedsplit.data.formula import Formula, quoted
 from fedsplit.data.sources import sources
 from fedsplit.errors import listed
 from fedsplit.regression.engines import ENGINES
@@ -90,11 +90,10 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
 def prepare(members: Members, options: Regression) -> Agreement:
     """Agree with the clients on columns and categories."""
     settings = options.settings
-    if options.formula is not None:
-        formula = Formula(options.formula)
-    else:
+    formula = Formula(options.formula or f"{quoted([str(options.target)])} ~ .")
+    if formula.open:
         excluded = [options.group, settings.weights, settings.offset, settings.exposure]
-        formula = complete(str(options.target), members, excluded)
+        formula = complete(formula, members, excluded)
     if not settings.intercept:
         formula = formula.without_intercept()
     return agree(members, formula, settings)

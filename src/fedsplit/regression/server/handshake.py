@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from fedsplit.data.categories import Level, as_text
-from fedsplit.data.formula import Formula, quoted
+from fedsplit.data.formula import Formula
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
 from fedsplit.regression.client.design import Moments
@@ -72,6 +72,8 @@ def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
                 f"column {name} is in the formula and is a weight, offset or exposure: "
                 "it cannot be both"
             )
+    if formula.has_offset and not FAMILIES[settings.family].takes_offset:
+        raise InputError(f"{settings.family} takes no offset")
     columns = tuple(dict.fromkeys([*formula.columns, *extra]))
     _check_present(ask_everyone(members, Columns()), columns)
     request = _request(formula, settings, columns)
@@ -117,8 +119,8 @@ def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
     )
 
 
-def complete(target: str, members: Members, excluded: Sequence[str | None]) -> Formula:
-    """The formula of a target on all other columns but those ``excluded``.
+def complete(formula: Formula, members: Members, excluded: Sequence[str | None]) -> Formula:
+    """The formula with ``.`` replaced by all other columns but those ``excluded``.
 
     Raises
     ------
@@ -132,12 +134,12 @@ def complete(target: str, members: Members, excluded: Sequence[str | None]) -> F
         if differing:
             raise InputError(
                 f"clients {name} and {other} differ in column {listed(sorted(differing))}: "
-                "give a formula, or make the columns the same"
+                "name the columns in the formula, or make them the same"
             )
-    if target not in first:
-        raise InputError(f"client {name}: there is no column {target}{_nearest(target, first)}")
-    others = [column for column in first if column != target and column not in excluded]
-    return Formula(f"{quoted([target])} ~ {quoted(others) or 1}")
+    for target in formula.target_columns:
+        if target not in first:
+            raise InputError(f"client {name}: there is no column {target}{_nearest(target, first)}")
+    return formula.expanded(column for column in first if column not in excluded)
 
 
 def _check_present(present: Mapping[str, Mapping[str, str]], columns: Sequence[str]) -> None:
