@@ -45,18 +45,27 @@ intervals <- lapply(cuts, function(call) {
   list(levels = levels(f), codes = ifelse(is.na(f), 0L, as.integer(f)))
 })
 names(intervals) <- cuts
+# The formula, the family, and what R is told in the place of what clients agree on.
 fits <- list(
   c("y ~ poly(year, 3) + scale(log(dose))", "gaussian"),
   c("y ~ poly(log(dose), 2) + g", "gaussian"),
   c("y ~ poly(year, 2):g + g", "gaussian"),
-  c("y ~ I(scale(age)^2) + scale(age)", "gaussian"),
+  c("y ~ center(age) + I(scale(age)^2)", "gaussian",
+    "y ~ I(age - M) + I(((age - M)/S)^2)"),
   c("y ~ bs(I(age/10), knots=c(4, 5), Boundary.knots=c(2, 8.5))", "gaussian"),
   c("event ~ ns(age, knots=c(45, 55), Boundary.knots=c(35, 65)) + g", "binomial"),
   c("y ~ cut(age, c(20, 40, 50, 60)) + scale(year)", "gaussian"),
-  c("y ~ cut(age, c(0, 50, 100)):year + g", "gaussian")
+  c("y ~ cut(age, c(0, 50, 100)):year + g", "gaussian"),
+  c("y ~ ns(age, df=3) + bs(dose, df=4)", "gaussian", paste(
+    "y ~ ns(age, knots=c(45.7, 54.9), Boundary.knots=c(25, 75)) +",
+    "bs(dose, knots=c(2.63), Boundary.knots=c(1, 6))")),
+  c("event ~ cut(age, 3) + g", "binomial", "event ~ cut(age, c(-Inf, 41.7, 58.3, Inf)) + g")
 )
+M <- mean(d$age)
+S <- sd(d$age)
 fitted <- lapply(fits, function(f) {
-  m <- suppressWarnings(glm(as.formula(f[1]), get(f[2])(), d, epsilon = 1e-15, maxit = 100))
+  formula <- as.formula(tail(f[-2], 1))
+  m <- suppressWarnings(glm(formula, get(f[2])(), d, epsilon = 1e-15, maxit = 100))
   s <- coef(summary(m))
   list(
     formula = f[1], family = f[2], names = rownames(s), coef = unname(s[, 1]),

@@ -24,7 +24,7 @@ MOST_DEGREE = 20
 MOST_CELLS = 100
 """Of a histogram."""
 
-ROWS_PER_CELL = 5
+ROWS_PER_CELL = 2
 """A client with fewer rows per cell of a histogram merges neighbouring cells."""
 
 COARSEST = 8

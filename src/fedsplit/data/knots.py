@@ -52,7 +52,7 @@ class Spread:
     def __init__(self, grid: Histogram, counts: Array, n: float) -> None:
         inside = counts[1:-1]
         if not counts.sum() >= ENOUGH * n or not inside.any():
-            raise ValueError("too few rows at the clients for histograms")
+            raise ValueError("too few rows at the clients for histograms: write knots or breaks")
         self._digits = 1 - round(math.log10(_power_of_ten(grid.step)))
         self._edges = grid.edges
         below = np.concatenate([[counts[0]], inside]).cumsum()
@@ -74,7 +74,7 @@ class Spread:
         found = self._rounded(values)
         lower, upper = self.boundary
         if any(a >= b for a, b in zip([lower, *found], [*found, upper], strict=True)):
-            raise ValueError("the histograms cannot tell so many knots apart")
+            raise ValueError("the histograms cannot tell so many apart: write knots or breaks")
         return found
 
     def _rounded(self, values: Iterable[float]) -> list[float]:

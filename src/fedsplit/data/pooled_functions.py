@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import numpy as np
+
+from fedsplit.arrays import Mask
 from fedsplit.data.cutting import Cut
+from fedsplit.data.model_frame import ModelFrame
 from fedsplit.data.polynomials import Poly
-from fedsplit.data.pooled import PooledCategory, PooledNumbers
+from fedsplit.data.pooled import PooledCall, PooledCategory, PooledNumbers
 from fedsplit.data.scaling import Center, Scale
 from fedsplit.data.spline_functions import SplineFunction
 
@@ -19,3 +25,26 @@ NUMBERS: dict[str, PooledNumbers] = {
 
 CATEGORIES: dict[str, PooledCategory] = {"cut": Cut()}
 """Those with the levels of a category."""
+
+
+def function_of(call: PooledCall) -> PooledNumbers | PooledCategory:
+    """The function of a call."""
+    if call.function in CATEGORIES:
+        return CATEGORIES[call.function]
+    return NUMBERS[call.function]
+
+
+def outside(calls: Iterable[PooledCall], rows: ModelFrame) -> Mask:
+    """Return which rows, (n,), have a value that no level is for, as those beyond all breaks.
+
+    A function whose state is still to be agreed leaves no row out.
+    """
+    found = np.zeros(len(rows.frame), dtype=np.bool_)
+    for call in calls:
+        function = CATEGORIES.get(call.function)
+        if function is None:
+            continue
+        state = rows.schema.state.get(call.text, {})
+        if state or function.asking(call.options) is None:
+            found |= function.codes(call.argument(rows), call.options, state) < 0
+    return found

@@ -119,6 +119,7 @@ class RegularisationPath:
         lines = [
             f"{task.family.name} path over {task.clients.m} clients, l1_ratio {self.l1_ratio:g}",
             self.agreement.plan.formula,
+            *(f"{text}: {agreed}" for text, agreed in self.agreement.plan.agreed.items()),
             f"n {task.pool.n:,}   parameters {task.d}   rounds {self.rounds.sum():,}",
             "",
             *aligned([head, *(self._line(i) for i in range(len(self.lambdas)))], left),

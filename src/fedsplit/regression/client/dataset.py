@@ -16,13 +16,16 @@ import pandas as pd
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.categories import Level, categorical
 from fedsplit.data.client_data import Source
+from fedsplit.data.column_statistics import Statistic
 from fedsplit.data.design_columns import DesignColumns
 from fedsplit.data.formula import Formula
-from fedsplit.data.model_frame import Schema
+from fedsplit.data.model_frame import ModelFrame, Schema
 from fedsplit.data.pooled import State
+from fedsplit.data.pooled_functions import function_of, outside
 from fedsplit.errors import InputError, RowError
 from fedsplit.regression.client import disclosure
 from fedsplit.regression.client.design import Design
+from fedsplit.regression.client.measuring import Measured, measure
 from fedsplit.regression.families import FAMILIES
 
 MOSTLY = 0.8
@@ -129,6 +132,24 @@ class Plan:
         extra = [name for name in (self.weights, self.offset, self.exposure) if name is not None]
         return list(dict.fromkeys([*Formula(self.formula).columns, *extra]))
 
+    @property
+    def agreed(self) -> dict[str, str]:
+        """The knots and breaks that nobody wrote, as R would be told, by the text of a function."""
+        calls = {call.text: call for call in Formula(self.formula).pooled}
+        reports = {
+            text: function_of(calls[text]).report(calls[text].options, state)
+            for text, state in self.state.items()
+        }
+        return {text: report for text, report in reports.items() if report}
+
+    def rows(self, frame: pd.DataFrame) -> ModelFrame:
+        """Complete rows, with what takes the place of missing values."""
+        return ModelFrame(frame.fillna(dict(self.fills)), self.schema)
+
+    def has_values(self, frame: pd.DataFrame) -> Mask:
+        """Which of complete rows, (n,), have a value in every function: ``cut`` may lack one."""
+        return ~outside(Formula(self.formula).pooled, self.rows(frame))
+
     def design(self, frame: pd.DataFrame, where: str) -> tuple[list[str], Array, Array]:
         """The covariates as numbers.
 
@@ -147,9 +168,9 @@ class Plan:
         o : (n,) array
             Offsets.
         """
-        frame = frame.fillna(dict(self.fills))
+        rows = self.rows(frame)
         try:
-            A, o = Formula(self.formula).evaluate(self._design_columns, frame)
+            A, o = Formula(self.formula).evaluate(self._design_columns, rows.frame)
         except RowError as error:
             raise RowError(f"{where}: {error}", f"{where}: {error.public}") from None
         except InputError as error:
@@ -237,6 +258,8 @@ class Dataset:
         family = FAMILIES[plan.family]
         formula = Formula(plan.formula)
         frame = self._kept(plan)
+        self._described = None  # not to be held in memory beside the design
+        frame = frame[plan.has_values(frame)]
         names, A, o = plan.design(frame, where)
         b = self._target(plan, formula, frame)
         w = np.ones(len(b))
@@ -262,10 +285,14 @@ class Dataset:
         disclosure.refuse(warnings, strict)
         return rows, warnings
 
+    def measure(self, plan: Plan, statistics: Mapping[str, Statistic], strict: bool) -> Measured:
+        """Compute what functions such as ``poly`` need to know of the complete rows."""
+        rows = plan.rows(self._kept(plan))
+        return measure(self.name, Formula(plan.formula), rows, statistics, strict)
+
     def _kept(self, plan: Plan) -> pd.DataFrame:
         """The complete rows: those that were just described, or read again."""
         kept = self._described
-        self._described = None  # not to be held in memory beside the design
         if kept is not None and set(plan.columns) <= set(kept.columns):
             return kept
         frame = self._source.read(plan.columns).reset_index(drop=True)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedsplit.arrays import Array
 from fedsplit.data.categories import Level
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import SMALLEST_CELL, Design
@@ -103,9 +105,7 @@ def in_rows(rows: Design, target: str | None) -> list[str]:
             f"client {rows.name} has weights that concentrate on {effective:.1f} effective rows "
             f"(minimum {FEWEST_ROWS})"
         )
-    away = np.abs(rows.A - np.median(rows.A, axis=0))
-    dominated = (away.max(axis=0) > ALONE * away.sum(axis=0)) & away.any(axis=0)
-    others = np.where(dominated, 1, np.count_nonzero(away, axis=0))
+    others = _unlike_others(rows.A)
     # the level of a category has been counted already, unless rows of weight zero have gone since
     counted = bool((rows.w == 1).all())
     cells = []
@@ -117,6 +117,38 @@ def in_rows(rows: Design, target: str | None) -> list[str]:
         for value, count in enumerate(np.bincount(rows.b.astype(np.intp))):
             cells.append((f"{target} = {value}", int(count)))
     return found + _small(rows.name, cells)
+
+
+def in_sums(client: str, columns: Mapping[str, tuple[Array, int]]) -> list[str]:
+    """What sums over rows could disclose: k sums of powers of n values are solved for n <= k.
+
+    Parameters
+    ----------
+    client : str
+        Whose rows they are.
+    columns : mapping of str to (array, int)
+        By the function that they are for, the values, (n,), and how many sums are asked for.
+    """
+    found = []
+    cells = []
+    for text, (values, sums) in columns.items():
+        n = len(values)
+        if 0 < n < FEWEST_ROWS:
+            found.append(f"client {client} has {n} rows, fewer than {FEWEST_ROWS}")
+        elif sums > n / ROWS_PER_PARAMETER:
+            found.append(
+                f"client {client} has {n} rows for {sums} sums of {text}, more than a third"
+            )
+        if sums > 0:
+            cells.append((text, int(_unlike_others(values[:, None])[0])))
+    return list(dict.fromkeys(found)) + _small(client, cells)
+
+
+def _unlike_others(A: Array) -> NDArray[np.intp]:
+    """In how many rows each column differs from its median; 1 if a single row dominates it."""
+    away = np.abs(A - np.median(A, axis=0))
+    dominated = (away.max(axis=0) > ALONE * away.sum(axis=0)) & away.any(axis=0)
+    return np.where(dominated, 1, np.count_nonzero(away, axis=0))
 
 
 def refuse(found: Sequence[str], strict: bool) -> None:

@@ -17,8 +17,10 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import NOT_FINITE, Question
+from fedsplit.data.column_statistics import Statistic
 from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
 from fedsplit.regression.client.design import BINS, Calibration, Moments, Scaling
+from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 
@@ -135,6 +137,40 @@ class Describe(FitQuestion):
         counts += [n for levels in entry.levels.values() for n in levels.values()]
         if min(counts) < 0 or not all(math.isfinite(total) for _, total in entry.sums.values()):
             return "negative counts, or sums that are not finite"
+        return ""
+
+
+@dataclass(frozen=True)
+class Measure(FitQuestion):
+    """Sums over the complete rows that functions such as ``poly(x, 2)`` and ``cut`` depend on.
+
+    Attributes
+    ----------
+    coding : Coding
+        Whose plan lacks the state that is to be agreed.
+    statistics : mapping of str to Statistic
+        By the text of a function in the formula, what is asked of its column.
+    """
+
+    coding: Coding
+    statistics: Mapping[str, Statistic]
+
+    answer_type = list[Measured]
+
+    def answer(self, cohort: DatasetCohort, key: str) -> list[Measured]:
+        strict = self.coding.strict or cohort.strict
+        return [
+            cohort.datasets[name].measure(self.coding.plan, self.statistics, strict)
+            for name in self.coding.names
+        ]
+
+    def check(self, entry: Measured) -> str:
+        if set(entry.parts) != set(self.statistics) or entry.used < 0:
+            return "sums of other functions, or a negative count"
+        for text, part in entry.parts.items():
+            wrong = self.statistics[text].check(part)
+            if wrong:
+                return wrong
         return ""
 
 
@@ -315,6 +351,7 @@ FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
     for question in (
         Columns,
         Describe,
+        Measure,
         Code,
         Products,
         Settle,

@@ -6,7 +6,7 @@ import json
 import math
 import threading
 from collections.abc import Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ What leaves this machine, to the server alone:
   once       the names and types of the columns
   once       for the columns of the model: counts of rows and missing values, the levels of
              categories with their counts, sums of columns whose missing values are to be filled
+  once       for poly, scale, bs, ns and cut in the formula: sums of powers of their columns,
+             and counts of rows in wide intervals, none of them below {smallest}
   once       means and cross products of the coded columns
   per round  a vector as long as the coefficients, and a few numbers
   per proof  the gradient and the information matrix of this client, and a few numbers
@@ -107,6 +109,7 @@ class Site:
             rows=len(self._source.read(list(columns)[:1])),
             columns=len(columns),
             where=self._data,
+            smallest=SMALLEST_CELL,
             guards=f"An answer from fewer than {FEWEST_ROWS} rows, a level of fewer than "
             f"{SMALLEST_CELL}, or\nfewer than {ROWS_PER_PARAMETER} rows per parameter "
             f"{consequence}.",
@@ -196,7 +199,7 @@ def _summary(value: Any) -> Any:
     if hasattr(value, "_asdict"):
         value = value._asdict()
     elif is_dataclass(value):
-        value = vars(value)
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, Mapping):
         return {str(name): _summary(each) for name, each in value.items()}
     if isinstance(value, list | tuple | frozenset):

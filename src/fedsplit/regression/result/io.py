@@ -42,6 +42,7 @@ def to_dict(model: Model) -> dict[str, Any]:
     ]
     return {
         "formula": model.formula,
+        "agreed": model.plan.agreed,
         "family": model.family.name,
         "coef": _by_name(model.coef_),
         "se": _by_name(model.se),

@@ -33,6 +33,7 @@ def predict(
     rows = _covariates(plan, found[0])
     # A column that the fit filled may be missing here too.
     complete = ~rows.drop(columns=list(plan.fills), errors="ignore").isna().any(axis=1).to_numpy()
+    complete[complete] = plan.has_values(rows[complete])
     _, A, o = plan.design(rows[complete], found[0].name)
     predicted = _from_predictor(plan, family, family.predictor(A, coef, o), kind)
     values = np.full((len(rows), *predicted.shape[1:]), np.nan, dtype=predicted.dtype)

@@ -62,6 +62,7 @@ def _head(model: Model) -> list[str]:
     return [
         f"{model.family.name} regression over {clients}, {model.family.link.name} link",
         model.formula,
+        *(f"{text}: {agreed}" for text, agreed in model.plan.agreed.items()),
         f"n {model.n:,}   parameters {model.rank}   "
         f"residual degrees of freedom {model.df_residual:,}",
         *("   ".join(f"{name} {text}" for name, text in line.items()) for line in fit_lines(model)),

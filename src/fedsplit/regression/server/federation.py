@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Removed
+from fedsplit.data.column_statistics import Statistic
 from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Scaling
@@ -18,10 +19,12 @@ from fedsplit.regression.client.fit_questions import (
     Coding,
     FitQuestion,
     Frame,
+    Measure,
     Products,
     Settle,
     key_of,
 )
+from fedsplit.regression.client.measuring import Measured
 from fedsplit.remote.channel import LocalChannel, Reply, Request
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.members import Check, Members
@@ -59,6 +62,13 @@ class FederatedRows:
         coding = Coding(plan, strict, tuple(each.name for each in rows))
         cohort = DatasetCohort.of_rows(coding, rows, moments)
         return cls(Members(LocalChannel(cohort)), plan, strict)
+
+    def measure(self, statistics: Mapping[str, Statistic]) -> list[Measured]:
+        """Each client's part of statistics for functions such as ``poly(x, 2)``, by their text."""
+        questions = {at: Measure(coding, statistics) for at, coding in self.codings.items()}
+        requests = {at: Request(question) for at, question in questions.items()}
+        check = _check(self.members, next(iter(questions.values())))
+        return _entries(self.members.ask(requests, check, insist=True))
 
     def code(self) -> list[Coded]:
         """What each client answers about its coded rows."""

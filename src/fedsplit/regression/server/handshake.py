@@ -15,6 +15,7 @@ from fedsplit.regression.client.fit_questions import Coded, Columns, Describe
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FederatedRows, ask_everyone
+from fedsplit.regression.server.pooled_state import agree_on_state
 from fedsplit.remote.members import Members
 
 IN_WORDS = {"number": "numbers", "boolean": "yes or no", "text": "text"}
@@ -99,6 +100,14 @@ def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
             descriptions[name] = replace(each, kept=0)
     plan = _plan(formula, settings, kinds, list(descriptions.values()))
     taking_part = [name for name, each in descriptions.items() if each.kept]
+    pooled = agree_on_state(members.only(taking_part), plan, settings.strict)
+    for name, used in pooled.used.items():
+        _check_inside(name, descriptions[name].kept - used, settings)
+        descriptions[name] = replace(descriptions[name], kept=used)
+    plan = pooled.plan
+    taking_part = [name for name, each in descriptions.items() if each.kept]
+    if not taking_part:
+        raise InputError(f"formula {formula.text!r}: every row is outside the breaks of cut()")
     rows = FederatedRows(members.only(taking_part), plan, settings.strict)
     coded = rows.code()
     _check_terms(formula, dict(zip(taking_part, coded, strict=True)))
@@ -108,6 +117,7 @@ def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
         if name not in taking_part
     ]
     warnings += [text for each in descriptions.values() for text in each.warnings]
+    warnings += pooled.warnings
     warnings += [text for each in coded for text in each.warnings]
     return Agreement(
         formula=formula,
@@ -186,6 +196,15 @@ def _check_complete(descriptions: Mapping[str, Description]) -> None:
                     f"value{'s' * (absent > 1)}: fill them, or choose drop or mean for missing "
                     "values"
                 )
+
+
+def _check_inside(name: str, outside: int, settings: Settings) -> None:
+    """Raise InputError if rows that ``cut`` has no interval for are missing values and refused."""
+    if outside and settings.missing == "fail":
+        raise InputError(
+            f"client {name}: {outside} row{'s' * (outside > 1)} outside the breaks of cut(): write "
+            "wider ones, or choose drop for missing values"
+        )
 
 
 def _kind(column: str, descriptions: Mapping[str, Description], category: bool) -> str:

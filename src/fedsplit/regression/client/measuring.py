@@ -1,0 +1,91 @@
+"""A client's part of what functions such as ``poly`` and ``cut`` need to know of all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedsplit.arrays import Array, Mask
+from fedsplit.data.column_statistics import Statistic
+from fedsplit.data.formula import Formula
+from fedsplit.data.model_frame import ModelFrame
+from fedsplit.data.pooled_functions import outside
+from fedsplit.errors import InputError, RowError
+from fedsplit.regression.client import disclosure
+from fedsplit.regression.client.design import SMALLEST_CELL
+
+
+class Measured(NamedTuple):
+    """What a client answers to ``Measure``.
+
+    Attributes
+    ----------
+    used : int
+        How many of its complete rows have a value in every function: ``cut`` may lack one.
+    parts : mapping of str to array
+        Its part of each statistic.
+    warnings : sequence of str
+        What they could disclose of single rows.
+    """
+
+    used: int
+    parts: Mapping[str, Array]
+    warnings: Sequence[str]
+
+
+def measure(
+    client: str,
+    formula: Formula,
+    rows: ModelFrame,
+    statistics: Mapping[str, Statistic],
+    strict: bool,
+) -> Measured:
+    """Compute a client's part of statistics.
+
+    Parameters
+    ----------
+    client : str
+        Whose rows they are.
+    formula : Formula
+    rows : ModelFrame
+        The complete rows.
+    statistics : mapping of str to Statistic
+        By the text of a function in the formula, what is asked of its argument.
+    strict : bool
+        Whether to refuse what could disclose single rows.
+    """
+    used = int((~outside(formula.pooled, rows)).sum())
+    calls = {call.text: call for call in formula.pooled}
+    columns = {}
+    for text, statistic in statistics.items():
+        if text not in calls:
+            raise InputError(f"client {client}: {text} is not in the formula")
+        try:
+            with np.errstate(all="ignore"):  # values that are not finite are named below
+                values = calls[text].argument(rows)
+        except ValueError as error:
+            raise InputError(f"client {client}: {text}: {error}") from None
+        _check_finite(client, text, values, rows)
+        columns[text] = (values, statistic.sums)
+    warnings = disclosure.in_sums(client, columns)
+    disclosure.refuse(warnings, strict)
+    parts = {
+        text: statistic.part(columns[text][0], SMALLEST_CELL)
+        for text, statistic in statistics.items()
+    }
+    return Measured(used, parts, warnings)
+
+
+def _check_finite(client: str, text: str, values: Array, rows: ModelFrame) -> None:
+    valid: Mask = np.isfinite(values)
+    if not valid.all():
+        first = int(np.argmin(valid))
+        row = rows.frame.index[first] + 1
+        raise RowError(
+            f"client {client}, row {row}: the column of {text} is {values[first]:g}; "
+            "it must be finite",
+            f"client {client}: the column of {text} has {int((~valid).sum())} values that are not "
+            "finite (its own log says where)",
+        )

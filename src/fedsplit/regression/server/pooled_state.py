@@ -1,0 +1,86 @@
+"""Agreement on what functions such as ``poly`` and ``cut`` have to know of the rows of all clients.
+
+It comes between the description of the columns and the coding of the rows, and only if the formula
+has such a function. Sums and coarse histograms are asked for in two or three passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from fedsplit.arrays import Array
+from fedsplit.data.agreement import Asking, agree_on_states
+from fedsplit.data.column_statistics import Statistic
+from fedsplit.data.formula import Formula
+from fedsplit.data.pooled_functions import CATEGORIES, function_of
+from fedsplit.errors import InputError
+from fedsplit.regression.client.dataset import Plan
+from fedsplit.regression.server.federation import FederatedRows
+from fedsplit.remote.members import Members
+
+
+class PooledState(NamedTuple):
+    """What the clients agreed on.
+
+    Attributes
+    ----------
+    plan : Plan
+        With the state of every function.
+    used : dict of str to int
+        By client, the complete rows that have a value in every function; empty if none was asked.
+    warnings : list of str
+        What the sums could disclose of single rows.
+    """
+
+    plan: Plan
+    used: dict[str, int]
+    warnings: list[str]
+
+
+def agree_on_state(members: Members, plan: Plan, strict: bool) -> PooledState:
+    """Ask the clients that take part for what the functions of a formula need.
+
+    Parameters
+    ----------
+    members : Members
+        The clients that take part.
+    plan : Plan
+        Complete but for the state.
+    strict : bool
+        Whether clients refuse answers that could disclose single rows.
+
+    Raises
+    ------
+    InputError
+        If there is no such function of these rows, such as a polynomial of too high a degree.
+    """
+    calls = Formula(plan.formula).pooled
+    askings: dict[str, Asking] = {}
+    for call in calls:
+        asking = function_of(call).asking(call.options)
+        if asking is not None:
+            askings[call.text] = asking
+    rows = FederatedRows(members, plan, strict)
+    used: dict[str, int] = {}
+    warnings: list[str] = []
+
+    def ask(wanted: Mapping[str, Statistic]) -> dict[str, Array]:
+        measured = rows.measure(wanted)
+        used.update(zip(members.names, [each.used for each in measured], strict=True))
+        warnings.extend(text for each in measured for text in each.warnings)
+        return {
+            text: statistic.total([each.parts[text] for each in measured])
+            for text, statistic in wanted.items()
+        }
+
+    try:
+        states = agree_on_states(askings, ask)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"formula {plan.formula!r}: {error}") from None
+    if not used and any(call.function in CATEGORIES for call in calls):
+        ask({})
+    return PooledState(replace(plan, state=states), used, list(dict.fromkeys(warnings)))

@@ -1,0 +1,219 @@
+"""Fits with functions that depend on the rows of all clients, against R."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedsplit as fs
+from fedsplit.data.column_statistics import ColumnMoments, GramMatrix, Histogram, Statistic
+from fedsplit.errors import InputError
+from fedsplit.regression.client.dataset import Plan
+from fedsplit.regression.client.fit_questions import Coding, Measure
+from fedsplit.regression.client.measuring import Measured
+from fedsplit.regression.client.service import Site
+from fedsplit.regression.fit import fit_over
+from fedsplit.regression.options import FitOptions
+from fedsplit.remote.channel import Reply, Request
+from fedsplit.remote.messages import MessageChannel, read_reply, write_request
+
+FOUND = json.loads((Path(__file__).parent / "data" / "pooled_functions.json").read_text())
+"""What ``pooled_functions.R`` beside it wrote."""
+
+ROWS = pd.DataFrame(FOUND["data"])
+NEW = pd.DataFrame(FOUND["new"])
+FAMILIES = {"gaussian": "gaussian", "binomial": "logistic"}
+
+
+@pytest.mark.parametrize("case", FOUND["fits"], ids=[each["formula"] for each in FOUND["fits"]])
+def test_a_fit_and_its_predictions_are_those_of_r(case: Mapping[str, Any], tmp_path: Path) -> None:
+    model = fs.fit(ROWS, case["formula"], group="site", family=FAMILIES[case["family"]])
+    assert model.converged
+    assert model.n == case["n"]
+    np.testing.assert_allclose(model.coef, case["coef"], rtol=1e-10)
+    assert model.se is not None
+    np.testing.assert_allclose(model.se, case["se"], rtol=1e-9)
+    expected = np.array(case["predicted"], dtype=np.float64)  # null is nan
+    np.testing.assert_allclose(model.predict(NEW), expected, rtol=1e-10)
+    model.save(tmp_path / "model")
+    np.testing.assert_allclose(fs.load(tmp_path / "model").predict(NEW), expected, rtol=1e-10)
+
+
+def test_names_are_those_of_r() -> None:
+    model = fs.fit(ROWS, "y ~ poly(year, 2):g + poly(age, 1) + scale(dose)", group="site")
+    assert list(model.names) == [
+        "Intercept",
+        "poly(age, 1)",
+        "scale(dose)",
+        "poly(year, 2)1:g[f]",
+        "poly(year, 2)2:g[f]",
+        "poly(year, 2)1:g[m]",
+        "poly(year, 2)2:g[m]",
+    ]
+
+
+def test_agreed_knots_and_breaks_are_in_the_table_and_in_the_json(tmp_path: Path) -> None:
+    model = fs.fit(ROWS, "y ~ ns(age, df=3) + cut(age, 3)", group="site")
+    expected = {
+        "ns(age, df=3)": "knots=c(45.7, 54.9), Boundary.knots=c(25, 75)",
+        "cut(age, 3)": "breaks=c(-Inf, 41.7, 58.3, Inf)",
+    }
+    lines = str(model.summary()).split("\n")
+    assert {f"{text}: {agreed}" for text, agreed in expected.items()} <= set(lines)
+    model.save(tmp_path / "model")
+    record = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert record["agreed"] == expected
+    assert record["plan"]["state"]["ns(age, df=3)"]["knots"] == [45.7, 54.9]
+    path = fs.path(ROWS, "y ~ ns(age, df=3)", group="site", n_lambdas=3, folds="clients")
+    assert "ns(age, df=3): knots=c(45.7, 54.9)" in str(path.summary())
+
+
+def test_rows_outside_the_breaks_are_missing_values() -> None:
+    formula = "y ~ cut(age, c(20, 40, 50, 60)) + scale(year)"
+    model = fs.fit(ROWS, formula, group="site")
+    inside = ROWS["age"].between(20, 60, inclusive="right")
+    lost = (~inside).groupby(ROWS["site"]).sum()
+    assert model.clients["missing"].to_dict() == lost.to_dict()
+    assert model.clients["n"].to_dict() == inside.groupby(ROWS["site"]).sum().to_dict()
+    with pytest.raises(InputError, match=r"client a: \d+ rows outside the breaks of cut\(\)"):
+        fs.fit(ROWS, formula, group="site", missing="fail")
+
+
+def test_a_client_whose_rows_are_all_outside_the_breaks_is_left_out() -> None:
+    rows = ROWS.copy()
+    rows.loc[rows["site"] == "c", "age"] += 1000.0
+    formula = "y ~ cut(age, c(20, 40, 90))"
+    model = fs.fit(rows, formula, group="site")
+    assert model.n == int((rows["age"].between(20, 90, inclusive="right")).sum())
+    assert "client c has no complete row and is left out" in model.warnings
+    with pytest.raises(InputError, match="every row is outside"):
+        fs.fit(rows, "y ~ cut(age, c(-3, -2, -1))", group="site")
+
+
+def test_rows_of_weight_zero_and_filled_values_count_as_in_r() -> None:
+    # sd(age) and mean(age) of all rows, in R: scale(age) does not know the weights
+    rows = ROWS.assign(w=np.arange(len(ROWS)) % 2)
+    weighted = fs.fit(rows, "y ~ scale(age)", group="site", weights="w")
+    state = weighted.plan.state["scale(age)"]
+    np.testing.assert_allclose(state["center"], ROWS["age"].mean(), rtol=1e-14)
+    np.testing.assert_allclose(state["scale"], ROWS["age"].std(ddof=1), rtol=1e-14)
+    rows = ROWS.copy()
+    rows.loc[::7, "age"] = np.nan
+    filled = fs.fit(rows, "y ~ scale(age)", group="site", missing="mean").plan.state["scale(age)"]
+    complete = rows["age"].fillna(rows["age"].mean())
+    np.testing.assert_allclose(filled["scale"], complete.std(ddof=1), rtol=1e-13)
+    dropped = fs.fit(rows, "y ~ scale(age)", group="site").plan.state["scale(age)"]
+    np.testing.assert_allclose(dropped["scale"], rows["age"].std(ddof=1), rtol=1e-13)
+
+
+def test_polynomials_of_few_rows_are_a_warning_and_refused_if_strict() -> None:
+    formula = "y ~ poly(age, 6)"
+    what = "client c has 30 rows for 12 sums of poly(age, 6), more than a third"
+    assert what in fs.fit(ROWS, formula, group="site").warnings
+    with pytest.raises(InputError, match="client c has 30 rows for 12 sums"):
+        fs.fit(ROWS, formula, group="site", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("y ~ poly(event, 2)", r"poly\(event, 2\): its column has too few different values"),
+        ("y ~ poly(g, 2)", "column g holds text"),
+        ("y ~ scale(log(age - 40))", "row 17: the column of scale"),
+        ("y ~ bs(age, knots=c(5, 50))", "must lie between 25 and 75"),
+        ("y ~ poly(scale(age), 2)", "cannot stand inside"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(formula: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as refusal:
+        fs.fit(ROWS, formula, group="site")
+    assert "\n" not in str(refusal.value)
+
+
+class Letters:
+    """Messages to sites in this process."""
+
+    def __init__(self, folder: Path, strict: bool = False) -> None:
+        self.sites = {}
+        for name, rows in ROWS.groupby("site"):
+            rows.drop(columns="site").to_csv(folder / f"{name}.csv", index=False)
+            self.sites[str(name)] = Site(
+                str(name),
+                str(folder / f"{name}.csv"),
+                folder=folder / f"kept {name}",
+                strict=strict,
+            )
+
+    def send(
+        self, mail: Mapping[str, bytes], timeout: float
+    ) -> dict[str, tuple[bytes | None, str, float]]:
+        return {name: (self.sites[name].reply(letter), "", 0.01) for name, letter in mail.items()}
+
+    def fit(self, formula: str) -> Any:
+        return fit_over(MessageChannel(self, list(self.sites)), FitOptions(None, formula))
+
+    def questions(self, name: str) -> list[str]:
+        lines = self.sites[name].log.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line)["question"] for line in lines]
+
+
+def test_remote_clients_give_the_same_model(tmp_path: Path) -> None:
+    letters = Letters(tmp_path)
+    formula = "y ~ poly(year, 3) + ns(age, df=3)"
+    here = fs.fit(ROWS, formula, group="site")
+    there = letters.fit(formula)
+    assert there.plan.state == here.plan.state
+    np.testing.assert_allclose(there.coef, here.coef, rtol=1e-12)
+    assert letters.questions("a").count("measure") == 2
+
+
+def test_formulas_without_such_functions_ask_nothing_more(tmp_path: Path) -> None:
+    letters = Letters(tmp_path)
+    letters.fit("y ~ age + g + poly(dose, 2, raw=TRUE)")
+    assert "measure" not in letters.questions("a")
+
+
+def reply_of(letters: Letters, statistics: Mapping[str, Statistic]) -> Reply:
+    plan = Plan("y ~ poly(age, 2)", "gaussian", {})
+    question = Measure(Coding(plan, False, ("a",)), statistics)
+    answer = letters.sites["a"].reply(write_request(Request(question)))
+    return read_reply(answer, list[Measured], 0.0)
+
+
+def test_owners_refuse_statistics_of_anything_else(tmp_path: Path) -> None:
+    letters = Letters(tmp_path)
+    reply = reply_of(letters, {"poly(age, 2)": ColumnMoments()})
+    assert reply.value[0].parts["poly(age, 2)"][0] == 70
+    reply = reply_of(letters, {"scale(age)": ColumnMoments()})
+    assert reply.outcome == "refused"
+    assert "scale(age) is not in the formula" in reply.text
+
+
+def test_statistics_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="cells"):
+        Histogram(0.0, 1.0, 10_000)
+    with pytest.raises(ValueError, match="without finite cells"):
+        Histogram(0.0, 0.0, 10)
+    with pytest.raises(ValueError, match="without a norm"):
+        GramMatrix(0.0, 1.0, (0.0,), (1.0, -1.0))
+    with pytest.raises(ValueError, match="degree above"):
+        GramMatrix(0.0, 1.0, (0.0,) * 30, (1.0,) * 31)
+
+
+def test_no_smallest_or_largest_value_and_no_quantile_of_a_client_travels(tmp_path: Path) -> None:
+    letters = Letters(tmp_path)
+    letters.fit("y ~ bs(age, df=5) + cut(dose, 4)")
+    sent = []
+    for line in letters.sites["a"].log.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        if record["question"] == "measure":
+            sent += [part for entry in record["sent"] for part in entry["parts"].values()]
+    # moments of both columns, then the cells of both histograms
+    assert [part["array"] for part in sent[:2]] == [[3], [3]]
+    assert all(part["array"][0] > 30 for part in sent[2:])
