@@ -36,6 +36,18 @@ class Penalty(Protocol):
         """argmin_x g(x) + ½‖x - v‖²/t."""
 
 
+class FitPenalty(Penalty, Protocol):
+    """The penalty of a fit, which proves its distance from the optimum by curvature."""
+
+    @property
+    def l2(self) -> Array:
+        """The weights, (d,), of a ridge that is part of it."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it keeps coefficients finite whatever the data (unpenalised ones aside)."""
+
+
 def prox_or_same(penalty: Penalty | None, v: Array, t: float | Array) -> Array:
     """prox_{tg}(v), which is v itself without a penalty."""
     if penalty is None:

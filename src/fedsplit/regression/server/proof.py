@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fedsplit.arrays import Array, add_diagonal
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.questions import ProofScalars
-from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
+from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.rounds.certificate import Certificate, certify_by_information
 
 PROOF = 3
@@ -35,7 +35,7 @@ class Proof(NamedTuple):
 
 
 def prove(
-    clients: Clients, x: Array, penalty: NonNegativeElasticNet | None, subgradient: Array | None
+    clients: Clients, x: Array, penalty: FitPenalty | None, subgradient: Array | None
 ) -> Proof:
     """Ask ``PROOF`` questions of every client, and prove what follows.
 
@@ -44,7 +44,7 @@ def prove(
     clients : Clients
         All of them have to answer.
     x : (d,) array
-    penalty : NonNegativeElasticNet or None
+    penalty : FitPenalty or None
     subgradient : (d,) array or None
         One of the penalty at x.
     """

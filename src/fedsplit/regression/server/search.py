@@ -15,7 +15,7 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.methods import with_penalty
 from fedsplit.methods.method import Method, State
 from fedsplit.methods.newton import Newton
-from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
+from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.server.identifiability import SPAN, Separation, undetermined
 from fedsplit.regression.server.inference import inverse
 from fedsplit.regression.server.proof import PROOF, Proof, prove
@@ -109,7 +109,7 @@ class Search(StoppingRule):
     tol : float
     rounds : int
         The budget.
-    penalty : NonNegativeElasticNet or None
+    penalty : FitPenalty or None
     bounded : bool
         Whether there is a minimiser whatever the data, such as with a ridge.
     per_radius : callable
@@ -123,7 +123,7 @@ class Search(StoppingRule):
     basis: Array
     tol: float
     rounds: int
-    penalty: NonNegativeElasticNet | None
+    penalty: FitPenalty | None
     bounded: bool
     per_radius: Callable[[Proof], float]
     report: Callable[[Progress], object] | None
@@ -134,6 +134,7 @@ class Search(StoppingRule):
         self._heard: Mask = np.zeros(self.clients.m, dtype=bool)
         self._helped = False
         self._patience = math.inf
+        self._renew: Callable[[State], State] | None = None
         self._round = 0
         self._floats = 0
         self._smallest = np.inf  # estimated gap
@@ -150,6 +151,7 @@ class Search(StoppingRule):
         """Run from a state, or else from ``x0``."""
         if self.penalty is not None:
             method = with_penalty(method, self.penalty)
+            self._renew = getattr(method, "resume", None)
         elif getattr(method, "newton_may_finish", False):
             self._helped = True
             self._patience = PATIENCE
@@ -210,6 +212,10 @@ class Search(StoppingRule):
         done = self._stands or self._separation.proved or (close and everyone)
         if done or spent or self._round >= self._patience:
             return self.finish(run, "rounds")
+        if self._renew is not None and self._round % PATIENCE == 0:
+            # The smallest residual so far may be one that no later move can beat for long: the
+            # models of the costs are kept, and what is trusted is learnt again.
+            run.state = self._renew(run.state)
         return None
 
     def finish(self, run: Run, stopped_by: StoppedBy) -> StoppedBy | None:
@@ -231,7 +237,10 @@ class Search(StoppingRule):
             run.start_with(Newton(), proof.x)
         else:
             spent = len(run.trace) + PROOF >= self.rounds or len(self._proofs) >= 4
-            if spent or self._stands or np.isinf(unit):
+            # A singular information, as of fewer rows than columns, proves nothing at any x: a
+            # penalty still has its minimiser, where the rounds stand still.
+            hopeless = np.isinf(unit) and self.penalty is None
+            if spent or self._stands or hopeless:
                 return stopped_by
             self.begin(run)
         # The next proof is asked for at a hundredth of the gap.

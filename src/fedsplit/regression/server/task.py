@@ -17,6 +17,7 @@ from fedsplit.methods import parse
 from fedsplit.methods.method import State
 from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
+from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.client.design import Calibration, Moments
 from fedsplit.regression.client.fit_questions import (
     ExpectedInformation,
@@ -211,7 +212,7 @@ class Task:
 
     def run(
         self,
-        penalty: NonNegativeElasticNet | None,
+        penalty: FitPenalty | None,
         state: State | None = None,
         report: Callable[[Progress], object] | None = None,
         reached: Mapping[str, float] | None = None,
@@ -220,7 +221,7 @@ class Task:
 
         Parameters
         ----------
-        penalty : NonNegativeElasticNet or None
+        penalty : FitPenalty or None
         state : State, optional
             Where to start; otherwise from ``reached``, or from the model without covariates.
         report : callable, optional
