@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import (
     ElasticNet,
+    GammaRegressor,
     Lasso,
     LinearRegression,
     LogisticRegression,
     PoissonRegressor,
+    Ridge,
 )
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -29,6 +32,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from fedsplit.penalties.class_elastic_net import ClassElasticNet
 
 EXACT: dict[str, Any] = {"tol": 1e-13, "max_iter": 1000, "solver": "newton-cholesky"}
 PAIRS: dict[str, tuple[Any, Any]] = {
@@ -49,6 +53,16 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "three classes": (fs.FedLogisticRegression(C=0.3), LogisticRegression(C=0.3, **EXACT)),
     "poisson": (fs.FedPoissonRegressor(alpha=0.1), PoissonRegressor(alpha=0.1, **EXACT)),
     "poisson, no penalty": (fs.FedPoissonRegressor(alpha=0), PoissonRegressor(alpha=0, **EXACT)),
+    "gamma": (fs.FedGammaRegressor(alpha=0.1), GammaRegressor(alpha=0.1, **EXACT)),
+    "logistic, balanced": (
+        fs.FedLogisticRegression(class_weight="balanced"),
+        LogisticRegression(class_weight="balanced", **EXACT),
+    ),
+    "three classes, weighted": (
+        fs.FedLogisticRegression(class_weight={"low": 2.0, "top": 0.5}),
+        LogisticRegression(class_weight={"low": 2.0, "top": 0.5}, **EXACT),
+    ),
+    "ridge": (fs.FedRidge(alpha=3.0), Ridge(alpha=3.0, solver="cholesky")),
     "lasso": (fs.FedLasso(alpha=0.1), Lasso(alpha=0.1, tol=1e-15, max_iter=10**6)),
     "elastic net": (
         fs.FedElasticNet(0.2, l1_ratio=0.3),
@@ -71,7 +85,25 @@ def data(kind: str, n: int = 150) -> tuple[Array, Array, Array]:
         return X, np.array(["low", "middle", "top"])[np.digitize(noisy, [-1.0, 1.0])], groups
     if "poisson" in kind:
         return X, rng.poisson(np.exp(0.4 * eta)).astype(float), groups
+    if "gamma" in kind:
+        return X, rng.gamma(2.0, 0.5 * np.exp(0.4 * eta)), groups
     return X, noisy + 3.0, groups
+
+
+KINDS = {"FedLogisticRegression": "logistic", "FedGammaRegressor": "gamma"}
+
+
+def fitting(estimator: Any, n: int = 150) -> tuple[Array, Array, Array]:
+    """Data with a target that the estimator takes."""
+    return data(KINDS.get(type(estimator).__name__, "poisson"), n)
+
+
+def saga(C: float, l1_ratio: float) -> Any:
+    """scikit-learn's elastic net for classes, in the words of its version."""
+    options: dict[str, Any] = {"C": C, "l1_ratio": l1_ratio, "tol": 1e-13, "max_iter": 10**5}
+    if signature(LogisticRegression).parameters["penalty"].default == "l2":  # before 1.8
+        options["penalty"] = "elasticnet"
+    return LogisticRegression(solver="saga", random_state=0, **options)
 
 
 def assert_same(one: Any, other: Any, rtol: float = 1e-7) -> None:
@@ -111,7 +143,7 @@ def test_the_coefficients_are_those_of_scikit_learn_on_the_pool(name: str, weigh
         if weighted
         else None
     )
-    one = clone(ours).fit(X, y, groups, w)
+    one = clone(ours).fit(X, y, groups=groups, sample_weight=w)
     with warnings.catch_warnings():  # a tolerance below rounding ends in a warning, at the optimum
         warnings.simplefilter("ignore")
         other = clone(theirs).fit(X, y, w)
@@ -123,10 +155,54 @@ def test_the_coefficients_are_those_of_scikit_learn_on_the_pool(name: str, weigh
 
 
 @pytest.mark.parametrize("kind", ["logistic", "three classes"])
+@pytest.mark.parametrize("l1_ratio", [1.0, 0.4])
+def test_a_sparse_logistic_fit_is_that_of_scikit_learn(kind: str, l1_ratio: float) -> None:
+    X, y, groups = data(kind)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)  # saga needs it
+    ours = fs.FedLogisticRegression(C=0.05, l1_ratio=l1_ratio).fit(X, y, groups=groups)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = saga(0.05, l1_ratio).fit(X, y)
+    assert ours.converged_
+    assert 0 < np.sum(ours.coef_ == 0) < ours.coef_.size
+    assert_same(ours, theirs, rtol=1e-6)
+
+
+def test_the_ends_of_the_elastic_net_have_names() -> None:
+    X, y, groups = data("logistic")
+    for name, options in (
+        ("l1", {"l1_ratio": 1.0}),
+        ("l2", {"l1_ratio": 0.0}),
+        (None, {"C": np.inf}),
+    ):
+        by_penalty = fs.FedLogisticRegression(name).fit(X, y, groups=groups)
+        by_number = fs.FedLogisticRegression(**options).fit(X, y, groups=groups)
+        np.testing.assert_array_equal(by_penalty.coef_, by_number.coef_)
+
+
+@pytest.mark.parametrize("l1_ratio", [1.0, 0.3])
+def test_the_penalty_on_all_classes_has_its_prox_by_scipy(l1_ratio: float) -> None:
+    rng = np.random.default_rng(3)
+    weights = np.array([0.0, 0.7, 1.5, 0.2])
+    net = ClassElasticNet(l1_ratio * weights, (1 - l1_ratio) * weights, 3)
+    for step in (0.1, 10.0):
+        v = 2 * rng.standard_normal(8)
+        u = net.prox(v, step)
+
+        def cost(x: Array, v: Array = v, step: float = step) -> float:
+            return net.value(x) + float(np.sum(np.square(x - v))) / (2 * step)
+
+        for _ in range(50):
+            assert cost(u) <= cost(u + 1e-3 * rng.standard_normal(8))
+        found = minimize(cost, v, method="Powell", options={"xtol": 1e-10, "ftol": 1e-14})
+        assert cost(u) <= found.fun + 1e-12
+
+
+@pytest.mark.parametrize("kind", ["logistic", "three classes"])
 def test_probabilities_are_those_of_scikit_learn(kind: str) -> None:
     ours, theirs = PAIRS[kind]
     X, y, groups = data(kind)
-    one = clone(ours).fit(X, y, groups)
+    one = clone(ours).fit(X, y, groups=groups)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         other = clone(theirs).fit(X, y)
@@ -142,7 +218,7 @@ def test_probabilities_are_those_of_scikit_learn(kind: str) -> None:
 def test_huber_is_the_minimiser_of_its_function_by_scipy(delta: float, ridge: float) -> None:
     X, y, groups = data("huber")
     w = np.linspace(0.5, 2.0, len(y))
-    model = fs.FedHuberRegressor(delta, ridge=ridge).fit(X, y, groups, w)
+    model = fs.FedHuberRegressor(delta, ridge=ridge).fit(X, y, groups=groups, sample_weight=w)
     centre, size = X.mean(axis=0), X.std(axis=0)
     A = np.column_stack([np.ones(len(X)), (X - centre) / size])
     lam = np.array([0.0, *(ridge / size**2)])
@@ -174,13 +250,13 @@ def test_the_answer_does_not_depend_on_whose_rows_they_are(
     groups = np.random.default_rng(seed).integers(0, clients, len(y))
     groups[np.flatnonzero(y == y[0])[:5]] = clients
     groups[1] = clients + 1
-    assert_same(clone(estimator).fit(X, y, groups), clone(estimator).fit(X, y))
+    assert_same(clone(estimator).fit(X, y, groups=groups), clone(estimator).fit(X, y))
 
 
 @pytest.mark.parametrize("estimator", EVERY, ids=lambda each: type(each).__name__)
 def test_clients_of_one_row_each_are_enough(estimator: Any) -> None:
-    X, y, _ = data("logistic" if "Logistic" in str(estimator) else "poisson", 40)
-    apart = clone(estimator).fit(X, y, range(40))
+    X, y, _ = fitting(estimator, 40)
+    apart = clone(estimator).fit(X, y, groups=range(40))
     assert len(apart.clients_) == 40
     assert_same(apart, clone(estimator).fit(X, y))
 
@@ -192,7 +268,9 @@ def test_dependent_columns_get_the_shortest_coefficients(intercept: bool) -> Non
         [X, X[:, 0] - 2 * X[:, 1] + 4 * intercept, np.full(len(X), 3.0 * intercept), X[:, 2]]
     )
     theirs = LinearRegression(fit_intercept=intercept)
-    assert_same(fs.FedLinearRegression(fit_intercept=intercept).fit(X, y, groups), theirs.fit(X, y))
+    assert_same(
+        fs.FedLinearRegression(fit_intercept=intercept).fit(X, y, groups=groups), theirs.fit(X, y)
+    )
     assert_same(
         fs.FedLinearRegression(fit_intercept=intercept).fit(X[:6], y[:6]), theirs.fit(X[:6], y[:6])
     )
@@ -200,8 +278,8 @@ def test_dependent_columns_get_the_shortest_coefficients(intercept: bool) -> Non
 
 @pytest.mark.parametrize("estimator", EVERY, ids=lambda each: type(each).__name__)
 def test_constant_columns_change_nothing_but_their_own_zero(estimator: Any) -> None:
-    X, y, groups = data("logistic" if "Logistic" in str(estimator) else "poisson")
-    more = clone(estimator).fit(np.column_stack([X, np.full(len(X), 7.0)]), y, groups)
+    X, y, groups = fitting(estimator)
+    more = clone(estimator).fit(np.column_stack([X, np.full(len(X), 7.0)]), y, groups=groups)
     np.testing.assert_array_equal(np.atleast_2d(more.coef_)[:, -1], 0)
     less = clone(estimator).fit(X, y)
     np.testing.assert_allclose(
@@ -211,34 +289,72 @@ def test_constant_columns_change_nothing_but_their_own_zero(estimator: Any) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["FedLinearRegression", "FedLasso", "FedElasticNet", "FedHuberRegressor"]
+    "name", ["FedLinearRegression", "FedLasso", "FedElasticNet", "FedRidge", "FedHuberRegressor"]
 )
 def test_a_constant_target_is_its_own_prediction(name: str) -> None:
     X, _, groups = data("linear")
-    model = getattr(fs, name)().fit(X, np.full(len(X), 2.5), groups)
+    model = getattr(fs, name)().fit(X, np.full(len(X), 2.5), groups=groups)
     np.testing.assert_array_equal(model.predict(X), 2.5)
     assert model.converged_
-    assert not getattr(fs, name)(fit_intercept=False).fit(X, np.zeros(len(X)), groups).coef_.any()
     assert (
-        not getattr(fs, name)(fit_intercept=False).fit(0 * X, np.ones(len(X)), groups).coef_.any()
+        not getattr(fs, name)(fit_intercept=False)
+        .fit(X, np.zeros(len(X)), groups=groups)
+        .coef_.any()
     )
-    slope = fs.FedLinearRegression(fit_intercept=False).fit(X, np.full(len(X), 2.5), groups)
+    assert (
+        not getattr(fs, name)(fit_intercept=False)
+        .fit(0 * X, np.ones(len(X)), groups=groups)
+        .coef_.any()
+    )
+    slope = fs.FedLinearRegression(fit_intercept=False).fit(X, np.full(len(X), 2.5), groups=groups)
     assert_same(slope, LinearRegression(fit_intercept=False).fit(X, np.full(len(X), 2.5)))
 
 
 def test_rows_of_weight_zero_bring_neither_a_client_nor_a_class() -> None:
     X, y, groups = data("three classes")
     w = ((groups != "b") & (y != "top")).astype(float)
-    model = fs.FedLogisticRegression().fit(X, y, groups, w)
+    model = fs.FedLogisticRegression().fit(X, y, groups=groups, sample_weight=w)
     assert set(model.clients_) == {"a", "c"}
     assert list(model.classes_) == ["low", "middle"]
     assert_same(model, fs.FedLogisticRegression().fit(X[w > 0], y[w > 0]))
 
 
+def test_groups_may_be_a_column() -> None:
+    X, y, groups = data("linear")
+    flat = fs.FedRidge().fit(X, y, groups=groups)
+    for column in (groups[:, None], pd.DataFrame({"site": groups})):
+        again = fs.FedRidge().fit(X, y, groups=column)
+        assert list(again.clients_) == list(flat.clients_)
+        np.testing.assert_array_equal(again.coef_, flat.coef_)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [fs.FedLasso(0.01), fs.FedLasso(0.1), fs.FedElasticNet(0.1), fs.FedRidge()],
+    ids=str,
+)
+def test_fewer_rows_than_columns_do_not_keep_a_penalty_from_its_minimiser(estimator: Any) -> None:
+    """A lasso was given up after 24 rounds, and an elastic net stood still for 450."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 60))
+    y = X[:, 0] + rng.standard_normal(30)
+    model = estimator.fit(X, y, groups=np.arange(30) % 10)  # warnings are errors
+    assert model.converged_
+    residual = y - model.predict(X)
+    gradient = X.T @ residual / 30
+    penalty = model._penalty(30.0)
+    gradient = gradient - penalty.get("ridge", 0.0) / 30 * model.coef_
+    l1 = penalty.get("l1", 0.0) / 30
+    np.testing.assert_allclose(
+        gradient[model.coef_ != 0], l1 * np.sign(model.coef_[model.coef_ != 0]), atol=1e-9
+    )
+    assert np.all(np.abs(gradient) <= l1 + 1e-9)
+
+
 def test_a_fit_that_does_not_converge_warns() -> None:
     X, y, groups = data("logistic")
     with pytest.warns(ConvergenceWarning, match="FedLogisticRegression did not converge in"):
-        model = fs.FedLogisticRegression(max_rounds=10).fit(X, y, groups)
+        model = fs.FedLogisticRegression(max_rounds=10).fit(X, y, groups=groups)
     assert not model.converged_
 
 
@@ -285,42 +401,81 @@ def test_frames_bring_names_and_any_labels_name_clients() -> None:
     ("make", "message"),
     [
         (
-            lambda X, y, g: fs.FedLinearRegression().fit(csr_array(X), y, g),
+            lambda X, y, g: fs.FedLinearRegression().fit(csr_array(X), y, groups=g),
             "Sparse data was passed",
         ),
         (
-            lambda X, y, g: fs.FedLinearRegression().fit(X, y, g[1:]),
+            lambda X, y, g: fs.FedLinearRegression().fit(X, y, groups=g[1:]),
             "inconsistent numbers of samples",
         ),
         (
-            lambda X, y, g: fs.FedLinearRegression().fit(X, y, [*g[1:], None]),
+            lambda X, y, g: fs.FedLinearRegression().fit(X, y, groups=[*g[1:], None]),
             "groups: row 149 has no label",
         ),
-        (lambda X, y, g: fs.FedLinearRegression().fit(X, y, g, 0 * y), "zero"),
-        (lambda X, y, g: fs.FedLinearRegression().fit(X, y, g, -y), "[Nn]egative values"),
+        (lambda X, y, g: fs.FedLinearRegression().fit(X, y, groups=g, sample_weight=0 * y), "zero"),
         (
-            lambda X, y, g: fs.FedLinearRegression(tol=0).fit(X, y, g),
+            lambda X, y, g: fs.FedLinearRegression().fit(X, y, groups=g, sample_weight=-y),
+            "[Nn]egative values",
+        ),
+        (
+            lambda X, y, g: fs.FedLinearRegression(tol=0).fit(X, y, groups=g),
             "tol must be a finite number above 0",
         ),
         (
-            lambda X, y, g: fs.FedElasticNet(l1_ratio=1.1).fit(X, y, g),
+            lambda X, y, g: fs.FedElasticNet(l1_ratio=1.1).fit(X, y, groups=g),
             "l1_ratio must be between 0 and 1",
         ),
         (
-            lambda X, y, g: fs.FedLasso(alpha=-1).fit(X, y, g),
+            lambda X, y, g: fs.FedLasso(alpha=-1).fit(X, y, groups=g),
             "alpha must be a finite number of at least 0",
         ),
-        (lambda X, y, g: fs.FedPoissonRegressor().fit(X, y - 100, g), "at least zero"),
+        (lambda X, y, g: fs.FedPoissonRegressor().fit(X, y - 100, groups=g), "at least zero"),
         (
-            lambda X, y, g: fs.FedLogisticRegression().fit(X, np.ones(150), g),
+            lambda X, y, g: fs.FedLogisticRegression().fit(X, np.ones(150), groups=g),
             "every row is of one class",
         ),
         (
-            lambda X, y, g: fs.FedLogisticRegression(C=0).fit(X, y > 3, g),
+            lambda X, y, g: fs.FedLogisticRegression(C=0).fit(X, y > 3, groups=g),
             "C must be a finite number above 0",
         ),
         (
-            lambda X, y, g: fs.FedLogisticRegression(C=np.inf).fit(X, X[:, 0] > 0, g),
+            lambda X, y, g: fs.FedLogisticRegression(C="x").fit(X, y > 3, groups=g),
+            "C must be a finite number above 0, not 'x'",
+        ),
+        (
+            lambda X, y, g: fs.FedLogisticRegression(max_rounds=3).fit(X, y > 3, groups=g),
+            "max_rounds must be a whole number of at least 10, not 3",
+        ),
+        (
+            lambda X, y, g: fs.FedLogisticRegression("l2", l1_ratio=0.5).fit(X, y > 3, groups=g),
+            "l1_ratio=0.5 goes with penalty='elasticnet', not 'l2'",
+        ),
+        (
+            lambda X, y, g: fs.FedLogisticRegression("ridge").fit(X, y > 3, groups=g),
+            "penalty 'ridge' is not known",
+        ),
+        (
+            lambda X, y, g: fs.FedLogisticRegression(class_weight={2: 1.0}).fit(X, y > 3, groups=g),
+            "class_weight: no row has the class 2; there are False, True",
+        ),
+        (
+            lambda X, y, g: fs.FedLogisticRegression(class_weight={True: 0}).fit(X, y > 3),
+            r"class_weight\[True\] must be a finite number above 0",
+        ),
+        (
+            lambda X, y, g: fs.FedGammaRegressor().fit(X, np.arange(150.0), groups=g),
+            "y must be above zero for FedGammaRegressor: row 0 has 0",
+        ),
+        (
+            lambda X, y, g: fs.FedRidge().fit(X, y, groups=np.column_stack([g, g])),
+            r"groups must have one label per row, its shape is \(150, 2\)",
+        ),
+        (
+            lambda X, y, g: fs.FedPoissonRegressor().fit(X, np.abs(y), np.ones(150)),
+            "FedPoissonRegressor.fit takes X and y by position, and the rest by name: groups=",
+        ),
+        (
+            lambda X, y, g: fs.FedLogisticRegression(C=np.inf).fit(X, X[:, 0] > 0, groups=g),
             "the classes are separable",
         ),
     ],

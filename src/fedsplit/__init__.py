@@ -53,11 +53,13 @@ from fedsplit.version import __version__ as __version__
 if TYPE_CHECKING:
     from fedsplit.estimators import (
         FedElasticNet,
+        FedGammaRegressor,
         FedHuberRegressor,
         FedLasso,
         FedLinearRegression,
         FedLogisticRegression,
         FedPoissonRegressor,
+        FedRidge,
     )
     from fedsplit.losses.cvxpy_loss import CvxpyLoss
     from fedsplit.prox.cvxpy_prox import CvxpyProx
@@ -92,12 +94,14 @@ __all__ = [
     "FedDyn",
     "FedElasticNet",
     "FedGD",
+    "FedGammaRegressor",
     "FedHuberRegressor",
     "FedLasso",
     "FedLinearRegression",
     "FedLogisticRegression",
     "FedPoissonRegressor",
     "FedProx",
+    "FedRidge",
     "FedSplit",
     "FitCertificate",
     "Gamma",
@@ -140,11 +144,13 @@ __all__ = [
 
 _ESTIMATORS = (
     "FedElasticNet",
+    "FedGammaRegressor",
     "FedHuberRegressor",
     "FedLasso",
     "FedLinearRegression",
     "FedLogisticRegression",
     "FedPoissonRegressor",
+    "FedRidge",
 )
 
 _LATER = {

@@ -1,0 +1,152 @@
+"""What all estimators share: the fit over clients, and the linear predictor."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedsplit.arrays import Array
+from fedsplit.checks import count
+from fedsplit.errors import InputError
+from fedsplit.estimators.rows import by_client, independent
+from fedsplit.penalties.penalty import FitPenalty
+from fedsplit.regression.client.dataset import Plan
+from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.fit import certified
+from fedsplit.regression.options import Settings
+from fedsplit.regression.result.model import FitCertificate
+from fedsplit.regression.server.federation import FederatedRows
+from fedsplit.regression.server.pool import Pool
+from fedsplit.regression.server.task import Task
+from fedsplit.rounds.stopping import STANDSTILL
+
+Fit = TypeVar("Fit", bound=Callable[..., Any])
+
+
+def by_name(fit: Fit) -> Fit:
+    """A ``fit`` whose third argument has to be named: weights and groups are both one per row."""
+
+    @wraps(fit)
+    def named(self: Any, X: Any, y: Any, *unnamed: object, **options: Any) -> Any:
+        if unnamed:
+            raise TypeError(
+                f"{type(self).__name__}.fit takes X and y by position, and the rest by name: "
+                "groups=..., sample_weight=..."
+            )
+        return fit(self, X, y, **options)
+
+    return cast("Fit", named)
+
+
+class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
+    """The base of all estimators.
+
+    Attributes
+    ----------
+    fit_intercept, tol, max_rounds
+        As in ``FedLinearRegression``.
+    """
+
+    fit_intercept: bool
+    tol: float
+    max_rounds: int
+
+    def _solve(
+        self,
+        family: str,
+        X: Array,
+        y: Array,
+        w: Array,
+        groups: Any,
+        labels: Sequence[str] = (),
+        **penalty: Any,
+    ) -> tuple[Array, Array]:
+        """Fit, and set the attributes that all estimators have but the coefficients.
+
+        Parameters
+        ----------
+        family : str
+            A key of ``FAMILIES``.
+        X, y, w : (n, p), (n,) and (n,) arrays
+            Rows, targets and weights.
+        groups : sequence or None
+            The client of each row.
+        labels : sequence of str
+            The classes of a classifier.
+        **penalty
+            Options of ``Settings``.
+
+        Returns
+        -------
+        intercepts, coefficients : (k,) and (k, p) arrays
+            Of k = 1 predictor, or of one for each class but the first.
+        """
+        settings = Settings(
+            family=family,
+            intercept=self.fit_intercept,
+            tol=self.tol,
+            rounds=count("max_rounds", self.max_rounds, least=10),
+            **penalty,
+        )
+        if not (w > 0).any():
+            raise InputError("every sample_weight is zero: there is nothing to fit")
+        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])
+        self.clients_, designs = by_client(settings, X, y, w, groups, names, len(labels))
+        intercept = None
+        if self.fit_intercept:
+            intercept = 0
+        designs, spread = independent(designs, intercept, settings.biased is not None)
+        moments = [design.moments() for design in designs]
+        pool = Pool(moments, intercept)
+        predictors = max(1, len(labels) - 1)
+        coef: Array = np.zeros((predictors, len(pool.names)))
+        if pool.names and (not FAMILIES[family].has_units or pool.target_varies):
+            plan = Plan("", family, {}, tuple(labels))
+            rows = FederatedRows.here(plan, False, designs, moments)
+            task = Task(rows, moments, settings, intercept, labels)
+            coef = self._run(task).reshape(coef.shape)
+        else:
+            self.certificate_ = FitCertificate(0.0, 0.0, "no column can explain the target")
+            self.n_iter_ = 0
+            self.converged_ = True
+            if self.fit_intercept:
+                coef[:, 0] = pool.target
+        every = coef @ spread.T
+        if self.fit_intercept:
+            return every[:, 0], every[:, 1:]
+        return np.zeros(predictors), every
+
+    def _run(self, task: Task) -> Array:
+        """The coefficients after the rounds, in the units of X."""
+        found = task.run(self._server_penalty(task))
+        self.certificate_ = certified(task, found)
+        self.n_iter_ = len(found.trace)
+        moves = found.trace.residual[np.isfinite(found.trace.residual)]
+        still = moves[-1] <= STANDSTILL * np.linalg.norm(found.state.iterate)
+        self.converged_ = found.converged or bool(still)
+        if not self.converged_:
+            warnings.warn(
+                f"{type(self).__name__} did not converge in {self.n_iter_} rounds: raise "
+                "max_rounds or tol, or scale the columns",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        return task.coefficients(found.x)
+
+    def _server_penalty(self, task: Task) -> FitPenalty | None:
+        """What the server adds to the clients' costs, which have the ridge."""
+        return task.penalty(task.settings.l1)
+
+    def _predictor(self, X: object) -> Array:
+        """The linear predictor, (n,) or (n, K)."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        eta: Array = rows @ self.coef_.T + self.intercept_
+        return eta
