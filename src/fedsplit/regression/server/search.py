@@ -237,14 +237,16 @@ class Search(StoppingRule):
             run.start_with(Newton(), proof.x)
         else:
             spent = len(run.trace) + PROOF >= self.rounds or len(self._proofs) >= 4
-            # A singular information, as of fewer rows than columns, proves nothing at any x: a
-            # penalty still has its minimiser, where the rounds stand still.
+            # A singular information, as of fewer rows than columns, proves nothing at any x. A
+            # penalty still has its minimiser: one small move may be an accident, four are not.
             hopeless = np.isinf(unit) and self.penalty is None
             if spent or self._stands or hopeless:
                 return stopped_by
             self.begin(run)
         # The next proof is asked for at a hundredth of the gap.
         self._share *= 0.01
+        if np.isinf(unit):
+            unit = 1.0
         self._target = 0.5 * self._share * (self.tol / unit) ** 2
         run.divergence = Divergence(run.objective)
         return None
