@@ -110,6 +110,7 @@ def test_columns_are_listed_in_the_order_of_the_formula() -> None:
         ("y ~ (1 | g)", "without random effects"),
         ("y ~ x ~ h", "one target"),
         ("y ~ x:offset(h)", "columns on both sides"),
+        ("y ~ x - offset(h)", "cannot be taken away"),
         ("y ~ log(.)", "as a term only"),
         ("y ~ Q(x)", 'write Q("name of a column")'),
         ("y ~ relevel(g)", "relevel(column, ref='level')"),

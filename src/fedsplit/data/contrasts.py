@@ -135,12 +135,13 @@ def read_contrasts(node: Node, more: Options) -> Contrasts:
             raise ValueError(f"a coding is one of {', '.join(SPELLINGS)}")
     kind = SPELLINGS[name]
     _, parameters = CODINGS[kind]
+    counted = parameters[0] == "base" and bool(call.args) and "base" in dict(call.named)
+    if counted:  # R's contr.treatment(3, base=2), where base is the place of a level
+        parameters = ("n", "base")
     given = dict(options(bound(call, parameters)))
-    if len(call.args) == 1 and call.named and parameters[0] == "base":
-        # R's contr.treatment(3, base=2) counts levels.
-        given = dict(options(bound(call, ("n", "base"))))
-        given["place"] = given.pop("base", None)
-    if more and (set(more) != {"base"} or parameters[0] != "base"):
+    if counted:
+        given["place"] = given.pop("base")
+    if more and (set(more) != {"base"} or "base" not in parameters):
         raise ValueError(f"C() with {name} does not take {', '.join(more)}")
     if more:
         given["place"] = more["base"]

@@ -144,10 +144,10 @@ class _Reader:
                 self.open = True
                 return {}
             case Call("offset", [inner], []):
+                if not added:
+                    raise ValueError("an offset cannot be taken away: leave it out")
                 factor = TermFactor.of(inner)
-                self.offsets.pop(factor.text, None)
-                if added:
-                    self.offsets[factor.text] = factor
+                self.offsets[factor.text] = factor
                 return {}
             case Operation("|", [left, right]) if not (_condition(left) and _condition(right)):
                 raise ValueError(
