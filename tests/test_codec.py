@@ -26,6 +26,7 @@ from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
+from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.service import ALLOWED
 from fedsplit.remote.codec import LARGEST_HEADER, decode, encode
 
@@ -125,7 +126,7 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
             mappings(words, wholes),
             mappings(words, mappings(levels, wholes)),
             mappings(words, st.tuples(wholes, numbers)),
-            lists(words),
+            lists(st.builds(Finding, words, words, words, words)),
         ),
     ),
     (
@@ -583,7 +584,13 @@ MESSAGES: list[tuple[Any, Any]] = [
     (
         Description,
         Description(
-            {"a": "text"}, 9, 8, {"a": 1}, {"a": {"x": 4, 1: 2, 0.5: 2}}, {"b": (3, np.inf)}, ["é"]
+            {"a": "text"},
+            9,
+            8,
+            {"a": 1},
+            {"a": {"x": 4, 1: 2, 0.5: 2}},
+            {"b": (3, np.inf)},
+            [Finding("é", "one", "many", "detail")],
         ),
     ),
     (Solver, GradientProx(3, "iterate", 0.5)),

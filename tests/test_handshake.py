@@ -182,7 +182,7 @@ def test_small_clients_and_rare_categories_are_warned_of_and_refused_when_strict
     model = fs.fit(frames, "score ~ age + ward")
     assert any("tiny has 4 rows, fewer than 10" in text for text in model.warnings)
     assert any(
-        "hospital1 has fewer than 3 rows of a kind: ward = attic in 1" in text
+        "clients have fewer than 3 rows of a kind: hospital1 (ward = attic in 1)" in text
         for text in model.warnings
     )
     assert any(
@@ -191,6 +191,21 @@ def test_small_clients_and_rare_categories_are_warned_of_and_refused_when_strict
     with pytest.raises(fs.InputError, match="do not be strict"):
         fs.fit(frames, "score ~ age + ward", strict=True)
     assert fs.fit(people(), "score ~ age", strict=True).warnings == []
+
+
+def test_warnings_of_a_kind_are_one_line_with_a_count_and_the_first_names() -> None:
+    whole = pd.concat(people(sizes=(400,)).values())
+    many = {f"site{j:03}": whole.iloc[4 * j : 4 * j + 4] for j in range(100)}
+    many["site000"] = many["site000"].assign(score=np.nan)
+    many["site001"] = many["site001"].assign(score=np.nan)
+    model = fs.fit(many, "score ~ age + ward")
+    assert "2 clients have no complete row and are left out: site000, site001" in model.warnings
+    assert (
+        "98 clients have fewer than 10 rows: "
+        "site002 has 4, site003 has 4, site004 has 4 and 95 more"
+    ) in model.warnings
+    assert len(model.warnings) == 3
+    assert model.summary().count("warning: ") == 3
 
 
 @pytest.mark.parametrize(

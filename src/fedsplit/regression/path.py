@@ -16,6 +16,7 @@ from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.client.findings import Finding, in_lines
 from fedsplit.regression.cross_validation import cross_validate, make_folds
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.fit import certified, finish, make_task, prepare
@@ -181,11 +182,6 @@ def path(options: PathOptions) -> RegularisationPath:
     rounds = np.array([len(each.trace) for each in found])
     if null is not None:
         rounds[0] += len(null.trace)
-    warnings = list(agreement.warnings)
-    for lam, each in zip(lambdas, found, strict=True):
-        if not each.converged:
-            reason = each.proof.certificate.reason
-            warnings.append(f"lambda {lam:.5g}: the tolerance is not proved ({reason})")
     x = np.stack([each.x for each in found])
     index = pd.Index(lambdas, name="lambda")
     cv = None
@@ -199,11 +195,22 @@ def path(options: PathOptions) -> RegularisationPath:
         certificates=[certified(task, each) for each in found],
         converged=np.array([each.converged for each in found]),
         cv=cv,
-        warnings=warnings,
+        warnings=[*agreement.warnings, *in_lines(_unproved(lambdas, found))],
         l1_ratio=l1_ratio,
         task=task,
         agreement=agreement,
     )
+
+
+def _unproved(lambdas: Array, found: Sequence[Estimate]) -> list[Finding]:
+    """The values of λ at which the tolerance is not proved."""
+    findings = []
+    for lam, each in zip(lambdas, found, strict=True):
+        if not each.converged:
+            what = f"the tolerance is not proved ({each.proof.certificate.reason})"
+            one = f"lambda {lam:.5g}: {what}"
+            findings.append(Finding(f"{lam}", one, f"values of lambda, {what}", f"{lam:.5g}"))
+    return findings
 
 
 def _lambda_max(task: Task, null: Estimate, l1_ratio: float) -> float:

@@ -25,6 +25,7 @@ from fedsplit.data.pooled_functions import function_of, outside
 from fedsplit.errors import InputError, RowError
 from fedsplit.regression.client import disclosure
 from fedsplit.regression.client.design import Design
+from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.measuring import Measured, measure
 from fedsplit.regression.families import FAMILIES
 
@@ -71,7 +72,7 @@ class Description:
         The levels of each category, with the number of kept rows that have each.
     sums : mapping
         Of each column to be filled, how many values it has, and their sum.
-    warnings : sequence of str
+    warnings : sequence of Finding
         What this could disclose of single rows.
     """
 
@@ -81,7 +82,7 @@ class Description:
     missing: Mapping[str, int]
     levels: Mapping[str, Mapping[Level, int]]
     sums: Mapping[str, tuple[int, float]]
-    warnings: Sequence[str]
+    warnings: Sequence[Finding]
 
 
 @dataclass(frozen=True)
@@ -244,14 +245,14 @@ class Dataset:
         missing = {column: int(count) for column, count in absent.sum().items()}
         return Description(kinds, len(frame), len(kept), missing, levels, sums, warnings)
 
-    def code(self, plan: Plan, strict: bool) -> tuple[Design, Sequence[str]]:
+    def code(self, plan: Plan, strict: bool) -> tuple[Design, Sequence[Finding]]:
         """Make a design of the complete rows.
 
         Returns
         -------
         rows : Design
             The rows of positive weight.
-        warnings : sequence of str
+        warnings : sequence of Finding
             What their moments could disclose of single rows; with ``strict`` an error instead.
         """
         where = f"client {self.name}"

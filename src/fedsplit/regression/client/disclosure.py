@@ -15,6 +15,7 @@ from fedsplit.arrays import Array
 from fedsplit.data.categories import Level
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import SMALLEST_CELL, Design
+from fedsplit.regression.client.findings import Finding
 
 FEWEST_ROWS = 10
 """Answers of a client with fewer rows could disclose single ones."""
@@ -52,7 +53,7 @@ def in_columns(
     n: int,
     levels: Mapping[str, Mapping[Level, int]],
     sums: Mapping[str, tuple[int, float]],
-) -> list[str]:
+) -> list[Finding]:
     """What a description of columns could disclose: few rows, rare levels, sums of few values.
 
     Parameters
@@ -66,9 +67,9 @@ def in_columns(
     sums : mapping
         How many values each column to be filled has, and their sum.
     """
-    found = []
+    found: list[Finding] = []
     if 0 < n < FEWEST_ROWS:
-        found.append(f"client {client} has {n} rows, fewer than {FEWEST_ROWS}")
+        found.append(_few_rows(client, n))
     cells = [
         (f"{column} = {level}", count)
         for column, counts in levels.items()
@@ -79,7 +80,7 @@ def in_columns(
     return found + _small(client, cells)
 
 
-def in_rows(rows: Design, target: str | None) -> list[str]:
+def in_rows(rows: Design, target: str | None) -> list[Finding]:
     """What moments could disclose: many parameters, dominant weights, columns of one or two rows.
 
     A column of the design in which all rows but one or two are alike, such as a condition or an
@@ -94,16 +95,26 @@ def in_rows(rows: Design, target: str | None) -> list[str]:
     """
     n = len(rows.b)
     parameters = rows.A.shape[1] * max(1, rows.classes - 1)
-    found = []
+    found: list[Finding] = []
     if n >= FEWEST_ROWS and parameters > n / ROWS_PER_PARAMETER:
         found.append(
-            f"client {rows.name} has {n} rows for {parameters} parameters, more than a third"
+            Finding(
+                rows.name,
+                f"client {rows.name} has {n} rows for {parameters} parameters, more than a third",
+                f"clients have fewer than {ROWS_PER_PARAMETER} rows per parameter",
+                f"{rows.name} has {n} rows for {parameters}",
+            )
         )
     effective = rows.w.sum() ** 2 / np.square(rows.w).sum()
     if effective < FEWEST_ROWS <= n:
+        what = f"weights that concentrate on {effective:.1f} effective rows"
         found.append(
-            f"client {rows.name} has weights that concentrate on {effective:.1f} effective rows "
-            f"(minimum {FEWEST_ROWS})"
+            Finding(
+                rows.name,
+                f"client {rows.name} has {what} (minimum {FEWEST_ROWS})",
+                f"clients have weights that concentrate on fewer than {FEWEST_ROWS} rows",
+                f"{rows.name} on {effective:.1f}",
+            )
         )
     others = _unlike_others(rows.A)
     # the level of a category has been counted already, unless rows of weight zero have gone since
@@ -119,7 +130,7 @@ def in_rows(rows: Design, target: str | None) -> list[str]:
     return found + _small(rows.name, cells)
 
 
-def in_sums(client: str, columns: Mapping[str, tuple[Array, int]]) -> list[str]:
+def in_sums(client: str, columns: Mapping[str, tuple[Array, int]]) -> list[Finding]:
     """What sums over rows could disclose: k sums of powers of n values are solved for n <= k.
 
     Parameters
@@ -129,15 +140,20 @@ def in_sums(client: str, columns: Mapping[str, tuple[Array, int]]) -> list[str]:
     columns : mapping of str to (array, int)
         By the function that they are for, the values, (n,), and how many sums are asked for.
     """
-    found = []
+    found: list[Finding] = []
     cells = []
     for text, (values, sums) in columns.items():
         n = len(values)
         if 0 < n < FEWEST_ROWS:
-            found.append(f"client {client} has {n} rows, fewer than {FEWEST_ROWS}")
+            found.append(_few_rows(client, n))
         elif sums > n / ROWS_PER_PARAMETER:
             found.append(
-                f"client {client} has {n} rows for {sums} sums of {text}, more than a third"
+                Finding(
+                    client,
+                    f"client {client} has {n} rows for {sums} sums of {text}, more than a third",
+                    f"clients have fewer than {ROWS_PER_PARAMETER} rows per sum of {text}",
+                    f"{client} has {n} rows for {sums}",
+                )
             )
         if sums > 0:
             cells.append((text, int(_unlike_others(values[:, None])[0])))
@@ -151,18 +167,37 @@ def _unlike_others(A: Array) -> NDArray[np.intp]:
     return np.where(dominated, 1, np.count_nonzero(away, axis=0))
 
 
-def refuse(found: Sequence[str], strict: bool) -> None:
+def refuse(found: Sequence[Finding], strict: bool) -> None:
     """Raise the first finding as InputError, if ``strict``."""
     if strict and found:
         more = ""
         if len(found) > 1:
             more = f" (and {len(found) - 1} more)"
-        raise InputError(f"{found[0]}{more}: leave the client out, or do not be strict")
+        raise InputError(f"{found[0].one}{more}: leave the client out, or do not be strict")
 
 
-def _small(client: str, cells: Sequence[tuple[str, int]]) -> list[str]:
+def _few_rows(client: str, n: int) -> Finding:
+    """The finding that a client has this many rows."""
+    return Finding(
+        client,
+        f"client {client} has {n} rows, fewer than {FEWEST_ROWS}",
+        f"clients have fewer than {FEWEST_ROWS} rows",
+        f"{client} has {n}",
+    )
+
+
+def _small(client: str, cells: Sequence[tuple[str, int]]) -> list[Finding]:
     """The finding, if there is one, that some of these cells have too few rows."""
     small = [f"{cell} in {n}" for cell, n in cells if 0 < n < SMALLEST_CELL]
     if not small:
         return []
-    return [f"client {client} has fewer than {SMALLEST_CELL} rows of a kind: {listed(small, 3)}"]
+    what = f"fewer than {SMALLEST_CELL} rows of a kind"
+    cases = listed(small, 3)
+    return [
+        Finding(
+            client,
+            f"client {client} has {what}: {cases}",
+            f"clients have {what}",
+            f"{client} ({cases})",
+        )
+    ]

@@ -20,6 +20,7 @@ from fedsplit.clients.questions import NOT_FINITE, Question
 from fedsplit.data.column_statistics import Statistic
 from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
 from fedsplit.regression.client.design import BINS, Calibration, Moments, Scaling
+from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
@@ -181,12 +182,12 @@ class Coded(NamedTuple):
     ----------
     moments : Moments
         Of its coded rows.
-    warnings : sequence of str
+    warnings : sequence of Finding
         What they could disclose.
     """
 
     moments: Moments
-    warnings: Sequence[str]
+    warnings: Sequence[Finding]
 
 
 @dataclass(frozen=True)

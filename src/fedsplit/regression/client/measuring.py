@@ -15,6 +15,7 @@ from fedsplit.data.pooled_functions import outside
 from fedsplit.errors import InputError, RowError
 from fedsplit.regression.client import disclosure
 from fedsplit.regression.client.design import SMALLEST_CELL
+from fedsplit.regression.client.findings import Finding
 
 
 class Measured(NamedTuple):
@@ -26,13 +27,13 @@ class Measured(NamedTuple):
         How many of its complete rows have a value in every function: ``cut`` may lack one.
     parts : mapping of str to array
         Its part of each statistic.
-    warnings : sequence of str
+    warnings : sequence of Finding
         What they could disclose of single rows.
     """
 
     used: int
     parts: Mapping[str, Array]
-    warnings: Sequence[str]
+    warnings: Sequence[Finding]
 
 
 def measure(

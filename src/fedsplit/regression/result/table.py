@@ -12,6 +12,9 @@ from fedsplit.errors import listed
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
 
+MOST_INCIDENTS = 10
+"""How many clients have a line for their incidents."""
+
 
 class Summary(str):
     """Text that a prompt shows as it is printed."""
@@ -142,16 +145,17 @@ def _foot(model: Model) -> list[str]:
         f"rounds {model.rounds}   floats sent {model.floats:,}   converged {converged}",
         f"certificate: {model.certificate}",
     ]
-    for name, reason in model.removed.items():
-        lines.append(
-            f"removed: client {name} ({reason}); all numbers are those of the other clients"
-        )
+    if model.removed:
+        gone = listed((f"client {name} ({reason})" for name, reason in model.removed.items()), 10)
+        lines.append(f"removed: {gone}; all numbers are those of the other clients")
     incidents = Counter((incident.client, incident.what) for incident in model.incidents)
     by_client: dict[str, list[str]] = {}
     for (name, what), times in incidents.items():
         repeated = f" ({times} times)" * (times > 1)
         by_client.setdefault(name, []).append(f"{what}{repeated}")
-    for name, parts in by_client.items():
-        lines.append(f"incident: client {name}: {'; '.join(parts)}")
+    for name, parts in list(by_client.items())[:MOST_INCIDENTS]:
+        lines.append(f"incident: client {name}: {listed(parts, 3)}")
+    if len(by_client) > MOST_INCIDENTS:
+        lines.append(f"incident: {len(by_client) - MOST_INCIDENTS:,} more clients")
     lines += [f"warning: {text}" for text in model.warnings]
     return lines

@@ -11,6 +11,7 @@ from fedsplit.data.formula import Formula
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
 from fedsplit.regression.client.design import Moments
+from fedsplit.regression.client.findings import Finding, in_lines
 from fedsplit.regression.client.fit_questions import Coded, Columns, Describe
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
@@ -38,7 +39,7 @@ class Agreement:
     missing : mapping of str to int
         The rows that each client left out for missing values.
     warnings : sequence of str
-        What could disclose single rows, or was left out.
+        What could disclose single rows, or was left out: one line for each kind.
     """
 
     formula: Formula
@@ -111,21 +112,26 @@ def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
     rows = FederatedRows(members.only(taking_part), plan, settings.strict)
     coded = rows.code()
     _check_terms(formula, dict(zip(taking_part, coded, strict=True)))
-    warnings = [
-        f"client {name} has no complete row and is left out"
+    findings = [
+        Finding(
+            name,
+            f"client {name} has no complete row and is left out",
+            "clients have no complete row and are left out",
+            name,
+        )
         for name in descriptions
         if name not in taking_part
     ]
-    warnings += [text for each in descriptions.values() for text in each.warnings]
-    warnings += pooled.warnings
-    warnings += [text for each in coded for text in each.warnings]
+    findings += [finding for each in descriptions.values() for finding in each.warnings]
+    findings += pooled.warnings
+    findings += [finding for each in coded for finding in each.warnings]
     return Agreement(
         formula=formula,
         plan=plan,
         rows=rows,
         moments=[each.moments for each in coded],
         missing={name: each.rows - each.kept for name, each in descriptions.items()},
-        warnings=list(dict.fromkeys(warnings)),  # a rare level is found twice
+        warnings=in_lines(findings),
     )
 
 

@@ -17,6 +17,7 @@ from fedsplit.data.formula import Formula
 from fedsplit.data.pooled_functions import CATEGORIES, function_of
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Plan
+from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.remote.members import Members
 
@@ -30,13 +31,13 @@ class PooledState(NamedTuple):
         With the state of every function.
     used : dict of str to int
         By client, the complete rows that have a value in every function; empty if none was asked.
-    warnings : list of str
+    warnings : list of Finding
         What the sums could disclose of single rows.
     """
 
     plan: Plan
     used: dict[str, int]
-    warnings: list[str]
+    warnings: list[Finding]
 
 
 def agree_on_state(members: Members, plan: Plan, strict: bool) -> PooledState:
@@ -64,12 +65,12 @@ def agree_on_state(members: Members, plan: Plan, strict: bool) -> PooledState:
             askings[call.text] = asking
     rows = FederatedRows(members, plan, strict)
     used: dict[str, int] = {}
-    warnings: list[str] = []
+    warnings: list[Finding] = []
 
     def ask(wanted: Mapping[str, Statistic]) -> dict[str, Array]:
         measured = rows.measure(wanted)
         used.update(zip(members.names, [each.used for each in measured], strict=True))
-        warnings.extend(text for each in measured for text in each.warnings)
+        warnings.extend(finding for each in measured for finding in each.warnings)
         return {
             text: statistic.total([each.parts[text] for each in measured])
             for text, statistic in wanted.items()

@@ -1,0 +1,48 @@
+"""What is worth a warning, and the lines that say it: one for each kind, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fedsplit.errors import listed
+
+SHOWN = 3
+"""How many of a kind are named."""
+
+
+class Finding(NamedTuple):
+    """Something about one client, or one of several fits.
+
+    Attributes
+    ----------
+    name : str
+        Of what it is about.
+    one : str
+        The whole sentence, where it is the only one of its kind.
+    many : str
+        What follows the number of those that it is said of, where there are several.
+    detail : str
+        How it is named among several.
+    """
+
+    name: str
+    one: str
+    many: str
+    detail: str
+
+
+def in_lines(findings: Iterable[Finding]) -> list[str]:
+    """One line for each kind, with a count and the first few names, in the order of the first."""
+    kinds: dict[str, list[Finding]] = {}
+    for each in dict.fromkeys(findings):  # a rare level is found twice
+        kinds.setdefault(each.many, []).append(each)
+    lines = []
+    for many, alike in kinds.items():
+        names = {each.name for each in alike}
+        if len(names) == 1:
+            lines += [each.one for each in alike]
+        else:
+            details = [each.detail for each in alike]
+            lines.append(f"{len(names):,} {many}: {listed(details, SHOWN)}")
+    return lines
