@@ -114,10 +114,32 @@ def test_rows_of_weight_zero_and_filled_values_count_as_in_r() -> None:
 
 def test_polynomials_of_few_rows_are_a_warning_and_refused_if_strict() -> None:
     formula = "y ~ poly(age, 6)"
-    what = "client c has 30 rows for 12 sums of poly(age, 6), more than a third"
+    what = "client c has 30 rows for 12 sums of column age, more than a third"
     assert what in fs.fit(ROWS, formula, group="site").warnings
     with pytest.raises(InputError, match="client c has 30 rows for 12 sums"):
         fs.fit(ROWS, formula, group="site", strict=True)
+
+
+def test_sums_of_several_functions_of_a_column_count_together() -> None:
+    formula = "y ~ poly(age, 3) + poly(log(age), 3)"
+    warnings = fs.fit(ROWS, formula, group="site").warnings
+    assert "client c has 30 rows for 12 sums of column age, more than a third" in warnings
+    warnings = fs.fit(ROWS, "y ~ poly(age, 3) + poly(dose, 3)", group="site").warnings
+    assert not any("sums" in text for text in warnings)
+
+
+def test_an_interval_with_one_row_is_a_warning() -> None:
+    rows = ROWS.copy()
+    rows.loc[0, "age"] = 99.0
+    model = fs.fit(rows, "y ~ cut(age, c(0, 50, 80, 100))", group="site")
+    assert any("cut(age, c(0, 50, 80, 100)) = (80,100] in 1" in text for text in model.warnings)
+
+
+def test_a_target_can_be_scaled() -> None:
+    model = fs.fit(ROWS, "scale(y) ~ age", group="site")
+    y = (ROWS["y"] - ROWS["y"].mean()) / ROWS["y"].std(ddof=1)
+    expected = np.linalg.lstsq(np.column_stack([np.ones(len(y)), ROWS["age"]]), y, rcond=None)[0]
+    np.testing.assert_allclose(model.coef, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(

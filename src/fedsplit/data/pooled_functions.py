@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from fedsplit.arrays import Mask
+from fedsplit.data.categories import Level
 from fedsplit.data.cutting import Cut
 from fedsplit.data.model_frame import ModelFrame
 from fedsplit.data.polynomials import Poly
@@ -32,6 +33,20 @@ def function_of(call: PooledCall) -> PooledNumbers | PooledCategory:
     if call.function in CATEGORIES:
         return CATEGORIES[call.function]
     return NUMBERS[call.function]
+
+
+def counted(calls: Iterable[PooledCall], rows: ModelFrame) -> dict[str, dict[Level, int]]:
+    """Return how many rows have each level that a function makes, by the text of its call."""
+    found: dict[str, dict[Level, int]] = {}
+    for call in calls:
+        if call.function in CATEGORIES:
+            function = CATEGORIES[call.function]
+            state = rows.schema.state.get(call.text, {})
+            levels = function.levels(call.options, state)
+            codes = function.codes(call.argument(rows), call.options, state)
+            counts = np.bincount(codes[codes >= 0], minlength=len(levels))
+            found[call.text] = dict(zip(levels, counts.tolist(), strict=True))
+    return found
 
 
 def outside(calls: Iterable[PooledCall], rows: ModelFrame) -> Mask:

@@ -21,7 +21,7 @@ from fedsplit.data.design_columns import DesignColumns
 from fedsplit.data.formula import Formula
 from fedsplit.data.model_frame import ModelFrame, Schema
 from fedsplit.data.pooled import State
-from fedsplit.data.pooled_functions import function_of, outside
+from fedsplit.data.pooled_functions import counted, function_of, outside
 from fedsplit.errors import InputError, RowError
 from fedsplit.regression.client import disclosure
 from fedsplit.regression.client.design import Design
@@ -145,7 +145,9 @@ class Plan:
 
     def rows(self, frame: pd.DataFrame) -> ModelFrame:
         """Complete rows, with what takes the place of missing values."""
-        return ModelFrame(frame.fillna(dict(self.fills)), self.schema)
+        if self.fills:
+            frame = frame.fillna(dict(self.fills))
+        return ModelFrame(frame, self.schema)
 
     def has_values(self, frame: pd.DataFrame) -> Mask:
         """Which of complete rows, (n,), have a value in every function: ``cut`` may lack one."""
@@ -281,7 +283,9 @@ class Dataset:
         if plan.classes:
             levels[str(formula.target_column)] = plan.classes
             condition = None
-        warnings = disclosure.in_columns(self.name, len(b), self._used_levels(levels, frame), {})
+        counts = self._used_levels(levels, frame)
+        counts |= counted(formula.pooled, plan.rows(frame))
+        warnings = disclosure.in_columns(self.name, len(b), counts, {})
         warnings += disclosure.in_rows(rows, condition)
         disclosure.refuse(warnings, strict)
         return rows, warnings

@@ -130,34 +130,43 @@ def in_rows(rows: Design, target: str | None) -> list[Finding]:
     return found + _small(rows.name, cells)
 
 
-def in_sums(client: str, columns: Mapping[str, tuple[Array, int]]) -> list[Finding]:
+def in_sums(client: str, columns: Mapping[str, Array], sums: Mapping[str, int]) -> list[Finding]:
     """What sums over rows could disclose: k sums of powers of n values are solved for n <= k.
 
     Parameters
     ----------
     client : str
         Whose rows they are.
-    columns : mapping of str to (array, int)
-        By the function that they are for, the values, (n,), and how many sums are asked for.
+    columns : mapping of str to array
+        By the function that they are for, the values that are summed, (n,).
+    sums : mapping of str to int
+        By column of the file, how many sums of functions of it there are in all.
     """
     found: list[Finding] = []
     cells = []
-    for text, (values, sums) in columns.items():
-        n = len(values)
-        if 0 < n < FEWEST_ROWS:
-            found.append(_few_rows(client, n))
-        elif sums > n / ROWS_PER_PARAMETER:
-            found.append(
-                Finding(
-                    client,
-                    f"client {client} has {n} rows for {sums} sums of {text}, more than a third",
-                    f"clients have fewer than {ROWS_PER_PARAMETER} rows per sum of {text}",
-                    f"{client} has {n} rows for {sums}",
-                )
-            )
-        if sums > 0:
-            cells.append((text, int(_unlike_others(values[:, None])[0])))
+    for text, values in columns.items():
+        if len(values) == 0:
+            continue
+        if len(values) < FEWEST_ROWS:
+            found.append(_few_rows(client, len(values)))
+        else:
+            found += _many_sums(client, len(values), sums)
+        cells.append((text, int(_unlike_others(values[:, None])[0])))
     return list(dict.fromkeys(found)) + _small(client, cells)
+
+
+def _many_sums(client: str, n: int, sums: Mapping[str, int]) -> list[Finding]:
+    """The findings that n rows are few for so many sums of a column."""
+    return [
+        Finding(
+            client,
+            f"client {client} has {n} rows for {count} sums of column {column}, more than a third",
+            f"clients have fewer than {ROWS_PER_PARAMETER} rows per sum of column {column}",
+            f"{client} has {n} rows for {count}",
+        )
+        for column, count in sums.items()
+        if count > n / ROWS_PER_PARAMETER
+    ]
 
 
 def _unlike_others(A: Array) -> NDArray[np.intp]:

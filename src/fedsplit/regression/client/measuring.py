@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -60,6 +61,7 @@ def measure(
     used = int((~outside(formula.pooled, rows)).sum())
     calls = {call.text: call for call in formula.pooled}
     columns = {}
+    sums: Counter[str] = Counter()
     for text, statistic in statistics.items():
         if text not in calls:
             raise InputError(f"client {client}: {text} is not in the formula")
@@ -69,12 +71,12 @@ def measure(
         except ValueError as error:
             raise InputError(f"client {client}: {text}: {error}") from None
         _check_finite(client, text, values, rows)
-        columns[text] = (values, statistic.sums)
-    warnings = disclosure.in_sums(client, columns)
+        columns[text] = values
+        sums.update(dict.fromkeys(calls[text].columns, statistic.sums))
+    warnings = disclosure.in_sums(client, columns, sums)
     disclosure.refuse(warnings, strict)
     parts = {
-        text: statistic.part(columns[text][0], SMALLEST_CELL)
-        for text, statistic in statistics.items()
+        text: statistic.part(columns[text], SMALLEST_CELL) for text, statistic in statistics.items()
     }
     return Measured(used, parts, warnings)
 
