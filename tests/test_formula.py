@@ -1,5 +1,6 @@
 """The formula's language: what it takes, what it refuses, and that nothing else is evaluated."""
 
+import pickle
 import time
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from formulaic import model_matrix
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fedsplit as fs
 from fedsplit.data.categories import Level
 from fedsplit.data.design_columns import MOST_COLUMNS
 from fedsplit.data.formula import Formula, quoted
+from fedsplit.regression.client.dataset import Plan
 
 FRAME = pd.DataFrame(
     {
@@ -393,3 +397,183 @@ def test_a_design_of_too_many_columns_is_refused_before_it_is_made() -> None:
     for terms in ("C(h)", "g*C(h)"):
         with pytest.raises(fs.InputError, match=f"more than {MOST_COLUMNS}"):
             Formula(f"y ~ {terms}").design(FRAME, {"h": levels, "g": LEVELS["g"]})
+
+
+PIECES = [
+    *(
+        "x",
+        "h",
+        "g",
+        "y2",
+        "`my col`",
+        ".",
+        "a.b",
+        "1",
+        "0",
+        "2",
+        "1e3",
+        ".5",
+        "'a'",
+        '"b"',
+        "TRUE",
+    ),
+    *("+", "-", "*", "/", ":", "^", "**", "%in%", "%%", "%/%", "~", "|", "&", "!", "<", ">=", "=="),
+    *("(", ")", "(", ")", "{", "}", ",", "=", "I(", "C(", "log(", "offset(", "factor(", "c("),
+    *(
+        "TRUE",
+        "relevel(",
+        "Q(",
+        "poly(",
+        "cut(",
+        "ifelse(",
+        "round(",
+        "cbind(",
+        "seq(",
+        "Treatment(",
+    ),
+    *("__import__(", "eval(", "np.", "lambda", "\\", "`", "'", "\0", "#", ";", "[", "]", "%", "@"),
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=25).map(" ".join))
+@settings(max_examples=500, deadline=None)
+def test_any_text_is_a_formula_or_refused_in_one_line(text: str) -> None:
+    message = "formula "
+    try:
+        formula = Formula(f"y ~ {text}")
+        if formula.open:
+            formula = formula.expanded(["y", "x", "h"])
+        names, A = formula.design(FRAME, {"g": LEVELS["g"], "h": LEVELS["h"]})
+        assert A.shape == (5, len(names))
+    except fs.InputError as error:
+        message = str(error)
+    assert message.startswith("formula ")
+    assert "\n" not in message
+
+
+def expressions() -> st.SearchStrategy[str]:
+    """Arithmetic and conditions with brackets where they need not be."""
+    leaves = st.sampled_from(["x", "h", "`my col`", "2", "0.5", "x"])
+    two = st.sampled_from(["+", "-", "*", "/", "^", "**", "%%", ">", "<=", "&", "|"])
+
+    def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        bracketed = inner.map(lambda text: f"({text})")
+        return st.one_of(
+            st.tuples(bracketed, two, bracketed).map("".join),
+            st.tuples(st.sampled_from(["-", "!", "+"]), bracketed).map("".join),
+            inner.map(lambda text: f"abs({text})"),
+            inner.map(lambda text: f"{{{text}}}"),
+        )
+
+    return st.recursive(leaves, larger, max_leaves=8)
+
+
+@given(expressions())
+@settings(max_examples=200, deadline=None)
+def test_the_name_of_a_column_is_an_expression_of_the_same_values(text: str) -> None:
+    names, A = Formula(f"y ~ 0 + I({text})").design(FRAME, {})
+    again, B = Formula(f"y ~ 0 + {names[0]}").design(FRAME, {})
+    assert again == names
+    np.testing.assert_array_equal(A, B)
+
+
+@pytest.mark.parametrize(
+    ("expression", "values"),
+    [
+        ("I(x^2)", FRAME.x**2),
+        ("{-x^2}", -(FRAME.x**2)),
+        ("round(x / 2)", [0, 1, 2, 2, 4]),
+        ("round(0.15 * x / x, 1)", np.full(5, 0.1)),
+        ("ifelse(g == 'a', x, -1)", [1, -1, 3, -1, -1]),
+        ("pmin(x, h, 2)", [1, 2, 1, 2, 2]),
+        ("I(g %in% c('a', 'c'))", [1, 0, 1, 1, 0]),
+        ("I(h %in% 2)", [0, 1, 0, 1, 0]),
+        ("(x > 2 & !(h == 1))", [0, 0, 0, 1, 1]),
+        ("log(x, 2)", np.log2(FRAME.x)),
+        ('Q("my col")', FRAME["my col"]),
+        # Of a missing value R knows only that NA & FALSE is false and NA | TRUE is true.
+        ("{log(-x) > 1 & x < 0}", np.zeros(5)),
+        ("{log(-x) > 1 | x > 0}", np.ones(5)),
+        ("{log(-x) > 1}", np.full(5, np.nan)),
+        ("{!(log(-x) > 1)}", np.full(5, np.nan)),
+        ("ifelse(log(-x) > 1, 1, 0)", np.full(5, np.nan)),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_functions_and_conditions_have_the_values_of_r(expression: str, values: Any) -> None:
+    names, A = Formula(f"y ~ 0 + {expression}").design(FRAME, {"g": LEVELS["g"]})
+    assert len(names) == 1
+    np.testing.assert_array_equal(A[:, 0], values)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("y ~ C(g, Treatment('d'))", "d is none of the levels a, b, c"),
+        ("y ~ relevel(g, ref=1)", "1 is none of the levels a, b, c"),
+        ("y ~ C(g, contr.sum(4))", "for 4 levels, there are 3"),
+        ("y ~ factor(g, levels=c('a', 'b'))", "c is not among them"),
+        ("y ~ C(g, contr.treatment, base=4)", "from 1 to 3"),
+        ("y ~ I(g %in% c('a', 1))", "text is compared with a number"),
+        ("y ~ I(x %in% c('a', 'b'))", "text is compared with a number"),
+        ("y ~ .", "name the columns"),
+    ],
+)
+def test_levels_that_there_are_not_are_refused(text: str, why: str) -> None:
+    with pytest.raises(fs.InputError, match="formula") as caught:
+        Formula(text).design(FRAME, {"g": LEVELS["g"]})
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("y ~ .", "y ~ x + my.var + `a b`"),
+        ("log(y) ~ . - x", "log(y) ~ x + my.var + `a b` - x"),
+        ("y ~ .^2", "y ~ (x + my.var + `a b`)^2"),
+        ("y ~ x:.", "y ~ x:(x + my.var + `a b`)"),
+        ("y ~ I(x^.5) + .", "y ~ I(x^.5) + x + my.var + `a b`"),
+    ],
+)
+def test_a_dot_stands_for_all_other_columns(text: str, expanded: str) -> None:
+    assert Formula(text).open
+    assert Formula(text).expanded(["x", "y", "my.var", "a b"]) == Formula(expanded)
+
+
+def test_a_formula_without_its_constant_has_the_same_terms() -> None:
+    for text in ("y ~ x + h", "y ~ x > 2", "y ~ x > 2 & h < 1", "y ~ 1 + x"):
+        plain = Formula(text).without_intercept()
+        assert not plain.intercept
+        names = Formula(text).design(FRAME, {})[0]
+        assert plain.design(FRAME, {})[0] == names[1:]
+
+
+def test_offsets_of_the_formula_are_added_to_those_of_the_options() -> None:
+    rng = np.random.default_rng(5)
+    frames = []
+    for _ in range(3):
+        x, t, u = rng.normal(size=40), rng.uniform(1, 3, 40), rng.normal(size=40)
+        counts = rng.poisson(t * np.exp(0.4 * x + u)).astype(float)
+        frames.append(pd.DataFrame({"y": counts, "x": x, "t": t, "u": u}))
+    expected = fs.fit(frames, "y ~ x", family="poisson", exposure="t", offset="u")
+    for text, more in (
+        ("y ~ x + offset(log(t)) + offset(u)", {}),
+        ("y ~ offset(u) + x", {"exposure": "t"}),
+        ("y ~ . - u - t + offset(I(log(t) + u))", {}),
+    ):
+        model = fs.fit(frames, text, family="poisson", **more)
+        np.testing.assert_allclose(model.coef, expected.coef, rtol=1e-9)
+        assert model.log_likelihood == pytest.approx(expected.log_likelihood, rel=1e-12)
+        np.testing.assert_allclose(model.predict(frames[0]), expected.predict(frames[0]), rtol=1e-9)
+    with pytest.raises(fs.InputError, match="multinomial takes no offset"):
+        fs.fit(frames, "y ~ x + offset(t)", family="multinomial")
+
+
+def test_a_plan_is_compiled_once_and_pickled_without_what_was_compiled() -> None:
+    plan = Plan("y ~ g * log(x)", "gaussian", {"g": LEVELS["g"]})
+    names, A, _ = plan.design(FRAME, "here")
+    assert plan._design_columns is plan._design_columns
+    restored = pickle.loads(pickle.dumps(plan))
+    assert restored == plan
+    assert restored.design(FRAME, "here")[0] == names
+    np.testing.assert_array_equal(restored.design(FRAME, "here")[1], A)

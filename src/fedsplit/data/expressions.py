@@ -136,7 +136,7 @@ class Expression:
     def _comparison(self, symbol: str, left: Node, right: Node) -> Evaluator:
         how = COMPARISON[symbol]
         match left, right:
-            case ((Number() | Text()), (Number() | Text())):
+            case (Text(), Number() | Text()) | (Number(), Text()):
                 raise ValueError("a condition needs a column")
             case _, Text(text) if is_column(left):
                 values = self._values(left, symbol)
