@@ -35,9 +35,9 @@ def constant(node: Node) -> Constant:
         case Name(name, quoted=False) if name in WORDS:
             return WORDS[name]
         case Operation("-" | "+" as sign, [Number() | Name() as operand]):
-            value = constant(operand)
-            if value is not None and not isinstance(value, str | tuple):
-                return float(f"{sign}1") * value
+            match constant(operand):
+                case float(number):
+                    return float(f"{sign}1") * number
         case Call("c", args, []):
             return tuple(_scalar(arg) for arg in args)
         case Call("seq"):

@@ -11,9 +11,11 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
 from fedsplit.data.factors import Category, TermFactor
@@ -45,11 +47,12 @@ class Block:
     endings: list[str]
     table: Array | None = None
 
-    def values(self, values: Array) -> Array:
+    def values(self, values: NDArray[Any]) -> Array:
         """Return the columns, (n, k), for the factor's codes, (n,), or numbers, (n, k)."""
         if self.table is None:
             return values
-        return self.table[values]
+        found: Array = self.table[values]
+        return found
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class DesignColumns:
         """Return the (n, p) design of some rows."""
         rows = ModelFrame(frame, self.schema)
         with np.errstate(all="ignore"):  # values that are not finite are found, and named, later
-            values = [
+            values: list[NDArray[Any]] = [
                 factor.values(rows) if category is None else category.codes(rows)
                 for factor, category in zip(self.factors, self.categories, strict=True)
             ]
@@ -103,7 +106,7 @@ class DesignColumns:
                 total += factor.values(rows)[:, 0]
         return total
 
-    def _fill(self, A: Array, start: int, values: Sequence[Array]) -> None:
+    def _fill(self, A: Array, start: int, values: Sequence[NDArray[Any]]) -> None:
         """Compute the rows of a block in place."""
         at = 0
         if self.intercept:

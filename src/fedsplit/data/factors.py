@@ -72,9 +72,9 @@ class Category:
         ordered = [levels[i] for i in order]
         if len(levels) < 2 and not full:
             raise ValueError(f"a category needs two levels, there is {', '.join(levels) or 'none'}")
-        if full:
-            endings, matrix = ordered, np.eye(len(levels))
-        else:
+        endings: list[str] = ordered
+        matrix: Array = np.eye(len(levels))
+        if not full:
             endings, matrix = self.contrasts.coded(ordered)
         table = np.full((len(levels) + 1, matrix.shape[1]), np.nan)
         table[order] = matrix

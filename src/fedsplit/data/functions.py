@@ -76,11 +76,13 @@ def rounded(x: Any, digits: Any = 0.0) -> Any:
     if digits == 0:
         return np.rint(x)
     power = 10.0 ** abs(float(digits))
-    up, down = (np.multiply, np.divide)
-    if digits < 0:
-        up, down = (np.divide, np.multiply)
-    scaled = up(x, power)
-    below, above = down(np.floor(scaled), power), down(np.ceil(scaled), power)
+    # Powers of ten below one are not exact.
+    if digits > 0:
+        scaled = np.multiply(x, power)
+        below, above = np.floor(scaled) / power, np.ceil(scaled) / power
+    else:
+        scaled = np.divide(x, power)
+        below, above = np.floor(scaled) * power, np.ceil(scaled) * power
     to_below, to_above = np.subtract(x, below), np.subtract(above, x)
     even = np.fmod(np.floor(scaled), 2.0) == 0.0
     nearest = np.where((to_below < to_above) | (even & (to_below == to_above)), below, above)

@@ -104,7 +104,7 @@ class _Pending(NamedTuple):
 
     symbol: str
     precedence: int
-    count: int
+    operands: int
 
 
 class _Parser:
