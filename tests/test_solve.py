@@ -200,6 +200,54 @@ def test_going_on_from_a_state_is_exact_to_the_bit(name: str, method: fs.FedGD) 
     np.testing.assert_array_equal(rest.trace.objective, whole.trace.objective[4:])
 
 
+@pytest.mark.parametrize("method", [fs.FedSplit(), fs.LBFGS(), fs.Newton()], ids=repr)
+@pytest.mark.parametrize("change", ["data", "ridge", "penalty"])
+def test_a_state_of_another_problem_brings_its_x_and_nothing_else(
+    method: fs.FedSplit, change: str
+) -> None:
+    """FedSplit, LBFGS and Newton stood still where they were, far from the minimiser."""
+    if change == "penalty" and not hasattr(method, "penalty"):
+        pytest.skip("it takes no penalty")
+    p = problem("logistic", [30, 12, 9], D, ridge=1.0)
+    state = pickle.loads(pickle.dumps(fs.solve(p, method).state))
+    penalty = None
+    if change == "data":
+        p = problem("logistic", [30, 12, 9], D, ridge=1.0, seed=7)
+    elif change == "ridge":
+        p = p.with_ridge(10.0)
+    else:
+        penalty = fs.L1(2.0)
+    result = fs.solve(p, method, state=state, penalty=penalty)
+    assert result.converged
+    assert any("the problem has changed" in note for note in result.notes)
+    assert result.x == pytest.approx(fs.solve(p, method, penalty=penalty).x, abs=1e-5)
+
+
+def test_a_state_is_known_again_after_pickling() -> None:
+    p = problem("logistic", [30, 12, 3], D, ridge=0.5)
+    half = fs.solve(p, rounds=4, tol=0)
+    state = pickle.loads(pickle.dumps(half.state))
+    rest = fs.solve(p, rounds=5, tol=0, state=state)
+    assert not any("changed" in note for note in rest.notes)
+    np.testing.assert_array_equal(rest.x, fs.solve(p, rounds=9, tol=0).x)
+
+
+def test_a_state_in_the_place_of_a_start_is_refused_in_one_short_line(p: fs.Problem) -> None:
+    state = fs.solve(p, rounds=3).state
+    with pytest.raises(fs.InputError, match=r"pass a result's state as state=") as caught:
+        fs.solve(p, x0=state)  # type: ignore[arg-type]  # a wrong value is the point
+    assert len(str(caught.value)) < 120
+
+
+def test_problems_and_results_say_what_they_are_in_a_line(p: fs.Problem) -> None:
+    assert repr(p) == "Problem(loss=LeastSquares(), clients=3, coordinates=4, ridge=0.)"
+    assert "<td>LeastSquares()</td>" in p._repr_html_()
+    result = fs.solve(p)
+    assert repr(result).startswith("Result(x=[")
+    assert "converged=True" in repr(result)
+    assert len(repr(result)) < 200
+
+
 def test_the_same_run_twice_gives_the_same_bits() -> None:
     a, b = (fs.solve(problem("logistic", [30, 12, 3], D, ridge=0.5), rounds=30) for _ in range(2))
     np.testing.assert_array_equal(a.x, b.x)

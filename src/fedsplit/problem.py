@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from copy import copy
+from html import escape
 
 import numpy as np
 
@@ -59,6 +61,28 @@ class Problem:
             )
         self.m = sum(len(block.clients) for block in self.blocks)
         self.clients = self._stacked(self.blocks)
+
+    def __repr__(self) -> str:
+        words = ", ".join(f"{name}={value}" for name, value in self._facts.items())
+        return f"Problem({words})"
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        cells = "".join(
+            f"<tr><th>{name}</th><td>{escape(value)}</td></tr>"
+            for name, value in self._facts.items()
+        )
+        return f"<table><caption>Problem</caption>{cells}</table>"
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        """What a reader wants to know, in words: no data."""
+        return {
+            "loss": re.sub(" at 0x[0-9a-fA-F]+", "", repr(self.loss)),
+            "clients": str(self.m),
+            "coordinates": str(self.d),
+            "ridge": np.array2string(self.ridge, threshold=6, edgeitems=3),
+        }
 
     def with_ridge(self, ridge: float | Sequence[float] | Array) -> Problem:
         """The same data with another ridge; nothing is copied."""

@@ -39,6 +39,9 @@ class Divergence:
         measured : bool
             Whether the objective is the sum over all clients, so that nan is a sign.
         """
+        if residual == 0.0:
+            # Nothing was changed, as by a line search that is refused: the next move is the first.
+            return self._unmeasurable(objective, measured)
         if not np.isfinite(self._first):
             # A run that starts at the optimum moves by rounding alone, which may well grow.
             self._first = max(residual, 1e-9 * max(1.0, float(np.linalg.norm(z))))
@@ -47,12 +50,17 @@ class Divergence:
                 return "the iterate is not finite"
             return f"the residual grew to {residual:.1e}"
         self._smallest = min(self._smallest, max(residual, 1e-9 * self._first))
-        if np.isnan(objective) and measured:
-            return "the objective is not a number"
+        if np.isnan(objective):
+            return self._unmeasurable(objective, measured)
         if objective > self._start and residual > 1e3 * self._smallest:
             self._uphill += 1
         else:
             self._uphill = 0
         if self._uphill == 10:
             return f"the objective grew to {objective:.1e}"
+        return ""
+
+    def _unmeasurable(self, objective: float, measured: bool) -> str:
+        if np.isnan(objective) and measured:
+            return "the objective is not a number"
         return ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Incident
 from fedsplit.methods.method import State
@@ -58,6 +60,13 @@ class Result:
     notes: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     incidents: tuple[Incident, ...] = ()
+
+    def __repr__(self) -> str:
+        x = np.array2string(self.x, threshold=6, edgeitems=3, precision=6)
+        return (
+            f"Result(x={x}, rounds={self.rounds}, converged={self.converged}, "
+            f"stopped_by={self.stopped_by!r}, gap={self.certificate.gap})"
+        )
 
     @property
     def step(self) -> float | Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,8 +20,11 @@ from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.penalty import Penalty, check_dimension
 from fedsplit.problem import Problem
 from fedsplit.rounds.loop import Callback, Run, StoppingRule
+from fedsplit.rounds.origin import Origin, origin_of, with_origin
 from fedsplit.rounds.result import Result
 from fedsplit.rounds.stopping import ProvedGap
+
+CHANGED = "the problem has changed since the state was reached: the run started anew from its x"
 
 
 @runtime_checkable
@@ -67,9 +70,10 @@ def solve(
         The start; zeros if None.
     state : State, optional
         A result's state, to continue from there with its step. No set-up is repeated, and the run
-        is the one that would have been, except that ``participation`` below 1 draws anew. Under
-        another penalty pass ``FedSplit(penalty=...).resume(state)``, because what a run trusts at
-        its end is too little elsewhere.
+        is the one that would have been, except that ``participation`` below 1 draws anew. If the
+        data, the ridge or the penalty have changed since, the run starts anew from the state's x,
+        and says so in ``notes``; of clients elsewhere only the penalty is compared. Under another
+        penalty ``FedSplit(penalty=...).resume(state)`` keeps what is known of the costs.
     penalty : Penalty, optional
         A convex g(x) added to F at the server: ``L1``, ``Box``, …, or your own object with
         ``value`` and ``prox``.
@@ -115,6 +119,11 @@ def solve(
     if x0 is not None and state is not None:
         raise InputError("pass x0 or state, not both: a state has its own x")
     start = check_start(clients, method, x0, state)
+    notes: tuple[str, ...] = ()
+    known = origin_of(state)
+    if known is not None and not known.is_that_of(Origin.at(start, clients, penalty)):
+        state = None
+        notes = (CHANGED,)
     rule = StoppingRule()
     if tol > 0 and method.settles:
         rule = ProvedGap(tol)
@@ -128,14 +137,19 @@ def solve(
         "seed": seed,
     }
     called: list[Callback] = []
+    kept = clients
     with ExitStack() as journals:
         for callback in callbacks:
             if isinstance(callback, Keeper):
-                clients = journals.enter_context(callback.keeping(clients, about))
+                kept = journals.enter_context(callback.keeping(kept, about))
             else:
                 called.append(callback)
-        run = Run(clients, method, rule, rounds, penalty, participation, seed, called)
-        return run.go(start, state)
+        run = Run(kept, method, rule, rounds, penalty, participation, seed, called)
+        result = run.go(start, state)
+    if result.removed:  # the state is of fewer clients than the next run may have
+        return replace(result, notes=(*notes, *result.notes))
+    ended = with_origin(result.state, Origin.at(result.x, clients, penalty))
+    return replace(result, state=ended, notes=(*notes, *result.notes))
 
 
 def _described(method: Method[Any]) -> str:
@@ -172,7 +186,10 @@ def check_start(
     try:
         x: Array = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"the start must be {clients.d} finite numbers, not {given!r}") from None
+        raise InputError(
+            f"the start must be {clients.d} finite numbers, not of type {type(given).__name__}"
+            + " (pass a result's state as state=)" * hasattr(given, "x")
+        ) from None
     if x.shape != (clients.d,) or not np.isfinite(x).all():
         raise InputError(f"the start must be {clients.d} finite numbers, its shape is {x.shape}")
     return x

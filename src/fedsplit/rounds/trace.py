@@ -48,7 +48,8 @@ class Row(NamedTuple):
     questions : int
         1, or 0 in the later rows of a message that is spread over several.
     gradients, hessians, factorisations : int
-        The work of all clients together: how many of each they computed.
+        The work of all clients together: how many of each they computed. A factorisation that a
+        client kept from an earlier question or run, and used again, is not counted again.
     """
 
     objective: float
