@@ -16,6 +16,7 @@ import fedsplit as fs
 from fedsplit.data.categories import Level
 from fedsplit.data.design_columns import MOST_COLUMNS
 from fedsplit.data.formula import Formula, quoted
+from fedsplit.data.model_frame import Schema
 from fedsplit.regression.client.dataset import Plan
 
 FRAME = pd.DataFrame(
@@ -517,6 +518,8 @@ def test_functions_and_conditions_have_the_values_of_r(expression: str, values: 
         ("y ~ I(g %in% c('a', 1))", "text is compared with a number"),
         ("y ~ I(x %in% c('a', 'b'))", "text is compared with a number"),
         ("y ~ .", "name the columns"),
+        ("y ~ x + offset(C(g))", "C(g) is a category, and has no numbers"),
+        ("y ~ x + offset(poly(h, 2, raw=TRUE))", "has 2 columns: one is needed"),
     ],
 )
 def test_levels_that_there_are_not_are_refused(text: str, why: str) -> None:
@@ -538,6 +541,18 @@ def test_levels_that_there_are_not_are_refused(text: str, why: str) -> None:
 def test_a_dot_stands_for_all_other_columns(text: str, expanded: str) -> None:
     assert Formula(text).open
     assert Formula(text).expanded(["x", "y", "my.var", "a b"]) == Formula(expanded)
+
+
+def test_a_date_is_compared_with_a_date_that_is_written() -> None:
+    frame = FRAME.assign(visit=[18261.0, 18262.0, 18262.5, 18263.0, 18264.0])
+    for text, values in (
+        ("(visit >= '2020-01-01')", [0, 1, 1, 1, 1]),
+        ("('2020-01-01' == visit)", [0, 1, 0, 0, 0]),
+        ("I(visit %in% c('2020-01-02', '2020-01-03'))", [0, 0, 0, 1, 1]),
+    ):
+        formula = Formula(f"y ~ 0 + {text}")
+        columns = formula.compile(Schema({}, {"visit": "date"}))
+        np.testing.assert_array_equal(formula.evaluate(columns, frame)[0][:, 0], values)
 
 
 def test_a_formula_without_its_constant_has_the_same_terms() -> None:

@@ -103,7 +103,7 @@ class DesignColumns:
         total = np.zeros(len(frame))
         with np.errstate(all="ignore"):
             for factor in self.offsets:
-                total += factor.values(rows)[:, 0]
+                total += factor.number(rows)
         return total
 
     def _fill(self, A: Array, start: int, values: Sequence[NDArray[Any]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +70,8 @@ class Category:
         order = [*places, *(i for i in range(len(levels)) if i not in places)]
         ordered = [levels[i] for i in order]
         if len(levels) < 2 and not full:
-            raise ValueError(f"a category needs two levels, there is {', '.join(levels) or 'none'}")
+            only = ", ".join(levels) or "none"
+            raise ValueError(f"a category needs two levels, there is {only}: leave it out")
         endings: list[str] = ordered
         matrix: Array = np.eye(len(levels))
         if not full:
@@ -157,12 +157,19 @@ class TermFactor:
             state = rows.schema.state.get(self.call.text, {})
             x = self.call.argument(rows)
             return NUMBERS[self.call.function].values(x, self.call.options, state)
-        found: Any = None
-        if self.numbers is not None:
-            found = self.numbers(rows)
+        if self.numbers is None:
+            raise ValueError(f"{self.text} is a category, and has no numbers")
+        found = self.numbers(rows)
         # An expression without a column is a scalar.
         values: Array = np.broadcast_to(found, len(rows.frame)).reshape(-1, 1)
         return values
+
+    def number(self, rows: ModelFrame) -> Array:
+        """Return its numbers, (n,), if it is one column."""
+        found = self.values(rows)
+        if found.shape[1] != 1:
+            raise ValueError(f"{self.text} has {found.shape[1]} columns: one is needed")
+        return found[:, 0]
 
 
 def _category(node: Node, expression: Expression) -> Category:

@@ -198,7 +198,7 @@ class Formula:
         rows = ModelFrame(frame, schema or Schema({}))
         try:
             with np.errstate(all="ignore"):
-                return np.array(factor.values(rows)[:, 0], dtype=np.float64)
+                return np.array(factor.number(rows), dtype=np.float64)
         except Exception as error:
             raise self._error(_reason(error)) from None
 

@@ -117,7 +117,6 @@ FUNCTIONS: dict[str, Function] = {
 }
 """By their names, which ``np.`` may precede."""
 
-ROWS = "write it into the file, or use {} of all clients' rows"
 DEPENDENT = {
     **dict.fromkeys(("mean", "sum", "median", "sd", "var"), "center(x) or scale(x)"),
     **dict.fromkeys(("min", "max", "quantile", "range", "rank", "ntile"), "cut(x, breaks)"),
