@@ -180,6 +180,24 @@ def test_classes_are_predicted_by_name() -> None:
     assert list(many.coef_.index) == ["south:Intercept", "south:age", "west:Intercept", "west:age"]
 
 
+def test_the_table_names_the_class_that_a_model_is_about(tmp_path: Path) -> None:
+    frames = {
+        name: frame.assign(outcome=np.where(frame.ill == 1, "died", "alive"))
+        for name, frame in people().items()
+    }
+    for target, modelled in (
+        ("outcome", "died"),
+        ("ill", "ill = 1"),
+        ("{hours > 5}", "hours > 5"),
+    ):
+        model = fs.fit(frames, f"{target} ~ age", family="logistic")
+        assert f"\nmodelled: {modelled}\n" in model.summary()
+        assert model.to_dict()["modelled"] == modelled
+    many = fs.fit(frames, "ward ~ age", family="multinomial")
+    assert "\nreference: north\n" in many.summary()
+    assert "modelled" not in fs.fit(frames, "score ~ age").summary()
+
+
 def test_a_penalty_leaves_no_standard_error_and_says_why() -> None:
     for options in (
         {"ridge": 1.0},

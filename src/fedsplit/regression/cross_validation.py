@@ -158,5 +158,6 @@ def _held_out(
     floor = ProofScalars(**clients.decrement(start, start).parts).floor.sum()
     values = np.array([clients.value(each.x).rows.sum() for each in task.follow(penalties)])
     weight = sum(moments[j].weight for j in fold.held_out)
+    floor += sum(moments[j].floor for j in fold.held_out) / task.scaling.unit**2
     deviance: Array = 2.0 * (values - floor) * task.scaling.unit**2 / weight
     return deviance

@@ -18,6 +18,7 @@ from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.fit_questions import Coded, Coding, Frame, key_of
+from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.validation import (
     check_frame,
     check_question,
@@ -56,6 +57,8 @@ class Prepared(NamedTuple):
     moments : Moments
     strict : bool
         Whether disclosure checks raised errors when the rows were coded.
+    groups : Groups or None
+        Of a grouped target.
     """
 
     stamp: Stamp
@@ -63,6 +66,7 @@ class Prepared(NamedTuple):
     classes: int
     moments: Moments
     strict: bool
+    groups: Groups | None = None
 
 
 class CachedCohort(DatasetCohort):
@@ -150,7 +154,7 @@ class CachedCohort(DatasetCohort):
         shutil.rmtree(folder, ignore_errors=True)
         _write_arrays(folder, {name: getattr(rows, name) for name in ARRAYS})
         strict = coding.strict or self.strict
-        about = Prepared(stamp, tuple(rows.columns), rows.classes, moments, strict)
+        about = Prepared(stamp, tuple(rows.columns), rows.classes, moments, strict, rows.groups)
         files.write(folder / "about", codec.encode(about))
         _keep_latest(path for path in self._folder.iterdir() if path.is_dir())
 
@@ -166,7 +170,17 @@ class CachedCohort(DatasetCohort):
         if about.stamp != self._stamp() or (self.strict and not about.strict):
             return
         family = FAMILIES[coding.plan.family]
-        rows = Design(self._dataset.name, family, about.columns, A, b, w, o, about.classes)
+        rows = Design(
+            self._dataset.name,
+            family,
+            about.columns,
+            A,
+            b,
+            w,
+            o,
+            about.classes,
+            groups=about.groups,
+        )
         self._forget()
         self._coding = coding
         self.rows = [rows]

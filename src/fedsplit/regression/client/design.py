@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 
 from fedsplit.arrays import Array
 from fedsplit.losses.observations import Observations
+from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.precise import combine
 from fedsplit.regression.families.family import Family
 
@@ -48,6 +49,9 @@ class Moments(NamedTuple):
         log Σ w e^offset, which the sum of a target with a log link is compared with.
     classes : tuple of int
         Rows of each class; empty unless the target is a class.
+    floor : float
+        How far the best loss of a model that knows every row is above the floor of the loss: more
+        than 0 where a row stands for trials of both classes.
     """
 
     names: Sequence[str]
@@ -59,6 +63,7 @@ class Moments(NamedTuple):
     target_scatter: float
     log_exposed: float
     classes: tuple[int, ...] = ()
+    floor: float = 0.0
 
 
 class Scaling(NamedTuple):
@@ -118,6 +123,8 @@ class Design:
         How many classes the target has; 0 unless it is a class.
     scaling : Scaling or None
         How A was scaled.
+    groups : Groups or None
+        Of a grouped target, whose rows here are of one class each.
     """
 
     name: str
@@ -129,6 +136,14 @@ class Design:
     o: Array
     classes: int = 0
     scaling: Scaling | None = None
+    groups: Groups | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are, or groups of a grouped target."""
+        if self.groups is not None:
+            return self.groups.rows
+        return len(self.b)
 
     # squares beyond float64 are reported by the server, which knows the column's sum of all clients
     @np.errstate(over="ignore", invalid="ignore")
@@ -143,7 +158,7 @@ class Design:
             classes = tuple(np.bincount(self.b.astype(np.intp), minlength=self.classes).tolist())
         return Moments(
             names=self.columns,
-            n=len(self.b),
+            n=self.rows,
             weight=weight,
             mean=mean,
             scatter=centred.T @ (self.w[:, None] * centred),
@@ -151,6 +166,7 @@ class Design:
             target_scatter=float(self.w @ np.square(self.b - target_mean)),
             log_exposed=float(logsumexp(self.o, b=self.w)),
             classes=classes,
+            floor=self.groups.floor if self.groups is not None else 0.0,
         )
 
     def scale(self, scaling: Scaling) -> None:
@@ -213,7 +229,10 @@ class Design:
         if self.family.log_likelihood is None:
             return np.nan
         eta = self.predictor(x)
-        return float(np.sum(self.family.log_likelihood(self.b, eta, self.w, dispersion)))
+        logs = float(np.sum(self.family.log_likelihood(self.b, eta, self.w, dispersion)))
+        if self.groups is not None:
+            logs += self.groups.log_choices
+        return logs
 
     def pearson(self, x: Array) -> float:
         """Pearson's X² at x, Σ w (b - μ)²/V(μ), nan where φ is not estimated by it."""
@@ -239,9 +258,12 @@ class Design:
         p = self.family.link.mean(self.predictor(x))
         bins = len(BINS) - 1
         at = np.clip(np.searchsorted(BINS, p, side="right") - 1, 0, bins - 1)
-        rows = np.bincount(at, np.ones_like(p), bins)
-        predicted = np.bincount(at, p, bins)
-        observed = np.bincount(at, self.b, bins)
+        times = np.ones_like(p)
+        if self.groups is not None:
+            times = self.w
+        rows = np.bincount(at, times, bins)
+        predicted = np.bincount(at, times * p, bins)
+        observed = np.bincount(at, times * self.b, bins)
         disclosed = np.ones(bins, dtype=bool)
         for count in (observed, rows - observed):
             disclosed &= (count == 0) | (count >= SMALLEST_CELL)

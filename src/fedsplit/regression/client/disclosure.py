@@ -93,7 +93,7 @@ def in_rows(rows: Design, target: str | None) -> list[Finding]:
     target : str or None
         The text of a target that is a condition, whose classes nobody has counted.
     """
-    n = len(rows.b)
+    n = rows.rows
     parameters = rows.A.shape[1] * max(1, rows.classes - 1)
     found: list[Finding] = []
     if n >= FEWEST_ROWS and parameters > n / ROWS_PER_PARAMETER:
@@ -106,7 +106,8 @@ def in_rows(rows: Design, target: str | None) -> list[Finding]:
             )
         )
     effective = rows.w.sum() ** 2 / np.square(rows.w).sum()
-    if effective < FEWEST_ROWS <= n:
+    # the weights of a grouped target are trials: a large group is no single row
+    if rows.groups is None and effective < FEWEST_ROWS <= n:
         what = f"weights that concentrate on {effective:.1f} effective rows"
         found.append(
             Finding(
@@ -125,7 +126,10 @@ def in_rows(rows: Design, target: str | None) -> list[Finding]:
         if not (counted and is_level):
             cells.append((column, int(count)))
     if target is not None and rows.family.classifies:
-        for value, count in enumerate(np.bincount(rows.b.astype(np.intp))):
+        times = np.ones_like(rows.w)
+        if rows.groups is not None:
+            times = rows.w
+        for value, count in enumerate(np.bincount(rows.b.astype(np.intp), times)):
             cells.append((f"{target} = {value}", int(count)))
     return found + _small(rows.name, cells)
 

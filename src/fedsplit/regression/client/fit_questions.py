@@ -215,6 +215,8 @@ class Code(FitQuestion):
             or min(moments.classes, default=0) < 0
         ):
             return "negative counts, or weights that are not positive"
+        if not 0 <= moments.floor < math.inf:
+            return "a loss of the saturated model that cannot be"
         means = [*moments.mean, moments.target_mean]
         if not (np.isfinite(means).all() and moments.log_exposed < math.inf):
             return "means that are not finite"

@@ -44,6 +44,7 @@ def to_dict(model: Model) -> dict[str, Any]:
         "formula": model.formula,
         "agreed": model.plan.agreed,
         "family": model.family.name,
+        "modelled": model.modelled,
         "coef": _by_name(model.coef_),
         "se": _by_name(model.se),
         "se_reason": model.se_reason,

@@ -265,6 +265,21 @@ class Model:
         return 1
 
     @property
+    def modelled(self) -> str | None:
+        """The class, or what is counted, whose probability a model of two classes is about."""
+        if not self.family.binary:
+            return None
+        formula = Formula(self.formula)
+        if formula.grouped is not None:
+            return formula.grouped[0]
+        if formula.target_column is None:
+            return formula.target
+        label = str((*self.plan.classes, "1")[min(1, len(self.plan.classes))])
+        if label in ("1", "True"):
+            return f"{formula.target} = {label}"
+        return label
+
+    @property
     def r_squared(self) -> float | None:
         """The share of the target that the covariates explain.
 

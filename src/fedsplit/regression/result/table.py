@@ -65,11 +65,21 @@ def _head(model: Model) -> list[str]:
     return [
         f"{model.family.name} regression over {clients}, {model.family.link.name} link",
         model.formula,
+        *_classes(model),
         *(f"{text}: {agreed}" for text, agreed in model.plan.agreed.items()),
         f"n {model.n:,}   parameters {model.rank}   "
         f"residual degrees of freedom {model.df_residual:,}",
         *("   ".join(f"{name} {text}" for name, text in line.items()) for line in fit_lines(model)),
     ]
+
+
+def _classes(model: Model) -> list[str]:
+    """What the coefficients of a classifier are about."""
+    if model.modelled is not None:
+        return [f"modelled: {model.modelled}"]
+    if model.family.has_reference:
+        return [f"reference: {model.plan.classes[0]}"]
+    return []
 
 
 def fit_lines(model: Model) -> list[dict[str, str]]:

@@ -43,6 +43,8 @@ class Pool:
         The logarithm of the mean of e^offset.
     classes : (K,) array
         Rows of each class; empty unless the target is a class.
+    floor : float
+        Of all clients, as in ``Moments``.
     """
 
     # overflow is reported below, by the name of the column
@@ -66,6 +68,7 @@ class Pool:
         exposed = logsumexp([each.log_exposed for each in moments])
         self.log_exposure = float(exposed - np.log(self.weight))
         self.classes = np.sum([each.classes for each in moments], axis=0)
+        self.floor = sum(each.floor for each in moments)
         squares = zip(self.names, np.diag(self.scatter), strict=True)
         for name, value in [("the target", self.spread), *squares]:
             if not np.isfinite(value):

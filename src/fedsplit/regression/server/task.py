@@ -350,7 +350,7 @@ class Task:
         """Twice the loss above that of the saturated model, in the coordinates of the rounds."""
         ridge = 0.5 * float(np.sum(self.frame.ridge * proof.x * proof.x))
         above = float(np.sum(proof.scalars.value - proof.scalars.floor))
-        return 2.0 * max(0.0, above - ridge)
+        return 2.0 * max(0.0, above - self.pool.floor / self.scaling.unit**2 - ridge)
 
     def distance(self, found: Estimate) -> float | None:
         """The proved bound on |coefficient - pooled|/SE of every coefficient, if there is one."""
@@ -389,7 +389,8 @@ class Task:
             return None
         clients = self.clients.insistent()
         value = null_value(clients, self._start({}), self._intercepts, self.pool.weight)
-        return 2.0 * self.scaling.unit**2 * (value - float(np.sum(proof.scalars.floor)))
+        floor = float(np.sum(proof.scalars.floor))
+        return 2.0 * (self.scaling.unit**2 * (value - floor) - self.pool.floor)
 
     @property
     def _intercepts(self) -> Array:
