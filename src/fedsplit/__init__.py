@@ -1,5 +1,7 @@
 """Federated convex optimisation: the pooled answer from clients that never pool their data."""
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fedsplit import ensembles, theory
@@ -168,17 +170,33 @@ _LATER = {
 and scikit-learn take a second."""
 
 
+_EXTRAS = {
+    "CvxpyLoss": ("CVXPY", "cvx", "cvxpy"),
+    "CvxpyProx": ("CVXPY", "cvx", "cvxpy"),
+    "RayClients": ("Ray", "ray", "ray"),
+}
+"""Names that need an extra: what it is called, the extra, and the module that it brings."""
+
+for _name, (_, _, _module) in _EXTRAS.items():
+    if find_spec(_module) is None:
+        __all__.remove(_name)  # so that `import *` and `help` work without it
+
+
+def __dir__() -> list[str]:
+    """All names, those that are imported later included."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """The names in ``_LATER``."""
     if name not in _LATER:
         raise AttributeError(f"module 'fedsplit' has no attribute {name!r}")
-    from importlib import import_module
-
     try:
         return getattr(import_module(_LATER[name]), name)
     except (ModuleNotFoundError, InputError) as error:
-        if name == "RayClients":
-            raise ImportError(f"fedsplit.{name} needs Ray: pip install 'fedsplit[ray]'") from error
-        if not name.startswith("Cvxpy"):
+        if name not in _EXTRAS:
             raise
-        raise ImportError(f"fedsplit.{name} needs CVXPY: pip install 'fedsplit[cvx]'") from error
+        product, extra, _ = _EXTRAS[name]
+        raise ImportError(
+            f"fedsplit.{name} needs {product}: pip install 'fedsplit[{extra}]'"
+        ) from error
