@@ -19,6 +19,10 @@ from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.questions import QUESTIONS, CostQuestion, Part
 from fedsplit.clients.sampled import SampledClients
 from fedsplit.commands.app import run
+from fedsplit.data.agreement import Asking
+from fedsplit.data.column_statistics import ColumnMoments
+from fedsplit.data.pooled import Options, State
+from fedsplit.data.pooled_functions import NUMBERS
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.methods.fedgd import AverageState
@@ -214,6 +218,37 @@ def test_a_question_of_many_parts_is_one_class_and_one_line(
     assert exchange.work == (2, 4, 2)
     sent = read_request(write_request(Request(Everything(x), "key", 3)), QUESTIONS)
     np.testing.assert_array_equal(sent.question.x, x)  # type: ignore[attr-defined]  # the same
+
+
+class Relative:
+    """``relative(x)``: a column over its mean over all clients."""
+
+    parameters: tuple[str, ...] = ()
+
+    def check(self, options: Options) -> None:
+        pass
+
+    def asking(self, options: Options) -> Asking:
+        _, mean, _ = yield ColumnMoments()
+        return {"mean": [float(mean)]}
+
+    def report(self, options: Options, state: State) -> str:
+        return ""
+
+    def endings(self, options: Options, state: State) -> list[str]:
+        return [""]
+
+    def values(self, x: Array, options: Options, state: State) -> Array:
+        return np.asarray(x / state["mean"][0])[:, None]
+
+
+def test_a_function_of_all_rows_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NUMBERS, "relative", Relative())
+    rows = people(3)
+    model = fs.fit(rows, "visits ~ relative(age)")
+    pooled = fs.fit(rows, "visits ~ age")
+    mean = np.concatenate([each["age"] for each in rows.values()]).mean()
+    np.testing.assert_allclose(model.coef[1], pooled.coef[1] * mean, rtol=1e-9)
 
 
 def test_the_guide_names_files_and_tables_that_exist() -> None:
