@@ -5,7 +5,7 @@ import tracemalloc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import date
-from typing import Any, Literal, Optional
+from typing import Any, Literal, Optional, get_args
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.questions import Answer, ProofScalars, Prox, Question
-from fedsplit.data.categories import Level
+from fedsplit.data.types import Fit, Share, Type
 from fedsplit.errors import InputError
 from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.prox.exact import ExactProx
@@ -30,6 +30,7 @@ from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.service import ALLOWED
 from fedsplit.remote.codec import LARGEST_HEADER, decode, encode
 
+Level = str | bool | int | float
 Solver = NewtonProx | ExactProx | GradientProx
 Nested = Mapping[
     Level,
@@ -79,6 +80,8 @@ def arrays(size: int = 4) -> st.SearchStrategy[Array]:
 
 
 words, numbers, wholes = st.text(max_size=4), st.floats(), st.integers(-(2**63), 2**63 - 1)
+types = st.sampled_from(get_args(Type))
+shares = st.sampled_from(get_args(Share))
 levels = words | st.booleans() | wholes | numbers
 masks = st.lists(st.booleans(), max_size=9).map(lambda values: np.array(values, dtype=bool))
 
@@ -110,21 +113,22 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
         ColumnRequest,
         st.builds(
             ColumnRequest,
-            lists(words).map(tuple),
+            mappings(words, types),
             st.frozensets(words),
             st.frozensets(words),
             st.booleans(),
         ),
     ),
+    (dict[str, Fit | None], mappings(words, st.none() | st.builds(Fit, *[shares] * 5))),
     (
         Description,
         st.builds(
             Description,
-            mappings(words, words),
             wholes,
             wholes,
             mappings(words, wholes),
-            mappings(words, mappings(levels, wholes)),
+            mappings(words, mappings(words, wholes)),
+            mappings(words, st.booleans()),
             mappings(words, st.tuples(wholes, numbers)),
             lists(st.builds(Finding, words, words, words, words)),
         ),
@@ -135,8 +139,9 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
             Plan,
             words,
             words,
-            mappings(words, lists(levels)),
-            lists(levels) | st.just(()),
+            mappings(words, lists(words)),
+            mappings(words, types),
+            lists(words) | st.just(()),
             mappings(words, numbers | wholes),
             st.none() | words,
             st.none() | words,
@@ -359,7 +364,7 @@ WRONG: list[tuple[Any, Any, str]] = [
     (
         Plan,
         Plan("y ~ x", "f", {"ward": ["a", nothing]}),
-        "message.levels[...][1]: expected `bool | int | float | str`, got `None`",
+        "message.levels[...][1]: expected `str`, got `None`",
     ),
     (Plan, Plan("y ~ x", nothing, {}), "message.family: expected `str`, got `None`"),
     (
@@ -374,7 +379,7 @@ WRONG: list[tuple[Any, Any, str]] = [
     ),
     (
         Scaling,
-        ColumnRequest((), frozenset(), frozenset(), True),
+        ColumnRequest({}, frozenset(), frozenset(), True),
         "message.class: invalid value 'ColumnRequest'",
     ),
     (Solver, Named("a"), "message.class: invalid value 'Named'"),
@@ -584,11 +589,11 @@ MESSAGES: list[tuple[Any, Any]] = [
     (
         Description,
         Description(
-            {"a": "text"},
             9,
             8,
             {"a": 1},
-            {"a": {"x": 4, 1: 2, 0.5: 2}},
+            {"a": {"x": 4, "1": 2}},
+            {"a": True},
             {"b": (3, np.inf)},
             [Finding("é", "one", "many", "detail")],
         ),

@@ -259,7 +259,7 @@ def test_numbers_with_a_mistake_are_no_category() -> None:
     frames = people()
     frames["hospital1"]["hours"] = [*frames["hospital1"].hours.astype(str)[:-1], "5%"]
     with pytest.raises(
-        fs.InputError, match="client hospital1: column hours holds numbers, but '5%' is none"
+        fs.InputError, match="hospital1: column 'hours', row 45: '5%' is no number: correct it"
     ):
         fs.fit(frames, "score ~ hours")
 

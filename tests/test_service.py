@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import fedsplit as fs
 from fedsplit.clients.questions import QUESTIONS, Descend, Gradient, Line, Prox, Question
 from fedsplit.data.client_data import TableSource
+from fedsplit.data.types import Type
 from fedsplit.regression.client.dataset import ColumnRequest, Plan
 from fedsplit.regression.client.fit_questions import Code, Coding, Describe, Fitted, Frame, Settle
 from fedsplit.regression.client.service import ALLOWED, Site
@@ -225,9 +226,10 @@ def test_a_strict_client_is_strict_without_being_asked_to_describe_itself(folder
     frame.assign(weight=[1.0] * 5 + [0.0] * 55).to_csv(folder / "a.csv", index=False)
     site = Mail(folder, strict=True).sites["a"]
     levels = {"ward": ["east-1", "east", "north", "west"]}
+    types: dict[str, Type] = {"y": "number", "x": "number", "weight": "number", "ward": "text"}
     plans = [
-        Plan("y ~ x + C(ward)", "poisson", levels),
-        Plan("y ~ x", "poisson", {}, weights="weight"),
+        Plan("y ~ x + C(ward)", "poisson", levels, types),
+        Plan("y ~ x", "poisson", {}, types, weights="weight"),
     ]
     for plan, what in zip(plans, ("ward = east-1 in 1", "5 rows, fewer than 10"), strict=True):
         reply = ask(site, Code(Coding(plan, False, ("a",))))
@@ -271,7 +273,9 @@ def test_points_of_another_shape_and_work_without_end_are_refused(
 def test_a_refusal_names_the_file_to_its_owner_alone(folder: Path) -> None:
     mail = Mail(folder)
     (folder / "a.csv").write_text("y,x,ward\n1,2\n", encoding="utf-8")
-    reply = ask(mail.site("a"), Describe(ColumnRequest(("x",), frozenset(), frozenset(), False)))
+    reply = ask(
+        mail.site("a"), Describe(ColumnRequest({"x": "number"}, frozenset(), frozenset(), False))
+    )
     assert reply.outcome == "refused"
     assert reply.text.startswith("client a: its file: ")
     assert str(folder) not in reply.text
@@ -370,7 +374,7 @@ def test_text_among_numbers_is_told_to_its_owner_and_not_to_the_server(
     frame.to_csv(folder / "a.csv", index=False)
     mail = Mail(folder)
     with pytest.raises(
-        fs.InputError, match="client a: column x holds numbers, but also other text"
+        fs.InputError, match="client a: its file: column 'x' has a value that is no number"
     ) as caught:
         mail.fit()
     assert text not in str(caught.value)
@@ -417,7 +421,7 @@ def test_a_client_answers_in_its_own_name_only(folder: Path) -> None:
 
 def test_a_formula_from_the_server_runs_no_code(folder: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    request = ColumnRequest(("y",), frozenset(), frozenset(), False)
+    request = ColumnRequest({"y": "number"}, frozenset(), frozenset(), False)
     site = Mail(folder).sites["a"]
     site.reply(write_request(Request(Describe(request))))
     for formula in (

@@ -70,18 +70,15 @@ def unprepared(reply: Reply) -> Reply:
 
 
 LIES: list[tuple[str, Callable[[Reply], Reply], str]] = [
-    ("describe", of_description(kinds={}), "a description of other columns"),
-    (
-        "describe",
-        of_description(kinds={"score": "number", "age": "magic", "ward": "text"}),
-        "a description with unknown column types",
-    ),
+    ("describe", of_description(missing={}), "a description of other columns"),
     ("describe", of_description(levels={}), "levels of other columns"),
     (
         "describe",
-        of_description(levels={"ward": {1: 5, "a": 5}}),
-        "levels that are text and numbers in one column",
+        of_description(levels={"ward": {" a": 5}}),
+        "levels that are not of their column's type",
     ),
+    ("describe", of_description(orders={"age": True}), "levels of other columns"),
+    ("describe", of_description(sums={"age": (1, 1.0)}), "sums of other columns"),
     ("describe", of_description(kept=-1), "negative counts"),
     (
         "describe",

@@ -3,16 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_numeric_dtype
 
+from fedsplit.data.texts import as_text, distinct, unreadable
+from fedsplit.data.types import Type, level_form
 from fedsplit.errors import RowError, listed
 
-Level: TypeAlias = str | bool | int | float
-"""A value of a category."""
+Level: TypeAlias = str
+"""A value of a category: a trimmed text, of a number, date or boolean its only form."""
+
+
+def in_levels(where: str, column: str, values: pd.Series, kind: Type) -> pd.Series:
+    """Return a column with the form of a level in place of each text.
+
+    Parameters
+    ----------
+    where, column : str
+        For messages.
+    values : (n,) Series
+        Texts, or a categorical of texts; a missing value stays missing.
+    kind : Type
+        Of the column.
+
+    Returns
+    -------
+    (n,) Series of a categorical dtype
+        Its categories are the levels that it has, in the order of ``values`` if it is categorical.
+    """
+    codes, texts = distinct(values)
+    forms: list[Level | None] = [None] * len(texts)
+    for code in np.unique(codes[codes >= 0]):
+        try:
+            forms[code] = level_form(texts[code], kind)
+        except ValueError:
+            raise unreadable(where, column, kind, texts[code], codes == code) from None
+    levels = pd.Index(dict.fromkeys(form for form in forms if form is not None), dtype=object)
+    positions = np.append(levels.get_indexer(pd.Index(forms, dtype=object)), -1)
+    coded = pd.Categorical.from_codes(positions[codes], levels)
+    return pd.Series(coded, index=values.index, name=column)
 
 
 def categorical(column: str, values: pd.Series, levels: Sequence[Level]) -> pd.Series:
@@ -32,39 +64,24 @@ def categorical(column: str, values: pd.Series, levels: Sequence[Level]) -> pd.S
     (n,) Series of a categorical dtype
         With the index of ``values``.
     """
-    # A column that holds text at one client holds text at all of them.
-    if is_numeric_dtype(values) and not any_text(levels):
-        known = pd.Index([float(level) for level in levels], dtype=np.float64)
-        codes = known.get_indexer(values)
-    else:
-        known = pd.Index([as_text(level) for level in levels], dtype=object)
-        codes = known.get_indexer(as_texts(values).astype(object))
-    unknown = (codes < 0) & values.notna().to_numpy()
+    codes, found = distinct(values)
+    known = pd.Index(levels, dtype=object)
+    texts = [as_text(value) for value in found]
+    positions = np.append(known.get_indexer(texts), -1)
+    unknown = (positions[codes] < 0) & (codes >= 0)
     if unknown.any():
-        value = as_text(values[unknown].iloc[0])
+        value = texts[codes[np.argmax(unknown)]]
         count = int(unknown.sum())
         raise RowError(
             f"column {column}: {value} is none of its levels {listed(levels)}",
             f"column {column} has {count} values that are none of the levels {listed(levels)}",
         )
-    coded = pd.Categorical.from_codes(codes, categories=pd.Index(levels))
+    coded = pd.Categorical.from_codes(positions[codes], categories=known)
     return pd.Series(coded, index=values.index, name=column)
 
 
-def any_text(levels: Sequence[Level]) -> bool:
-    """Return whether some level is text."""
-    return any(isinstance(level, str) for level in levels)
-
-
-def as_text(level: Level) -> str:
-    """Return a level as text, a whole number without decimals."""
-    if isinstance(level, float) and level.is_integer():
-        return str(int(level))
-    return str(level)
-
-
-def as_texts(values: pd.Series) -> pd.Series:
-    """Return numbers as the text that they are as levels, and text unchanged."""
-    if is_numeric_dtype(values):
-        return values.map(as_text, na_action="ignore")
-    return values
+def sort_levels(levels: Sequence[Level], kind: Type) -> list[Level]:
+    """Return levels in the order of numbers, if they are numbers, or else of text."""
+    if kind == "number":
+        return sorted(levels, key=Decimal)
+    return sorted(levels)

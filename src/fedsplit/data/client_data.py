@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.data.tables import Table, fail
+from fedsplit.data.types import Fit, Type
 
 
 class Source(Protocol):
@@ -22,18 +23,14 @@ class Source(Protocol):
         """The client's name: of a file without its suffix, of a group, or as the user gave it."""
         ...
 
-    def columns(self) -> dict[str, str]:
-        """Return the kind of each column: number, boolean, text, date or other."""
+    def columns(self) -> dict[str, Fit | None]:
+        """Return what each column can be read as, as in ``Table.fits``."""
         ...
 
-    def read(self, columns: Sequence[str]) -> pd.DataFrame:
-        """Read these columns, in this order.
+    def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+        """Read these columns, in this order, as in ``Table.take``.
 
-        Returns
-        -------
-        (n, len(columns)) DataFrame
-            Numbers and booleans (0 and 1) as float64, NaN for a missing value; text and dates as
-            ``str``, None for a missing value. Infinite numbers raise InputError.
+        Infinite numbers raise InputError.
         """
         ...
 
@@ -45,41 +42,42 @@ class TableSource:
     name: str
     table: Table
 
-    def columns(self) -> dict[str, str]:
-        return dict(self._kinds)
+    def columns(self) -> dict[str, Fit | None]:
+        return dict(self._fits)
 
-    def read(self, columns: Sequence[str]) -> pd.DataFrame:
-        wanted = {column: self.kind(column) for column in columns}
+    def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+        for column in wanted:
+            self.check_column(column)
         frame = self.table.take(wanted)
         for column, kind in wanted.items():
-            infinite = kind == "number" and np.isinf(frame[column].to_numpy())
+            infinite = kind != "text" and np.isinf(frame[column].to_numpy())
             if np.any(infinite):
                 place = f"column {column!r}, row {np.argmax(infinite) + 1}"
                 fail(self.table.where, f"{place}: the number is infinite, correct it")
         return frame
 
-    def kind(self, column: str) -> str:
-        """Return the kind of a column; raise InputError if it is absent or cannot be read."""
-        if column not in self._kinds:
+    def check_column(self, column: str) -> Fit:
+        """Return what a column can be read as; raise InputError if it is absent or cannot be."""
+        if column not in self._fits:
             hint = ","
-            for similar in difflib.get_close_matches(column, self._kinds, n=1):
+            for similar in difflib.get_close_matches(column, self._fits, n=1):
                 hint = f", did you mean {similar!r}?"
             fail(
                 self.table.where,
-                f"there is no column {column!r}{hint} there are {', '.join(self._kinds)}",
+                f"there is no column {column!r}{hint} there are {', '.join(self._fits)}",
             )
-        kind = self._kinds[column]
-        if kind == "other":
+        fit = self._fits[column]
+        if fit is None:
             fail(
                 self.table.where,
-                f"column {column!r} is nested, mixed, or of a type that is neither number, "
+                f"column {column!r} is nested, or of a type that is neither number, boolean, "
                 "text nor date: convert it",
             )
-        return kind
+        return fit
 
     @cached_property
-    def _kinds(self) -> dict[str, str]:
-        return self.table.kinds()
+    def _fits(self) -> dict[str, Fit | None]:
+        return self.table.fits()
 
 
 @dataclass
@@ -98,17 +96,19 @@ class SharedTable:
     source: TableSource
     length: int
     kept: pd.DataFrame | None = None
+    wanted: Mapping[str, Type] = field(default_factory=dict)
 
-    def read(self, columns: Sequence[str], rows: np.ndarray[Any, Any]) -> pd.DataFrame:
+    def read(self, wanted: Mapping[str, Type], rows: np.ndarray[Any, Any]) -> pd.DataFrame:
         """Read some rows of some columns."""
-        if self.kept is None or list(self.kept) != list(columns):
-            frame = self.source.read(columns)
+        if self.kept is None or list(self.wanted.items()) != list(wanted.items()):
+            frame = self.source.read(wanted)
             if len(frame) != self.length:
                 fail(
                     self.source.table.where,
                     "the file has changed since it was first read: start again",
                 )
             self.kept = frame
+            self.wanted = wanted
         # A copy: the caller may change what it gets.
         return self.kept.iloc[rows].reset_index(drop=True)
 
@@ -130,8 +130,8 @@ class GroupSource:
     shared: SharedTable = field(repr=False)
     rows: np.ndarray[Any, Any] = field(repr=False)
 
-    def columns(self) -> dict[str, str]:
+    def columns(self) -> dict[str, Fit | None]:
         return self.shared.source.columns()
 
-    def read(self, columns: Sequence[str]) -> pd.DataFrame:
-        return self.shared.read(columns, self.rows)
+    def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+        return self.shared.read(wanted, self.rows)

@@ -17,17 +17,13 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.data.opening import is_gzip, open_bytes, open_text
-from fedsplit.data.sql import cast_as, fetch
+from fedsplit.data.sql import count_of, fetch, text_tests, trimmed
 from fedsplit.data.tables import check_names, fail, to_frame
-
-NA_VALUES = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")
-"""What stands for a missing value, quoted or not, with or without spaces around it."""
+from fedsplit.data.texts import read_texts
+from fedsplit.data.types import MISSING, Fit, Type, share
 
 LONGEST_HEADER = 1_000_000
 """Most characters of the first line."""
-
-BITS = {"number": 1, "boolean": 2, "date": 4, "text": 8, "NUL": 16}
-"""The kinds of values that a column has, or-ed by SQL; NUL is for a NUL byte, which is no text."""
 
 
 class Header(NamedTuple):
@@ -50,7 +46,7 @@ class Header(NamedTuple):
 
 @dataclass
 class DelimitedTable:
-    """Text whose first line has the names; a column's kind is that of all its values.
+    """Text whose first line has the names; a column's type is that of all its values.
 
     Parameters
     ----------
@@ -65,29 +61,40 @@ class DelimitedTable:
     path: Path
     delimiters: str
 
-    def kinds(self) -> dict[str, str]:
-        names = self._header.names
-        columns = [f"c{i}" for i in range(len(names))]
-        *bits, [rows] = self._select([*map(_kind_bits, columns), "count(*)"])
-        kinds = {}
-        for name, [code] in zip(names, bits, strict=True):
-            found = [kind for kind, bit in BITS.items() if int(code) & bit]
-            if "NUL" in found:
-                fail(self.where, f"column {name!r} has a NUL byte: save the file as text in UTF-8")
-            match found:
-                case []:  # every value is missing
-                    kinds[name] = "number"
-                case [kind]:
-                    kinds[name] = kind
-                case _:
-                    kinds[name] = "text"
-        self._check_delimiters(int(rows))
-        return kinds
+    def fits(self) -> dict[str, Fit | None]:
+        return dict(self._fits)
 
-    def take(self, wanted: Mapping[str, str]) -> pd.DataFrame:
+    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
         names = self._header.names
-        values = [_value(f"c{names.index(name)}", kind) for name, kind in wanted.items()]
-        return to_frame(list(wanted), self._select(values))
+        values = []
+        for name, kind in wanted.items():
+            x = f"c{names.index(name)}"
+            fit = self._fits[name]
+            # A column that has other values too is read as text, to say which one is wrong.
+            if kind == "number" and (fit.decimal == "all" or fit.empty):
+                x = f"cast(case when {trimmed(x)} not in {MISSING} then {trimmed(x)} end as double)"
+            values.append(x)
+        found = self._select(values)
+        for i, (name, kind) in enumerate(wanted.items()):
+            if found[i].dtype == object:
+                found[i] = read_texts(self.where, name, found[i], "text", kind)
+        return to_frame(list(wanted), found)
+
+    @cached_property
+    def _fits(self) -> dict[str, Fit]:
+        names = self._header.names
+        counts: list[str] = []
+        for i in range(len(names)):
+            counts += _counts(f"c{i}")
+        found = [int(count) for [count] in self._select([*counts, "count(*)"])]
+        self._check_delimiters(found.pop())
+        fits = {}
+        for i, name in enumerate(names):
+            present, *fitting, nul = found[7 * i : 7 * i + 7]
+            if nul:
+                fail(self.where, f"column {name!r} has a NUL byte: save the file as text in UTF-8")
+            fits[name] = Fit(*[share(count, present) for count in fitting])
+        return fits
 
     def _select(self, expressions: Sequence[str]) -> list[np.ndarray[Any, Any]]:
         """Return the values of SQL expressions of the columns, called c0, c1, … here."""
@@ -97,7 +104,7 @@ class DelimitedTable:
             f"select {', '.join(expressions)} from read_csv(?, auto_detect=false, "
             f"header=true, skip=0, columns={{{columns}}}, delim='{self._header.delimiter}', "
             "quote='\"', escape='\"', comment='', encoding='utf-8', "
-            f"compression='{compression}', nullstr={list(NA_VALUES)}, strict_mode=true, "
+            f"compression='{compression}', nullstr={list(MISSING)}, strict_mode=true, "
             "null_padding=false, ignore_errors=false, hive_partitioning=false)"
         )
         return fetch(self.where, query, self.path)
@@ -178,30 +185,10 @@ class DelimitedTable:
         return found[0]
 
 
-def _kind_bits(x: str) -> str:
-    """Return SQL for the kinds of all values of a column, as bits."""
-    # DuckDB would also read 1_000 and +-1 as numbers.
-    number = (
-        f"try_cast({x} as double) is not null "
-        f"and not contains({x}, '_') and not contains({x}, '+-')"
-    )
-    date = (
-        rf"regexp_full_match({x}, '\d{{4}}-\d\d-\d\d([ T]\d\d:\d\d.*)?') "
-        f"and try_cast({x}[:10] as date) is not null"
-    )
-    return (
-        f"coalesce(bit_or(case when {x} is null then 0 "
-        f"when {number} then {BITS['number']} "
-        f"when {date} then {BITS['date']} "
-        f"when lower(trim({x})) in ('true', 'false') then {BITS['boolean']} "
-        f"when trim({x}) in {NA_VALUES} then 0 "
-        f"when contains({x}, chr(0)) then {BITS['NUL']} else {BITS['text']} end), 0)"
-    )
-
-
-def _value(x: str, kind: str) -> str:
-    """Return SQL for a column as this kind; DuckDB fails at a value of another kind."""
-    present = f"case when trim({x}) in {NA_VALUES} then null else {x} end"
-    if kind == "boolean":
-        present = f"cast(trim({present}) as boolean)"
-    return cast_as(present, kind)
+def _counts(x: str) -> list[str]:
+    """Return SQL for how many values of a column are present, fit each type, and have a NUL."""
+    tests = text_tests(trimmed(x))
+    present = f"{trimmed(x)} not in {MISSING}"
+    text = f"{present} and not ({' or '.join(f'({test})' for test in tests.values())})"
+    conditions = [present, *tests.values(), text, f"contains({x}, chr(0))"]
+    return [count_of(condition) for condition in conditions]

@@ -47,7 +47,7 @@ class Category:
         if self.call is not None:
             state = schema.state.get(self.call.text, {})
             return CATEGORIES[self.call.function].levels(self.call.options, state)
-        return schema.level_texts(str(self.column))
+        return list(schema.level_texts(str(self.column)))
 
     def codes(self, rows: ModelFrame) -> NDArray[np.intp]:
         """Return the number of each row's level, (n,)."""

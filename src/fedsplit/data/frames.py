@@ -11,30 +11,18 @@ import pandas as pd
 from pandas.api import types
 
 from fedsplit.data.tables import check_names, fail, to_frame
-
-KINDS_BY_INFERENCE = {
-    "empty": "number",
-    "integer": "number",
-    "floating": "number",
-    "mixed-integer-float": "number",
-    "decimal": "number",
-    "boolean": "boolean",
-    "string": "text",
-    "date": "date",
-    "datetime": "date",
-    "datetime64": "date",
-}
-"""Kind of a column of objects, by what ``pandas.api.types.infer_dtype`` finds in it."""
+from fedsplit.data.texts import as_text, distinct, fit_of_texts, read_texts
+from fedsplit.data.types import DAY, EMPTY, MISSING, Fit, Type, share
 
 
 @dataclass
 class FrameTable:
-    """A user's frame, which is never changed; a categorical column is text."""
+    """A user's frame, which is never changed."""
 
     where: str
     frame: pd.DataFrame
 
-    def kinds(self) -> dict[str, str]:
+    def fits(self) -> dict[str, Fit | None]:
         names = list(self.frame.columns)
         if self.frame.columns.nlevels > 1:
             fail(self.where, "the columns have several levels: flatten them to one name per column")
@@ -42,38 +30,86 @@ class FrameTable:
             if not isinstance(name, str):
                 fail(self.where, f"the name of column {name!r} is not text: rename it")
         check_names(self.where, names)
-        return {name: _kind(self.frame[name]) for name in names}
+        return {name: _fit(self.frame[name]) for name in names}
 
-    def take(self, wanted: Mapping[str, str]) -> pd.DataFrame:
-        columns = [self._values(name, kind) for name, kind in wanted.items()]
-        return to_frame(list(wanted), columns)
+    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+        return to_frame(list(wanted), [self._values(name, kind) for name, kind in wanted.items()])
 
-    def _values(self, name: str, kind: str) -> np.ndarray[Any, Any]:
-        """Return a column, (n,), as this kind."""
+    def _values(self, name: str, kind: Type) -> Any:
+        """Return a column, (n,), as this type."""
         series = self.frame[name]
-        missing = series.isna().to_numpy()
-        if kind in ("text", "date"):
-            values = np.array([str(value) for value in series], dtype=object)
-            values[missing] = None
-            return values
-        try:
-            if missing.any():
-                # numpy cannot convert pandas' own marks for missing values to float64.
-                series = series.astype(object).where(~missing, np.nan)
-            return np.array(series, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError) as error:
-            fail(self.where, f"column {name!r}: {error}")
+        match _stored(series), kind:
+            case ("number", "number") | ("boolean", "number" | "boolean"):
+                return np.array(series.to_numpy(dtype=np.float64, na_value=np.nan))
+            case "date", "date":
+                return _days(series)
+            case "category", "text":
+                return _category(series)
+        codes, values = distinct(series)
+        texts = np.array([*[as_text(value) for value in values], None], dtype=object)[codes]
+        return read_texts(self.where, name, texts, "text", kind)
 
 
-def _kind(series: pd.Series) -> str:
+def _stored(series: pd.Series) -> str:
+    """Return what the dtype says: a type, category, objects, or other."""
     dtype = series.dtype
     # Before numbers: the categories of a categorical column may be numbers.
     if isinstance(dtype, pd.CategoricalDtype):
-        return "text"
+        return "category"
     if types.is_bool_dtype(dtype):
         return "boolean"
     if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
         return "number"
     if types.is_datetime64_any_dtype(dtype):
         return "date"
-    return KINDS_BY_INFERENCE.get(types.infer_dtype(series, skipna=True), "other")
+    if types.is_object_dtype(dtype) or types.is_string_dtype(dtype):
+        return "objects"
+    return "other"
+
+
+def _fit(series: pd.Series) -> Fit | None:
+    stored = _stored(series)
+    present = series.dropna()
+    if stored == "other":
+        return None
+    if present.empty:
+        return EMPTY
+    match stored:
+        case "number":
+            integer = share(int((present % 1 == 0).sum()), len(present))
+            return Fit(integer, "all", "none", "none", "none")
+        case "boolean":
+            return Fit("none", "none", "none", "all", "none")
+        case "date":
+            return Fit("none", "none", "all", "none", "none")
+    codes, values = distinct(present)
+    counts = []
+    texts = 0
+    try:
+        for value, count in zip(values, np.bincount(codes, minlength=len(values)), strict=True):
+            text = as_text(value)
+            if text not in MISSING:
+                counts.append((text, int(count)))
+                texts += int(count) * isinstance(value, str)
+    except (TypeError, ValueError, OverflowError):  # it has no form as text
+        return None
+    return fit_of_texts(counts, texts)._replace(category=stored == "category")
+
+
+def _category(series: pd.Series) -> pd.Categorical:
+    """Return a categorical column with its categories as text, in their order."""
+    texts = [as_text(category) for category in series.cat.categories]
+    kept = pd.Index([text for text in dict.fromkeys(texts) if text not in MISSING], dtype=object)
+    positions = np.append(kept.get_indexer(texts), -1)
+    codes = positions[series.cat.codes.to_numpy()]
+    return pd.Categorical.from_codes(codes, kept, ordered=series.cat.ordered)
+
+
+def _days(series: pd.Series) -> np.ndarray[Any, Any]:
+    """Return dates as days since 1970-01-01 UTC."""
+    if series.dt.tz is not None:
+        series = series.dt.tz_convert("UTC").dt.tz_localize(None)
+    moments = series.to_numpy().astype("datetime64[us]")
+    values = moments.astype(np.int64) / np.float64(DAY)
+    values[np.isnat(moments)] = np.nan
+    return values

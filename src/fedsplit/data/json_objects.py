@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,6 +14,7 @@ import pandas as pd
 from fedsplit.data.frames import FrameTable
 from fedsplit.data.opening import open_text
 from fedsplit.data.tables import fail
+from fedsplit.data.types import Fit, Type
 
 
 @dataclass
@@ -27,21 +28,24 @@ class JsonTable:
     where: str
     path: Path
 
-    def kinds(self) -> dict[str, str]:
-        types: dict[str, set[type]] = {}
+    def fits(self) -> dict[str, Fit | None]:
+        names: dict[str, None] = {}
         for entry in self._objects():
-            for name, value in entry.items():
-                types.setdefault(name, set()).add(type(value))
-        if not types:
+            names.update(dict.fromkeys(entry))
+        if not names:
             fail(self.where, "it has no columns")
-        return {name: _kind(found - {type(None)}) for name, found in types.items()}
+        return self._frame(names).fits()
 
-    def take(self, wanted: Mapping[str, str]) -> pd.DataFrame:
-        columns: dict[str, list[object]] = {name: [] for name in wanted}
+    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+        return self._frame(wanted).take(wanted)
+
+    def _frame(self, names: Iterable[str]) -> FrameTable:
+        """Return some columns."""
+        columns: dict[str, list[object]] = {name: [] for name in names}
         for entry in self._objects():
             for name, values in columns.items():
                 values.append(entry.get(name))
-        return FrameTable(self.where, pd.DataFrame(columns, dtype=object)).take(wanted)
+        return FrameTable(self.where, pd.DataFrame(columns, dtype=object))
 
     def _objects(self) -> Iterator[dict[str, object]]:
         with open_text(self.where, self.path) as file:
@@ -78,13 +82,3 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) < len(pairs):
         raise ValueError("a key appears twice")
     return found
-
-
-def _kind(types: set[type]) -> str:
-    if types <= {int, float}:
-        return "number"
-    if types == {bool}:
-        return "boolean"
-    if types == {str}:
-        return "text"
-    return "other"

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
 
 from fedsplit.arrays import Array
-from fedsplit.data.categories import Level, any_text, as_text, as_texts, categorical
+from fedsplit.data.categories import Level, categorical
 from fedsplit.data.pooled import State
-from fedsplit.data.types import Type, days, is_date
+from fedsplit.data.texts import as_text, distinct
+from fedsplit.data.types import Type, as_number, days, is_date, is_number
 
 
 class Schema(NamedTuple):
@@ -24,7 +25,7 @@ class Schema(NamedTuple):
     levels : mapping of str to sequence
         The levels of each category.
     types : mapping of str to Type
-        Of each column. One that is absent holds text if one of its levels is text.
+        Of each column. One that is absent holds text if one of its levels is no number.
     state : mapping of str to State
         Of each call of a function of all clients' rows.
     """
@@ -37,13 +38,13 @@ class Schema(NamedTuple):
         """Return whether a column holds text, at any client."""
         if column in self.types:
             return self.types[column] == "text"
-        return any_text(self.levels.get(column, ()))
+        return not all(is_number(level) for level in self.levels.get(column, ()))
 
-    def level_texts(self, column: str) -> list[str]:
-        """Return the levels of a column as text."""
+    def level_texts(self, column: str) -> Sequence[str]:
+        """Return the levels of a column."""
         if column not in self.levels:
             raise ValueError(f"column {column} is a category without levels")
-        return [as_text(level) for level in self.levels[column]]
+        return self.levels[column]
 
 
 class ModelFrame(NamedTuple):
@@ -52,7 +53,7 @@ class ModelFrame(NamedTuple):
     Attributes
     ----------
     frame : (n, c) DataFrame
-        The columns of the formula.
+        The columns of the formula: numbers as float64, categories as categoricals of levels.
     schema : Schema
     """
 
@@ -70,16 +71,23 @@ class ModelFrame(NamedTuple):
     def values(self, column: str) -> Any:
         """Return a column, (n,): numbers as float64, text as objects."""
         if not self.holds_text(column):
-            return self.frame[column].to_numpy(dtype=np.float64)
-        return as_texts(self.frame[column]).to_numpy(dtype=object)
+            return self.numbers(column)
+        codes, values = distinct(self.frame[column])
+        return np.array([*[as_text(value) for value in values], None], dtype=object)[codes]
 
     def numbers(self, column: str) -> Array:
-        """Return a column of numbers, (n,)."""
+        """Return a column of numbers, (n,), also of one that is a category elsewhere."""
         if self.holds_text(column):
             raise ValueError(
                 f"column {column} holds text: use it as a term, or compare it as in {column} == 'a'"
             )
-        values: Array = self.values(column)
+        series = self.frame[column]
+        if isinstance(series.dtype, pd.CategoricalDtype):
+            kind = self.schema.types[column]
+            numbers = [as_number(level, kind) for level in series.cat.categories]
+            found: Array = np.array([*numbers, np.nan])[series.cat.codes]
+            return found
+        values: Array = series.to_numpy(dtype=np.float64)
         return values
 
     def literal(self, column: str, text: str) -> str | float:

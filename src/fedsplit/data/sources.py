@@ -122,11 +122,11 @@ def _listed(path: Path) -> Iterator[TableSource]:
 
 def _split(source: TableSource, group: str) -> Iterator[GroupSource]:
     """Yield one client per value of the column, in the order of numbers if they are numbers."""
-    kind = source.kind(group)
+    fit = source.check_column(group)
     where = source.table.where
     # As text, because large whole numbers are not distinct as float64.
-    labels = source.table.take({group: "text"})[group].to_numpy()
-    missing = sum(label is None for label in labels)
+    labels = source.table.take({group: "text"})[group].astype(object).to_numpy()
+    missing = int(pd.isna(labels).sum())
     if missing:
         fail(where, f"{missing} of {len(labels)} rows have no {group!r}: fill or remove them")
     if not len(labels):
@@ -134,7 +134,7 @@ def _split(source: TableSource, group: str) -> Iterator[GroupSource]:
     codes, names = pd.factorize(labels)
     # A stable sort keeps the rows of each client in the order of the file.
     rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
-    order = float if kind == "number" else str
+    order = float if fit.decimal == "all" else str
     shared = SharedTable(source, len(labels))
     for j in sorted(range(len(names)), key=lambda j: order(names[j])):
         yield GroupSource(names[j], shared, rows[j])

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.data.tables import check_names, fail, to_frame
+from fedsplit.data.texts import read_texts
+from fedsplit.data.types import DATE, INTEGER, MISSING, NUMBER, Fit, Type, share
 
 CONFIG = {
     "autoinstall_known_extensions": False,  # nothing is downloaded
@@ -31,6 +34,9 @@ NUMERIC_TYPES = {
     *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
     *("FLOAT", "DOUBLE", "DECIMAL", "BIGNUM"),
 }
+
+SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
+"""What Python counts as space."""
 
 CSV_REASONS = {
     "Expected Number of Columns": "it has more or fewer values than the first line has names",
@@ -51,11 +57,11 @@ class QueryTable:
     query: str
     folder: Path
 
-    def kinds(self) -> dict[str, str]:
+    def fits(self) -> dict[str, Fit | None]:
         with self._in_folder() as source:
-            return column_kinds(self.where, source)
+            return column_fits(self.where, f"({source})")
 
-    def take(self, wanted: Mapping[str, str]) -> pd.DataFrame:
+    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
         with self._in_folder() as source:
             return take_columns(self.where, f"({source})", wanted)
 
@@ -72,29 +78,92 @@ class QueryTable:
             yield self.query.strip().rstrip(";") + "\n"
 
 
-def column_kinds(where: str, source: str, path: Path | None = None) -> dict[str, str]:
-    """Return the kind of each column of a query, from its type; no row is read."""
-    query = f"select column_name, column_type from (describe ({source}))"
+def column_fits(where: str, source: str, path: Path | None = None) -> dict[str, Fit | None]:
+    """Return what each column of a table of DuckDB can be read as."""
+    stored = stored_types(where, source, path)
+    tests = {name: _tests(quoted(name), kind) for name, kind in stored.items() if kind is not None}
+    parts = [count_of(test) for each in tests.values() for test in each]
+    counts = iter(fetch(where, f"select {', '.join(parts or ['1'])} from {source}", path))
+    fits: dict[str, Fit | None] = dict.fromkeys(stored)
+    for name in tests:
+        total, *fitting = (int(count) for [count] in islice(counts, 6))
+        fits[name] = Fit(*[share(count, total) for count in fitting])
+    return fits
+
+
+def stored_types(where: str, source: str, path: Path | None = None) -> dict[str, Type | None]:
+    """Return the type that each column of a table is stored as; no row is read."""
+    query = f"select column_name, column_type from (describe {source})"
     names, types = fetch(where, query, path)
     check_names(where, [name.lower() for name in names])  # DuckDB ignores case
-    return {name: _kind(kind) for name, kind in zip(names, types, strict=True)}
+    return {name: _stored(kind) for name, kind in zip(names, types, strict=True)}
 
 
 def take_columns(
-    where: str, source: str, wanted: Mapping[str, str], path: Path | None = None
+    where: str, source: str, wanted: Mapping[str, Type], path: Path | None = None
 ) -> pd.DataFrame:
-    """Read the wanted columns, each as a kind, as in ``Table.take``."""
-    columns = []
-    for name, kind in wanted.items():
-        quoted = '"' + name.replace('"', '""') + '"'
-        columns.append(cast_as(quoted, kind))
-    return to_frame(list(wanted), fetch(where, f"select {', '.join(columns)} from {source}", path))
+    """Read the wanted columns, as in ``Table.take``."""
+    stored = stored_types(where, source, path)
+    columns = [_value(quoted(name), stored[name], kind) for name, kind in wanted.items()]
+    found = fetch(where, f"select {', '.join(columns)} from {source}", path)
+    for i, (name, kind) in enumerate(wanted.items()):
+        if found[i].dtype == object:
+            found[i] = read_texts(where, name, found[i], stored[name] or "text", kind)
+    return to_frame(list(wanted), found)
 
 
-def cast_as(x: str, kind: str) -> str:
-    """Return SQL for the expression ``x`` as float64 or as text, whichever the kind is read as."""
-    if kind in ("number", "boolean"):
-        return f"cast({x} as double)"
+def quoted(name: str) -> str:
+    """Return the name of a column as SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text_tests(x: str) -> dict[str, str]:
+    """Return SQL for what a trimmed text can be read as, as ``fedsplit.data.types`` has it."""
+    return {
+        "integer": f"regexp_full_match({x}, '{INTEGER.pattern}')",
+        "decimal": f"regexp_full_match({x}, '{NUMBER.pattern}')",
+        "date": f"regexp_full_match({x}, '{DATE.pattern}') and {x}[:4] != '0000' "
+        f"and try_cast({x}[:10] as date) is not null",
+        "boolean": f"lower({x}) in ('true', 'false')",
+    }
+
+
+def trimmed(x: str) -> str:
+    """Return SQL for a text without the spaces that Python's ``str.strip`` removes."""
+    codes = " || ".join(f"chr({ord(space)})" for space in SPACES)
+    return f"trim({x}, {codes})"
+
+
+def count_of(condition: str) -> str:
+    """Return SQL for the number of rows in which a condition holds."""
+    return f"count(case when {condition} then 1 end)"
+
+
+def _tests(x: str, stored: Type) -> list[str]:
+    """Return SQL for whether a column has a value, and one that fits each field of ``Fit``."""
+    match stored:
+        case "text":
+            x = trimmed(f"cast({x} as varchar)")
+            present = f"{x} not in {MISSING}"
+            return [present, *text_tests(x).values(), present]
+        case "number":
+            x = f"cast({x} as double)"
+            present = f"not isnan({x})"
+            return [present, f"{present} and {x} = trunc({x})", present, "false", "false", "false"]
+    present = f"{x} is not null"
+    fitting = {"date": 2, "boolean": 3}[stored]
+    return [present, *[present if i == fitting else "false" for i in range(5)]]
+
+
+def _value(x: str, stored: Type | None, wanted: Type) -> str:
+    """Return SQL for a column as a double where that is all there is to do, else as text."""
+    match stored, wanted:
+        case ("number", "number") | ("boolean", "number" | "boolean"):
+            return f"cast({x} as double)"
+        case "number", "text":
+            # A float of 32 bits has the text of the number that it is.
+            short = f"typeof({x}) = 'FLOAT'"
+            return f"cast(if({short}, cast({x} as double)::varchar, {x}::varchar) as varchar)"
     return f"cast({x} as varchar)"
 
 
@@ -152,11 +221,11 @@ def _unmasked(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return values
 
 
-def _kind(sql_type: str) -> str:
-    """Return the kind of a column of this type, as in ``DECIMAL(10,2)`` or ``INTEGER[]``."""
+def _stored(sql_type: str) -> Type | None:
+    """Return the type of a column stored as, for example, ``DECIMAL(10,2)`` or ``INTEGER[]``."""
     bare = re.sub(r"\(.*", "", sql_type)
     if sql_type.endswith("]"):
-        return "other"
+        return None
     if bare in NUMERIC_TYPES:
         return "number"
     if bare == "BOOLEAN":
@@ -165,7 +234,7 @@ def _kind(sql_type: str) -> str:
         return "text"
     if bare == "DATE" or bare.startswith("TIMESTAMP"):
         return "date"
-    return "other"
+    return None
 
 
 def _reason(text: str) -> str:

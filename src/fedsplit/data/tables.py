@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
-import numpy as np
 import pandas as pd
 
+from fedsplit.data.types import Fit, Type
 from fedsplit.errors import InputError
 
 LONGEST_REASON = 250
@@ -16,9 +16,7 @@ LONGEST_REASON = 250
 
 
 class Table(Protocol):
-    """Named columns, each of one kind: ``number``, ``boolean``, ``text``, ``date`` or ``other``.
-
-    A column of the kind ``other`` is listed but cannot be read.
+    """Named columns of a client.
 
     Attributes
     ----------
@@ -28,33 +26,48 @@ class Table(Protocol):
 
     where: str
 
-    def kinds(self) -> dict[str, str]:
-        """Return the kind of each column, in the table's order."""
+    def fits(self) -> dict[str, Fit | None]:
+        """Return what each column can be read as, in the table's order.
+
+        None is for a column that cannot be read at all, such as one of lists.
+        """
         ...
 
-    def take(self, wanted: Mapping[str, str]) -> pd.DataFrame:
-        """Read some columns.
+    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+        """Read some columns, none of them one that cannot be read.
 
         Parameters
         ----------
-        wanted : mapping of str to str
-            The kind that each column is read as: its own, or ``text``.
+        wanted : mapping of str to Type
+            What each column is read as. A boolean can be read as the number 0 or 1, and everything
+            as text: in the form of a level where the table has types, else as it is written.
 
         Returns
         -------
         (n, len(wanted)) DataFrame
-            Numbers and booleans are float64 with NaN for a missing value; text and dates are
-            objects, ``str`` with None for a missing value.
+            Numbers, booleans (0 and 1) and dates (days since 1970-01-01 UTC) are float64, NaN where
+            missing. Text is objects, trimmed ``str`` and None where missing, or a categorical of
+            such texts where the table has an order of them.
+
+        Raises
+        ------
+        RowError
+            If a value cannot be read as what is wanted.
         """
         ...
 
 
 def fail(where: str, reason: object) -> NoReturn:
     """Raise InputError with a message of one line."""
+    raise InputError(one_line(where, reason)) from None
+
+
+def one_line(where: str, reason: object) -> str:
+    """Return a message of one line."""
     line = " ".join(str(reason).split())
     if len(line) > LONGEST_REASON:
         line = line[: LONGEST_REASON - 1] + "…"
-    raise InputError(f"{' '.join(where.split())}: {line}") from None
+    return f"{' '.join(where.split())}: {line}"
 
 
 def check_names(where: str, names: Sequence[str]) -> None:
@@ -68,8 +81,8 @@ def check_names(where: str, names: Sequence[str]) -> None:
         fail(where, f"{count} columns are named {name!r}: rename all but one")
 
 
-def to_frame(names: Sequence[str], columns: Sequence[np.ndarray[Any, Any]]) -> pd.DataFrame:
-    """Return the columns, each an (n,) array, as a frame without copying them.
+def to_frame(names: Sequence[str], columns: Sequence[Any]) -> pd.DataFrame:
+    """Return the columns, each an (n,) array or categorical, as a frame without copying them.
 
     The dtype is passed on because pandas would otherwise convert objects to its own strings.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -29,7 +29,8 @@ INTEGER = re.compile(r"[+-]?[0-9]+")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(?i:inf|infinity)")
 DATE = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-    r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?"
+    r"([ T]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
+    r"(Z|[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?)?)?"
 )
 """An ISO date, or a timestamp, which is UTC unless it says otherwise."""
 
@@ -40,6 +41,12 @@ MOST_DIGITS = 40
 """A whole number of more digits is a level in the form of a float."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+DAY = 86_400_000_000
+"""Microseconds of a day."""
+
+FRACTION = re.compile(r"\.[0-9]+")
+"""Of the seconds of a timestamp."""
 
 
 class Fit(NamedTuple):
@@ -54,6 +61,8 @@ class Fit(NamedTuple):
     text : Share
         Of a column stored as text, all; of one stored as another type, none. A delimited file says
         nothing about types: there only values that can be read as nothing else are text.
+    category : bool
+        Whether the column is stored as a category, such as pandas' categorical and R's factor.
     """
 
     integer: Share
@@ -61,6 +70,31 @@ class Fit(NamedTuple):
     date: Share
     boolean: Share
     text: Share
+    category: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether the column has no value."""
+        return self[:5] == EMPTY[:5]
+
+    @property
+    def mostly_number(self) -> bool:
+        """Whether there are numbers, and a few values that are none."""
+        return self.decimal == "most" and self.boolean == "none"
+
+    @property
+    def type(self) -> Type:
+        """What a client alone would read the column as."""
+        if self.text != "none":
+            return "text"
+        if self.date != "none":
+            # beside dates there may be numbers, and together they are neither
+            return "date" if self.date == "all" else "text"
+        return "boolean" if self.boolean == "all" else "number"
+
+
+EMPTY = Fit("none", "none", "none", "none", "none")
+"""Of a column without any value."""
 
 
 def share(count: int, total: int) -> Share:
@@ -94,28 +128,51 @@ def is_date(text: str) -> bool:
     if DATE.fullmatch(text) is None:
         return False
     try:
-        datetime.fromisoformat(text)
-    except ValueError:
+        date_form(text)
+    except (ValueError, OverflowError):  # the 30th of February; the year 10000 in UTC
         return False
     return True
 
 
 def days(text: str) -> float:
-    """A date or timestamp as days since 1970-01-01 UTC."""
+    """A date or timestamp as days since 1970-01-01 UTC, with microseconds as a fraction."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return (moment - EPOCH).total_seconds() / 86_400
+    # One division of whole numbers, which every reader rounds alike.
+    return (moment - EPOCH) // MICROSECOND / DAY
+
+
+def as_number(text: str, kind: Type) -> float:
+    """A trimmed text as a number: of a boolean 0 or 1, of a date its days.
+
+    Raises
+    ------
+    ValueError
+        If the text cannot be read as a value of this type.
+    """
+    if kind in ("number", "boolean") and is_boolean(text):
+        return float(text.lower() == "true")
+    if kind == "number" and is_number(text):
+        return float(text)
+    if kind == "date" and is_date(text):
+        return days(text)
+    raise ValueError(f"{text!r} is no {kind}")
 
 
 def number_form(text: str) -> str:
-    """The shortest form of a number: 01, 1.0 and 1e0 are all 1.
+    """The shortest form of a number: 01, 1.0 and 1e0 are all 1, as is true.
 
     Whole numbers are exact, however large; others are what float64 makes of them.
     """
+    if is_boolean(text):
+        return str(int(text.lower() == "true"))
     value = Decimal(text)
-    if value.is_finite() and value.adjusted() < MOST_DIGITS and value == int(value):
-        return str(int(value))
+    if value.is_finite() and value.adjusted() < MOST_DIGITS:
+        if value == int(value):
+            return str(int(value))
+        if float(value).is_integer():  # too close to a whole number for float64
+            return str(int(float(value)))
     return repr(float(value))
 
 
@@ -124,9 +181,12 @@ def date_form(text: str) -> str:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is not None:
         moment = moment.astimezone(UTC).replace(tzinfo=None)
-    if moment.time() == datetime.min.time():
-        return moment.date().isoformat()
-    return moment.isoformat(" ")
+    form = moment.replace(microsecond=0).isoformat(" ")
+    # From the text, because datetime has no nanoseconds.
+    fraction = FRACTION.search(text)
+    if fraction is not None:
+        form += fraction[0].rstrip("0").rstrip(".")
+    return form.removesuffix(" 00:00:00")
 
 
 def boolean_form(text: str) -> str:
@@ -141,6 +201,24 @@ FORMS: Mapping[Type, Callable[[str], str]] = {
     "text": str,
 }
 """A trimmed text as a level of a column of this type."""
+
+
+def level_form(text: str, kind: Type) -> str:
+    """A trimmed text as a level; ValueError if it cannot be read as a value of this type."""
+    if kind != "text":
+        as_number(text, kind)
+    return FORMS[kind](text)
+
+
+def as_value(level: str, kind: Type) -> str | int | float | bool:
+    """A level as a value of Python: of a number int or float, of a boolean bool, else the text."""
+    if kind == "boolean":
+        return level == "True"
+    if kind == "number":
+        if is_integer(level):
+            return int(level)
+        return float(level)
+    return level
 
 
 def float_form(value: float) -> str:

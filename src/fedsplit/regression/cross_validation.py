@@ -11,7 +11,6 @@ import pandas as pd
 
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import ProofScalars
-from fedsplit.data.categories import as_text
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.fit import make_task
 from fedsplit.regression.options import Settings
@@ -117,10 +116,10 @@ def _check_fold(agreement: Agreement, fold: Fold) -> None:
     else:
         constant[agreement.intercept] = False
     lacks = [f"column {pool.names[i]} does not vary: leave it out" for i in constant.nonzero()[0]]
-    classes = agreement.plan.classes or (0, 1)
+    classes = agreement.plan.classes or ("0", "1")
     for label, count in zip(classes, pool.classes, strict=False):  # a number has no classes
         if count == 0:
-            lacks.append(f"no row is of class {as_text(label)}")
+            lacks.append(f"no row is of class {label}")
     if lacks:
         raise InputError(f"{fold.title}, {lacks[0]}, or use other folds")
 

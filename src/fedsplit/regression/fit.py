@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import asdict
 
 from fedsplit.clients.oracle import Removed
-from fedsplit.data.categories import as_text
 from fedsplit.data.formula import Formula, quoted
 from fedsplit.data.sources import sources
 from fedsplit.errors import listed
@@ -101,7 +100,7 @@ def prepare(members: Members, options: Regression) -> Agreement:
 
 def make_task(agreement: Agreement, settings: Settings) -> Task:
     """The regression that the clients agreed on, ready for its rounds."""
-    labels = [as_text(level) for level in agreement.plan.classes]
+    labels = list(agreement.plan.classes)
     return Task(agreement.rows, agreement.moments, settings, agreement.intercept, labels)
 
 

@@ -6,13 +6,15 @@ The signatures and docstrings of ``fit`` and ``path``, the options of ``fedsplit
 
 # No `from __future__ import annotations` here: the command line reads the types of the fields.
 
-from collections.abc import Callable, Sequence
+import csv
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count, number, one_of
+from fedsplit.data.types import Type
 from fedsplit.errors import InputError, listed
 from fedsplit.methods import parse
 from fedsplit.regression.engines import ENGINES
@@ -36,6 +38,41 @@ def _pair(text: str) -> tuple[float, float]:
     except ValueError:
         raise InputError(f"--elastic-net takes two numbers, as in 0.5,1, not {text!r}") from None
     return l1, ridge
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Pairs as in ``ward=text,age=number``; one that has a comma in it is quoted."""
+    pairs = {}
+    for part in next(csv.reader([text], skipinitialspace=True), []):
+        column, mark, value = part.partition("=")
+        if not mark or not column.strip() or not value.strip():
+            raise InputError(f"expected COLUMN=..., as in ward=text, not {part!r}")
+        pairs[column.strip()] = value.strip()
+    return pairs
+
+
+def _is_mapping(name: str, value: Any) -> None:
+    if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
+        raise InputError(f"{name} must be a dict with names of columns as keys, not {value!r}")
+
+
+def _are_types(name: str, value: Any) -> None:
+    if value is None:
+        return
+    _is_mapping(name, value)
+    for column, kind in value.items():
+        if kind not in get_args(Type):
+            known = ", ".join(get_args(Type))
+            raise InputError(f"{name}: {column} must be one of {known}, not {kind!r}")
+
+
+def _are_levels(name: str, value: Any) -> None:
+    if value is None:
+        return
+    _is_mapping(name, value)
+    for column, level in value.items():
+        if not isinstance(level, str):
+            raise InputError(f"{name}: the level of {column} must be text, not {level!r}")
 
 
 def _is_text(name: str, value: object) -> None:
@@ -174,6 +211,24 @@ class Settings:
         metavar="drop|fail|mean",
         check=partial(one_of, known=("drop", "fail", "mean")),
     )
+    types: Mapping[str, Type] | None = option(
+        None,
+        "What columns are read as at all clients, number, boolean, date or text, where they are "
+        "not to be guessed: values that do not fit are refused. In Python a dict.",
+        "data",
+        metavar="COLUMN=TYPE,...",
+        read=_pairs,
+        check=_are_types,
+    )
+    reference: Mapping[str, str] | None = option(
+        None,
+        "First levels of categories, to which the others are compared. Of the target, the class "
+        "that a logistic model is not about, or the reference class. In Python a dict.",
+        "model",
+        metavar="COLUMN=LEVEL,...",
+        read=_pairs,
+        check=_are_levels,
+    )
     strict: bool = option(
         False, "Refuse requests that could disclose single rows, instead of warning.", "privacy"
     )
@@ -219,6 +274,8 @@ class Settings:
             if each.check is not None:
                 each.check(name, getattr(self, name))
         object.__setattr__(self, "nonnegative", tuple(self.nonnegative))
+        for name in ("types", "reference"):
+            object.__setattr__(self, name, dict(getattr(self, name) or {}))
         family = FAMILIES[self.family]
         if self.exposure is not None and not family.link.multiplicative:
             able = [name for name, each in FAMILIES.items() if each.link.multiplicative]

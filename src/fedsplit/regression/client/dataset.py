@@ -5,32 +5,33 @@ Before the rounds only ``Description`` and ``Moments`` leave a client: counts, l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.data.categories import Level, categorical
+from fedsplit.data.categories import Level, categorical, in_levels
 from fedsplit.data.client_data import Source
 from fedsplit.data.column_statistics import Statistic
 from fedsplit.data.design_columns import DesignColumns
 from fedsplit.data.formula import Formula
 from fedsplit.data.model_frame import ModelFrame, Schema
+from fedsplit.data.numbers_as_text import check_numbers
 from fedsplit.data.pooled import State
 from fedsplit.data.pooled_functions import counted, function_of, outside
-from fedsplit.errors import InputError, RowError
+from fedsplit.data.texts import as_text
+from fedsplit.data.types import Fit, Type
+from fedsplit.errors import InputError, RowError, listed
 from fedsplit.regression.client import disclosure
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.measuring import Measured, measure
 from fedsplit.regression.families import FAMILIES
-
-MOSTLY = 0.8
-"""A text column in which more than this share of the cells are numbers holds mistakes."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +40,26 @@ class ColumnRequest:
 
     Attributes
     ----------
-    columns : tuple of str
-        Those that the formula, weights and offsets need.
+    types : mapping of str to Type
+        What each column that the formula, weights and offsets need is read as.
     categories : frozenset of str
-        Those whose levels are wanted even if they hold numbers.
+        Those that were declared to be categories. Their levels are wanted, and those of text.
     filled : frozenset of str
-        Those whose missing values will be filled, if they hold numbers. Rows with any other missing
-        value are dropped.
+        Those whose missing values will be filled. Rows with any other missing value are dropped.
     strict : bool
         Whether to refuse an answer that could disclose single rows.
     """
 
-    columns: tuple[str, ...]
+    types: Mapping[str, Type]
     categories: frozenset[str]
     filled: frozenset[str]
     strict: bool
+
+    @property
+    def coded(self) -> set[str]:
+        """The columns whose levels are wanted."""
+        text = {column for column, kind in self.types.items() if kind == "text"}
+        return text | (self.types.keys() & self.categories)
 
 
 @dataclass(frozen=True)
@@ -62,25 +68,26 @@ class Description:
 
     Attributes
     ----------
-    kinds : mapping of str to str
-        Of each column "number", "boolean", "text", or "empty" if every value is missing.
     rows, kept : int
         How many rows there are, and how many of them are used.
     missing : mapping of str to int
         How many values each column lacks.
     levels : mapping
         The levels of each category, with the number of kept rows that have each.
+    orders : mapping of str to bool
+        The categories whose levels are in the order in which the client has them stored, and
+        whether that order has a meaning, as that of small, medium and large.
     sums : mapping
         Of each column to be filled, how many values it has, and their sum.
     warnings : sequence of Finding
         What this could disclose of single rows.
     """
 
-    kinds: Mapping[str, str]
     rows: int
     kept: int
     missing: Mapping[str, int]
     levels: Mapping[str, Mapping[Level, int]]
+    orders: Mapping[str, bool]
     sums: Mapping[str, tuple[int, float]]
     warnings: Sequence[Finding]
 
@@ -94,6 +101,8 @@ class Plan:
     formula, family : str
     levels : mapping
         Of each category, over all clients.
+    types : mapping of str to Type
+        What each column is read as.
     classes : sequence
         Of a target column that is a class.
     fills : mapping of str to float
@@ -107,6 +116,7 @@ class Plan:
     formula: str
     family: str
     levels: Mapping[str, Sequence[Level]]
+    types: Mapping[str, Type] = field(default_factory=dict)
     classes: Sequence[Level] = ()
     fills: Mapping[str, float] = field(default_factory=dict)
     weights: str | None = None
@@ -121,17 +131,50 @@ class Plan:
     @cached_property
     def schema(self) -> Schema:
         """What the clients agreed on, for the formula."""
-        return Schema(self.levels, state=self.state)
+        return Schema(self.levels, self.types, self.state)
 
     @cached_property
     def _design_columns(self) -> DesignColumns:
         return Formula(self.formula).compile(self.schema)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Plan:
+        """A plan from its fields as JSON has them; before there were types, levels had them."""
+        plan = cls(**record)
+        if plan.types:
+            return plan
+        found: dict[str, Sequence[Any]] = dict(plan.levels)
+        if plan.classes:
+            found[str(Formula(plan.formula).target_column)] = plan.classes
+        types: dict[str, Type] = dict.fromkeys(plan.columns, "number")
+        for column, values in found.items():
+            if any(isinstance(value, str) for value in values):
+                types[column] = "text"
+            elif all(isinstance(value, bool) for value in values):
+                types[column] = "boolean"
+        return replace(
+            plan,
+            types=types,
+            levels={name: [as_text(value) for value in own] for name, own in plan.levels.items()},
+            classes=[as_text(value) for value in plan.classes],
+        )
 
     @property
     def columns(self) -> Sequence[str]:
         """The columns that a design is made from."""
         extra = [name for name in (self.weights, self.offset, self.exposure) if name is not None]
         return list(dict.fromkeys([*Formula(self.formula).columns, *extra]))
+
+    def read(self, source: Source, columns: Sequence[str], where: str) -> pd.DataFrame:
+        """Some columns of a source, (n, len(columns)), as all clients read them."""
+        coded = set(self.levels)
+        if self.classes:
+            coded.add(str(Formula(self.formula).target_column))
+        unknown = [column for column in columns if column not in self.types]
+        if unknown:
+            raise InputError(f"{where}: the plan does not say what {listed(unknown)} holds")
+        types = {column: self.types[column] for column in columns}
+        return read_columns(source, types, coded, where)[0]
 
     @property
     def agreed(self) -> dict[str, str]:
@@ -193,6 +236,42 @@ class Plan:
         return names, A, o
 
 
+def read_columns(
+    source: Source, types: Mapping[str, Type], coded: Collection[str], where: str
+) -> tuple[pd.DataFrame, dict[str, bool]]:
+    """Read columns as all clients do.
+
+    Parameters
+    ----------
+    source : Source
+    types : mapping of str to Type
+        Of each column.
+    coded : collection of str
+        Those that are categories.
+    where : str
+        Whose rows they are, for messages.
+
+    Returns
+    -------
+    frame : (n, len(types)) DataFrame
+        Numbers as float64, categories as categoricals of levels.
+    orders : dict of str to bool
+        As in ``Description``.
+    """
+    # Levels are made of text: as float64, whole numbers beyond 2**53 would merge.
+    wanted: dict[str, Type] = {
+        column: "text" if column in coded else kind for column, kind in types.items()
+    }
+    frame = source.read(wanted).reset_index(drop=True)
+    orders = {}
+    for column, kind in types.items():
+        if column in coded:
+            if isinstance(frame[column].dtype, pd.CategoricalDtype):
+                orders[column] = bool(frame[column].cat.ordered)
+            frame[column] = in_levels(where, column, frame[column], kind)
+    return frame, orders
+
+
 class Dataset:
     """One client's data, read from its source when they are first asked for.
 
@@ -216,36 +295,31 @@ class Dataset:
         """The file that the rows come from, if they come from one."""
         return getattr(getattr(self._source, "table", None), "path", None)
 
-    def columns(self) -> dict[str, str]:
-        """The kinds of all columns."""
+    def columns(self) -> dict[str, Fit | None]:
+        """What all columns can be read as."""
         return self._source.columns()
 
     def describe(self, request: ColumnRequest) -> Description:
         """Read some columns, and describe the rows that are complete in them."""
-        kinds = {}
-        declared = self._source.columns()
-        frame = self._source.read(request.columns).reset_index(drop=True)
+        where = f"client {self.name}"
+        frame, orders = read_columns(self._source, request.types, request.coded, where)
         absent = frame.isna()
-        for column in request.columns:
-            kinds[column] = declared[column]
-            if absent[column].all():
-                kinds[column] = "empty"
-            elif kinds[column] == "date":
-                kinds[column] = "text"
-        text = {column for column, kind in kinds.items() if kind == "text"}
-        filled = [name for name in request.columns if name in request.filled and name not in text]
+        filled = [column for column in request.types if column in request.filled]
         kept = frame[~absent.drop(columns=filled).any(axis=1)]
         self._described = kept
-        levels = {
-            column: self._levels(kept[column], kinds[column], column in request.categories)
-            for column in request.columns
-            if column in request.categories or column in text
-        }
+        levels: dict[str, dict[Level, int]] = {}
+        for column in request.types:
+            if column in request.coded:
+                counts = kept[column].value_counts(sort=False)
+                levels[column] = {level: int(count) for level, count in counts.items() if count}
+                if column not in request.categories:
+                    check_numbers(where, column, levels[column])
+                disclosure.check_levels(self.name, column, levels[column])
         sums = {column: (int(kept[column].count()), float(kept[column].sum())) for column in filled}
         warnings = disclosure.in_columns(self.name, len(kept), levels, sums)
         disclosure.refuse(warnings, request.strict)
         missing = {column: int(count) for column, count in absent.sum().items()}
-        return Description(kinds, len(frame), len(kept), missing, levels, sums, warnings)
+        return Description(len(frame), len(kept), missing, levels, orders, sums, warnings)
 
     def code(self, plan: Plan, strict: bool) -> tuple[Design, Sequence[Finding]]:
         """Make a design of the complete rows.
@@ -300,7 +374,7 @@ class Dataset:
         kept = self._described
         if kept is not None and set(plan.columns) <= set(kept.columns):
             return kept
-        frame = self._source.read(plan.columns).reset_index(drop=True)
+        frame = plan.read(self._source, plan.columns, f"client {self.name}")
         return frame[~frame.isna().drop(columns=list(plan.fills)).any(axis=1)]
 
     def _target(self, plan: Plan, formula: Formula, frame: pd.DataFrame) -> Array:
@@ -332,38 +406,6 @@ class Dataset:
             found[column] = {level: int(count) for level, count in pairs if count}
             disclosure.check_levels(self.name, column, found[column])
         return found
-
-    def _levels(self, values: pd.Series, kind: str, category: bool) -> dict[Level, int]:
-        """The levels of a column with their numbers of rows; ``category`` if a user wrote C()."""
-        counts = values.value_counts()
-        if kind == "text" and not category:
-            self._check_text(str(values.name), counts)
-        levels = {_level(value, kind): int(count) for value, count in sorted(counts.items())}
-        disclosure.check_levels(self.name, str(values.name), levels)
-        return levels
-
-    def _check_text(self, column: str, counts: pd.Series) -> None:
-        """Raise RowError if a few mistakes have made a column of numbers text."""
-        numbers = pd.to_numeric(pd.Series(counts.index), errors="coerce").notna().to_numpy()
-        if not numbers.all() and counts[numbers].sum() > MOSTLY * counts.sum():
-            what = f"client {self.name}: column {column} holds numbers, but"
-            advice = f"correct the file, or write C({column}) if it is a category"
-            raise RowError(
-                f"{what} {counts.index[~numbers][0]!r} is none: {advice}",
-                f"{what} also other text: {advice}",
-            )
-
-
-def _level(value: object, kind: str) -> Level:
-    """A cell as a level: whole numbers as int, booleans as bool."""
-    if isinstance(value, str):
-        return value
-    number = float(value)  # type: ignore[arg-type]  # a source gives text or numbers
-    if kind == "boolean":
-        return bool(number)
-    if number.is_integer():
-        return int(number)
-    return number
 
 
 def _check(

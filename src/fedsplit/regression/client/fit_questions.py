@@ -18,6 +18,7 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import NOT_FINITE, Question
 from fedsplit.data.column_statistics import Statistic
+from fedsplit.data.types import Fit, Type, level_form
 from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
 from fedsplit.regression.client.design import BINS, Calibration, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
@@ -101,11 +102,11 @@ class FitQuestion(Question):
 
 @dataclass(frozen=True)
 class Columns(FitQuestion):
-    """The names and types of all columns."""
+    """The names of all columns, and what they can be read as."""
 
-    answer_type = list[dict[str, str]]
+    answer_type = list[dict[str, Fit | None]]
 
-    def answer(self, cohort: DatasetCohort, key: str) -> list[dict[str, str]]:
+    def answer(self, cohort: DatasetCohort, key: str) -> list[dict[str, Fit | None]]:
         return [dataset.columns() for dataset in cohort.datasets.values()]
 
 
@@ -122,23 +123,29 @@ class Describe(FitQuestion):
         return [dataset.describe(request) for dataset in cohort.datasets.values()]
 
     def check(self, entry: Description) -> str:
-        wanted = set(self.request.columns)
-        if set(entry.kinds) != wanted or set(entry.missing) != wanted:
+        if set(entry.missing) != set(self.request.types):
             return "a description of other columns"
-        if not set(entry.kinds.values()) <= {"number", "boolean", "text", "empty"}:
-            return "a description with unknown column types"
-        text = {name for name, kind in entry.kinds.items() if kind == "text"}
-        if set(entry.levels) != (wanted & self.request.categories) | text:
+        if set(entry.levels) != self.request.coded or not set(entry.orders) <= self.request.coded:
             return "levels of other columns"
-        kinds = [{isinstance(level, str) for level in levels} for levels in entry.levels.values()]
-        if any(len(kind) > 1 for kind in kinds):
-            return "levels that are text and numbers in one column"
+        if set(entry.sums) != self.request.filled:
+            return "sums of other columns"
+        for column, levels in entry.levels.items():
+            if not all(_is_level(level, self.request.types[column]) for level in levels):
+                return "levels that are not of their column's type"
         counts = [entry.rows - entry.kept, entry.kept, *entry.missing.values()]
         counts += [n for n, _ in entry.sums.values()]
         counts += [n for levels in entry.levels.values() for n in levels.values()]
         if min(counts) < 0 or not all(math.isfinite(total) for _, total in entry.sums.values()):
             return "negative counts, or sums that are not finite"
         return ""
+
+
+def _is_level(text: str, kind: Type) -> bool:
+    """Whether a text is a level in its only form."""
+    try:
+        return text == level_form(text.strip(), kind)
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ TERMS = """\
 client {name}: {rows:,} rows and {columns} columns in {where}
 
 What leaves this machine, to the server alone:
-  once       the names and types of the columns
+  once       the names of the columns, and whether all, most, some or none of their values are
+             numbers, dates, booleans or text
   once       for the columns of the model: counts of rows and missing values, the levels of
              categories with their counts, sums of columns whose missing values are to be filled
   once       for poly, scale, bs, ns and cut in the formula: sums of powers of their columns,
@@ -106,7 +107,7 @@ class Site:
             limit = f"At most {self._limit:,} questions are answered, over all models.\n"
         return TERMS.format(
             name=self.name,
-            rows=len(self._source.read(list(columns)[:1])),
+            rows=len(self._source.read(dict.fromkeys(list(columns)[:1], "text"))),
             columns=len(columns),
             where=self._data,
             smallest=SMALLEST_CELL,

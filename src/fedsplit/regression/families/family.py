@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.errors import InputError, listed
 from fedsplit.losses.terms import Loss
 from fedsplit.regression.families.link import Link
-
-if TYPE_CHECKING:
-    from fedsplit.data.categories import Level  # pandas takes a second to import
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +103,11 @@ class Family:
             return len(labels)
         return 2 * self.classifies
 
-    def check_classes(self, column: str, levels: Sequence[Level]) -> None:
-        """Raise InputError unless the levels of a target column can be classes."""
+    def check_classes(self, column: str, levels: Sequence[str], named: bool) -> None:
+        """Raise InputError unless the levels of a target column can be classes.
+
+        Two numbers must be 0 and 1, unless they are ``named``: text, or one of them the reference.
+        """
         if len(levels) < 2:
             raise InputError(
                 f"column {column} is {listed(levels)} in every row of every client: "
@@ -120,7 +120,7 @@ class Family:
                 f"column {column} has {len(levels)} values ({listed(levels)}) and {self.name} "
                 "needs two: use the family multinomial, or a condition such as {y > 1}"
             )
-        if not isinstance(levels[0], str) and [float(level) for level in levels] != [0.0, 1.0]:
+        if not named and list(levels) not in (["0", "1"], ["False", "True"]):
             raise InputError(
                 f"column {column} is {listed(levels)} and {self.name} needs 0 and 1: "
                 f"use {{{column} == {levels[1]}}}"

@@ -145,7 +145,7 @@ def load(path: str | Path) -> Model:
         if "calibration" in arrays:
             calibration = Calibration(*arrays["calibration"])
         model = Model(
-            plan=Plan(**record["plan"]),
+            plan=Plan.from_record(record["plan"]),
             settings=Settings(**record["settings"]),
             names=record["names"],
             coef=arrays["coef"],

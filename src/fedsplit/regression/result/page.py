@@ -11,7 +11,6 @@ import pandas as pd
 
 from fedsplit import files
 from fedsplit import html as pages
-from fedsplit.data.categories import as_text
 from fedsplit.data.formula import Formula
 from fedsplit.regression.client.design import SMALLEST_CELL
 from fedsplit.regression.result import figures
@@ -34,7 +33,7 @@ def html(model: Model) -> str:
     formula = Formula(model.formula)
     reference = None
     if model.family.has_reference:
-        reference = as_text(model.plan.classes[0])
+        reference = model.plan.classes[0]
     interval = None  # model-based, or robust where there is no other
     if model.covariance_ is not None or model.robust_ is not None:
         interval = model.conf_int(robust=model.covariance_ is None)

@@ -9,10 +9,10 @@ import pandas as pd
 
 from fedsplit.arrays import Array
 from fedsplit.checks import one_of
-from fedsplit.data.categories import as_text
 from fedsplit.data.client_data import Source
 from fedsplit.data.formula import Formula
 from fedsplit.data.sources import sources
+from fedsplit.data.types import as_value
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.families.family import Family
@@ -41,9 +41,8 @@ def predict(
     index = frame.index if isinstance(frame, pd.DataFrame) else rows.index
     if values.ndim == 1:
         return pd.Series(values, index=index, name=Formula(plan.formula).target)
-    labels = [as_text(level) for level in plan.classes]
     # The linear predictor of the reference class is zero, and is left out.
-    return pd.DataFrame(values, index=index, columns=labels[-values.shape[1] :])
+    return pd.DataFrame(values, index=index, columns=list(plan.classes)[-values.shape[1] :])
 
 
 def _covariates(plan: Plan, source: Source) -> pd.DataFrame:
@@ -51,13 +50,11 @@ def _covariates(plan: Plan, source: Source) -> pd.DataFrame:
     formula = Formula(plan.formula)
     columns = [column for column in formula.columns if column not in formula.target_columns]
     columns += [column for column in (plan.offset, plan.exposure) if column is not None]
+    if columns:
+        return plan.read(source, columns, source.name)
     # Without covariates any column does: it says how many rows there are.
-    rows = source.read(columns or list(source.columns())[:1]).reset_index(drop=True)
-    for column in columns:
-        text = rows[column].dtype == object and rows[column].notna().any()
-        if text and column not in plan.levels:
-            raise InputError(f"{source.name}: column {column} holds text, and numbers in the fit")
-    return rows[columns]
+    first = next(iter(source.columns()))
+    return source.read({first: "text"}).reset_index(drop=True)[[]]
 
 
 def _from_predictor(plan: Plan, family: Family, eta: Array, kind: Kind) -> Array:
@@ -70,5 +67,9 @@ def _from_predictor(plan: Plan, family: Family, eta: Array, kind: Kind) -> Array
     winner = (mean > 0.5).astype(np.intp)
     if mean.ndim == 2:
         winner = np.argmax(mean, axis=1)
-    classes: Array = np.array(list(plan.classes) or [0, 1], dtype=object)[winner]
+    labels: list[object] = [0, 1]
+    if plan.classes:
+        kind = plan.types[str(Formula(plan.formula).target_column)]
+        labels = [as_value(level, kind) for level in plan.classes]
+    classes: Array = np.array(labels, dtype=object)[winner]
     return classes

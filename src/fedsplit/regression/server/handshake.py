@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 
-from fedsplit.data.categories import Level, as_text
+from fedsplit.data.categories import Level
 from fedsplit.data.formula import Formula
+from fedsplit.data.types import Type
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
 from fedsplit.regression.client.design import Moments
@@ -16,11 +17,15 @@ from fedsplit.regression.client.fit_questions import Coded, Columns, Describe
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FederatedRows, ask_everyone
+from fedsplit.regression.server.levels import (
+    case_findings,
+    check_forms,
+    ordered_levels,
+    with_reference,
+)
 from fedsplit.regression.server.pooled_state import agree_on_state
+from fedsplit.regression.server.schema import IN_WORDS, Schema, decide
 from fedsplit.remote.members import Members
-
-IN_WORDS = {"number": "numbers", "boolean": "yes or no", "text": "text"}
-"""What a column of each kind holds."""
 
 
 @dataclass(frozen=True)
@@ -77,42 +82,28 @@ def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
     if formula.has_offset and not FAMILIES[settings.family].takes_offset:
         raise InputError(f"{settings.family} takes no offset")
     columns = tuple(dict.fromkeys([*formula.columns, *extra]))
-    _check_present(ask_everyone(members, Columns()), columns)
-    request = _request(formula, settings, columns)
-    descriptions = ask_everyone(members, Describe(request))
+    present = ask_everyone(members, Columns())
+    _check_present(present, columns)
+    _check_declared(settings, present)
+    schema = decide(formula, settings, columns, present)
+    for column in extra:
+        if schema.types[column] != "number":
+            held = IN_WORDS[schema.types[column]]
+            raise InputError(f"column {column} must hold numbers, it holds {held}")
+    descriptions = ask_everyone(members, Describe(_request(formula, settings, schema)))
     if settings.missing == "fail":
         _check_complete(descriptions)
-    if not any(each.kept for each in descriptions.values()):
+    taking_part = {name: each for name, each in descriptions.items() if each.kept}
+    if not taking_part:
         sizes = listed(f"{name} has {each.rows} rows" for name, each in descriptions.items())
         raise InputError(
             f"no client has a row without missing values in {listed(columns)}: client {sizes}"
         )
-    kinds = {
-        column: _kind(column, descriptions, column in request.categories) for column in columns
-    }
-    for column in extra:
-        if kinds[column] != "number":
-            raise InputError(
-                f"column {column} must hold numbers, it holds {IN_WORDS[kinds[column]]}"
-            )
-    for name, each in descriptions.items():
-        # Only numbers can be filled: no row is complete where a text column is empty.
-        if any(kind == "empty" and kinds[column] == "text" for column, kind in each.kinds.items()):
-            descriptions[name] = replace(each, kept=0)
-    plan = _plan(formula, settings, kinds, list(descriptions.values()))
-    taking_part = [name for name, each in descriptions.items() if each.kept]
-    pooled = agree_on_state(members.only(taking_part), plan, settings.strict)
-    for name, used in pooled.used.items():
-        _check_inside(name, descriptions[name].kept - used, settings)
-        descriptions[name] = replace(descriptions[name], kept=used)
-    plan = pooled.plan
-    taking_part = [name for name, each in descriptions.items() if each.kept]
-    if not taking_part:
-        raise InputError(f"formula {formula.text!r}: every row is outside the breaks of cut()")
-    rows = FederatedRows(members.only(taking_part), plan, settings.strict)
+    plan, used, findings = _agree_on_plan(members, formula, settings, schema, taking_part)
+    rows = FederatedRows(members.only(list(used)), plan, settings.strict)
     coded = rows.code()
-    _check_terms(formula, dict(zip(taking_part, coded, strict=True)))
-    findings = [
+    _check_terms(formula, dict(zip(used, coded, strict=True)))
+    findings += [
         Finding(
             name,
             f"client {name} has no complete row and is left out",
@@ -120,19 +111,48 @@ def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
             name,
         )
         for name in descriptions
-        if name not in taking_part
+        if name not in used
     ]
     findings += [finding for each in descriptions.values() for finding in each.warnings]
-    findings += pooled.warnings
     findings += [finding for each in coded for finding in each.warnings]
     return Agreement(
         formula=formula,
         plan=plan,
         rows=rows,
         moments=[each.moments for each in coded],
-        missing={name: each.rows - each.kept for name, each in descriptions.items()},
+        missing={name: each.rows - used.get(name, 0) for name, each in descriptions.items()},
         warnings=in_lines(findings),
     )
+
+
+def _agree_on_plan(
+    members: Members,
+    formula: Formula,
+    settings: Settings,
+    schema: Schema,
+    descriptions: Mapping[str, Description],
+) -> tuple[Plan, dict[str, int], list[Finding]]:
+    """The plan of the clients that take part, with the state of its functions.
+
+    Returns
+    -------
+    plan : Plan
+    used : dict of str to int
+        How many rows of each client are used; one whose rows are all outside the breaks of
+        ``cut`` is left out, and nothing of it is in the plan.
+    findings : list of Finding
+    """
+    plan, findings = _plan(formula, settings, schema, descriptions)
+    pooled = agree_on_state(members.only(list(descriptions)), plan, settings.strict)
+    used = {name: each.kept for name, each in descriptions.items()} | pooled.used
+    for name, count in used.items():
+        _check_inside(name, descriptions[name].kept - count, settings)
+    inside = {name: each for name, each in descriptions.items() if used[name]}
+    if not inside:
+        raise InputError(f"formula {formula.text!r}: every row is outside the breaks of cut()")
+    if len(inside) < len(descriptions):
+        return _agree_on_plan(members, formula, settings, schema, inside)
+    return pooled.plan, used, findings + pooled.warnings
 
 
 def complete(formula: Formula, members: Members, excluded: Sequence[str | None]) -> Formula:
@@ -158,7 +178,7 @@ def complete(formula: Formula, members: Members, excluded: Sequence[str | None])
     return formula.expanded(column for column in first if column not in excluded)
 
 
-def _check_present(present: Mapping[str, Mapping[str, str]], columns: Sequence[str]) -> None:
+def _check_present(present: Mapping[str, Mapping[str, object]], columns: Sequence[str]) -> None:
     """Raise InputError if a client lacks one of the columns."""
     for name, own in present.items():
         for column in columns:
@@ -182,14 +202,23 @@ def _nearest(column: str, present: Iterable[str]) -> str:
     return ""
 
 
-def _request(formula: Formula, settings: Settings, columns: tuple[str, ...]) -> ColumnRequest:
-    categories = set(formula.categories)
-    if FAMILIES[settings.family].classifies and formula.target_column is not None:
-        categories.add(formula.target_column)
+def _check_declared(settings: Settings, present: Mapping[str, Mapping[str, object]]) -> None:
+    """Raise InputError if a type is declared for a column that no client has."""
+    everything = dict.fromkeys(column for own in present.values() for column in own)
+    for column in settings.types:
+        if column not in everything:
+            raise InputError(
+                f"types: there is no column {column} at any client{_nearest(column, everything)}"
+            )
+
+
+def _request(formula: Formula, settings: Settings, schema: Schema) -> ColumnRequest:
     filled: set[str] = set()
     if settings.missing == "mean":
-        filled = set(formula.columns) - formula.categories - set(formula.target_columns)
-    return ColumnRequest(columns, frozenset(categories), frozenset(filled), settings.strict)
+        numbers = {column for column, kind in schema.types.items() if kind != "text"}
+        covariates = set(formula.columns) - set(formula.target_columns)
+        filled = covariates & numbers - schema.categories
+    return ColumnRequest(schema.types, schema.categories, frozenset(filled), settings.strict)
 
 
 def _check_complete(descriptions: Mapping[str, Description]) -> None:
@@ -213,64 +242,73 @@ def _check_inside(name: str, outside: int, settings: Settings) -> None:
         )
 
 
-def _kind(column: str, descriptions: Mapping[str, Description], category: bool) -> str:
-    """The kind of a column over all clients; one that is empty somewhere is as it is elsewhere."""
-    kinds = {name: each.kinds[column] for name, each in descriptions.items()}
-    kinds = {name: kind for name, kind in kinds.items() if kind != "empty"}
-    found = set(kinds.values())
-    if not found:
-        raise InputError(f"column {column} is empty at every client: leave it out")
-    if "text" not in found:
-        # A number at one client makes the booleans of the others numbers.
-        return "number" if "number" in found else "boolean"
-    if len(found) > 1 and not category:
-        one = next(name for name, kind in kinds.items() if kind != "text")
-        other = next(name for name, kind in kinds.items() if kind == "text")
-        raise InputError(
-            f"column {column} holds {IN_WORDS[kinds[one]]} at client {one} and text at client "
-            f"{other}: correct the file, or write C({column}) if it is a category"
-        )
-    return "text"
-
-
 def _plan(
     formula: Formula,
     settings: Settings,
-    kinds: Mapping[str, str],
-    descriptions: Sequence[Description],
-) -> Plan:
-    """The plan that suits all clients."""
+    schema: Schema,
+    descriptions: Mapping[str, Description],
+) -> tuple[Plan, list[Finding]]:
+    """The plan that suits the clients that take part, and what is to be said of their levels."""
     family = FAMILIES[settings.family]
     target = formula.target_column
-    classes: Sequence[Level] = ()
-    if family.classifies and target is not None:
-        classes = _union(kinds[target], [each.levels[target] for each in descriptions])
-        family.check_classes(target, classes)
-    elif family.has_reference:
+    if family.has_reference and target is None:
         raise InputError(f"{family.name} needs a column as its target, not {formula.target}")
-    elif target is not None and kinds[target] == "text":
-        raise InputError(
-            f"column {target} holds text: for {family.name} the target must be {family.target}"
-        )
-    levels = {}
-    fills = {}
-    for column, kind in kinds.items():
-        if column != target and (column in formula.categories or kind == "text"):
-            levels[column] = _union(kind, [each.levels.get(column, {}) for each in descriptions])
-        sums = [each.sums[column] for each in descriptions if column in each.sums]
-        if sums and kind != "text":
-            total = sum(part for _, part in sums)
-            fills[column] = total / max(1, sum(count for count, _ in sums))
-    return Plan(
+    levels: dict[str, Sequence[Level]] = {}
+    findings: list[Finding] = []
+    for column, kind in schema.types.items():
+        if kind == "text" or column in schema.categories:
+            levels[column], found = _levels(column, kind, settings, descriptions)
+            findings += found
+    for column in settings.reference:
+        if column not in levels:
+            raise InputError(
+                f"reference: {column} is no category of this model, {listed(levels) or 'none'} is"
+            )
+    classes: Sequence[Level] = ()
+    if target in levels:
+        if not family.classifies:
+            raise InputError(
+                f"column {target} holds text: for {family.name} the target must be {family.target}"
+            )
+        classes = levels.pop(target)
+        named = schema.types[target] == "text" or target in settings.reference
+        family.check_classes(target, classes, named)
+    plan = Plan(
         formula=formula.text,
         family=family.name,
         levels=levels,
+        types=schema.types,
         classes=classes,
-        fills=fills,
+        fills=_fills(descriptions.values()),
         weights=settings.weights,
         offset=settings.offset,
         exposure=settings.exposure,
     )
+    return plan, findings
+
+
+def _levels(
+    column: str, kind: Type, settings: Settings, descriptions: Mapping[str, Description]
+) -> tuple[list[Level], list[Finding]]:
+    """The levels of a category, the reference first, and what is to be said of them."""
+    declared = column in settings.types
+    levels, findings = ordered_levels(column, kind, descriptions, stored=not declared)
+    if kind == "text":
+        if not declared:
+            check_forms(column, levels)
+        findings += case_findings(column, levels)
+    return with_reference(column, levels, settings.reference.get(column)), findings
+
+
+def _fills(descriptions: Iterable[Description]) -> dict[str, float]:
+    """The mean of each column that is to be filled."""
+    counts: dict[str, int] = {}
+    sums: dict[str, float] = {}
+    for each in descriptions:
+        for column, (count, part) in each.sums.items():
+            counts[column] = counts.get(column, 0) + count
+            sums[column] = sums.get(column, 0.0) + part
+    return {column: total / max(1, counts[column]) for column, total in sums.items()}
 
 
 def _check_terms(formula: Formula, coded: Mapping[str, Coded]) -> None:
@@ -286,11 +324,3 @@ def _check_terms(formula: Formula, coded: Mapping[str, Coded]) -> None:
             raise InputError(
                 f"client {name}: its terms are {listed(terms)}, not {listed(expected)}"
             )
-
-
-def _union(kind: str, levels: Sequence[Mapping[Level, int]]) -> list[Level]:
-    """All the levels, sorted; as text if one client has text."""
-    found = {level for each in levels for level in each}
-    if kind == "text":
-        return sorted({as_text(level) for level in found})
-    return sorted(found)

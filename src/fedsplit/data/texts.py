@@ -1,0 +1,160 @@
+"""Values as text, and columns of text read as what all clients have agreed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+from decimal import Decimal
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pandas.api import types
+
+from fedsplit.data.tables import one_line
+from fedsplit.data.types import (
+    FORMS,
+    MISSING,
+    Fit,
+    Type,
+    as_number,
+    date_form,
+    float_form,
+    is_boolean,
+    is_date,
+    is_integer,
+    is_number,
+    number_form,
+    share,
+)
+from fedsplit.errors import RowError
+
+
+def fit_of_texts(counts: Iterable[tuple[str, int]], texts: int) -> Fit:
+    """What a column can be read as.
+
+    Parameters
+    ----------
+    counts : iterable of (str, int)
+        Each trimmed text that is not missing, with its number of rows.
+    texts : int
+        How many of these rows are stored as text.
+    """
+    total = integer = decimal = date = boolean = 0
+    for text, count in counts:
+        total += count
+        integer += count * is_integer(text)
+        decimal += count * is_number(text)
+        date += count * is_date(text)
+        boolean += count * is_boolean(text)
+    return Fit(*[share(each, total) for each in (integer, decimal, date, boolean, texts)])
+
+
+def read_texts(
+    where: str, column: str, values: np.ndarray[Any, Any], stored: Type, wanted: Type
+) -> np.ndarray[Any, Any]:
+    """Read a column of text, each distinct value once.
+
+    Parameters
+    ----------
+    where, column : str
+        For messages.
+    values : (n,) array of objects
+        ``str``, or None where missing.
+    stored : Type
+        What the table has the column as; a file without types has text.
+    wanted : Type
+
+    Returns
+    -------
+    (n,) array
+        As ``Table.take`` returns it.
+    """
+    codes, found = pd.factorize(values)
+    texts = [text.strip() for text in found]
+    read: list[Any] = []
+    for code, text in enumerate(texts):
+        try:
+            read.append(_read(text, stored, wanted))
+        except ValueError:
+            raise unreadable(where, column, wanted, text, codes == code) from None
+    if wanted == "text":
+        return np.array([*read, None], dtype=object)[codes]
+    return np.array([*read, np.nan], dtype=np.float64)[codes]
+
+
+def unreadable(
+    where: str, column: str, wanted: Type, text: str, rows: np.ndarray[Any, Any]
+) -> RowError:
+    """The error that some rows, (n,), of a column have a value that is not of the type wanted."""
+    advice = (
+        "correct it, name it with --na if it stands for a missing value, or have the column read "
+        f"as text everywhere, as in --types {column}=text"
+    )
+    first = int(np.argmax(rows)) + 1
+    return RowError(
+        one_line(where, f"column {column!r}, row {first}: {text!r} is no {wanted}: {advice}"),
+        one_line(where, f"column {column!r} has a value that is no {wanted}: {advice}"),
+    )
+
+
+def _read(text: str, stored: Type, wanted: Type) -> Any:
+    if wanted == "text":
+        if text in MISSING:
+            return None
+        return FORMS[stored](text)
+    if text in MISSING:
+        return np.nan
+    return as_number(text, wanted)
+
+
+def distinct(series: pd.Series) -> tuple[np.ndarray[Any, Any], list[Any]]:
+    """Return the position of each row's value among the others, -1 if it is missing; the values.
+
+    The values of a column of mixed types are not merged: 1 would be the same as True.
+    """
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        return series.cat.codes.to_numpy(), list(series.cat.categories)
+    if series.dtype == object and types.infer_dtype(series, skipna=True) != "string":
+        present = series.notna().to_numpy()
+        codes = np.where(present, np.cumsum(present) - 1, -1)
+        return codes, list(series[present])
+    codes, values = pd.factorize(series)
+    return codes, list(values)
+
+
+@singledispatch
+def as_text(value: object) -> str:
+    """Return a value that is not missing as the text that it is as a level."""
+    raise TypeError(f"{type(value).__name__} is neither a number, a date, a boolean nor text")
+
+
+@as_text.register
+def _of_text(value: str) -> str:
+    return value.strip()
+
+
+@as_text.register(bool | np.bool_)
+def _of_boolean(value: bool) -> str:
+    return str(bool(value))
+
+
+@as_text.register(int | np.integer)
+def _of_integer(value: int) -> str:
+    return str(int(value))
+
+
+@as_text.register(float | np.floating)
+def _of_float(value: float) -> str:
+    return float_form(float(value))
+
+
+@as_text.register
+def _of_decimal(value: Decimal) -> str:
+    return number_form(str(value))
+
+
+@as_text.register
+def _of_date(value: date) -> str:
+    return date_form(value.isoformat())

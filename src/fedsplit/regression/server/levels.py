@@ -1,0 +1,141 @@
+"""The levels of a category over all clients: compared, put in order, and one of them first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+
+from fedsplit.data.categories import Level, sort_levels
+from fedsplit.data.constants import level_at
+from fedsplit.data.types import FORMS, Type, is_boolean, is_date, is_number
+from fedsplit.errors import InputError, listed
+from fedsplit.regression.client.dataset import Description
+from fedsplit.regression.client.findings import Finding
+
+
+def check_forms(column: str, levels: Sequence[Level]) -> None:
+    """Raise InputError if two levels of text are one number, date or boolean, written twice."""
+    forms: dict[tuple[str, str], list[Level]] = defaultdict(list)
+    for level in levels:
+        kind = _looks_like(level)
+        if kind != "text":
+            forms[kind, FORMS[kind](level)].append(level)
+    for (kind, _), same in forms.items():
+        if len(same) > 1:
+            raise InputError(
+                f"column {column} holds {listed(same)}, which are the same {kind} written "
+                f"differently: give --types {column}=text to keep them apart, or --types "
+                f"{column}={kind} to merge them"
+            )
+
+
+def case_findings(column: str, levels: Sequence[Level]) -> list[Finding]:
+    """A finding, if there are levels that differ only in case."""
+    found: dict[str, list[Level]] = defaultdict(list)
+    for level in levels:
+        found[level.casefold()].append(level)
+    alike = [" and ".join(same) for same in found.values() if len(same) > 1]
+    if not alike:
+        return []
+    one = f"column {column} has levels that differ only in case: {listed(alike, 3)}"
+    return [Finding(column, one, "columns have levels that differ only in case", column)]
+
+
+def ordered_levels(
+    column: str, kind: Type, descriptions: Mapping[str, Description], stored: bool
+) -> tuple[list[Level], list[Finding]]:
+    """All levels of a category in the order that clients have them in, or else sorted.
+
+    Parameters
+    ----------
+    column : str
+    kind : Type
+    descriptions : mapping of str to Description
+        By client.
+    stored : bool
+        Whether the orders that clients have stored count.
+
+    Returns
+    -------
+    levels : list
+    findings : list of Finding
+        What the clients' orders leave open.
+    """
+    everything = {level for each in descriptions.values() for level in each.levels[column]}
+    default = sort_levels(list(everything), kind)
+    orders = {}
+    if stored:
+        known = {name: each for name, each in descriptions.items() if column in each.orders}
+        meant = any(each.orders[column] for each in known.values())
+        for name, each in known.items():
+            if each.orders[column] == meant:
+                orders[name] = list(each.levels[column])
+        in_default = all(order == sort_levels(order, kind) for order in orders.values())
+        if orders and (meant or not in_default):
+            return _merged(column, orders, default, meant)
+    return default, []
+
+
+def with_reference(column: str, levels: Sequence[Level], reference: str | None) -> list[Level]:
+    """The levels with the reference first, if the user has named one."""
+    if reference is None:
+        return list(levels)
+    try:
+        first = levels[level_at(levels, reference)]
+    except ValueError as error:
+        raise InputError(f"reference of {column}: {error}") from None
+    return [first, *[level for level in levels if level != first]]
+
+
+def _looks_like(level: Level) -> Type:
+    if is_number(level):
+        return "number"
+    if is_date(level):
+        return "date"
+    if is_boolean(level):
+        return "boolean"
+    return "text"
+
+
+def _merged(
+    column: str, orders: Mapping[str, Sequence[Level]], default: Sequence[Level], meant: bool
+) -> tuple[list[Level], list[Finding]]:
+    """One order of the levels that agrees with those of all clients.
+
+    Levels between which no client decides are sorted, with a finding if the order has a meaning.
+    One that is in no order comes last.
+    """
+    sorter: TopologicalSorter[Level] = TopologicalSorter()
+    for order in orders.values():
+        sorter.add(order[0])
+        for lower, higher in pairwise(order):
+            sorter.add(higher, lower)
+    try:
+        sorter.prepare()
+    except CycleError:
+        if not meant:
+            return list(default), []
+        shown = listed((f"{name} has {' < '.join(each)}" for name, each in orders.items()), 3)
+        raise InputError(
+            f"column {column}: its levels are in different orders, client {shown}: make them the "
+            f"same, or give --types {column}=text to ignore them"
+        ) from None
+    levels: list[Level] = []
+    tied: list[Level] = []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready(), key=default.index)
+        sorter.done(*ready)
+        levels += ready
+        if len(ready) > 1:
+            tied += ready
+    rest = [level for level in default if level not in levels]
+    if not meant or not (tied or rest):
+        return levels + rest, []
+    one = (
+        f"column {column}: no client has an order of {listed(tied or rest)}; they are taken as "
+        f"{' < '.join(levels + rest)}"
+    )
+    many = "columns have levels of which no client has an order"
+    return levels + rest, [Finding(column, one, many, column)]
