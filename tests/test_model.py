@@ -160,8 +160,16 @@ def test_predictions_are_the_means_and_a_missing_value_has_none() -> None:
     predicted = model.predict(frame)
     assert np.flatnonzero(predicted.isna()).tolist() == [2]
     frame.loc[3, "ward"] = "attic"
-    with pytest.raises(fs.InputError, match="attic is none of its levels"):
+    message = r"^the frame: column ward, row 4: attic is none of its levels north, south, west"
+    with pytest.raises(fs.InputError, match=message):
         model.predict(frame)
+    allowed = model.predict(frame, unseen="nan")
+    assert np.flatnonzero(allowed.isna()).tolist() == [2, 3]
+    np.testing.assert_array_equal(allowed.drop(3), predicted.drop(3))
+    with pytest.raises(fs.InputError, match="unseen 'skip' is not known: use one of error, nan"):
+        model.predict(frame, unseen="skip")  # type: ignore[arg-type]  # a wrong value is the point
+    with pytest.raises(fs.InputError, match=r"^the frame: there is no column 'age'"):
+        model.predict(frame.drop(columns="age"))
 
 
 def test_classes_are_predicted_by_name() -> None:

@@ -22,7 +22,7 @@ from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
-from fedsplit.regression.result.prediction import Kind, predict
+from fedsplit.regression.result.prediction import Kind, Unseen, predict
 from fedsplit.regression.result.table import Summary, summary
 from fedsplit.regression.server.bias import Bias, bias
 from fedsplit.regression.server.task import Task
@@ -366,7 +366,9 @@ class Model:
         """The table as text: ``print(model.summary())``."""
         return summary(self)
 
-    def predict(self, frame: object, kind: Kind = "mean") -> pd.Series | pd.DataFrame:
+    def predict(
+        self, frame: object, kind: Kind = "mean", *, unseen: Unseen = "error"
+    ) -> pd.Series | pd.DataFrame:
         """Predictions for the rows of a frame, or of a file.
 
         Parameters
@@ -378,8 +380,10 @@ class Model:
             "mean" is the expected target, for two classes the probability of the second, and for
             more the probability of each; "link" is the linear predictor; "class" is the most
             probable class.
+        unseen : str
+            "nan" gives rows with a level that no client had no prediction; "error" refuses them.
         """
-        return predict(self.plan, self.family, np.nan_to_num(self.coef), frame, kind)
+        return predict(self.plan, self.family, np.nan_to_num(self.coef), frame, kind, unseen)
 
     def bias_of(self, method: str, **settings: Any) -> Bias:
         """How far the fixed point of an averaging method is from this fit.

@@ -7,32 +7,39 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import pandas as pd
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.checks import one_of
 from fedsplit.data.client_data import Source
 from fedsplit.data.formula import Formula
 from fedsplit.data.sources import sources
 from fedsplit.data.types import as_value
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.families.family import Family
 
 Kind: TypeAlias = Literal["mean", "link", "class"]
+Unseen: TypeAlias = Literal["error", "nan"]
 
 
 def predict(
-    plan: Plan, family: Family, coef: Array, frame: object, kind: Kind
+    plan: Plan, family: Family, coef: Array, frame: object, kind: Kind, unseen: Unseen
 ) -> pd.Series | pd.DataFrame:
     """Predictions for the rows of a frame or a file; see ``Model.predict``."""
     one_of("kind", kind, get_args(Kind))
+    one_of("unseen", unseen, get_args(Unseen))
     if kind == "class" and not family.classifies:
         raise InputError(f"{family.name} has no classes: use kind='mean'")
-    found = sources(frame)
+    data = frame
+    if isinstance(frame, pd.DataFrame):
+        data = {"the frame": frame}
+    found = sources(data)
     if len(found) != 1:
         raise InputError(f"predict takes one frame or file, got {len(found)}")
     rows = _covariates(plan, found[0])
+    strange = _unseen(plan, rows, found[0].name, unseen)
     # A column that the fit filled may be missing here too.
     complete = ~rows.drop(columns=list(plan.fills), errors="ignore").isna().any(axis=1).to_numpy()
+    complete &= ~strange
     complete[complete] = plan.has_values(rows[complete])
     _, A, o = plan.design(rows[complete], found[0].name)
     predicted = _from_predictor(plan, family, family.predictor(A, coef, o), kind)
@@ -55,6 +62,24 @@ def _covariates(plan: Plan, source: Source) -> pd.DataFrame:
     # Without covariates any column does: it says how many rows there are.
     first = next(iter(source.columns()))
     return source.read({first: "text"}).reset_index(drop=True)[[]]
+
+
+def _unseen(plan: Plan, rows: pd.DataFrame, where: str, unseen: Unseen) -> Mask:
+    """Which rows, (n,), have a level that no client had; an error unless it is to be NaN."""
+    strange = np.zeros(len(rows), dtype=bool)
+    for column, levels in plan.levels.items():
+        if column not in rows:
+            continue
+        values = rows[column]
+        found = (values.notna() & ~values.isin(levels)).to_numpy()
+        if found.any() and unseen == "error":
+            first = int(np.argmax(found))
+            raise InputError(
+                f"{where}: column {column}, row {first + 1}: {values.iloc[first]} is none of its "
+                f"levels {listed(levels)}; unseen='nan' gives such rows no prediction"
+            )
+        strange |= found
+    return strange
 
 
 def _from_predictor(plan: Plan, family: Family, eta: Array, kind: Kind) -> Array:
