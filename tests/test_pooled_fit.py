@@ -135,6 +135,13 @@ def test_an_interval_with_one_row_is_a_warning() -> None:
     assert any("cut(age, c(0, 50, 80, 100)) = (80,100] in 1" in text for text in model.warnings)
 
 
+def test_rows_beyond_the_boundary_knots_of_bs_are_a_warning_as_in_r() -> None:
+    formula = "y ~ {}(age, knots=c(50), Boundary.knots=c(35, 80))"
+    warnings = fs.fit(ROWS, formula.format("bs"), group="site", strict=True).warnings
+    assert any("3 clients have rows beyond the boundary knots of bs(" in text for text in warnings)
+    assert not fs.fit(ROWS, formula.format("ns"), group="site").warnings
+
+
 def test_a_target_can_be_scaled() -> None:
     model = fs.fit(ROWS, "scale(y) ~ age", group="site")
     y = (ROWS["y"] - ROWS["y"].mean()) / ROWS["y"].std(ddof=1)
@@ -202,7 +209,7 @@ def test_formulas_without_such_functions_ask_nothing_more(tmp_path: Path) -> Non
 
 
 def reply_of(letters: Letters, statistics: Mapping[str, Statistic]) -> Reply:
-    plan = Plan("y ~ poly(age, 2)", "gaussian", {})
+    plan = Plan("y ~ poly(age, 2)", "gaussian", {}, {"y": "number", "age": "number"})
     question = Measure(Coding(plan, False, ("a",)), statistics)
     answer = letters.sites["a"].reply(write_request(Request(question)))
     return read_reply(answer, list[Measured], 0.0)

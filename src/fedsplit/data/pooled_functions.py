@@ -13,7 +13,7 @@ from fedsplit.data.model_frame import ModelFrame
 from fedsplit.data.polynomials import Poly
 from fedsplit.data.pooled import PooledCall, PooledCategory, PooledNumbers
 from fedsplit.data.scaling import Center, Scale
-from fedsplit.data.spline_functions import SplineFunction
+from fedsplit.data.spline_functions import SplineFunction, beyond_boundary
 
 NUMBERS: dict[str, PooledNumbers] = {
     "poly": Poly(),
@@ -47,6 +47,15 @@ def counted(calls: Iterable[PooledCall], rows: ModelFrame) -> dict[str, dict[Lev
             counts = np.bincount(codes[codes >= 0], minlength=len(levels))
             found[call.text] = dict(zip(levels, counts.tolist(), strict=True))
     return found
+
+
+def extrapolated(calls: Iterable[PooledCall], rows: ModelFrame) -> list[str]:
+    """Return the calls of ``bs`` that some row lies beyond the boundary knots of."""
+    return [
+        call.text
+        for call in calls
+        if call.function == "bs" and beyond_boundary(call.argument(rows), call.options)
+    ]
 
 
 def outside(calls: Iterable[PooledCall], rows: ModelFrame) -> Mask:

@@ -111,6 +111,14 @@ class SplineFunction:
         return whole(options, "degree", CUBIC, 1, MOST_DEGREE)
 
 
+def beyond_boundary(x: Array, options: Options) -> bool:
+    """Return whether a value lies beyond boundary knots that are written, of which R warns."""
+    if not is_given(options, BOUNDARY):
+        return False
+    lower, upper = numbers(options, BOUNDARY)
+    return bool(((x < lower) | (x > upper)).any())
+
+
 def _check_inside(knots: Sequence[float], boundary: Sequence[float]) -> None:
     """Raise ValueError unless there are two boundary knots, and the others lie between them."""
     if len(boundary) != 2 or boundary[0] == boundary[1]:

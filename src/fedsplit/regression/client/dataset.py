@@ -23,7 +23,7 @@ from fedsplit.data.formula import Formula
 from fedsplit.data.model_frame import ModelFrame, Schema
 from fedsplit.data.numbers_as_text import check_numbers
 from fedsplit.data.pooled import State
-from fedsplit.data.pooled_functions import counted, function_of, outside
+from fedsplit.data.pooled_functions import counted, extrapolated, function_of, outside
 from fedsplit.data.texts import as_text
 from fedsplit.data.types import Fit, Type
 from fedsplit.errors import InputError, RowError, listed
@@ -330,6 +330,7 @@ class Dataset:
             The rows of positive weight.
         warnings : sequence of Finding
             What their moments could disclose of single rows; with ``strict`` an error instead.
+            Splines with rows beyond their boundary.
         """
         where = f"client {self.name}"
         family = FAMILIES[plan.family]
@@ -362,7 +363,19 @@ class Dataset:
         warnings = disclosure.in_columns(self.name, len(b), counts, {})
         warnings += disclosure.in_rows(rows, condition)
         disclosure.refuse(warnings, strict)
-        return rows, warnings
+        return rows, warnings + self._extrapolated(formula, plan.rows(frame))
+
+    def _extrapolated(self, formula: Formula, rows: ModelFrame) -> list[Finding]:
+        """The splines that have rows beyond their boundary, where they soon are huge."""
+        return [
+            Finding(
+                self.name,
+                f"client {self.name} has rows beyond the boundary knots of {text}",
+                f"clients have rows beyond the boundary knots of {text}",
+                self.name,
+            )
+            for text in extrapolated(formula.pooled, rows)
+        ]
 
     def measure(self, plan: Plan, statistics: Mapping[str, Statistic], strict: bool) -> Measured:
         """Compute what functions such as ``poly`` need to know of the complete rows."""
