@@ -1,12 +1,17 @@
 """What a fitted model can do."""
 
+import gc
 import json
 import os
+import pickle
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
+import cloudpickle
 import numpy as np
+import pandas as pd
 import pytest
 
 import fedsplit as fs
@@ -269,3 +274,94 @@ def test_the_bias_of_fedavg_is_where_fedgd_goes_in_the_end() -> None:
     problem, x, back = model.task.in_scaled_columns(model.x)
     ran = fs.solve(problem, fs.FedGD(local_steps=5), rounds=3000, tol=0)
     np.testing.assert_allclose(model.coef + back @ (ran.x - x), biased.coef, rtol=1e-6)
+
+
+def large() -> tuple[pd.DataFrame, int]:
+    """Rows of ten clients, and the bytes of their numbers."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((20_000, 12)), columns=[f"x{i}" for i in range(12)])
+    frame["y"] = frame.to_numpy() @ np.ones(12) + rng.standard_normal(20_000)
+    return frame.assign(site=np.arange(20_000) % 10), 20_000 * 13 * 8
+
+
+def of_large(frame: pd.DataFrame) -> "fs.Model":
+    return fs.fit(frame, "y ~ " + " + ".join(f"x{i}" for i in range(12)), group="site")
+
+
+@pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps])
+def test_a_pickled_model_holds_results_and_no_row(dumps: Callable[..., bytes]) -> None:
+    frame, _ = large()
+    model = of_large(frame)
+    data = dumps(model)
+    assert len(data) < 200_000
+    for row in (0, 7, 19_999):
+        assert frame["y"].to_numpy()[row].tobytes() not in data
+    back = pickle.loads(data)
+    assert back.summary() == model.summary()
+    np.testing.assert_array_equal(back.predict(frame), model.predict(frame))
+    with pytest.raises(fs.InputError, match="no clients at hand"):
+        back.bias_of("fedavg")
+
+
+def test_a_model_that_is_kept_holds_no_copy_of_its_data() -> None:
+    frame, size = large()
+    of_large(frame)  # what is cached once for all is not counted
+    gc.collect()
+    tracemalloc.start()
+    try:
+        model = of_large(frame)
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 0.2 * size
+    assert model.bias_of("fedavg", local_steps=1).worst < 1e-6
+
+
+def test_data_that_changed_since_the_fit_have_no_bias() -> None:
+    frames = people()
+    model = fs.fit(frames, "score ~ age")
+    frames["hospital0"].loc[0, "score"] += 1.0
+    with pytest.raises(fs.InputError, match="its data changed"):
+        model.bias_of("fedavg")
+
+
+def test_a_pickled_path_holds_results_and_no_row() -> None:
+    frames = people()
+    path = fs.path(frames, "score ~ age + hours", n_lambdas=3)
+    data = cloudpickle.dumps(path)
+    assert frames["hospital0"]["score"].to_numpy()[3].tobytes() not in data
+    back = pickle.loads(data)
+    assert back.summary() == path.summary()
+    with pytest.raises(fs.InputError, match="no clients at hand"):
+        back.model(1.0)
+
+
+def test_a_prompt_shows_a_model_and_a_path_in_a_line() -> None:
+    frames = people()
+    model = fs.fit(frames, "score ~ age + ward")
+    assert repr(model) == (
+        "<Model gaussian, score ~ age + ward: 4 coefficients, 135 rows of 3 clients, converged>"
+    )
+    path = fs.path(frames, "score ~ age + ward", lambdas=[2.0, 1.0])
+    assert repr(path) == (
+        "<RegularisationPath gaussian, score ~ age + ward: 2 values of lambda from 2 to 1, "
+        "135 rows of 3 clients>"
+    )
+
+
+def test_a_notebook_shows_tables() -> None:
+    frames = {
+        name: frame.assign(ward=frame.ward.str.replace("west", "we<st>"))
+        for name, frame in people().items()
+    }
+    model = fs.fit(frames, "score ~ age + ward")
+    html = model._repr_html_()
+    assert "<table" in html
+    assert "ward[T.we&lt;st&gt;]" in html
+    assert "P&gt;|t|" in html
+    assert "converged yes" in html
+    assert model.summary()._repr_html_().startswith("<pre>gaussian regression")
+    assert "we&lt;st&gt;" in model.summary()._repr_html_()
+    path = fs.path(frames, "score ~ age + ward", lambdas=[2.0, 1.0], folds="clients")
+    assert path._repr_html_().count("<tr>") == 3

@@ -80,7 +80,9 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
             try:
                 agreement = prepare(members, options)
                 task = make_task(agreement, settings)
-                return finish(task, agreement, options.progress, reached)
+                model = finish(task, agreement, options.progress, reached)
+                agreement.rows.release()  # a model that is kept holds results
+                return model
             except Removed as gone:
                 members = members.without(gone.names)
                 reached = gone.reached or reached

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fedsplit import html as pages
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import number
 from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
-from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.dataset import Dataset, Plan
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.findings import Finding, in_lines
 from fedsplit.regression.cross_validation import cross_validate, make_folds
@@ -22,7 +23,7 @@ from fedsplit.regression.fields import with_options
 from fedsplit.regression.fit import certified, finish, make_task, prepare
 from fedsplit.regression.options import PathOptions, Settings
 from fedsplit.regression.result.model import FitCertificate, Model
-from fedsplit.regression.result.table import Summary, aligned
+from fedsplit.regression.result.table import Summary, aligned, shortened
 from fedsplit.regression.server.handshake import Agreement
 from fedsplit.regression.server.search import Estimate
 from fedsplit.regression.server.task import Task
@@ -36,7 +37,7 @@ RIDGE_ONLY = 1e-3
 """The l1_ratio that decides λ_max for a ridge, which makes no coefficient zero: as in glmnet."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RegularisationPath:
     """Models for decreasing λ, where l1 = λ·l1_ratio and ridge = λ·(1 - l1_ratio).
 
@@ -60,8 +61,12 @@ class RegularisationPath:
     warnings : sequence of str
         What could disclose single rows, and what is not proved.
     l1_ratio : float
-    task, agreement : Task, Agreement
-        The regression, for other λ.
+    plan : Plan
+        The formula and the categories that the clients agreed on.
+    n, n_clients : int
+        Rows and clients.
+    task, agreement : Task, Agreement or None
+        The regression, for other λ; None if the path was pickled.
     """
 
     lambdas: Array
@@ -73,8 +78,33 @@ class RegularisationPath:
     cv: pd.DataFrame | None
     warnings: Sequence[str]
     l1_ratio: float
-    task: Task = field(repr=False)
-    agreement: Agreement = field(repr=False)
+    plan: Plan
+    n: int
+    n_clients: int
+    task: Task | None = None
+    agreement: Agreement | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<RegularisationPath {self.plan.family}, {shortened(self.plan.formula)}: "
+            f"{len(self.lambdas):,} values of lambda from {self.lambdas[0]:.5g} to "
+            f"{self.lambdas[-1]:.5g}, {self.n:,} rows of {self.n_clients:,} clients>"
+        )
+
+    def _repr_html_(self) -> str:
+        header, *lines = self._table()
+        return pages.render(
+            "notebook.html",
+            head=self._head(),
+            header=header,
+            named=False,
+            rows=lines,
+            foot=self._foot(),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Results alone: what is pickled holds no row, and no way to one."""
+        return {**vars(self), "task": None, "agreement": None}
 
     @property
     def distance(self) -> Array:
@@ -105,28 +135,37 @@ class RegularisationPath:
         It is that of ``fit`` with l1 and ridge of this λ, with as many rounds and its tolerance.
         """
         lam = number("lam", lam)
+        if self.task is None or self.agreement is None:
+            raise InputError("this path has no clients at hand to run on: fit it in one process")
         tol = min(self.task.settings.tol, Settings.tol)
         task = self.task.at(lam * self.l1_ratio, lam * (1.0 - self.l1_ratio), tol)
         return finish(task, self.agreement)
 
     def summary(self) -> Summary:
         """One line per λ, as text: ``print(path.summary())``."""
-        head = ["lambda", "active", "rounds", "proved SE"]
         left: tuple[int, ...] = ()
         if self.cv is not None:
-            head += ["deviance", "std err", ""]
             left = (6,)
-        task = self.task
-        lines = [
-            f"{task.family.name} path over {task.clients.m} clients, l1_ratio {self.l1_ratio:g}",
-            self.agreement.plan.formula,
-            *(f"{text}: {agreed}" for text, agreed in self.agreement.plan.agreed.items()),
-            f"n {task.pool.n:,}   parameters {task.d}   rounds {self.rounds.sum():,}",
-            "",
-            *aligned([head, *(self._line(i) for i in range(len(self.lambdas)))], left),
-            *(f"warning: {text}" for text in self.warnings),
-        ]
+        lines = [*self._head(), "", *aligned(self._table(), left), *self._foot()]
         return Summary("\n".join(lines))
+
+    def _head(self) -> list[str]:
+        return [
+            f"{self.plan.family} path over {self.n_clients} clients, l1_ratio {self.l1_ratio:g}",
+            self.plan.formula,
+            *(f"{text}: {agreed}" for text, agreed in self.plan.agreed.items()),
+            f"n {self.n:,}   parameters {self.coef_.shape[1]}   rounds {self.rounds.sum():,}",
+        ]
+
+    def _table(self) -> list[list[str]]:
+        """The cells of the heading, and of the line of each λ."""
+        head = ["lambda", "active", "rounds", "proved SE"]
+        if self.cv is not None:
+            head += ["deviance", "std err", ""]
+        return [head, *(self._line(i) for i in range(len(self.lambdas)))]
+
+    def _foot(self) -> list[str]:
+        return [f"warning: {text}" for text in self.warnings]
 
     def _line(self, i: int) -> list[str]:
         """The cells of a line."""
@@ -197,6 +236,9 @@ def path(options: PathOptions) -> RegularisationPath:
         cv=cv,
         warnings=[*agreement.warnings, *in_lines(_unproved(lambdas, found))],
         l1_ratio=l1_ratio,
+        plan=agreement.plan,
+        n=task.pool.n,
+        n_clients=task.clients.m,
         task=task,
         agreement=agreement,
     )

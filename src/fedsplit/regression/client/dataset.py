@@ -16,7 +16,7 @@ import pandas as pd
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.categories import Level, categorical, in_levels
-from fedsplit.data.client_data import Source
+from fedsplit.data.client_data import GroupSource, Source
 from fedsplit.data.column_statistics import Statistic
 from fedsplit.data.design_columns import DesignColumns
 from fedsplit.data.formula import Formula
@@ -376,6 +376,13 @@ class Dataset:
             )
             for text in extrapolated(formula.pooled, rows)
         ]
+
+    def release(self) -> None:
+        """Let go of rows that were read: only the way to them is kept."""
+        self._described = None
+        match self._source:
+            case GroupSource(shared=shared):
+                shared.kept = None
 
     def measure(self, plan: Plan, statistics: Mapping[str, Statistic], strict: bool) -> Measured:
         """Compute what functions such as ``poly`` need to know of the complete rows."""

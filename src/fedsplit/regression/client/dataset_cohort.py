@@ -151,6 +151,15 @@ class DatasetCohort:
                 rows.scale(frame.scaling)
         return self.rows
 
+    def release(self) -> None:
+        """Let go of the rows: they are read and coded again when a question needs them."""
+        self._forget()
+        self._coding = None
+        self._moments = []
+        self.rows = []
+        for dataset in self.datasets.values():
+            dataset.release()
+
     def _forget(self) -> None:
         """Drop everything that was made from rows as they were coded."""
         self._prepared = {}

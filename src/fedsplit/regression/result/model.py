@@ -23,7 +23,7 @@ from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.prediction import Kind, Unseen, predict
-from fedsplit.regression.result.table import Summary, summary
+from fedsplit.regression.result.table import Summary, fragment, shortened, summary
 from fedsplit.regression.server.bias import Bias, bias
 from fedsplit.regression.server.task import Task
 from fedsplit.rounds.trace import Trace
@@ -76,7 +76,7 @@ class FTest(NamedTuple):
     p: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """A regression over clients that keep their rows, with the numbers of the pooled fit.
 
@@ -131,7 +131,8 @@ class Model:
         The coefficients of columns that those before them determine: nan in every array, and 0 in
         predictions.
     task, x : Task or None, (r,) array or None
-        The regression and its solution in scaled coordinates, where the clients are at hand.
+        The regression and its solution in scaled coordinates, where the clients are at hand. No
+        rows are kept: they are read and coded again when they are asked for.
     null_deviance : float or None
         Of the model with the intercept and the offset alone, as R's glm defines it: without an
         intercept, of the offset alone. None where there is no log-likelihood, and for models that
@@ -163,6 +164,20 @@ class Model:
     task: Task | None = field(default=None, repr=False)
     x: Array | None = field(default=None, repr=False)
     null_deviance: float | None = None
+
+    def __repr__(self) -> str:
+        clients = f"{len(self.clients):,} client{'s' * (len(self.clients) != 1)}"
+        return (
+            f"<Model {self.family.name}, {shortened(self.formula)}: {self.rank:,} coefficients, "
+            f"{self.n:,} rows of {clients}, {'converged' if self.converged else 'NOT converged'}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return fragment(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Results alone: what is pickled holds no row, and no way to one."""
+        return {**vars(self), "task": None, "x": None}
 
     @property
     def family(self) -> Family:
@@ -402,6 +417,7 @@ class Model:
             raise InputError(
                 "averaging methods take no l1 and no constraints: there is nothing to compare"
             )
+        self.task.clients.value(self.x)  # raises if the data have changed since
         clients, x, back = self.task.in_scaled_columns(self.x)
         known = np.isfinite(self.coef)
         fitted = self.coef_[known]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from html import escape
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from fedsplit import html as pages
 from fedsplit.errors import listed
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ class Summary(str):
     def __repr__(self) -> str:
         return str(self)
 
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self)}</pre>"
+
 
 def summary(model: Model) -> Summary:
     """The text of ``Model.summary``: coefficients, clients, the proof and what went wrong."""
@@ -39,6 +44,19 @@ def summary(model: Model) -> Summary:
     return Summary("\n".join(lines))
 
 
+def fragment(model: Model) -> str:
+    """The table as HTML, for a notebook: without the clients, which ``summary`` has."""
+    columns = coefficient_columns(model)
+    return pages.render(
+        "notebook.html",
+        head=_head(model),
+        header=list(columns),
+        named=True,
+        rows=list(zip(*columns.values(), strict=True)),
+        foot=[*_remarks(model), *_foot(model)],
+    )
+
+
 def number(value: float | None) -> str:
     """Four decimals, or scientific notation where they would be long or all zero."""
     if value is None or pd.isna(value):
@@ -46,6 +64,13 @@ def number(value: float | None) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:.4f}"
     return f"{value:.3e}"
+
+
+def shortened(formula: str, longest: int = 60) -> str:
+    """A formula in one short line."""
+    if len(formula) <= longest:
+        return formula
+    return f"{formula[:longest]}…"
 
 
 def aligned(rows: list[list[str]], left: tuple[int, ...] = (0,)) -> list[str]:
@@ -119,7 +144,8 @@ def decimals(value: float | None, form: str = ".3f") -> str:
     return format(value, form)
 
 
-def _coefficients(model: Model) -> list[str]:
+def coefficient_columns(model: Model) -> dict[str, list[str]]:
+    """The cells of the table by their heads, the names first."""
     columns = {"": list(model.names), "coef": [number(value) for value in model.coef]}
     if model.se is not None and model.zvalues is not None and model.pvalues is not None:
         interval = model.conf_int()
@@ -129,8 +155,18 @@ def _coefficients(model: Model) -> list[str]:
         columns[f"P>|{statistic}|"] = [decimals(value) for value in model.pvalues]
         columns["[0.025"] = [number(value) for value in interval["lower"]]
         columns["0.975]"] = [number(value) for value in interval["upper"]]
+    return columns
+
+
+def _coefficients(model: Model) -> list[str]:
+    columns = coefficient_columns(model)
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
-    lines = aligned([list(columns), *rows])
+    return [*aligned([list(columns), *rows]), *_remarks(model)]
+
+
+def _remarks(model: Model) -> list[str]:
+    """What the table lacks, and why."""
+    lines = []
     if model.aliased:
         lines.append(f"aliased with those before: {listed(model.aliased, 12)}")
     if model.se_reason is not None:

@@ -86,6 +86,12 @@ class FederatedRows:
         parts = _entries(self.members.ask(requests, check, insist=True))
         return np.asarray(np.sum(parts, axis=0))
 
+    def release(self) -> None:
+        """Let clients in this process let go of their rows, until they are asked again."""
+        match self.members.channel:
+            case LocalChannel(cohort=DatasetCohort() as cohort):
+                cohort.release()
+
     def settle(self, frame: Frame) -> FitClients:
         """The clients of the rounds in these coordinates."""
         return FitClients(self, frame)
