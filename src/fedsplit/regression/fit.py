@@ -16,7 +16,7 @@ from fedsplit.regression.options import FitOptions, Regression, Settings
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.server.handshake import Agreement, agree, complete
 from fedsplit.regression.server.search import Estimate, Progress
-from fedsplit.regression.server.task import Task
+from fedsplit.regression.server.task import MOST_ROUNDING, Task
 from fedsplit.remote.channel import Channel
 from fedsplit.remote.members import Members, Patience
 from fedsplit.version import __version__
@@ -132,6 +132,12 @@ def finish(
         warnings.append(
             f"the data hardly determine the coefficient of {weak}: add a ridge, or leave it out"
         )
+    certificate = certified(task, found)
+    if found.converged and not certificate.within(MOST_ROUNDING):
+        warnings.append(
+            "columns nearly cancel: rounding can have moved coefficients by up to "
+            f"{certificate.arithmetic:.1g} standard errors; centre them, or leave one out"
+        )
     # A model keeps its clients only where a question to them costs nothing.
     at_hand = None
     if task.clients.free:
@@ -140,7 +146,7 @@ def finish(
     return Model(
         plan=agreement.plan,
         settings=task.settings,
-        certificate=certified(task, found),
+        certificate=certificate,
         warnings=warnings,
         version=__version__,
         removed=dict(history.removed),
@@ -156,4 +162,4 @@ def certified(task: Task, found: Estimate) -> FitCertificate:
     gap = proved.gap
     if gap is not None:
         gap *= task.scaling.unit**2
-    return FitCertificate(gap, task.distance(found), proved.reason)
+    return FitCertificate(gap, task.distance(found), proved.reason, task.arithmetic(found))

@@ -148,6 +148,27 @@ def certify_by_information(
     return _best([bound], scalars, x, penalty)
 
 
+def moved(H: Array, nu: float, scalars: ProofScalars) -> float:
+    """How far the minimiser moves at most, in the norm of H, if the gradient moves by ν.
+
+    Parameters
+    ----------
+    H : (d, d) array
+        The Hessian near the minimiser.
+    nu : float
+        The length of the gradient's move in the norm of H⁻¹.
+    scalars : ProofScalars
+        How fast the Hessian changes.
+    """
+    _, mu, _ = inverse_norm(H[None], np.zeros((1, len(H))))
+    bound = None
+    if math.isfinite(nu):
+        bound = _near(nu * nu, float(mu[0]), scalars)
+    if bound is None or bound.radius is None:
+        return math.inf
+    return bound.radius
+
+
 def _everyone(
     m: int, ask: Callable[[], Answer], allowed: Callable[[], bool]
 ) -> dict[str, Array] | None:

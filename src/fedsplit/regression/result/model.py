@@ -43,19 +43,31 @@ class FitCertificate:
         explains all but 1e-6 of the target's variance counts as if it left that share.
     reason : str
         The argument of the proof, or why there is none.
+    arithmetic : float or None
+        Both bounds above are about the numbers that the clients hold in float64. This bounds how
+        far rounding, in forming columns and sums, can have moved any coefficient from the fit of
+        the data in exact arithmetic, in standard errors. None if that is not known.
     """
 
     gap: float | None
     standard_errors: float | None
     reason: str
+    arithmetic: float | None = None
+
+    def within(self, limit: float) -> bool:
+        """Whether rounding moved no coefficient by more than this, in standard errors."""
+        return self.arithmetic is not None and self.arithmetic <= limit
 
     def __str__(self) -> str:
         if self.gap is None or self.standard_errors is None:
             return f"nothing is proved: {self.reason}"
-        return (
+        text = (
             f"within {self.gap:.1g} of the pooled optimum; every coefficient within "
             f"{self.standard_errors:.1g} standard errors of the pooled fit (by {self.reason})"
         )
+        if self.arithmetic is not None:
+            text += f"; moved by rounding by at most {self.arithmetic:.1g} standard errors"
+        return text
 
 
 class FTest(NamedTuple):

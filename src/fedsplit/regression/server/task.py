@@ -26,8 +26,10 @@ from fedsplit.regression.client.fit_questions import (
     GoodnessOfFit,
     Pearson,
 )
+from fedsplit.regression.client.precise import combine
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
+from fedsplit.regression.server.arithmetic import Design, conversion_error, gradient_error
 from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.regression.server.inference import Inference, contributions, inverse, sandwich
 from fedsplit.regression.server.null_model import null_value
@@ -35,6 +37,7 @@ from fedsplit.regression.server.orthogonal import check_independent, orthogonali
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.proof import Proof
 from fedsplit.regression.server.search import Estimate, Progress, Search
+from fedsplit.rounds.certificate import moved
 from fedsplit.rounds.trace import Trace
 
 LEAST_DISPERSION = 1e-6
@@ -42,6 +45,10 @@ LEAST_DISPERSION = 1e-6
 
 A better fit has standard errors so small that rounding shows in them.
 """
+
+
+MOST_ROUNDING = 1e-6
+"""In standard errors: a fit that the arithmetic may have moved further is not converged."""
 
 
 class Task:
@@ -124,6 +131,12 @@ class Task:
                 whiten = columns
         self.basis = np.kron(self.family.mix(classes, symmetric), columns)
         self.back = self._unscaling @ self.basis
+        if precise and intercept is not None:
+            # large terms nearly cancel in the intercept too
+            row = np.eye(1, len(columns), intercept)
+            means = combine(row, self.scaling.centre, self.scaling.scale, columns)
+            every = np.kron(self.family.mix(classes, symmetric), self.scaling.unit * means)
+            self.back[intercept :: len(columns)] = every
         ridge = settings.ridge * self.penalised(2)
         delta = settings.delta / self.scaling.unit
         self.frame = Frame(self.scaling, whiten, delta, symmetric, ridge, precise)
@@ -333,7 +346,7 @@ class Task:
             trace=Trace(unit * found.trace.start, rows),
             proofs=[(at, None if c.gap is None else unit * c.gap) for at, c in found.proofs],
             floats=found.floats,
-            converged=found.converged,
+            converged=found.converged and self.arithmetic(found) <= MOST_ROUNDING,
             x=x,
         )
 
@@ -358,6 +371,33 @@ class Task:
         if radius is None:
             return None
         return radius * self._per_radius(found.proof)
+
+    def arithmetic(self, found: Estimate) -> float:
+        """A bound on |coefficient - that of exact arithmetic|/SE; inf if there is none."""
+        proof = found.proof
+        H = proof.information.sum(axis=0)
+        columns = self.kept[: len(self.pool.names)]
+        whiten: Array = np.eye(int(columns.sum()))
+        if self.frame.whiten is not None:
+            whiten = self.frame.whiten[columns]
+        design = Design(whiten, self.frame.precise, self.copies)
+        weight = self.pool.weight
+        if self.family.has_units:
+            weight = 0.0
+        with np.errstate(divide="ignore", **QUIET):
+            nu = gradient_error(design, H, proof.x, proof.scalars, weight)
+            radius = moved(H, nu, proof.scalars) * self._per_radius(proof)
+            phi = max(self._dispersion(proof), LEAST_DISPERSION)
+            V = self.back @ inverse(self._expected(proof)) @ self.back.T
+            terms = np.abs(self._unscaling) @ np.abs(self.basis)
+            if self.frame.precise:
+                terms = np.abs(self.back)
+            converted = conversion_error(terms, proof.x, self.coefficients(np.zeros(self.d)))
+            errors = np.sqrt(phi * np.diag(V))[self.kept]
+            bound = float(radius + np.max(converted[self.kept] / errors))
+        if np.isnan(bound):
+            return np.inf
+        return bound
 
     def _per_radius(self, proof: Proof) -> float:
         """The bound on |coefficient - pooled|/SE per unit of the distance in the Hessian's norm."""

@@ -1,0 +1,219 @@
+"""What rounding can have moved, against solutions in rational or 60-digit arithmetic."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import fedsplit as fs
+from fedsplit.arrays import Array
+from fedsplit.commands.app import app
+from fedsplit.regression.client.precise import combine
+from fedsplit.regression.server.task import LEAST_DISPERSION
+
+
+def solved(M: list[list[Fraction]]) -> list[Fraction]:
+    """The solution of p equations with their right-hand sides in column p."""
+    p = len(M)
+    for i in range(p):
+        for k in range(i + 1, p):
+            factor = M[k][i] / M[i][i]
+            M[k] = [a - factor * b for a, b in zip(M[k], M[i], strict=True)]
+    x = [Fraction(0)] * p
+    for i in reversed(range(p)):
+        rest = sum((M[i][j] * x[j] for j in range(i + 1, p)), Fraction(0))
+        x[i] = (M[i][p] - rest) / M[i][i]
+    return x
+
+
+def least_squares(A: Array, b: Array) -> list[Fraction]:
+    """The exact solution for the float64 numbers as they are."""
+    columns = []
+    for column in [*A.T, b]:
+        exact = [Fraction(value) for value in column.tolist()]
+        power = max(value.denominator for value in exact)
+        columns.append(([int(value * power) for value in exact], power))
+    products = [
+        [Fraction(sum(map(int.__mul__, a, c)), q * r) for c, r in columns] for a, q in columns[:-1]
+    ]
+    return solved(products)
+
+
+def away(model: fs.Model, exact: list[Fraction], target: Array) -> float:
+    """How far coefficients are from exact ones, in the standard errors of a certificate."""
+    floor = 1.0
+    if model.family.has_units:
+        floor = LEAST_DISPERSION * float(np.var(target)) / model.dispersion
+    errors = model.errors * np.sqrt(max(1.0, floor))
+    triples = zip(model.coef.tolist(), exact, errors, strict=True)
+    return max(abs(float(Fraction(coef) - each)) / error for coef, each, error in triples)
+
+
+def nearly(kind: str, n: int = 120) -> pd.DataFrame:
+    rng = np.random.default_rng(len(kind))
+    x = rng.standard_normal(n)
+    u = rng.standard_normal(n)
+    z = rng.standard_normal(n)
+    noise = rng.standard_normal(n)
+    frames = {
+        "ordinary": (x, z, x - z + noise),
+        "units": (1e9 * x, 1e-9 * z + 1e-5, x - z + noise),
+        "good fit": (x, z, x - z + 1e-3 * noise),
+        "4e-6": (x, x + 4e-6 * u, 300 * u + noise),
+        "1e-3": (x + 3, x + 3 + 1e-3 * u, 300 * u + noise),
+        "1e-7": (x + 3, x + 3 + 1e-7 * u, 300 * u + noise),
+        "1e-10": (x, x + 1e-10 * u, u + noise),
+        "far away": (x + 1e6, 1e4 * z + 1e6, x + 1e7 + noise),
+        "year": (2000 + np.floor(9 * z), (2000 + np.floor(9 * z)) ** 2, 1000 * z + noise),
+    }
+    x, z, y = frames[kind]
+    return pd.DataFrame({"x": x, "z": z, "y": y, "c": np.arange(n) % 4})
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["ordinary", "units", "good fit", "4e-6", "1e-3", "1e-7", "1e-10", "far away", "year"],
+)
+def test_the_exact_least_squares_solution_is_as_near_as_the_certificate_says(kind: str) -> None:
+    frame = nearly(kind)
+    model = fs.fit(frame, "y ~ x + z", group="c")
+    A = np.column_stack([np.ones(len(frame)), frame.x, frame.z])
+    exact = least_squares(A, frame.y.to_numpy())
+    certificate = model.certificate
+    assert certificate.arithmetic is not None
+    assert certificate.standard_errors is not None
+    assert model.converged
+    measured = away(model, exact, frame.y.to_numpy())
+    assert measured <= certificate.arithmetic + certificate.standard_errors
+    assert certificate.arithmetic < 1e-7
+
+
+def test_a_fit_that_was_false_by_4e_8_standard_errors_is_right() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(2000)
+    z = x + 4e-6 * rng.standard_normal(2000)
+    y = 300 * (z - x) / 4e-6 + rng.standard_normal(2000)
+    frame = pd.DataFrame({"x": x, "z": z, "y": y})
+    model = fs.fit([frame[i::4] for i in range(4)], "y ~ x + z")
+    exact = least_squares(np.column_stack([np.ones(2000), x, z]), y)
+    assert model.certificate.arithmetic is not None
+    assert away(model, exact, y) <= model.certificate.arithmetic < 1e-9
+
+
+@pytest.mark.slow
+def test_the_bound_holds_on_many_random_problems() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        n = int(rng.integers(12, 80))
+        p = int(rng.integers(1, 5))
+        A = rng.standard_normal((n, p)) @ (np.eye(p) + rng.standard_normal((p, p)))
+        A[:, -1] = A[:, 0] + 10.0 ** rng.uniform(-9, 0) * A[:, -1]
+        A = A * 10.0 ** rng.uniform(-5, 5, p) + 10.0 ** rng.uniform(-3, 4, p)
+        b = A / A.std(axis=0) @ rng.standard_normal(p) + 10.0 ** rng.uniform(
+            -2, 1
+        ) * rng.standard_normal(n)
+        names = [f"x{k}" for k in range(p)]
+        frame = pd.DataFrame(A, columns=names).assign(y=b, c=np.arange(n) % 3)
+        model = fs.fit(frame, f"y ~ {' + '.join(names)}", group="c")
+        if model.aliased:
+            continue
+        exact = least_squares(np.column_stack([np.ones(n), A]), b)
+        assert model.certificate.arithmetic is not None
+        assert away(model, exact, b) <= model.certificate.arithmetic + 1e-9
+
+
+@pytest.mark.parametrize("family", ["logistic", "poisson"])
+@pytest.mark.parametrize("difference", [1.0, 1e-3, 1e-6])
+def test_a_maximum_of_the_likelihood_to_50_digits_is_as_near_as_the_certificate_says(
+    family: str, difference: float
+) -> None:
+    rng = np.random.default_rng(5)
+    n = 60
+    x = rng.standard_normal(n) + 2.0
+    z = x + difference * rng.standard_normal(n)
+    y = (rng.random(n) < 0.4).astype(float)
+    if family == "poisson":
+        y = rng.poisson(2.0, n).astype(float)
+    frame = pd.DataFrame({"x": x, "z": z, "y": y, "c": np.arange(n) % 2})
+    model = fs.fit(frame, "y ~ x + z", family=family, group="c")
+    with localcontext() as context:
+        context.prec = 60
+        exact = newton(np.column_stack([np.ones(n), x, z]), y, model.coef, family)
+    certificate = model.certificate
+    assert certificate.arithmetic is not None
+    assert certificate.standard_errors is not None
+    assert model.converged
+    measured = away(model, exact, y)
+    assert measured <= certificate.arithmetic + certificate.standard_errors
+    assert certificate.arithmetic < 1e-9
+
+
+def newton(A: Array, b: Array, start: Array, family: str) -> list[Fraction]:
+    """Newton's method in the decimals of the context, from a start next to the maximum."""
+    rows = [[Decimal(value) for value in row] for row in A.tolist()]
+    x = [Decimal(value) for value in start.tolist()]
+    p = len(x)
+    for _ in range(3):
+        M = [[Decimal(0)] * (p + 1) for _ in range(p)]
+        for row, y in zip(rows, b.tolist(), strict=True):
+            e = sum((a * c for a, c in zip(row, x, strict=True)), Decimal(0)).exp()
+            mean, curvature = e, e
+            if family == "logistic":
+                mean, curvature = e / (1 + e), e / (1 + e) ** 2
+            for i in range(p):
+                for j in range(p):
+                    M[i][j] += curvature * row[i] * row[j]
+                M[i][p] += (Decimal(y) - mean) * row[i]
+        step = solved([[Fraction(value) for value in row] for row in M])
+        x = [
+            value + Decimal(each.numerator) / Decimal(each.denominator)
+            for value, each in zip(x, step, strict=True)
+        ]
+    return [Fraction(value) for value in x]
+
+
+def test_combinations_that_cancel_have_all_their_digits() -> None:
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal(50) + 5.0
+    A = np.column_stack([x, x + 1e-9 * rng.standard_normal(50)])
+    W = np.array([[-1e9, 0.1], [1.1e9, 0.3]])
+    centre = np.array([5.0, 4.9])
+    scale = np.array([0.7, 0.77])
+    found = combine(A, centre, scale, W)
+    for i, k in np.ndindex(found.shape):
+        terms = [
+            (Fraction(A[i, j]) - Fraction(centre[j])) / Fraction(scale[j]) * Fraction(W[j, k])
+            for j in range(2)
+        ]
+        exact = sum(terms, Fraction(0))
+        assert abs(Fraction(found[i, k]) - exact) <= 1.2e-16 * abs(exact) + Fraction(1e-20)
+
+
+def test_both_statements_are_printed_and_in_the_json(tmp_path: Path) -> None:
+    nearly("1e-7").to_csv(tmp_path / "rows.csv", index=False)
+    command = ["fit", str(tmp_path / "rows.csv"), "--group", "c", "--formula", "y ~ x + z"]
+    told = CliRunner().invoke(app, command)
+    assert told.exit_code == 0
+    assert "moved by rounding by at most" in told.output
+    found = json.loads(CliRunner().invoke(app, [*command, "--json"]).output)
+    assert 0 < found["certificate"]["arithmetic"] < 1e-6
+    assert 0 < found["certificate"]["standard_errors"] < 1e-9
+
+
+def test_a_fit_that_rounding_can_have_moved_too_far_has_not_converged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fedsplit.regression.server.orthogonal.CANCELLING", np.inf)
+    model = fs.fit(nearly("1e-7"), "y ~ x + z", group="c")
+    assert model.certificate.standard_errors is not None
+    assert model.certificate.arithmetic is not None
+    assert model.certificate.standard_errors < 1e-9 < 1e-6 < model.certificate.arithmetic
+    assert not model.converged
+    assert any("rounding can have moved coefficients" in text for text in model.warnings)
