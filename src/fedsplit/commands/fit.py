@@ -40,8 +40,8 @@ def fit_command(
     round they answer with vectors as long as the table, and at the end with their information
     matrix. The certificate bounds the distance of every coefficient from the pooled fit.
 
-    Exit status: 0 done; 1 tolerance not proved, or a client was removed or has no complete row;
-    2 bad input; 130 or 143 interrupted.
+    Exit status: 0 done; 1 tolerance not proved, a coefficient that would grow without bound, or a
+    client that was removed or has no complete row; 2 bad input; 130 or 143 interrupted.
     """
     from fedsplit.regression.fit import fit  # pandas takes a second to import
 
@@ -67,7 +67,7 @@ def fit_command(
 def present(model: Model, out: Path | None, as_json: bool) -> bool:
     """Write the model where it is wanted, and print it.
 
-    Returns whether the tolerance is proved, with the rows of every client.
+    Returns whether the tolerance is proved for every coefficient, with the rows of every client.
     """
     if out is not None:
         model.write(out)
@@ -77,7 +77,9 @@ def present(model: Model, out: Path | None, as_json: bool) -> bool:
         typer.echo(printable(model.summary()))
         if out is not None:
             typer.echo(f"\npage: {out / 'report.html'}")
-    return bool(model.converged and not model.removed and (model.n_by_client > 0).all())
+    if model.removed or model.not_estimable:
+        return False
+    return bool(model.converged and (model.n_by_client > 0).all())
 
 
 def show(now: Progress) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -15,10 +16,13 @@ from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression, Settings
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.server.handshake import Agreement, agree, complete
+from fedsplit.regression.server.identifiability import Unbounded
+from fedsplit.regression.server.limit import not_estimable, without_receding
 from fedsplit.regression.server.search import Estimate, Progress
 from fedsplit.regression.server.task import MOST_ROUNDING, Task
 from fedsplit.remote.channel import Channel
 from fedsplit.remote.members import Members, Patience
+from fedsplit.rounds.trace import Row
 from fedsplit.version import __version__
 
 
@@ -125,8 +129,37 @@ def finish(
     reached : mapping of str to float, optional
         Coefficients to start from, by name: those of a run that lost a client.
     """
-    found = task.run(task.penalty(task.settings.l1), report=progress, reached=reached or {})
+    first = task
+    lost: Mapping[str, str] = {}
+    earlier: list[Row] = []
+    while True:
+        try:
+            penalty = task.penalty(task.settings.l1)
+            found = task.run(penalty, report=progress, reached=reached or {})
+            break
+        except Unbounded as error:
+            if error.direction is None or not task.reports_separation:
+                raise
+            earlier += error.trace
+            agreement = without_receding(agreement, task, error)
+            task = make_task(agreement, task.settings)
+            lost = not_estimable(first, task)
+    return _model(task, agreement, found.after(earlier), lost)
+
+
+def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str, str]) -> Model:
+    """The model of where the rounds ended, where the coefficients ``lost`` have no estimate."""
     warnings = list(agreement.warnings)
+    inference = task.infer(found, agreement.missing)
+    limit = None
+    if lost:
+        limit = inference.coef
+        inference = inference.without(lost)
+        plural = "s" * (len(lost) > 1)
+        warnings.append(
+            f"the data do not determine the coefficient{plural} of {listed(lost, 4)}, which would "
+            "grow without bound: the others are those of the fit without the rows that say so"
+        )
     if found.undetermined:
         weak = listed(found.undetermined, 4)
         warnings.append(
@@ -136,7 +169,7 @@ def finish(
     if found.converged and not certificate.within(MOST_ROUNDING):
         warnings.append(
             "columns nearly cancel: rounding can have moved coefficients by up to "
-            f"{certificate.arithmetic:.1g} standard errors; centre them, or leave one out"
+            f"{_known(certificate.arithmetic)} standard errors; centre them, or leave one out"
         )
     # A model keeps its clients only where a question to them costs nothing.
     at_hand = None
@@ -152,8 +185,17 @@ def finish(
         removed=dict(history.removed),
         incidents=list(history.incidents),
         task=at_hand,
-        **task.infer(found, agreement.missing)._asdict(),
+        not_estimable=dict(lost),
+        recessions=task.rows.recessions,
+        limit=limit,
+        **inference._asdict(),
     )
+
+
+def _known(bound: float | None) -> str:
+    if bound is None:
+        return "any number of"
+    return f"{bound:.1g}"
 
 
 def certified(task: Task, found: Estimate) -> FitCertificate:
@@ -162,4 +204,7 @@ def certified(task: Task, found: Estimate) -> FitCertificate:
     gap = proved.gap
     if gap is not None:
         gap *= task.scaling.unit**2
-    return FitCertificate(gap, task.distance(found), proved.reason, task.arithmetic(found))
+    arithmetic: float | None = task.arithmetic(found)
+    if arithmetic == math.inf:
+        arithmetic = None
+    return FitCertificate(gap, task.distance(found), proved.reason, arithmetic)

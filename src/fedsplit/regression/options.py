@@ -198,6 +198,15 @@ class Settings:
         metavar="report|refuse",
         check=partial(one_of, known=("report", "refuse")),
     )
+    separation: str = option(
+        "report",
+        "Coefficients that would grow without bound, since a level has no events or the classes "
+        "are quasi-separable: report them without a number and fit the others to the rows that "
+        "determine them, or refuse. Separable classes are always refused.",
+        "model",
+        metavar="report|refuse",
+        check=partial(one_of, known=("report", "refuse")),
+    )
     standardize: bool = option(
         False,
         "Penalise the coefficients of columns scaled to unit standard deviation over all clients. "

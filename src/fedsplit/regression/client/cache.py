@@ -17,7 +17,7 @@ from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Scaling
-from fedsplit.regression.client.fit_questions import Coded, Coding, Frame, key_of
+from fedsplit.regression.client.fit_questions import Coded, Coding, FitQuestion, Frame, key_of
 from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.validation import (
     check_frame,
@@ -93,7 +93,13 @@ class CachedCohort(DatasetCohort):
         if request.key and request.key not in self._prepared:
             self._restore(request.key)
         if request.key in self._prepared:
-            check_question(request.question, self._prepared[request.key][1].d)
+            frame, problem = self._prepared[request.key]
+            d = problem.d
+            if isinstance(request.question, FitQuestion) and frame.whiten is not None:
+                # its points are coefficients of the scaled columns, those that are aliased included
+                p, r = frame.whiten.shape
+                d = d // r * p
+            check_question(request.question, d)
         return super().answer(request)
 
     def code(self, coding: Coding) -> list[Coded]:

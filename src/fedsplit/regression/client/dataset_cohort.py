@@ -13,9 +13,17 @@ from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.errors import InputError
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
+from fedsplit.regression.client import disclosure
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import Design, Moments, Scaling
-from fedsplit.regression.client.fit_questions import Coded, Coding, FitQuestion, Frame, key_of
+from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.fit_questions import (
+    Coded,
+    Coding,
+    FitQuestion,
+    Frame,
+    key_of,
+)
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.threads import one_blas_thread
@@ -79,7 +87,7 @@ class DatasetCohort:
         """Code the rows, and describe them by their moments."""
         self._forget()
         strict = coding.strict or self.strict
-        coded = [self.datasets[name].code(coding.plan, strict) for name in coding.names]
+        coded = [self._code(name, coding, strict) for name in coding.names]
         self._coding = coding
         self.rows = [rows for rows, _ in coded]
         self._moments = [rows.moments() for rows in self.rows]
@@ -87,6 +95,18 @@ class DatasetCohort:
             Coded(moments, warnings)
             for moments, (_, warnings) in zip(self._moments, coded, strict=True)
         ]
+
+    def _code(self, name: str, coding: Coding, strict: bool) -> tuple[Design, Sequence[Finding]]:
+        """The rows of one client that are at rest, and what their moments could disclose."""
+        rows, warnings = self.datasets[name].code(coding.plan, strict)
+        every = len(rows.b)
+        for recession in coding.recessions:
+            rows = rows.at_rest(recession)
+        if coding.recessions:
+            found = disclosure.in_difference(name, every - len(rows.b))
+            disclosure.refuse(found, strict)
+            return rows, found  # those of all rows were told before
+        return rows, warnings
 
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
         """Make the costs of the rounds; the moments of the rows that they are made of."""

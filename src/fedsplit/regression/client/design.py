@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from fedsplit.arrays import Array
+from fedsplit.errors import InputError
 from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.precise import combine
@@ -23,6 +24,9 @@ BINS = np.array(
 SMALLEST_CELL = 3
 """A count below this, unless it is zero, could point to a person."""
 
+
+AT_REST = 1e-6
+"""A smaller share of its terms is left of a sum that would be zero without rounding."""
 
 ROWS_AT_A_TIME = 4096
 """So many rows are worked on together where a second copy of all would take too much memory."""
@@ -84,6 +88,27 @@ class Scaling(NamedTuple):
     origin: float = 0.0
 
 
+class Recession(NamedTuple):
+    """A direction along which no row's loss rises, and that of some rows falls for ever.
+
+    Attributes
+    ----------
+    centre, scale : tuples of p floats
+        Of the columns.
+    direction : tuple of p floats
+        In coefficients of the columns (a - centre)/scale.
+    """
+
+    centre: tuple[float, ...]
+    scale: tuple[float, ...]
+    direction: tuple[float, ...]
+
+    def moves(self, A: Array) -> Array:
+        """How the predictor of each row of A, (n, p), moves along the direction: its sign."""
+        centre, scale, direction = map(np.array, self)
+        return shares((A - centre) / scale, direction)
+
+
 class Calibration(NamedTuple):
     """Counts between the BINS; bins too small to disclose are left out.
 
@@ -96,6 +121,15 @@ class Calibration(NamedTuple):
     rows: Array
     predicted: Array
     observed: Array
+
+
+def shares(A: Array, direction: Array) -> Array:
+    """A times a direction, (n,), as shares of the terms of the sums; 0 where that is rounding."""
+    terms = A * direction
+    sizes = np.maximum(np.abs(terms).sum(axis=1), np.finfo(np.float64).tiny)
+    found: Array = terms.sum(axis=1) / sizes
+    found[np.abs(found) <= AT_REST] = 0.0
+    return found
 
 
 @dataclass
@@ -168,6 +202,22 @@ class Design:
             classes=classes,
             floor=self.groups.floor if self.groups is not None else 0.0,
         )
+
+    def margins(self, direction: Array) -> Array:
+        """How much a direction, (p,), favours each row, (n,), as ``shares`` of scaled columns."""
+        if self.family.margin is None or direction.shape != (self.A.shape[1],):
+            raise InputError(f"{self.family.name} has no such direction of recession")
+        return self.family.margin(self.b, shares(self.A, direction))
+
+    def at_rest(self, recession: Recession) -> Design:
+        """The rows whose loss does not change along a direction; they are not scaled yet."""
+        rest = recession.moves(self.A) == 0
+        groups = self.groups
+        if groups is not None:
+            # a group with trials of both classes is at rest, so each of the others is one row
+            groups = groups._replace(rows=groups.rows - int((~rest).sum()))
+        A, b, w, o = self.A[rest], self.b[rest], self.w[rest], self.o[rest]
+        return replace(self, A=A, b=b, w=w, o=o, groups=groups)
 
     def scale(self, scaling: Scaling) -> None:
         """Scale the columns in place."""

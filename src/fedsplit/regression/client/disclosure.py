@@ -80,6 +80,15 @@ def in_columns(
     return found + _small(client, cells)
 
 
+def in_difference(client: str, n: int) -> list[Finding]:
+    """What moments with and without n rows that recede could disclose of these."""
+    if 0 < n < SMALLEST_CELL:
+        one = f"client {client} has {n} rows that recede, fewer than {SMALLEST_CELL}"
+        many = f"clients have fewer than {SMALLEST_CELL} rows that recede"
+        return [Finding(client, one, many, f"{client} ({n})")]
+    return []
+
+
 def in_rows(rows: Design, target: str | None) -> list[Finding]:
     """What moments could disclose: many parameters, dominant weights, columns of one or two rows.
 

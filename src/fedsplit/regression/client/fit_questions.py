@@ -20,7 +20,7 @@ from fedsplit.clients.questions import NOT_FINITE, Question
 from fedsplit.data.column_statistics import Statistic
 from fedsplit.data.types import Fit, Type, level_form
 from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
-from fedsplit.regression.client.design import BINS, Calibration, Moments, Scaling
+from fedsplit.regression.client.design import BINS, Calibration, Moments, Recession, Scaling
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.families import FAMILIES
@@ -42,11 +42,14 @@ class Coding:
         Whether to refuse answers that could disclose single rows.
     names : tuple of str
         The clients of the cohort that take part.
+    recessions : tuple of Recession
+        Only rows that are at rest along each of these directions take part.
     """
 
     plan: Plan
     strict: bool
     names: tuple[str, ...]
+    recessions: tuple[Recession, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -232,6 +235,42 @@ class Code(FitQuestion):
         return ""
 
 
+class Receding(NamedTuple):
+    """What a direction does to a client's rows.
+
+    Attributes
+    ----------
+    against : bool
+        Whether it raises the loss of some row.
+    some, all : bool
+        Whether the loss of some row, and of every row, falls for ever.
+    """
+
+    against: bool
+    some: bool
+    all: bool
+
+
+@dataclass(frozen=True)
+class Recede(FitQuestion):
+    """Whether the losses fall for ever along a direction in coefficients of the scaled columns."""
+
+    direction: Array
+
+    answer_type = list[Receding]
+    vectors = ("direction",)
+
+    def answer(self, cohort: DatasetCohort, key: str) -> list[Receding]:
+        found = []
+        for rows in cohort.scaled(key):
+            margins = rows.margins(self.direction)
+            recede = margins > 0
+            found.append(
+                Receding(bool((margins < 0).any()), bool(recede.any()), bool(recede.all()))
+            )
+        return found
+
+
 @dataclass(frozen=True)
 class Settle(FitQuestion):
     """Make the costs of the rounds; the answer is the moments of the rows that they are made of."""
@@ -364,6 +403,7 @@ FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
         Measure,
         Code,
         Products,
+        Recede,
         Settle,
         Fitted,
         Pearson,

@@ -60,6 +60,10 @@ class Family:
     has_units : bool
         Whether a target in another unit gives the same model in that unit, so that the target may
         be scaled for the rounds.
+    margin : callable or None
+        How much moving η by t, (n,), favours each target b, (n,), for ever: the loss of a row never
+        rises if this is at least 0, and falls to its infimum if it is positive. None if no loss
+        falls for ever, or if that cannot be said of one η.
     takes_offset : bool
         Whether a column may be added to η.
     classifies : bool
@@ -87,6 +91,7 @@ class Family:
     fit_measure: str = "McFadden's R²"
     overall_f: bool = False
     has_units: bool = False
+    margin: Callable[[Array, Array], Array] | None = None
     takes_offset: bool = True
     classifies: bool = False
     has_reference: bool = False

@@ -18,6 +18,7 @@ LOGISTIC = Family(
     target="0 or 1",
     invalid=lambda b: (b != 0) & (b != 1),
     canonical=True,
+    margin=lambda b, t: np.where(b == 1, t, -t),
     classifies=True,
 )
 """b is 1 with probability μ = 1/(1 + e^{-η}), and 0 otherwise."""

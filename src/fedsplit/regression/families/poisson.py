@@ -18,5 +18,6 @@ POISSON = Family(
     target="a count of at least zero",
     invalid=lambda b: b < 0,
     canonical=True,
+    margin=lambda b, t: np.where(b > 0, -np.abs(t), -t),
 )
 """Counts b of mean μ = e^η: log p(b) = bη - e^η - log b!."""

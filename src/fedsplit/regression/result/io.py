@@ -16,7 +16,7 @@ from fedsplit.clients.oracle import Incident
 from fedsplit.data.formula import Formula
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Plan
-from fedsplit.regression.client.design import Calibration
+from fedsplit.regression.client.design import Calibration, Recession
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result import sealing
 from fedsplit.regression.result.model import FitCertificate, Model
@@ -70,6 +70,7 @@ def to_dict(model: Model) -> dict[str, Any]:
         "converged": model.converged,
         "certificate": dataclasses.asdict(model.certificate),
         "aliased": list(model.aliased),
+        "not_estimable": dict(model.not_estimable),
         "removed": dict(model.removed),
         "incidents": [each._asdict() for each in model.incidents],
         "warnings": list(model.warnings),
@@ -104,6 +105,8 @@ def save(model: Model, folder: Path) -> None:
         "covariance_": model.covariance_,
         "robust_": model.robust_,
         "calibration": model.calibration,
+        "limit": model.limit,
+        "recessions": list(model.recessions) or None,
         "latency": list(latency.values()),
     }
     for name in TRACE_COLUMNS:
@@ -168,6 +171,9 @@ def load(path: str | Path) -> Model:
             removed=dict(record["removed"]),
             incidents=[Incident(**each) for each in record["incidents"]],
             aliased=record.get("aliased", ()),
+            not_estimable=record.get("not_estimable", {}),
+            recessions=_recessions(arrays.get("recessions")),
+            limit=arrays.get("limit"),
         )
         _check(model)
         _check_copies(model, record)
@@ -188,6 +194,12 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
             "fit the model again"
         )
     return record, arrays
+
+
+def _recessions(arrays: Array | None) -> tuple[Recession, ...]:
+    if arrays is None:
+        return ()
+    return tuple(Recession(*map(tuple, each)) for each in arrays.tolist())
 
 
 def _trace(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> Trace:

@@ -18,7 +18,7 @@ from fedsplit.clients.oracle import Incident
 from fedsplit.data.formula import Formula
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Plan
-from fedsplit.regression.client.design import Calibration
+from fedsplit.regression.client.design import Calibration, Recession
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
@@ -142,6 +142,11 @@ class Model:
     aliased : sequence of str
         The coefficients of columns that those before them determine: nan in every array, and 0 in
         predictions.
+    not_estimable : mapping of str to str
+        The coefficients that would grow without bound, with "+inf" or "-inf": nan in every array.
+        All other numbers are those of the fit without the rows that recede.
+    recessions, limit : sequence of Recession, (d,) array or None
+        The directions in which they grow, and coefficients of the other rows, for predictions.
     task, x : Task or None, (r,) array or None
         The regression and its solution in scaled coordinates, where the clients are at hand. No
         rows are kept: they are read and coded again when they are asked for.
@@ -173,6 +178,9 @@ class Model:
     removed: Mapping[str, str] = field(default_factory=dict)
     incidents: Sequence[Incident] = ()
     aliased: Sequence[str] = ()
+    not_estimable: Mapping[str, str] = field(default_factory=dict)
+    recessions: Sequence[Recession] = ()
+    limit: Array | None = None
     task: Task | None = field(default=None, repr=False)
     x: Array | None = field(default=None, repr=False)
     null_deviance: float | None = None
@@ -272,6 +280,8 @@ class Model:
     @property
     def rank(self) -> int:
         """How many coefficients are estimated."""
+        if self.limit is not None:
+            return int(np.isfinite(self.limit).sum())
         return int(np.isfinite(self.coef).sum())
 
     @property
@@ -402,7 +412,8 @@ class Model:
         ----------
         frame : DataFrame or path
             Needs the columns of the formula's right-hand side. A row with a missing value has no
-            prediction, unless the fit filled missing values.
+            prediction, unless the fit filled missing values. Where coefficients grow without
+            bound, a row that recedes has the limit of its prediction.
         kind : str
             "mean" is the expected target, for two classes the probability of the second, and for
             more the probability of each; "link" is the linear predictor; "class" is the most
@@ -410,7 +421,11 @@ class Model:
         unseen : str
             "nan" gives rows with a level that no client had no prediction; "error" refuses them.
         """
-        return predict(self.plan, self.family, np.nan_to_num(self.coef), frame, kind, unseen)
+        coef = self.coef
+        if self.limit is not None:
+            coef = self.limit
+        fitted = np.nan_to_num(coef)
+        return predict(self.plan, self.family, fitted, frame, kind, unseen, self.recessions)
 
     def bias_of(self, method: str, **settings: Any) -> Bias:
         """How far the fixed point of an averaging method is from this fit.
@@ -425,6 +440,8 @@ class Model:
         """
         if self.task is None or self.x is None:
             raise InputError("this model has no clients at hand to run on: fit it in one process")
+        if self.limit is not None:
+            raise InputError("some coefficients grow without bound: there is nothing to compare")
         if self.settings.l1 or self.settings.nonnegative:
             raise InputError(
                 "averaging methods take no l1 and no constraints: there is nothing to compare"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedsplit.data.sources import sources
 from fedsplit.data.types import as_value
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.dataset import Plan
+from fedsplit.regression.client.design import Recession
 from fedsplit.regression.families.family import Family
 
 Kind: TypeAlias = Literal["mean", "link", "class"]
@@ -22,7 +24,13 @@ Unseen: TypeAlias = Literal["error", "nan"]
 
 
 def predict(
-    plan: Plan, family: Family, coef: Array, frame: object, kind: Kind, unseen: Unseen
+    plan: Plan,
+    family: Family,
+    coef: Array,
+    frame: object,
+    kind: Kind,
+    unseen: Unseen,
+    recessions: Sequence[Recession] = (),
 ) -> pd.Series | pd.DataFrame:
     """Predictions for the rows of a frame or a file; see ``Model.predict``."""
     one_of("kind", kind, get_args(Kind))
@@ -42,7 +50,11 @@ def predict(
     complete &= ~strange
     complete[complete] = plan.has_values(rows[complete])
     _, A, o = plan.design(rows[complete], found[0].name)
-    predicted = _from_predictor(plan, family, family.predictor(A, coef, o), kind)
+    eta = family.predictor(A, coef, o)
+    for recession in reversed(recessions):  # the first one goes furthest
+        moves = recession.moves(A)
+        eta = np.where(moves == 0, eta, np.copysign(np.inf, moves))
+    predicted = _from_predictor(plan, family, eta, kind)
     values = np.full((len(rows), *predicted.shape[1:]), np.nan, dtype=predicted.dtype)
     values[complete] = predicted
     index = frame.index if isinstance(frame, pd.DataFrame) else rows.index

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import ProofScalars
+from fedsplit.regression.server.inference import inverse
 
 ROUNDING = np.finfo(np.float64).eps / 2.0
 
@@ -83,7 +84,7 @@ def gradient_error(
     sizes = np.sqrt(np.diag(H))
     if not np.isfinite(H).all() or (sizes == 0).any():
         return math.nan
-    correlated = np.abs(np.linalg.inv(H / np.outer(sizes, sizes)))
+    correlated = np.abs(inverse(H / np.outer(sizes, sizes)))
     deviance = max(0.0, 2.0 * float(np.sum(scalars.value - scalars.floor)))
     residual = math.sqrt(max(deviance, weight))
     errors = design.errors(H)
@@ -109,5 +110,5 @@ def conversion_error(terms: Array, x: Array, origin: Array) -> Array:
     origin : (q,) array
         What is added then.
     """
-    found: Array = (len(x) + 4.0) * ROUNDING * (terms @ np.abs(x) + np.abs(origin))
+    found: Array = ROUNDING * ((len(x) + 5.0) * (terms @ np.abs(x)) + np.abs(origin))
     return found

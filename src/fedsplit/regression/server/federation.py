@@ -12,7 +12,7 @@ from fedsplit.clients.oracle import Removed
 from fedsplit.data.column_statistics import Statistic
 from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.design import Design, Moments, Scaling
+from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
 from fedsplit.regression.client.fit_questions import (
     Code,
     Coded,
@@ -48,11 +48,22 @@ class FederatedRows:
         How they are coded.
     strict : bool
         Whether clients refuse answers that could disclose single rows.
+    recessions : tuple of Recession
+        Only rows that are at rest along these directions take part.
     """
 
-    def __init__(self, members: Members, plan: Plan, strict: bool) -> None:
+    def __init__(
+        self,
+        members: Members,
+        plan: Plan,
+        strict: bool,
+        recessions: tuple[Recession, ...] = (),
+    ) -> None:
         self.members = members
-        self.codings = {at: Coding(plan, strict, names) for at, names in members.cohorts.items()}
+        self.recessions = recessions
+        self.codings = {
+            at: Coding(plan, strict, names, recessions) for at, names in members.cohorts.items()
+        }
 
     @classmethod
     def here(

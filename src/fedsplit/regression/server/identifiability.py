@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,34 +11,67 @@ from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError, listed
 from fedsplit.methods.method import State
+from fedsplit.rounds.trace import Row
 
 SPAN = 5
 """The moves of this many rounds are examined together, and as often."""
 
 
+LENGTHS = 2.0 ** np.arange(7)
+"""Of Newton's step: where the losses fall for ever, the longest of these is the best."""
+
+TRIES = 8
+"""The Newton steps after which a direction shows that rows recede along, if there is one."""
+
+FLAT = 1e-11
+"""A curvature below this share of the largest is that of rows that have receded."""
+
+
+class Unbounded(InputError):
+    """The likelihood has no maximum.
+
+    Attributes
+    ----------
+    direction : (d,) array or None
+        Along which it may rise for ever, in the coordinates of the rounds, if some rows seem to
+        recede along it, and others to be at rest.
+    trace : sequence of Row
+        What was asked so far.
+    """
+
+    def __init__(self, message: str, direction: Array | None, trace: Sequence[Row]) -> None:
+        super().__init__(message)
+        self.direction = direction
+        self.trace = trace
+
+
 class Separation:
-    """Watches for classes that are separable, so that the likelihood has no maximum.
+    """Watches for a likelihood that has no maximum, since it rises for ever along a direction.
 
     The margin of a direction δ is min_i b_i a_iᵀδ. Classes are separable where x has a positive
-    margin, which is a proof. Where the moves of x have one that is not much below zero, they are
-    suspected to be quasi-separable: x may just have far to go, but if no minimiser is proved to be
-    near x long after, they are.
+    margin, which is a proof. Where x keeps moving, Newton's method shows whether there is a
+    direction along which the curvature vanishes.
 
     Parameters
     ----------
     clients : Clients
+    verify : callable or None
+        Given a direction, (d,), asks the clients whether rows recede along it. None if directions
+        are not looked for.
 
     Attributes
     ----------
     meter : MeteredClients
-        Counts the questions for margins.
+        Counts the questions.
     proved : bool
+        Whether classes are separable.
     direction : (d,) array
-        Along which the classes are separated; 0 while there is no suspicion.
+        Along which rows recede; 0 while there is no suspicion.
     """
 
-    def __init__(self, clients: Clients) -> None:
-        self.meter = MeteredClients(clients)
+    def __init__(self, clients: Clients, verify: Callable[[Array], bool] | None) -> None:
+        self._verify = verify
+        self.meter = MeteredClients(clients.insistent())
         self.proved = False
         self.direction: Array = np.zeros(clients.d)
 
@@ -60,14 +93,18 @@ class Separation:
             self.direction = x
         elif number % SPAN == 0 and number > 2 * SPAN:
             move = x - states[0].x
-            if np.linalg.norm(move) <= 0.01 * np.linalg.norm(x):
-                return  # x hardly moves any more
-            lowest = self.meter.margin(move).rows.min()
-            highest = -self.meter.margin(-move).rows.min()
-            if lowest >= -0.01 * highest:
-                self.direction = move
+            if np.linalg.norm(move) > 0.01 * np.linalg.norm(x):
+                self.search(x)
 
-    def error(self, columns: Sequence[str], basis: Array) -> InputError:
+    def search(self, x: Array) -> None:
+        """Look for a direction of recession from x, and have the clients verify it."""
+        if self._verify is None:
+            return
+        direction = recession(self.meter, x)
+        if direction.any() and self._verify(direction):
+            self.direction = direction
+
+    def error(self, columns: Sequence[str], basis: Array, trace: Sequence[Row]) -> Unbounded:
         """The error that says which coefficients would grow without bound.
 
         Parameters
@@ -75,16 +112,47 @@ class Separation:
         columns : sequence of str
         basis : (d, d) array
             Takes x to coefficients of the columns.
+        trace : sequence of Row
+            What was asked so far.
         """
         growing = _leading(basis @ self.direction, columns)
-        how = "quasi-separable"
-        if self.proved:
-            how = "separable"
         plural = "s" * (len(growing) > 1)
-        return InputError(
-            f"the classes are {how}: the coefficient{plural} of {listed(growing, 4)} would grow "
-            "without bound; add a ridge, or leave a column out"
-        )
+        what = f"the coefficient{plural} of {listed(growing, 4)} would grow without bound"
+        advice = "add a ridge, or leave a column out"
+        if self.proved:
+            return Unbounded(f"the classes are separable: {what}; {advice}", None, trace)
+        return Unbounded(f"the data are quasi-separable: {what}; {advice}", self.direction, trace)
+
+
+def recession(clients: Clients, x: Array) -> Array:
+    """A direction along which the sum of the costs seems to fall for ever, (d,); 0 if none is seen.
+
+    Along such a direction some rows' losses fall to their infimum and the others' stay the same.
+    Newton's steps go along it, each about one unit of the linear predictor, and long multiples of
+    them do as well. At last the curvature vanishes to rounding in all directions of this kind.
+    """
+    start = x
+    last = 0.0
+    for _ in range(TRIES):
+        g = clients.gradient(x).rows.sum(axis=0)
+        H = clients.information(x).rows.sum(axis=0)
+        if not (np.isfinite(g).all() and np.isfinite(H).all()):
+            break
+        spectrum, Q = np.linalg.eigh(H)
+        flat = spectrum <= FLAT * spectrum[-1]
+        if flat.any():
+            away: Array = Q[:, flat] @ (Q[:, flat].T @ (x - start))
+            return away / max(float(np.linalg.norm(away)), np.finfo(np.float64).tiny)
+        along = Q.T @ g
+        step = -Q @ (along / spectrum)
+        values = clients.line(x, step, LENGTHS).rows.sum(axis=0)
+        best = LENGTHS[int(np.argmin(np.where(np.isnan(values), np.inf, values)))]
+        length = float(np.linalg.norm(step))
+        if best <= LENGTHS[1] and (length <= 1e-3 * last or spectrum[0] > 1e-3 * spectrum[-1]):
+            break  # steps shrink as they do next to a minimum, or curvature is far from vanishing
+        last = length
+        x = x + best * step
+    return np.zeros_like(x)
 
 
 def undetermined(H: Array, columns: Sequence[str], basis: Array) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +42,24 @@ class Inference(NamedTuple):
     floats: int
     converged: bool
     x: Array
+
+    def without(self, names: Collection[str]) -> Inference:
+        """The same without numbers for these coefficients."""
+        lost = np.array([name in names for name in self.names])
+        either = lost[:, None] | lost
+
+        def blank(matrix: Array | None) -> Array | None:
+            if matrix is None:
+                return None
+            return np.where(either, np.nan, matrix)
+
+        return self._replace(
+            coef=np.where(lost, np.nan, self.coef),
+            covariance_=blank(self.covariance_),
+            robust_=blank(self.robust_),
+            errors=np.where(lost, np.nan, self.errors),
+            aliased=[name for name in self.aliased if name not in names],
+        )
 
 
 def inverse(H: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,12 @@ from fedsplit.methods import with_penalty
 from fedsplit.methods.method import Method, State
 from fedsplit.methods.newton import Newton
 from fedsplit.penalties.penalty import FitPenalty
-from fedsplit.regression.server.identifiability import SPAN, Separation, undetermined
+from fedsplit.regression.server.identifiability import (
+    SPAN,
+    Separation,
+    Unbounded,
+    undetermined,
+)
 from fedsplit.regression.server.inference import inverse
 from fedsplit.regression.server.proof import PROOF, Proof, prove
 from fedsplit.rounds.certificate import Certificate
@@ -88,6 +93,15 @@ class Estimate:
     undetermined: Sequence[str]
     state: State
 
+    def after(self, earlier: Sequence[Row]) -> Estimate:
+        """The same with the rounds of an earlier run before its own."""
+        if not earlier:
+            return self
+        floats = sum(row.floats_up + row.floats_down for row in earlier)
+        proofs = [(at + len(earlier), certificate) for at, certificate in self.proofs]
+        trace = Trace(self.trace.start, [*earlier, *self.trace.rows])
+        return replace(self, trace=trace, proofs=proofs, floats=self.floats + floats)
+
 
 @dataclass
 class Search(StoppingRule):
@@ -116,6 +130,8 @@ class Search(StoppingRule):
         Given a proof, how many standard errors a distance of 1 in the Hessian's norm is at most.
     report : callable or None
         Called with a ``Progress`` after every round.
+    verify : callable or None
+        Given a direction, (d,), asks the clients whether rows recede along it.
     """
 
     clients: Clients
@@ -127,10 +143,14 @@ class Search(StoppingRule):
     bounded: bool
     per_radius: Callable[[Proof], float]
     report: Callable[[Progress], object] | None
+    verify: Callable[[Array], bool] | None = None
 
     def __post_init__(self) -> None:
         self.states: list[State] = []  # the last ones, after each round
-        self._separation = Separation(self.clients)
+        verify = self.verify
+        if self.penalty is not None:
+            verify = None
+        self._separation = Separation(self.clients, verify)
         self._heard: Mask = np.zeros(self.clients.m, dtype=bool)
         self._helped = False
         self._patience = math.inf
@@ -160,13 +180,13 @@ class Search(StoppingRule):
             result = run.go(check_start(self.clients, method, x0, state), state)
         except Diverged:
             if self._separation.direction.any():
-                raise self._separation.error(self.columns, self.basis) from None
+                raise self._error(run) from None
             raise
         converged = result.stopped_by == "certificate"
         weak: Sequence[str] = ()
         if not converged:
             if self._separation.direction.any():
-                raise self._separation.error(self.columns, self.basis)
+                raise self._error(run)
             H = self._proof.information.sum(axis=0)
             weak = undetermined(H, self.columns, self.basis)
         return Estimate(
@@ -206,10 +226,12 @@ class Search(StoppingRule):
             self._idle = 0
         # One such round may be an accident, and so may a few.
         self._stands = self._idle >= 5 and everyone
-        if not self.bounded and not np.isnan(row.margin):
+        if not self.bounded:
             self._separation.look(row.margin, self._round, self.states)
+            if self._separation.direction.any():
+                raise self._error(run)
         spent = self._round + self._separation.meter.waiting >= self.rounds - PROOF
-        done = self._stands or self._separation.proved or (close and everyone)
+        done = self._stands or (close and everyone)
         if done or spent or self._round >= self._patience:
             return self.finish(run, "rounds")
         if self._renew is not None and self._round % PATIENCE == 0:
@@ -219,8 +241,6 @@ class Search(StoppingRule):
         return None
 
     def finish(self, run: Run, stopped_by: StoppedBy) -> StoppedBy | None:
-        if self._separation.proved:
-            raise self._separation.error(self.columns, self.basis)
         _record(run, self._separation.meter)
         proof = self._prove(run, run.state.x, run.subgradient)
         if self._helped:
@@ -231,6 +251,10 @@ class Search(StoppingRule):
             return "certificate"
         if self._round >= self._patience:
             # Newton's method shows whether there is a minimiser.
+            if not self.bounded:
+                self._separation.search(proof.x)
+                if self._separation.direction.any():
+                    raise self._error(run)
             self.bounded = True
             self._patience = math.inf
             self.begin(run)
@@ -250,6 +274,10 @@ class Search(StoppingRule):
         self._target = 0.5 * self._share * (self.tol / unit) ** 2
         run.divergence = Divergence(run.objective)
         return None
+
+    def _error(self, run: Run) -> Unbounded:
+        _record(run, self._separation.meter)
+        return self._separation.error(self.columns, self.basis, run.trace.rows)
 
     def _show(self, run: Run, estimate: float) -> None:
         """Report a round, with a proof of its gap if that is quick and costs nothing."""

@@ -18,13 +18,15 @@ from fedsplit.methods.method import State
 from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.penalties.penalty import FitPenalty
-from fedsplit.regression.client.design import Calibration, Moments
+from fedsplit.regression.client.design import Calibration, Moments, Recession
 from fedsplit.regression.client.fit_questions import (
     ExpectedInformation,
     Fitted,
     Frame,
     GoodnessOfFit,
     Pearson,
+    Recede,
+    Receding,
 )
 from fedsplit.regression.client.precise import combine
 from fedsplit.regression.families import FAMILIES
@@ -93,6 +95,8 @@ class Task:
         the target's origin: see ``coefficients``.
     kept : (q,) array of bool
         The coefficients that are not aliased.
+    nulls : mapping of int to (p,) array
+        Of each aliased column, the combination of the scaled ones that is next to zero.
     """
 
     def __init__(
@@ -116,12 +120,14 @@ class Task:
         symmetric = self.family.has_reference and settings.symmetric
         columns: Array = np.eye(len(self.pool.names))
         self.kept: Mask = np.ones(len(self.names), dtype=bool)
+        self.nulls: Mapping[int, Array] = {}
         whiten = None
         precise = False
         if not settings.ridge and not settings.l1:
             found = orthogonalise(self.pool, self.scaling, partial(rows.products, self.scaling))
-            if settings.aliased == "refuse":
+            if settings.aliased == "refuse" and not rows.recessions:
                 check_independent(self.pool, found)
+            self.nulls = found.aliased
             self.kept = np.tile(found.kept, self.copies)
             columns = columns[:, found.kept]
             if not settings.nonnegative:
@@ -151,6 +157,11 @@ class Task:
     def aliased(self) -> list[str]:
         """The coefficients of columns that those before them determine."""
         return [name for name, kept in zip(self.names, self.kept, strict=True) if not kept]
+
+    @property
+    def reports_separation(self) -> bool:
+        """Whether coefficients that grow without bound are reported rather than refused."""
+        return self.family.margin is not None and self.settings.separation == "report"
 
     def coefficients(self, x: Array) -> Array:
         """The coefficients in the units of the files, (..., q), at x of the rounds, (..., d).
@@ -257,7 +268,10 @@ class Task:
             tol=settings.tol,
             rounds=settings.rounds,
             penalty=penalty,
-            bounded=settings.ridge > 0 or (penalty is not None and penalty.bounded),
+            bounded=settings.ridge > 0
+            or (penalty is not None and penalty.bounded)
+            or not (self.family.classifies or self.family.margin),
+            verify=self._recedes,
             per_radius=self._per_radius,
             report=in_units,
         )
@@ -269,6 +283,32 @@ class Task:
                     coef = self.coefficients(search.states[-1].x)
                     gone.reached = dict(zip(self.names, coef.tolist(), strict=True))
                 raise
+
+    def _recedes(self, direction: Array) -> bool:
+        """Whether no row's loss rises along a direction, (d,), and that of some row falls.
+
+        Rows of several classes have margins that no family states: Newton's method alone says it.
+        """
+        if self.family.margin is None:
+            return True
+        answers: list[Receding] = self.clients.entries(Recede(self.basis @ direction))
+        return any(each.some for each in answers) and not any(each.against for each in answers)
+
+    def recession(self, direction: Array) -> tuple[Recession, list[str]]:
+        """A direction, (d,), for the clients to drop the rows that recede along it.
+
+        Returns
+        -------
+        recession : Recession
+        rest : list of str
+            The clients with rows that are at rest.
+        """
+        scaled = self.basis @ direction
+        answers: list[Receding] = self.clients.entries(Recede(scaled))
+        named = zip(self.rows.members.names, answers, strict=True)
+        centre, scale, *_ = self.scaling
+        found = Recession(*(tuple(each.tolist()) for each in (centre, scale, scaled)))
+        return found, [name for name, each in named if not each.all]
 
     def follow(
         self, penalties: Sequence[tuple[float, float]], last: Estimate | None = None

@@ -1,0 +1,241 @@
+"""Coefficients that would grow without bound, and the others, against R.
+
+R's figures are those of ``glm(..., subset = <rows at rest>, control = list(epsilon = 1e-12,
+maxit = 50))`` on ``rows()`` written as CSV with 17 digits; R 4.2.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import fedsplit as fs
+import test_aliased
+from fedsplit.commands.app import app
+from fedsplit.regression.client.fit_questions import Recede
+
+
+def rows() -> pd.DataFrame:
+    """Counts and classes of which some levels, and a sign of a number, have one outcome only."""
+    frame = test_aliased.rows()
+    i = np.arange(len(frame))
+    level = np.array(list("abcd"))[(13 * i % 7) % 4]
+    half = np.round(2 * frame.x) / 2
+    return frame.assign(
+        level=level,
+        few=frame["count"] * (level != "c"),
+        none=frame["count"] * (level != "a"),
+        always=np.where(level == "b", 1.0, frame.event),
+        half=half,
+        ties=np.where(half > 0, 1.0, np.where(half < 0, 0.0, frame.event)),
+    )
+
+
+def fit(formula: str, family: str, **options: Any) -> fs.Model:
+    return fs.fit(rows(), formula, family=family, group="site", **options)
+
+
+NA = np.nan
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "lost", "coef", "errors", "fitted"),
+    [
+        (
+            "few ~ x + u + level",
+            "poisson",
+            {"level[T.c]": "-inf"},
+            [
+                *(1.4549386303284975, 0.4637289132109910, 0.0212447558031862),
+                *(0.0271530361553927, NA, 0.0294516491877211),
+            ],
+            [
+                *(0.0581233081529930, 0.0636756539256800, 0.0622830886961417),
+                *(0.0809086943979897, 0.0990819838713593),
+            ],
+            (171, 166, 207.182923318271, 750.171823324674),
+        ),
+        (  # the reference level: of the others only differences are determined
+            "none ~ x + u + level",
+            "poisson",
+            {
+                "Intercept": "-inf",
+                "level[T.b]": "+inf",
+                "level[T.c]": "+inf",
+                "level[T.d]": "+inf",
+            },
+            [NA, 0.47371462149958499, 0.02496680019530009, NA, NA, NA],
+            [0.0627704803953878, 0.0620152829375769],
+            (171, 166, 192.96995695216, 744.023210562895),
+        ),
+        (
+            "always ~ x + u + level",
+            "logistic",
+            {"level[T.b]": "+inf"},
+            [
+                *(-0.05336618029714871, 0.99804221009376459, -0.00451609529156463, NA),
+                *(0.17118983767684670, 0.07814058277804292),
+            ],
+            [
+                *(0.251151009249054, 0.282496339888741, 0.273074823118362),
+                *(0.355333235042323, 0.436594939464779),
+            ],
+            (172, 167, 224.429214046176, 234.429214046176),
+        ),
+        (
+            "ties ~ half + u + level",
+            "logistic",
+            {"half": "+inf"},
+            [
+                *(-0.0169834374636685, NA, -0.1738467872084422),
+                *(0.2508791703797475, -0.4030464436150160, 0.2789585916814678),
+            ],
+            [
+                *(0.502779732614708, 0.471561043371119, 0.710715314767659),
+                *(0.708414112055361, 0.851618793223460),
+            ],
+            (59, 54, 80.3968494494145, 90.3968494494145),
+        ),
+    ],
+)
+def test_what_does_not_recede_is_as_in_r_without_the_rows_that_do(
+    formula: str,
+    family: str,
+    lost: dict[str, str],
+    coef: list[float],
+    errors: list[float],
+    fitted: tuple[float, ...],
+) -> None:
+    model = fit(formula, family)
+    assert model.converged
+    assert model.not_estimable == lost
+    assert list(model.aliased) == []
+    known = np.isfinite(coef)
+    np.testing.assert_array_equal(np.isfinite(model.coef), known)
+    np.testing.assert_allclose(model.coef[known], np.array(coef)[known], rtol=1e-8)
+    np.testing.assert_allclose(model.errors[known], errors, rtol=1e-5)
+    assert np.isnan(model.errors[~known]).all()
+    n, df, deviance, aic = fitted
+    assert (model.n, model.df_residual) == (n, df)
+    assert model.deviance == pytest.approx(deviance, rel=1e-9)
+    assert model.aic == pytest.approx(aic, rel=1e-9)
+    assert model.rounds < 60
+    assert any("would grow without bound" in text for text in model.warnings)
+
+
+def test_predictions_are_the_limits_of_predictions() -> None:
+    frame = rows()
+    model = fit("none ~ x + u + level", "poisson")
+    rest = frame[frame.level != "a"]
+    small = fs.fit(rest, "none ~ x + u + level", family="poisson", group="site")
+    predicted = model.predict(frame)
+    assert (predicted[frame.level == "a"] == 0.0).all()
+    np.testing.assert_allclose(predicted[frame.level != "a"], small.predict(rest), rtol=1e-9)
+    ties = fit("ties ~ half + u", "logistic").predict(frame)
+    assert (ties[frame.half > 0] == 1.0).all()
+    assert (ties[frame.half < 0] == 0.0).all()
+
+
+def test_a_constraint_a_ridge_or_an_l1_penalty_leaves_nothing_to_report() -> None:
+    for penalty in ({"ridge": 0.1}, {"l1": 0.1}):
+        model = fit("few ~ x + level", "poisson", **penalty)
+        assert model.converged
+        assert model.not_estimable == {}
+        assert np.isfinite(model.coef).all()
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "column"),
+    [("few ~ x + level", "poisson", r"level\[T.c\]"), ("ties ~ half + u", "logistic", "half")],
+)
+def test_separation_is_refused_on_demand(formula: str, family: str, column: str) -> None:
+    with pytest.raises(fs.InputError, match=rf"quasi-separable: the coefficient of {column} would"):
+        fit(formula, family, separation="refuse")
+
+
+def test_separable_classes_are_always_refused() -> None:
+    frame = rows().assign(sign=lambda each: (each.x > 0.1).astype(float))
+    with pytest.raises(fs.InputError, match="the classes are separable"):
+        fs.fit(frame, "sign ~ x + u", family="logistic", group="site")
+
+
+def test_rows_recede_after_others_have_receded() -> None:
+    # beside level b, which always has events, half tells the classes of the others apart
+    frame = rows()
+    frame["both"] = np.where(frame.level == "b", 1.0, frame.ties)
+    frame["low"] = (frame.level == "b") * 1.0
+    model = fs.fit(frame, "both ~ low + half + u", family="logistic", group="site")
+    rest = frame[(frame.level != "b") & (frame.half == 0)]
+    small = fs.fit(rest, "both ~ u", family="logistic", group="site")
+    assert model.not_estimable == {"low": "+inf", "half": "+inf"}
+    np.testing.assert_allclose(model.coef_[["Intercept", "u"]], small.coef, rtol=1e-8)
+    assert model.n == len(rest)
+
+
+def test_aliased_columns_and_those_that_recede_are_told_apart() -> None:
+    model = fit("few ~ x + u + sum + level", "poisson")
+    assert list(model.aliased) == ["sum"]
+    assert model.not_estimable == {"level[T.c]": "-inf"}
+    assert model.rank == 5
+
+
+def test_a_client_whose_rows_all_recede_takes_no_part() -> None:
+    frame = rows()
+    frame.loc[frame.site == 2, "level"] = "c"
+    frame["few"] = frame["count"] * (frame.level != "c")
+    model = fs.fit(frame, "few ~ x + level", family="poisson", group="site")
+    rest = frame[frame.level != "c"]
+    small = fs.fit(rest, "few ~ x + level", family="poisson", group="site")
+    assert model.not_estimable == {"level[T.c]": "-inf"}
+    np.testing.assert_allclose(model.coef_[small.coef_.index], small.coef, rtol=1e-8)
+    assert model.clients["n"].to_dict()["2"] == 0
+
+
+def test_what_recedes_is_null_in_the_json_and_the_exit_status_is_1(tmp_path: Path) -> None:
+    rows().to_csv(tmp_path / "rows.csv", index=False)
+    command = ["fit", str(tmp_path / "rows.csv"), "--group", "site", "--family", "poisson"]
+    command += ["--formula", "few ~ x + level"]
+    told = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "model")])
+    assert told.exit_code == 1
+    assert "not estimable: level[T.c] (-inf)" in told.output
+    assert "nan" not in told.output
+    found = json.loads(CliRunner().invoke(app, [*command, "--json"]).output)
+    assert found["not_estimable"] == {"level[T.c]": "-inf"}
+    assert found["coef"]["level[T.c]"] is None
+    assert found["se"]["level[T.c]"] is None
+    assert found["converged"]
+    loaded = fs.load(tmp_path / "model")
+    assert loaded.not_estimable == {"level[T.c]": "-inf"}
+    assert (loaded.predict(rows())[rows().level == "c"] == 0.0).all()
+
+
+def test_an_ordinary_fit_is_not_asked_whether_rows_recede(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    original = Recede.answer
+
+    def answer(question: Recede, *arguments: Any) -> Any:
+        asked.append(1)
+        return original(question, *arguments)
+
+    monkeypatch.setattr(Recede, "answer", answer)
+    assert fit("count ~ x + u + level", "poisson").converged
+    assert fit("event ~ x + u + level", "logistic").converged
+    assert not asked
+
+
+def test_fewer_than_three_receding_rows_are_warned_of() -> None:
+    frame = rows()
+    frame["rare"] = 0.0
+    frame.loc[[5, 9, 14, 18, 22, 26, 3], "rare"] = 1.0  # one of them at client 3
+    frame["few"] = frame["count"] * (1.0 - frame.rare)
+    model = fs.fit(frame, "few ~ x + rare", family="poisson", group="site")
+    assert model.not_estimable == {"rare": "-inf"}
+    assert any("have fewer than 3 rows that recede" in text for text in model.warnings)
