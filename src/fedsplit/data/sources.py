@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.data.client_data import GroupSource, SharedTable, Source, TableSource
-from fedsplit.data.client_list import read_client_list
+from fedsplit.data.client_list import read_client_list, read_types
 from fedsplit.data.formats import READERS, suffix_of
 from fedsplit.data.frames import FrameTable
 from fedsplit.data.paths import data_files
 from fedsplit.data.sql import QueryTable
 from fedsplit.data.tables import fail
+from fedsplit.data.types import Type
 from fedsplit.errors import InputError
 
 
@@ -50,6 +51,20 @@ def sources(data: object, group: str | None = None) -> list[Source]:
             )
         seen[source.name] = where
     return list(found)
+
+
+def declared_types(data: object) -> dict[str, Type]:
+    """Return what the TOML files among the data say that columns are read as."""
+    found: dict[str, Type] = {}
+    match data:
+        case list() | tuple():
+            for item in data:
+                found |= declared_types(item)
+        case str() | os.PathLike():
+            for path in data_files(data):
+                if path.suffix.lower() == ".toml":
+                    found |= read_types(path)
+    return found
 
 
 def _tables(data: object) -> Iterator[TableSource]:

@@ -85,11 +85,10 @@ class Fit(NamedTuple):
     @property
     def type(self) -> Type:
         """What a client alone would read the column as."""
-        if self.text != "none":
+        if self.date == "all":  # also where it is stored as text, as JSON does
+            return "date"
+        if self.text != "none" or self.date != "none":
             return "text"
-        if self.date != "none":
-            # beside dates there may be numbers, and together they are neither
-            return "date" if self.date == "all" else "text"
         return "boolean" if self.boolean == "all" else "number"
 
 

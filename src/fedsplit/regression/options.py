@@ -283,8 +283,6 @@ class Settings:
             if each.check is not None:
                 each.check(name, getattr(self, name))
         object.__setattr__(self, "nonnegative", tuple(self.nonnegative))
-        for name in ("types", "reference"):
-            object.__setattr__(self, name, dict(getattr(self, name) or {}))
         family = FAMILIES[self.family]
         if self.exposure is not None and not family.link.multiplicative:
             able = [name for name, each in FAMILIES.items() if each.link.multiplicative]
@@ -293,6 +291,16 @@ class Settings:
             )
         if self.offset is not None and not family.takes_offset:
             raise InputError(f"{self.family} takes no offset")
+
+    @property
+    def declared(self) -> Mapping[str, Type]:
+        """The types of columns that the user has declared."""
+        return self.types or {}
+
+    @property
+    def references(self) -> Mapping[str, str]:
+        """The first level of each category of which the user has named one."""
+        return self.reference or {}
 
     @property
     def symmetric(self) -> bool:
@@ -320,6 +328,9 @@ class Regression(Settings, Inputs):
             raise InputError(
                 "give a formula such as 'y ~ x', or a target column for a model on all the others"
             )
+        from fedsplit.data.sources import declared_types  # pandas takes a second to import
+
+        object.__setattr__(self, "types", {**declared_types(self.data), **self.declared})
 
     @property
     def settings(self) -> Settings:

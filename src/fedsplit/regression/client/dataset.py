@@ -165,16 +165,20 @@ class Plan:
         extra = [name for name in (self.weights, self.offset, self.exposure) if name is not None]
         return list(dict.fromkeys([*Formula(self.formula).columns, *extra]))
 
+    @property
+    def coded(self) -> set[str]:
+        """The columns that are categories."""
+        if self.classes:
+            return {*self.levels, str(Formula(self.formula).target_column)}
+        return set(self.levels)
+
     def read(self, source: Source, columns: Sequence[str], where: str) -> pd.DataFrame:
         """Some columns of a source, (n, len(columns)), as all clients read them."""
-        coded = set(self.levels)
-        if self.classes:
-            coded.add(str(Formula(self.formula).target_column))
         unknown = [column for column in columns if column not in self.types]
         if unknown:
             raise InputError(f"{where}: the plan does not say what {listed(unknown)} holds")
         types = {column: self.types[column] for column in columns}
-        return read_columns(source, types, coded, where)[0]
+        return read_columns(source, types, self.coded, where)[0]
 
     @property
     def agreed(self) -> dict[str, str]:
@@ -288,7 +292,7 @@ class Dataset:
             self.name = name
         self._source = source
         # The complete rows of the last description, which is followed by a design of the same.
-        self._described: pd.DataFrame | None = None
+        self._described: tuple[ColumnRequest, pd.DataFrame] | None = None
 
     @property
     def path(self) -> Path | None:
@@ -306,7 +310,7 @@ class Dataset:
         absent = frame.isna()
         filled = [column for column in request.types if column in request.filled]
         kept = frame[~absent.drop(columns=filled).any(axis=1)]
-        self._described = kept
+        self._described = request, kept
         levels: dict[str, dict[Level, int]] = {}
         for column in request.types:
             if column in request.coded:
@@ -391,9 +395,11 @@ class Dataset:
 
     def _kept(self, plan: Plan) -> pd.DataFrame:
         """The complete rows: those that were just described, or read again."""
-        kept = self._described
-        if kept is not None and set(plan.columns) <= set(kept.columns):
-            return kept
+        if self._described is not None:
+            request, kept = self._described
+            same = (request.types, request.coded, request.filled)
+            if same == (plan.types, plan.coded, set(plan.fills)):
+                return kept
         frame = plan.read(self._source, plan.columns, f"client {self.name}")
         return frame[~frame.isna().drop(columns=list(plan.fills)).any(axis=1)]
 

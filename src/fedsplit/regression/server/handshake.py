@@ -205,7 +205,7 @@ def _nearest(column: str, present: Iterable[str]) -> str:
 def _check_declared(settings: Settings, present: Mapping[str, Mapping[str, object]]) -> None:
     """Raise InputError if a type is declared for a column that no client has."""
     everything = dict.fromkeys(column for own in present.values() for column in own)
-    for column in settings.types:
+    for column in settings.declared:
         if column not in everything:
             raise InputError(
                 f"types: there is no column {column} at any client{_nearest(column, everything)}"
@@ -259,7 +259,7 @@ def _plan(
         if kind == "text" or column in schema.categories:
             levels[column], found = _levels(column, kind, settings, descriptions)
             findings += found
-    for column in settings.reference:
+    for column in settings.references:
         if column not in levels:
             raise InputError(
                 f"reference: {column} is no category of this model, {listed(levels) or 'none'} is"
@@ -271,7 +271,7 @@ def _plan(
                 f"column {target} holds text: for {family.name} the target must be {family.target}"
             )
         classes = levels.pop(target)
-        named = schema.types[target] == "text" or target in settings.reference
+        named = schema.types[target] == "text" or target in settings.references
         family.check_classes(target, classes, named)
     plan = Plan(
         formula=formula.text,
@@ -291,13 +291,13 @@ def _levels(
     column: str, kind: Type, settings: Settings, descriptions: Mapping[str, Description]
 ) -> tuple[list[Level], list[Finding]]:
     """The levels of a category, the reference first, and what is to be said of them."""
-    declared = column in settings.types
+    declared = column in settings.declared
     levels, findings = ordered_levels(column, kind, descriptions, stored=not declared)
     if kind == "text":
         if not declared:
             check_forms(column, levels)
         findings += case_findings(column, levels)
-    return with_reference(column, levels, settings.reference.get(column)), findings
+    return with_reference(column, levels, settings.references.get(column)), findings
 
 
 def _fills(descriptions: Iterable[Description]) -> dict[str, float]:

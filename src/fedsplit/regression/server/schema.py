@@ -63,8 +63,8 @@ def decide(
     types: dict[str, Type] = {}
     for column in columns:
         fits = _known(column, present)
-        if column in settings.types:
-            types[column] = settings.types[column]
+        if column in settings.declared:
+            types[column] = settings.declared[column]
         elif column not in categories and any(fit.category for fit in fits.values()):
             types[column] = _stored_category(column, fits)
         else:
