@@ -330,7 +330,7 @@ class Regression(Settings, Inputs):
             )
         from fedsplit.data.sources import declared_types  # pandas takes a second to import
 
-        object.__setattr__(self, "types", {**declared_types(self.data), **self.declared})
+        object.__setattr__(self, "types", {**declared_types(self.data), **self.declared} or None)
 
     @property
     def settings(self) -> Settings:
