@@ -25,7 +25,7 @@ ROWS = pd.DataFrame(
         "odd name": [3.0, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8],
     }
 )
-LEVELS = {"a": ["p", "q", "r"], "b": ["u", "v"], "k": [1, 2, 3, 4]}
+LEVELS = {"a": ["p", "q", "r"], "b": ["u", "v"], "k": ["1", "2", "3", "4"]}
 
 with (Path(__file__).parent / "data" / "model_matrix.json").open(encoding="utf-8") as file:
     ANSWERS = json.load(file)

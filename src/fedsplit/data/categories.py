@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fedsplit.data.texts import as_text, distinct, unreadable
 from fedsplit.data.types import Type, level_form
@@ -47,28 +48,28 @@ def in_levels(where: str, column: str, values: pd.Series, kind: Type) -> pd.Seri
     return pd.Series(coded, index=values.index, name=column)
 
 
-def categorical(column: str, values: pd.Series, levels: Sequence[Level]) -> pd.Series:
-    """Return a column as a category.
+def level_codes(column: str, values: pd.Series, levels: Sequence[Level]) -> NDArray[np.intp]:
+    """Return the number of each value's level, from 0; -1 for a missing value.
 
     Parameters
     ----------
     column : str
         Its name.
     values : (n,) Series
-        A missing value stays missing.
     levels : sequence
         Every value that the column has at any client.
 
     Returns
     -------
-    (n,) Series of a categorical dtype
-        With the index of ``values``.
+    (n,) array
     """
     codes, found = distinct(values)
-    known = pd.Index(levels, dtype=object)
     texts = [as_text(value) for value in found]
-    positions = np.append(known.get_indexer(texts), -1)
-    unknown = (positions[codes] < 0) & (codes >= 0)
+    # A dictionary, not an index of pandas: small clients have few values, and are many.
+    places = {level: place for place, level in enumerate(levels)}
+    positions = np.array([*[places.get(text, -1) for text in texts], -1], dtype=np.intp)
+    coded: NDArray[np.intp] = positions[codes]
+    unknown = (coded < 0) & (codes >= 0)
     if unknown.any():
         value = texts[codes[np.argmax(unknown)]]
         count = int(unknown.sum())
@@ -76,8 +77,7 @@ def categorical(column: str, values: pd.Series, levels: Sequence[Level]) -> pd.S
             f"column {column}: {value} is none of its levels {listed(levels)}",
             f"column {column} has {count} values that are none of the levels {listed(levels)}",
         )
-    coded = pd.Categorical.from_codes(positions[codes], categories=known)
-    return pd.Series(coded, index=values.index, name=column)
+    return coded
 
 
 def sort_levels(levels: Sequence[Level], kind: Type) -> list[Level]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
 
 from fedsplit.arrays import Array
-from fedsplit.data.categories import Level, categorical
+from fedsplit.data.categories import Level, level_codes
 from fedsplit.data.pooled import State
 from fedsplit.data.texts import as_text, distinct
 from fedsplit.data.types import Type, as_number, days, is_date, is_number
@@ -100,6 +100,4 @@ class ModelFrame(NamedTuple):
         """Return the number of each value's level, (n,), from 0; -1 for a missing value."""
         if column not in self.frame:
             raise ValueError(f"there is no column {column}")
-        coded = categorical(column, self.frame[column], self.schema.levels[column])
-        codes: NDArray[np.intp] = coded.cat.codes.to_numpy(dtype=np.intp)
-        return codes
+        return level_codes(column, self.frame[column], self.schema.levels[column])

@@ -115,7 +115,7 @@ def distinct(series: pd.Series) -> tuple[np.ndarray[Any, Any], list[Any]]:
     The values of a column of mixed types are not merged: 1 would be the same as True.
     """
     if isinstance(series.dtype, pd.CategoricalDtype):
-        return series.cat.codes.to_numpy(), list(series.cat.categories)
+        return series.array.codes, list(series.array.categories)
     if series.dtype == object and types.infer_dtype(series, skipna=True) != "string":
         present = series.notna().to_numpy()
         codes = np.where(present, np.cumsum(present) - 1, -1)

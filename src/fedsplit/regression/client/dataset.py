@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.data.categories import Level, categorical, in_levels
+from fedsplit.data.categories import Level, in_levels, level_codes
 from fedsplit.data.client_data import GroupSource, Source
 from fedsplit.data.column_statistics import Statistic
 from fedsplit.data.design_columns import DesignColumns
@@ -407,9 +407,7 @@ class Dataset:
         """The target as numbers, (n,)."""
         if plan.classes:
             column = str(formula.target_column)
-            labels = categorical(column, frame[column], plan.classes)
-            codes: Array = labels.cat.codes.to_numpy(dtype=np.float64)
-            return codes
+            return level_codes(column, frame[column], plan.classes).astype(np.float64)
         family = FAMILIES[plan.family]
         b = formula.response(frame, plan.schema)
         valid = np.isfinite(b) & ~family.invalid(b)
@@ -427,7 +425,8 @@ class Dataset:
         """
         found = {}
         for column, levels in categories.items():
-            counts = categorical(column, frame[column], levels).value_counts(sort=False)
+            codes = level_codes(column, frame[column], levels)
+            counts = np.bincount(codes[codes >= 0], minlength=len(levels))
             pairs = zip(levels, counts, strict=True)
             found[column] = {level: int(count) for level, count in pairs if count}
             disclosure.check_levels(self.name, column, found[column])

@@ -216,7 +216,7 @@ def _request(formula: Formula, settings: Settings, schema: Schema) -> ColumnRequ
     filled: set[str] = set()
     if settings.missing == "mean":
         numbers = {column for column, kind in schema.types.items() if kind != "text"}
-        covariates = set(formula.columns) - set(formula.target_columns)
+        covariates = set(formula.columns) - set(formula.target_columns) - formula.offset_columns
         filled = covariates & numbers - schema.categories
     return ColumnRequest(schema.types, schema.categories, frozenset(filled), settings.strict)
 
