@@ -1,14 +1,21 @@
-"""What the README says is what happens."""
+"""What the README and the guides say is what happens: every block of code in them runs."""
 
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+import duckdb
+import numpy as np
+import pandas as pd
 import pytest
+import typer
 
-from fedsplit.commands.app import run
+from federation import ENVIRONMENT, Processes
+from fedsplit.commands.app import app, run
 
 ROOT = Path(__file__).parent.parent
 MAKE = (ROOT / "Makefile").read_text()
@@ -20,6 +27,61 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+class Block(NamedTuple):
+    """A block of code in a page."""
+
+    page: str
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M)
+    for language, text in found:
+        yield Block(page.name, language, text)
+
+
+EVERY = [block for page in PAGES for block in blocks(page)]
+EXAMPLES = ["README.md", "docs/solve.md"]
+"""The pages that begin with an example and what it prints."""
+
+PYTHON = [
+    page
+    for page in PAGES
+    if sum(each.language == "python" for each in blocks(page)) > (page.name == "README.md")
+]
+"""The pages with Python beside the example of the README, which has a test of its own."""
+
+SLOW = "folds="
+"""Python that has this in it takes a minute: cross-validation of a whole path."""
+
+COMMANDS = [
+    (block.page, shlex.split(line, comments=True))
+    for block in EVERY
+    if block.language in ("sh", "bash", "console")
+    for line in block.text.splitlines()
+    if line.strip()
+]
+
+NOT_RUN = {
+    "pip install .": "installs; .ci/run does the same",
+    "make test": "runs these tests",
+    "make run": "test_the_main_job_prints_the_table_that_the_guide_shows runs its recipe",
+    "flower-supernode": "needs a SuperLink; test_flwr_run.py starts one",
+    "flwr run": "needs a SuperLink; test_flwr_run.py starts one",
+}
+"""Commands of the pages that no test here runs, by how they begin, and why."""
+
+PARSED = {
+    ("client", "--ca"): "its server is somebody else's machine; test_federation.py starts both",
+    ("server", "--keys"): "it waits for clients with keys; test_federation.py starts both",
+}
+"""Commands of fedsplit that are parsed and not run, by name and an option of theirs, and why."""
+
+FEDERATION = "127.0.0.1:8000"
+"""The commands with this address are one example, which runs as a whole."""
 
 
 def shown(page: str, before: str) -> list[str]:
@@ -35,7 +97,7 @@ def proof_at_rounding(line: str) -> str:
     return re.sub(r"\d+e-\d+(?= of the| standard errors of)", "#", line)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/solve.md"])
+@pytest.mark.parametrize("page", EXAMPLES)
 def test_the_example_prints_what_the_page_shows(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     example = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
@@ -85,3 +147,130 @@ def test_every_public_name_has_a_docstring() -> None:
 
     for name in fs.__all__:
         assert (getattr(fs, name).__doc__ or "").strip(), name
+
+
+def code(page: Path, slow: bool) -> str:
+    """The Python of a page, as a reader runs it from top to bottom."""
+    texts = [each.text for each in blocks(page) if each.language == "python"]
+    return "\n".join(text for text in texts if slow or SLOW not in text)
+
+
+@pytest.mark.parametrize(
+    ("page", "slow"),
+    [(page, False) for page in PYTHON]
+    + [
+        pytest.param(page, True, marks=pytest.mark.slow)
+        for page in PYTHON
+        if SLOW in code(page, True)
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_the_python_of_every_page_runs(page: Path, slow: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code(page, slow)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files that the commands of the guides name, in the folder where they run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    rng = np.random.default_rng(0)
+    for name in ("site_a", "site_b", "data/a", "data/b", "boston", "seattle", "all"):
+        n = 60
+        frame = pd.DataFrame(
+            {
+                "visits": rng.poisson(3.0, n),
+                "age": rng.integers(20, 80, n),
+                "plan": rng.integers(1, 4, n),
+                "income": rng.normal(size=n),
+                "y": rng.normal(size=n),
+                "x": rng.normal(size=n),
+                "year": 2015,
+                "hospital": rng.choice(["north", "south"], n),
+            }
+        )
+        frame.to_csv(f"{name}.csv", index=False)
+        copy = f"copy (select * from read_csv('{name}.csv')) to '{name}.parquet'"
+        if name in ("seattle", "all"):
+            duckdb.sql(copy)
+    [clients] = [each.text for each in EVERY if each.language == "toml"]
+    (tmp_path / "clients.toml").write_text(clients)
+
+
+def expanded(words: list[str]) -> list[str]:
+    """The words of a command after the shell has replaced the patterns."""
+    found: list[str] = []
+    for word in words:
+        matching = sorted(path.name for path in Path().glob(word)) if "*" in word else []
+        found += matching or [word]
+    return found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [words for _, words in COMMANDS if words[0] == "fedsplit"],
+    ids=lambda words: " ".join(words[1:4]),
+)
+def test_every_command_of_the_pages_runs_or_is_parsed(
+    words: list[str], files: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, name, *_ = words
+    command = typer.main.get_command(app)
+    context = typer.Context(command)
+    _, found, rest = command.resolve_command(context, words[1:])
+    found.make_context(name, list(rest))  # raises for an option that does not exist
+    only_parsed = any(name == each and option in words for each, option in PARSED)
+    if only_parsed or FEDERATION in words or "--insecure" in words:
+        return
+    assert run(expanded(words[1:])) == 0, capsys.readouterr().err
+
+
+def test_a_command_that_is_not_run_has_a_reason() -> None:
+    others = [" ".join(words) for _, words in COMMANDS if words[0] != "fedsplit"]
+    for line in others:
+        assert any(line.startswith(each) for each in NOT_RUN), line
+    for beginning in NOT_RUN:
+        assert any(line.startswith(beginning) for line in others), beginning
+    for name, option in PARSED:
+        assert any(words[1:2] == [name] and option in words for _, words in COMMANDS), name
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=str)
+def test_every_make_target_that_a_page_names_is_there(page: Path) -> None:
+    targets = re.findall(r"^make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert targets
+    for target in targets:
+        assert re.search(rf"^{target}:", MAKE, re.MULTILINE), target
+
+
+@pytest.mark.slow
+def test_the_federation_of_the_guide_runs_on_one_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [words for _, words in COMMANDS if "--insecure" in words]
+    assert [words[1] for words in lines] == ["client", "client", "server"]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with Processes(tmp_path, ["unused"], ENVIRONMENT) as federation:
+        address = f"127.0.0.1:{federation.port}"
+        *clients, server = ([sys.executable, "-m", *words] for words in lines)
+        for i, words in enumerate(clients):
+            command = [word.replace(FEDERATION, address) for word in words]
+            federation.start(command, f"client{i}.log")
+        done = subprocess.run(
+            [*server, "--port", str(federation.port)],
+            capture_output=True,
+            text=True,
+            env=ENVIRONMENT,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "fit" / "model.json").exists()
