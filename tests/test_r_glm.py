@@ -37,6 +37,17 @@ def users() -> pd.DataFrame:
     return table[table["mdvis"] > 0]
 
 
+def grouped() -> pd.DataFrame:
+    """How many of each kind of people visited a doctor, in two files of health."""
+    table = rows().assign(trials=1)
+    kinds = table.groupby(["site", "health", "female"])[["visited", "trials"]].sum().reset_index()
+    return kinds.assign(
+        failures=kinds["trials"] - kinds["visited"],
+        share=kinds["visited"] / kinds["trials"],
+        shift=0.1 * kinds["site"],
+    )
+
+
 def cars() -> pd.DataFrame:
     return pd.read_csv(DATA / "mtcars.csv").rename(columns={"cyl": "site"})
 
@@ -93,6 +104,25 @@ CASES: dict[str, tuple[Any, str, str, dict[str, Any]]] = {
         "logistic",
         {"offset": "shift"},
     ),
+    "binomial, cbind": (grouped, "cbind(visited, failures) ~ female + site", "logistic", {}),
+    "binomial, cbind, offset": (
+        grouped,
+        "cbind(visited, failures) ~ female",
+        "logistic",
+        {"offset": "shift"},
+    ),
+    "binomial, cbind, no intercept": (
+        grouped,
+        "cbind(visited, failures) ~ female + site - 1",
+        "logistic",
+        {},
+    ),
+    "binomial, share of trials": (
+        grouped,
+        "share ~ female + site",
+        "logistic",
+        {"weights": "trials"},
+    ),
     "multinomial": (rows, f"health ~ {SHORT}", "multinomial", {}),
     "multinomial, weights": (rows, f"health ~ {SHORT}", "multinomial", {"weights": "weight"}),
 }
@@ -101,7 +131,8 @@ CASES: dict[str, tuple[Any, str, str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_every_figure_is_that_of_r(name: str) -> None:
     frame, formula, family, options = CASES[name]
-    model = fs.fit(frame(), formula, family=family, group="site", **options)
+    by = "health" if frame is grouped else "site"
+    model = fs.fit(frame(), formula, family=family, group=by, **options)
     assert model.converged
     found = model.to_dict()
     rtol = 1e-6 if family == "multinomial" else 1e-8  # nnet stops early
@@ -117,6 +148,65 @@ def test_every_figure_is_that_of_r(name: str) -> None:
         if key in ("lower", "upper"):  # an end may lie near 0
             atol = 1e-8 * np.max(np.abs(other))
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=atol, err_msg=key)
+
+
+def test_grouped_rows_have_the_coefficients_of_single_trials() -> None:
+    single = fs.fit(rows(), "visited ~ female + site", family="logistic", group="health")
+    for formula, options in (
+        ("cbind(visited, failures) ~ female + site", {}),
+        ("share ~ female + site", {"weights": "trials"}),
+    ):
+        model = fs.fit(grouped(), formula, family="logistic", group="health", **options)
+        assert model.n == len(grouped())
+        np.testing.assert_allclose(model.coef, single.coef, rtol=1e-9)
+        np.testing.assert_allclose(model.se, single.se, rtol=1e-9)
+        assert model.clients["n"].sum() == len(grouped())
+    assert "modelled: share" in model.summary()
+
+
+def test_groups_without_trials_are_left_out() -> None:
+    frame = grouped()
+    empty = frame.iloc[:3].assign(visited=0, failures=0)
+    formula = "cbind(visited, failures) ~ female + site"
+    model, other = (
+        fs.fit(each, formula, family="logistic", group="health")
+        for each in (frame, pd.concat([empty, frame]))
+    )
+    assert other.n == model.n
+    np.testing.assert_allclose(other.coef, model.coef, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("change", "formula", "options", "why"),
+    [
+        ({}, "cbind(visited, failures) ~ female", {"family": "gaussian"}, "a target of logistic"),
+        ({}, "share ~ female", {}, "numbers that are not whole: logistic needs 0 and 1, or shares"),
+        ({"failures": -1}, "cbind(visited, failures) ~ female", {}, "a whole number from 0 on"),
+        ({"failures": 1.5}, "cbind(visited, failures) ~ female", {}, "a whole number from 0 on"),
+        ({"share": 1.5}, "share ~ female", {"weights": "trials"}, "a share is between 0 and 1"),
+        ({"share": 0.123456}, "share ~ female", {"weights": "trials"}, "times the trials in"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(
+    change: dict[str, float], formula: str, options: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(fs.InputError, match=why) as caught:
+        fs.fit(grouped().assign(**change), formula, **{"family": "logistic", **options})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_path_holds_out_clients_of_grouped_rows() -> None:
+    single, several = (
+        fs.path(frame, f"{target} ~ female + site", family="logistic", group="health",
+                lambdas=[20.0, 5.0], folds="clients")
+        for frame, target in ((rows(), "visited"), (grouped(), "cbind(visited, failures)"))
+    )  # fmt: skip
+    assert several.cv is not None
+    assert single.cv is not None
+    # the deviance of grouped rows is lower by a constant: that of the saturated model
+    lower = single.cv["mean"] - several.cv["mean"]
+    assert lower.iloc[0] > 0.1
+    assert lower.iloc[1] == pytest.approx(lower.iloc[0], rel=1e-6)
 
 
 def test_the_likelihood_of_a_gamma_model_grows_with_its_columns() -> None:

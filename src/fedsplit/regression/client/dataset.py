@@ -30,6 +30,7 @@ from fedsplit.errors import InputError, RowError, listed
 from fedsplit.regression.client import disclosure
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.grouped import Trials, of_counts, whole
 from fedsplit.regression.client.measuring import Measured, measure
 from fedsplit.regression.families import FAMILIES
 
@@ -343,20 +344,14 @@ class Dataset:
         self._described = None  # not to be held in memory beside the design
         frame = frame[plan.has_values(frame)]
         names, A, o = plan.design(frame, where)
-        b = self._target(plan, formula, frame)
-        w = np.ones(len(b))
-        if plan.weights is not None:
-            w = frame[plan.weights].to_numpy(dtype=np.float64)
-            valid = (w >= 0) & np.isfinite(w)
-            why = "a weight is finite and not below zero"
-            _check(valid, frame, w, where, plan.weights, why)
-            used = w > 0
-            A, b, w, o = A[used], b[used], w[used], o[used]
-            frame = frame[used]
+        b, w, at, groups = self._observed(plan, formula, frame)
         if len(b) == 0:
             raise InputError(f"{where}: no row has a weight above zero: leave it out")
+        if at is not None:
+            A, o = A[at], o[at]
+            frame = frame.iloc[np.unique(at)]
         classes = family.count_classes(plan.classes)
-        rows = Design(self.name, family, names, A, b, w, o, classes)
+        rows = Design(self.name, family, names, A, b, w, o, classes, groups=groups)
         levels = dict(plan.levels)
         condition: str | None = formula.target
         if plan.classes:
@@ -364,7 +359,7 @@ class Dataset:
             condition = None
         counts = self._used_levels(levels, frame)
         counts |= counted(formula.pooled, plan.rows(frame))
-        warnings = disclosure.in_columns(self.name, len(b), counts, {})
+        warnings = disclosure.in_columns(self.name, rows.rows, counts, {})
         warnings += disclosure.in_rows(rows, condition)
         disclosure.refuse(warnings, strict)
         return rows, warnings + self._extrapolated(formula, plan.rows(frame))
@@ -402,6 +397,47 @@ class Dataset:
                 return kept
         frame = plan.read(self._source, plan.columns, f"client {self.name}")
         return frame[~frame.isna().drop(columns=list(plan.fills)).any(axis=1)]
+
+    def _observed(self, plan: Plan, formula: Formula, frame: pd.DataFrame) -> Trials:
+        """The target and the weight of every row that is used.
+
+        Its ``rows`` and ``groups`` are None where that is every row, and where none is a group.
+        """
+        w = np.ones(len(frame))
+        if plan.weights is not None:
+            w = frame[plan.weights].to_numpy(dtype=np.float64)
+            valid = (w >= 0) & np.isfinite(w)
+            why = "a weight is finite and not below zero"
+            _check(valid, frame, w, f"client {self.name}", plan.weights, why)
+        if formula.grouped is not None:
+            return of_counts(*self._counts(plan, formula, frame), w)
+        if FAMILIES[plan.family].binary and formula.target_column and not plan.classes:
+            share = self._shares(plan, formula, frame, w)
+            return of_counts(w * share, w * (1.0 - share), np.ones_like(w))
+        b = self._target(plan, formula, frame)
+        used = np.flatnonzero(w > 0)
+        if len(used) == len(b):
+            return Trials(b, w)
+        return Trials(b[used], w[used], used)
+
+    def _counts(self, plan: Plan, formula: Formula, frame: pd.DataFrame) -> tuple[Array, Array]:
+        """The successes and failures of every row, (n,)."""
+        counts = formula.counts(frame, plan.schema)
+        for name, values in zip(formula.grouped or (), counts, strict=True):
+            why = "a count in cbind(successes, failures) is a whole number from 0 on"
+            _check(whole(values), frame, values, f"client {self.name}", name, why)
+        return counts
+
+    def _shares(self, plan: Plan, formula: Formula, frame: pd.DataFrame, w: Array) -> Array:
+        """The share of successes of every row, (n,), whose weight is the number of trials."""
+        where = f"client {self.name}"
+        share = formula.response(frame, plan.schema)
+        valid = (share >= 0) & (share <= 1)
+        _check(valid, frame, share, where, formula.target, "a share is between 0 and 1")
+        valid = (share == 0) | (share == 1) | whole(w * share)
+        why = f"times the trials in {plan.weights} it must be a whole number"
+        _check(valid, frame, share, where, formula.target, why)
+        return share
 
     def _target(self, plan: Plan, formula: Formula, frame: pd.DataFrame) -> Array:
         """The target as numbers, (n,)."""

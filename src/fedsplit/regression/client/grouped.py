@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammaln, xlogy
 
 from fedsplit.arrays import Array, Mask
@@ -37,21 +38,21 @@ class Groups(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """Grouped rows, as rows of one class each.
+    """A target and its weights; those of grouped rows as rows of one class each.
 
     Attributes
     ----------
-    rows : (n,) array of int
-        Which group each one belongs to.
     b, w : (n,) arrays
-        Class and weight.
-    groups : Groups
+        Target and weight.
+    rows : (n,) array of int or None
+        Which row of the file each one comes from; None where it is its own.
+    groups : Groups or None
     """
 
-    rows: Array
     b: Array
     w: Array
-    groups: Groups
+    rows: NDArray[np.intp] | None = None
+    groups: Groups | None = None
 
 
 def whole(counts: Array) -> Mask:
@@ -71,13 +72,13 @@ def of_counts(successes: Array, failures: Array, weights: Array) -> Trials:
     """
     trials = successes + failures
     used = (trials > 0) & (weights > 0)
-    w = np.concatenate([weights * successes, weights * failures])
-    b = np.repeat([1.0, 0.0], len(trials))
-    rows = np.tile(np.arange(len(trials)), 2)
-    # in the order of the groups
-    order = np.argsort(rows[w > 0], kind="stable")
+    # two rows for each group, in the order of the groups
+    w = np.column_stack([weights * successes, weights * failures]).ravel()
+    b = np.tile([1.0, 0.0], len(trials))
+    rows = np.repeat(np.arange(len(trials)), 2)
+    kept = w > 0
     s, f, m, v = (each[used] for each in (successes, failures, trials, weights))
     floor = float(v @ -(xlogy(s, s / m) + xlogy(f, f / m)))
     choices = float(v @ (gammaln(m + 1.0) - gammaln(s + 1.0) - gammaln(f + 1.0)))
     groups = Groups(int(used.sum()), floor, choices)
-    return Trials(rows[w > 0][order], b[w > 0][order], w[w > 0][order], groups)
+    return Trials(b[kept], w[kept], rows[kept], groups)

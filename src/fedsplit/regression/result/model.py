@@ -302,6 +302,13 @@ class Model:
         return 1
 
     @property
+    def grouped(self) -> bool:
+        """Whether a row stands for several trials: successes and failures, or a share of trials."""
+        formula = Formula(self.formula)
+        shares = self.family.binary and formula.target_column and not self.plan.classes
+        return formula.grouped is not None or bool(shares)
+
+    @property
     def modelled(self) -> str | None:
         """The class, or what is counted, whose probability a model of two classes is about."""
         if not self.family.binary:
@@ -309,9 +316,9 @@ class Model:
         formula = Formula(self.formula)
         if formula.grouped is not None:
             return formula.grouped[0]
-        if formula.target_column is None:
+        if formula.target_column is None or not self.plan.classes:
             return formula.target
-        label = str((*self.plan.classes, "1")[min(1, len(self.plan.classes))])
+        label = str(self.plan.classes[1])
         if label in ("1", "True"):
             return f"{formula.target} = {label}"
         return label

@@ -47,6 +47,7 @@ def html(model: Model) -> str:
         target=formula.target,
         intercept=formula.intercept,
         reference=reference,
+        grouped=model.grouped,
         header=list(columns),
         rows=list(zip(model.names, zip(*columns.values(), strict=True), strict=True)),
         fit={name: text for line in fit_lines(model) for name, text in line.items()},

@@ -81,6 +81,8 @@ def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
             )
     if formula.has_offset and not FAMILIES[settings.family].takes_offset:
         raise InputError(f"{settings.family} takes no offset")
+    if formula.grouped is not None and not FAMILIES[settings.family].binary:
+        raise InputError(f"{formula.target}: it is a target of logistic, not of {settings.family}")
     columns = tuple(dict.fromkeys([*formula.columns, *extra]))
     present = ask_everyone(members, Columns())
     _check_present(present, columns)

@@ -58,8 +58,13 @@ def decide(
         If clients have different things in a column, and nobody has declared what it is.
     """
     categories = set(formula.categories)
-    if FAMILIES[settings.family].classifies and formula.target_column is not None:
-        categories.add(formula.target_column)
+    target = formula.target_column
+    if (
+        target is not None
+        and FAMILIES[settings.family].classifies
+        and not _is_share(target, settings, _known(target, present))
+    ):
+        categories.add(target)
     types: dict[str, Type] = {}
     for column in columns:
         fits = _known(column, present)
@@ -73,6 +78,21 @@ def decide(
         if types[column] == "text":
             categories.add(column)
     return Schema(types, frozenset(categories))
+
+
+def _is_share(column: str, settings: Settings, fits: Mapping[str, Fit]) -> bool:
+    """Whether a target of two classes is the share of successes among several trials."""
+    if not FAMILIES[settings.family].binary:
+        return False
+    numbers = all(settings.types.get(column, fit.type) == "number" for fit in fits.values())
+    if not numbers or all(fit.integer == "all" for fit in fits.values()):
+        return False
+    if settings.weights is None:
+        raise InputError(
+            f"column {column} holds numbers that are not whole: {settings.family} needs 0 and 1, "
+            "or shares and a column of trials as weights, or cbind(successes, failures)"
+        )
+    return True
 
 
 def _known(column: str, present: Mapping[str, Mapping[str, Fit | None]]) -> dict[str, Fit]:
