@@ -444,3 +444,22 @@ def test_a_formula_from_the_server_runs_no_code(folder: Path, tmp_path: Path) ->
 def test_a_client_without_its_one_file_is_refused(folder: Path, data: str, message: str) -> None:
     with pytest.raises(fs.InputError, match=message):
         Site("a", str(folder / data), folder=folder / "kept")
+
+
+def test_grouped_rows_at_sites_that_restart_give_the_table_of_this_process(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in "abc":
+        x = rng.standard_normal(30)
+        trials = rng.integers(1, 9, 30)
+        died = rng.binomial(trials, 1 / (1 + np.exp(-x)))
+        frame = pd.DataFrame({"x": x, "died": died, "lived": trials - died})
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    formula = "cbind(died, lived) ~ x"
+    mail = Mail(tmp_path, restarts=True)
+    options = FitOptions(None, formula, family="logistic")
+    there = fit_over(MessageChannel(mail, list(mail.sites)), options)
+    here = fs.fit(tmp_path / "*.csv", formula, family="logistic")
+    assert there.n == 90
+    assert there.to_dict()["log_likelihood"] == here.log_likelihood
+    assert there.deviance == here.deviance
+    assert there.null_deviance == here.null_deviance
