@@ -84,7 +84,7 @@ def _is_share(column: str, settings: Settings, fits: Mapping[str, Fit]) -> bool:
     """Whether a target of two classes is the share of successes among several trials."""
     if not FAMILIES[settings.family].binary:
         return False
-    numbers = all(settings.types.get(column, fit.type) == "number" for fit in fits.values())
+    numbers = all(settings.declared.get(column, fit.type) == "number" for fit in fits.values())
     if not numbers or all(fit.integer == "all" for fit in fits.values()):
         return False
     if settings.weights is None:
