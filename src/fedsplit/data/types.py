@@ -85,11 +85,14 @@ class Fit(NamedTuple):
     @property
     def type(self) -> Type:
         """What a client alone would read the column as."""
-        if self.date == "all":  # also where it is stored as text, as JSON does
+        # Also where they are stored as text: JSON has no dates, and these are no codes.
+        if self.date == "all":
             return "date"
+        if self.boolean == "all":
+            return "boolean"
         if self.text != "none" or self.date != "none":
             return "text"
-        return "boolean" if self.boolean == "all" else "number"
+        return "number"
 
 
 EMPTY = Fit("none", "none", "none", "none", "none")
