@@ -412,6 +412,14 @@ def test_the_reference_of_a_logistic_target_is_the_class_that_is_not_modelled() 
     )
 
 
+def test_classes_that_are_written_as_decimals_are_classes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        frame = pd.DataFrame({"y": rng.choice([0.0, 1.0], 60), "x": rng.standard_normal(60)})
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    assert list(fs.fit(tmp_path, "y ~ x", family="logistic").plan.classes) == ["0", "1"]
+
+
 def ordered(values: Sequence[str], order: Sequence[str], meant: bool = True) -> pd.DataFrame:
     g = pd.Categorical(column(values), categories=list(order), ordered=meant)
     return pd.DataFrame({"y": target(len(values)), "g": g})

@@ -25,7 +25,7 @@ MOSTLY = 0.8
 MISSING = ("", "NA", "#N/A", "N/A", "NaN", "nan", "NULL", "null")
 """What stands for a missing value in a column of text, with or without spaces around it."""
 
-INTEGER = re.compile(r"[+-]?[0-9]+")
+INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(?i:inf|infinity)")
 DATE = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -111,7 +111,7 @@ def share(count: int, total: int) -> Share:
 
 
 def is_integer(text: str) -> bool:
-    """Whether a trimmed text is a whole number without exponent or decimals."""
+    """Whether a trimmed text is a whole number without exponent: 1, 01 or 1.0."""
     return INTEGER.fullmatch(text) is not None
 
 
