@@ -53,7 +53,7 @@ def away(model: fs.Model, exact: list[Fraction], target: Array) -> float:
         floor = LEAST_DISPERSION * float(np.var(target)) / model.dispersion
     errors = model.errors * np.sqrt(max(1.0, floor))
     triples = zip(model.coef.tolist(), exact, errors, strict=True)
-    return max(abs(float(Fraction(coef) - each)) / error for coef, each, error in triples)
+    return max(abs(float(Fraction(coef) - each)) / float(error) for coef, each, error in triples)
 
 
 def nearly(kind: str, n: int = 120) -> pd.DataFrame:
@@ -189,11 +189,13 @@ def test_combinations_that_cancel_have_all_their_digits() -> None:
     found = combine(A, centre, scale, W)
     for i, k in np.ndindex(found.shape):
         terms = [
-            (Fraction(A[i, j]) - Fraction(centre[j])) / Fraction(scale[j]) * Fraction(W[j, k])
+            (Fraction(float(A[i, j])) - Fraction(float(centre[j])))
+            / Fraction(float(scale[j]))
+            * Fraction(float(W[j, k]))
             for j in range(2)
         ]
         exact = sum(terms, Fraction(0))
-        assert abs(Fraction(found[i, k]) - exact) <= 1.2e-16 * abs(exact) + Fraction(1e-20)
+        assert abs(Fraction(float(found[i, k])) - exact) <= 1.2e-16 * abs(exact) + Fraction(1e-20)
 
 
 def test_both_statements_are_printed_and_in_the_json(tmp_path: Path) -> None:

@@ -105,6 +105,34 @@ def test_letters_give_the_bits_of_one_process(folder: Path, settings: dict[str, 
     assert there.converged
 
 
+def test_letters_give_the_bits_of_one_process_where_columns_are_aliased_and_rows_recede(
+    tmp_path: Path,
+) -> None:
+    for seed, name in enumerate("abc"):
+        frame = table(seed)
+        # ward east has no events, and 60 - x is, but for 1e-8, what x is
+        frame = frame.assign(
+            y=frame.y * (frame.ward != "east"),
+            near=60 - frame.x + 1e-8 * np.cos(np.arange(60)),
+            double=2 * frame.x,
+        )
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    formula = "y ~ x + near + double + ward"
+    here = fs.fit(tmp_path / "*.csv", formula, family="poisson")
+    mail = Mail(tmp_path, restarts=True)
+    channel = MessageChannel(mail, list(mail.sites))
+    there = fit_over(channel, FitOptions(None, formula, family="poisson"))
+    assert list(there.aliased) == ["double"]
+    assert there.not_estimable == {
+        "Intercept": "-inf",
+        "ward[T.north]": "+inf",
+        "ward[T.west]": "+inf",
+    }
+    assert np.array_equal(here.coef, there.coef, equal_nan=True)
+    assert here.log_likelihood == there.log_likelihood
+    assert there.converged
+
+
 def test_a_new_process_for_every_letter_does_not_read_the_source_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +208,7 @@ def test_nothing_is_answered_that_is_not_on_the_list(folder: Path) -> None:
         "measure",
         "code",
         "products",
+        "recede",
         "settle",
         "fitted",
         "pearson",

@@ -108,7 +108,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
         predictors = max(1, len(labels) - 1)
         coef: Array = np.zeros((predictors, len(pool.names)))
         if pool.names and (not FAMILIES[family].has_units or pool.target_varies):
-            plan = Plan("", family, {}, tuple(labels))
+            plan = Plan("", family, {}, classes=tuple(labels))
             rows = FederatedRows.here(plan, False, designs, moments)
             task = Task(rows, moments, settings, intercept, labels)
             coef = self._run(task).reshape(coef.shape)

@@ -95,18 +95,21 @@ class Recession(NamedTuple):
     ----------
     centre, scale : tuples of p floats
         Of the columns.
-    direction : tuple of p floats
-        In coefficients of the columns (a - centre)/scale.
+    whiten : tuple of p tuples of r floats
+        What the scaled columns are multiplied by.
+    direction : tuple of r floats
+        In coefficients of the products.
     """
 
     centre: tuple[float, ...]
     scale: tuple[float, ...]
+    whiten: tuple[tuple[float, ...], ...]
     direction: tuple[float, ...]
 
     def moves(self, A: Array) -> Array:
         """How the predictor of each row of A, (n, p), moves along the direction: its sign."""
-        centre, scale, direction = map(np.array, self)
-        return shares((A - centre) / scale, direction)
+        centre, scale, whiten, direction = map(np.array, self)
+        return shares(combine(A, centre, scale, whiten), direction)
 
 
 class Calibration(NamedTuple):
@@ -203,11 +206,11 @@ class Design:
             floor=self.groups.floor if self.groups is not None else 0.0,
         )
 
-    def margins(self, direction: Array) -> Array:
-        """How much a direction, (p,), favours each row, (n,), as ``shares`` of scaled columns."""
-        if self.family.margin is None or direction.shape != (self.A.shape[1],):
+    def margins(self, whiten: Array, direction: Array) -> Array:
+        """How much a direction, (r,), favours each row, (n,): ``shares`` of A times ``whiten``."""
+        if self.family.margin is None or direction.shape != whiten.shape[1:]:
             raise InputError(f"{self.family.name} has no such direction of recession")
-        return self.family.margin(self.b, shares(self.A, direction))
+        return self.family.margin(self.b, shares(self.A @ whiten, direction))
 
     def at_rest(self, recession: Recession) -> Design:
         """The rows whose loss does not change along a direction; they are not scaled yet."""

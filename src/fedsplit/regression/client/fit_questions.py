@@ -253,17 +253,19 @@ class Receding(NamedTuple):
 
 @dataclass(frozen=True)
 class Recede(FitQuestion):
-    """Whether the losses fall for ever along a direction in coefficients of the scaled columns."""
+    """Whether the losses fall for ever along a direction, (d,), in the rounds' coordinates."""
 
     direction: Array
 
     answer_type = list[Receding]
-    vectors = ("direction",)
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[Receding]:
         found = []
         for rows in cohort.scaled(key):
-            margins = rows.margins(self.direction)
+            whiten = cohort.frame(key).whiten
+            if whiten is None:
+                whiten = np.eye(rows.A.shape[1])
+            margins = rows.margins(whiten, self.direction)
             recede = margins > 0
             found.append(
                 Receding(bool((margins < 0).any()), bool(recede.any()), bool(recede.all()))

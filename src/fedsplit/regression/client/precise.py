@@ -53,8 +53,8 @@ def _quotients(W: Array, scale: Array) -> tuple[Array, Array]:
 
 def _some(A: Array, centre: Array, high: Array, low: Array) -> Array:
     """(A - centre)(high + low) for a few rows."""
-    total = np.zeros((len(A), high.shape[1]))
-    rest = np.zeros_like(total)
+    total: Array = np.zeros((len(A), high.shape[1]))
+    rest: Array = np.zeros_like(total)
     for j in np.flatnonzero(high.any(axis=1)):
         a, a_low = _sum(A[:, j, None], np.full((1, 1), -centre[j]))
         product, error = _product(a, high[j])

@@ -106,7 +106,6 @@ def save(model: Model, folder: Path) -> None:
         "robust_": model.robust_,
         "calibration": model.calibration,
         "limit": model.limit,
-        "recessions": list(model.recessions) or None,
         "latency": list(latency.values()),
     }
     for name in TRACE_COLUMNS:
@@ -118,6 +117,7 @@ def save(model: Model, folder: Path) -> None:
         "plan": dataclasses.asdict(model.plan),
         "settings": dataclasses.asdict(model.settings),
         "names": list(model.names),
+        "recessions": [each._asdict() for each in model.recessions],
         "proofs": [list(proof) for proof in model.proofs],
         "start": _json(model.trace.start),
         **to_dict(model),
@@ -172,7 +172,7 @@ def load(path: str | Path) -> Model:
             incidents=[Incident(**each) for each in record["incidents"]],
             aliased=record.get("aliased", ()),
             not_estimable=record.get("not_estimable", {}),
-            recessions=_recessions(arrays.get("recessions")),
+            recessions=[_recession(each) for each in record.get("recessions", ())],
             limit=arrays.get("limit"),
         )
         _check(model)
@@ -196,10 +196,13 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     return record, arrays
 
 
-def _recessions(arrays: Array | None) -> tuple[Recession, ...]:
-    if arrays is None:
-        return ()
-    return tuple(Recession(*map(tuple, each)) for each in arrays.tolist())
+def _recession(record: Mapping[str, Any]) -> Recession:
+    return Recession(
+        centre=tuple(record["centre"]),
+        scale=tuple(record["scale"]),
+        whiten=tuple(map(tuple, record["whiten"])),
+        direction=tuple(record["direction"]),
+    )
 
 
 def _trace(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> Trace:

@@ -47,7 +47,7 @@ class Design(NamedTuple):
         """√Σ wφ''E², (d,), of the errors E in each column, in roundings; H is Σ wφ'' y yᵀ."""
         sizes = np.sqrt(np.diag(H))
         if self.precise:
-            return 2.0 * sizes
+            return np.asarray(2.0 * sizes)
         r = len(self.whiten)
         inverse = np.linalg.inv(self.whiten)
         # two for centring and scaling, and one for each term of the sum
@@ -57,7 +57,7 @@ class Design(NamedTuple):
             block = H[c * r : (c + 1) * r, c * r : (c + 1) * r]
             scaled = np.sqrt(np.maximum(np.diag(inverse.T @ block @ inverse), 0.0))
             found.append(terms * (scaled @ np.abs(self.whiten)))
-        return np.maximum(np.concatenate(found), 2.0 * sizes)
+        return np.asarray(np.maximum(np.concatenate(found), 2.0 * sizes))
 
 
 def gradient_error(

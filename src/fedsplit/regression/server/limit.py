@@ -13,6 +13,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
+from fedsplit.regression.client.design import Recession
 from fedsplit.regression.client.findings import in_lines
 from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.regression.server.handshake import Agreement
@@ -62,46 +63,51 @@ def not_estimable(first: Task, last: Task) -> dict[str, str]:
         not is part of the proof that it is one.
     """
     nulls = [_in_units(last, i, null) for i, null in last.nulls.items() if first.kept[i]]
-    N = np.array(nulls).reshape(-1, len(last.names))
-    # in units in which columns have about the same size
-    size = first.pool.sizes
-    basis = np.linalg.qr((N * size).T)[0]
-    ways = []
-    for recession in last.rows.recessions:
-        way = _coefficients(recession.direction, recession.scale, recession.centre, last) * size
-        way /= np.linalg.norm(way)
-        left = way - basis @ (basis.T @ way)
-        if np.linalg.norm(left) > NEXT_TO:
-            raise InputError(
-                "the data are quasi-separable, or nearly: add a ridge, or leave a column out"
-            )
-        ways.append(way - left)
+    N = np.array(nulls).reshape(-1, len(last.names)).T
+    ways = [_along(recession, N, last.pool.intercept) for recession in last.rows.recessions]
     signs = {}
-    reach = np.linalg.norm(basis, axis=1)
+    # in units in which columns have about the same size
+    parts = np.abs(N) * first.pool.sizes[:, None]
+    reach = (parts / parts.max(axis=0)).max(axis=1)
     for j in np.flatnonzero(reach > PART).tolist():
-        parts = [float(way[j]) for way in ways]
+        sizes = [float(way[j] * first.pool.sizes[j]) for way in ways]
         # the first direction goes furthest
-        sign = next((part for part in parts if abs(part) > PART * reach[j]), sum(parts))
+        sign = next((size for size in sizes if abs(size) > PART), sum(sizes))
         signs[last.names[j]] = "+inf"
         if sign < 0:
             signs[last.names[j]] = "-inf"
     return signs
 
 
+def _along(recession: Recession, N: Array, intercept: int | None) -> Array:
+    """A direction of recession in coefficients of the columns, (p,), as a combination of N, (p, k).
+
+    Raises InputError unless it is one, in the coordinates in which it was found.
+    """
+    centre, scale, whiten, direction = map(np.array, recession)
+    scaled = N * scale[:, None]
+    if intercept is not None:
+        scaled[intercept] += centre @ N
+    coordinates = np.linalg.lstsq(whiten, scaled, rcond=None)[0]
+    weights = np.linalg.lstsq(coordinates, direction, rcond=None)[0]
+    left = np.linalg.norm(direction - coordinates @ weights)
+    if left > NEXT_TO * np.linalg.norm(direction):
+        raise InputError(
+            "the data are quasi-separable, or nearly: add a ridge, or leave a column out"
+        )
+    way: Array = N @ weights
+    return way / np.linalg.norm(direction)
+
+
 def _in_units(task: Task, i: int, null: Array) -> Array:
     """A combination of the scaled columns that is zero, as one of the columns, (p,)."""
     if null.any():
-        return _coefficients(null, task.scaling.scale, task.scaling.centre, task)
+        found: Array = null / task.scaling.scale
+        if task.pool.intercept is not None:
+            found[task.pool.intercept] -= found @ task.scaling.centre
+        return found
     only = np.zeros(len(task.names))
     only[i] = 1.0
     if task.pool.intercept is not None:
         only[task.pool.intercept] = -task.pool.mean[i]
     return only
-
-
-def _coefficients(direction: object, scale: object, centre: object, task: Task) -> Array:
-    """Coefficients of the columns from those of the scaled ones, (p,)."""
-    found: Array = np.array(direction) / np.array(scale)
-    if task.pool.intercept is not None:
-        found[task.pool.intercept] -= found @ np.array(centre)
-    return found

@@ -291,7 +291,7 @@ class Task:
         """
         if self.family.margin is None:
             return True
-        answers: list[Receding] = self.clients.entries(Recede(self.basis @ direction))
+        answers: list[Receding] = self.clients.entries(Recede(direction))
         return any(each.some for each in answers) and not any(each.against for each in answers)
 
     def recession(self, direction: Array) -> tuple[Recession, list[str]]:
@@ -303,11 +303,14 @@ class Task:
         rest : list of str
             The clients with rows that are at rest.
         """
-        scaled = self.basis @ direction
-        answers: list[Receding] = self.clients.entries(Recede(scaled))
+        answers: list[Receding] = self.clients.entries(Recede(direction))
         named = zip(self.rows.members.names, answers, strict=True)
-        centre, scale, *_ = self.scaling
-        found = Recession(*(tuple(each.tolist()) for each in (centre, scale, scaled)))
+        found = Recession(
+            centre=tuple(self.scaling.centre.tolist()),
+            scale=tuple(self.scaling.scale.tolist()),
+            whiten=tuple(map(tuple, self.basis.tolist())),
+            direction=tuple(direction.tolist()),
+        )
         return found, [name for name, each in named if not each.all]
 
     def follow(
