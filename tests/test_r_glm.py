@@ -240,6 +240,14 @@ def test_a_penalty_or_huber_leaves_no_share_that_is_explained() -> None:
         assert "R²" not in model.summary()
 
 
+def test_as_many_coefficients_as_rows_have_no_standard_errors() -> None:
+    model = fs.fit(cars().head(3), "mpg ~ wt + hp")
+    assert model.df_residual == 0
+    assert model.se is None
+    assert model.f_test is None
+    assert "as many coefficients as rows" in model.summary()
+
+
 def test_robust_intervals_have_the_distribution_of_the_others() -> None:
     model = fs.fit(cars(), "mpg ~ wt", group="site")
     interval = model.conf_int(robust=True)

@@ -235,6 +235,8 @@ class Model:
                 f"with {self.settings.biased} the estimate is biased, and a standard error would "
                 "mislead"
             )
+        if self.log_likelihood is not None:
+            return "with as many coefficients as rows no dispersion can be estimated"
         return f"{self.family.name} has no likelihood: use robust standard errors"
 
     @property

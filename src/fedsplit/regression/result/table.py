@@ -117,7 +117,7 @@ def fit_lines(model: Model) -> list[dict[str, str]]:
         "AIC": model.aic,
     }
     second: dict[str, float | None] = {family.fit_measure: model.r_squared}
-    if family.statistic == "t":
+    if family.statistic == "t" and model.df_residual > 0:
         second = {"dispersion": model.dispersion, **second}
     lines = [
         {name: decimals(value, ",.6g") for name, value in line.items() if value is not None}

@@ -354,7 +354,9 @@ class Task:
             robust = sandwich(inverse(H), proof.gradients, self.pool.n)
             if robust is not None:
                 robust = back @ robust @ back.T
-            if self.family.log_likelihood is not None:
+            # as many coefficients as rows leave nothing to estimate φ from
+            known = not self.family.dispersed or self.pool.n > self.d
+            if known and self.family.log_likelihood is not None:
                 covariance = phi * expected
         # each client carries its share of the ridge in the rounds; its own part of the answer is
         # that of its rows alone
