@@ -14,7 +14,7 @@ from fedsplit import html as pages
 from fedsplit.data.formula import Formula
 from fedsplit.regression.client.design import SMALLEST_CELL
 from fedsplit.regression.result import figures
-from fedsplit.regression.result.table import decimals, fit_lines, number, p_value
+from fedsplit.regression.result.table import absent, decimals, fit_lines, number, p_value
 
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
@@ -50,7 +50,11 @@ def html(model: Model) -> str:
         grouped=model.grouped,
         header=list(columns),
         rows=list(zip(model.names, zip(*columns.values(), strict=True), strict=True)),
-        fit={name: text for line in fit_lines(model) for name, text in line.items()},
+        absent=absent(model),
+        fit={
+            "residual degrees of freedom": f"{model.df_residual:,}",
+            **{name: text for line in fit_lines(model) for name, text in line.items()},
+        },
         clients=_clients(model.clients),
         attendance=[
             (
@@ -83,10 +87,17 @@ def _coefficients(model: Model, interval: pd.DataFrame | None) -> dict[str, list
         columns["p"] = [p_value(value) for value in model.pvalues]
     if interval is not None:
         ends = zip(interval["lower"], interval["upper"], strict=True)
-        columns["95 % interval"] = [f"{number(low)} to {number(high)}" for low, high in ends]
+        columns["95 % interval"] = [_range(low, high) for low, high in ends]
     if model.robust_se is not None:
         columns["robust standard error"] = [number(value) for value in model.robust_se]
     return columns
+
+
+def _range(low: float, high: float) -> str:
+    """Both ends of an interval, or a dash where there is none."""
+    if pd.isna(low):
+        return "–"
+    return f"{number(low)} to {number(high)}"
 
 
 def _clients(clients: pd.DataFrame) -> list[tuple[str, ...]]:

@@ -166,14 +166,20 @@ def _coefficients(model: Model) -> list[str]:
 
 def _remarks(model: Model) -> list[str]:
     """What the table lacks, and why."""
+    lines = absent(model)
+    if model.se_reason is not None:
+        lines.append(f"no standard errors: {model.se_reason}")
+    return lines
+
+
+def absent(model: Model) -> list[str]:
+    """The coefficients that are not estimated, and why."""
     lines = []
     if model.not_estimable:
         grows = [f"{name} ({sign})" for name, sign in model.not_estimable.items()]
         lines.append(f"not estimable: {listed(grows, 12)}")
     if model.aliased:
         lines.append(f"aliased with those before: {listed(model.aliased, 12)}")
-    if model.se_reason is not None:
-        lines.append(f"no standard errors: {model.se_reason}")
     return lines
 
 
