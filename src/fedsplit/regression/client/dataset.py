@@ -161,6 +161,17 @@ class Plan:
         )
 
     @property
+    def shares(self) -> bool:
+        """Whether the target is the share of successes among the trials that are the weights.
+
+        It is a column of two classes that are not named, or an expression such as ``died / n``.
+        """
+        formula = Formula(self.formula)
+        if not FAMILIES[self.family].binary or self.classes or formula.grouped is not None:
+            return False
+        return formula.target_column is not None or self.weights in formula.target_columns
+
+    @property
     def columns(self) -> Sequence[str]:
         """The columns that a design is made from."""
         extra = [name for name in (self.weights, self.offset, self.exposure) if name is not None]
@@ -411,7 +422,7 @@ class Dataset:
             _check(valid, frame, w, f"client {self.name}", plan.weights, why)
         if formula.grouped is not None:
             return of_counts(*self._counts(plan, formula, frame), w)
-        if FAMILIES[plan.family].binary and formula.target_column and not plan.classes:
+        if plan.shares:
             share = self._shares(plan, formula, frame, w)
             return of_counts(w * share, w * (1.0 - share), np.ones_like(w))
         b = self._target(plan, formula, frame)

@@ -306,9 +306,7 @@ class Model:
     @property
     def grouped(self) -> bool:
         """Whether a row stands for several trials: successes and failures, or a share of trials."""
-        formula = Formula(self.formula)
-        shares = self.family.binary and formula.target_column and not self.plan.classes
-        return formula.grouped is not None or bool(shares)
+        return self.plan.shares or Formula(self.formula).grouped is not None
 
     @property
     def modelled(self) -> str | None:

@@ -73,15 +73,18 @@ def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
     extra = [
         name for name in (settings.weights, settings.offset, settings.exposure) if name is not None
     ]
+    family = FAMILIES[settings.family]
     for name in extra:
-        if name in formula.columns:
+        # the trials of a share, as in died / n
+        trials = family.binary and name == settings.weights and name in formula.target_columns
+        if name in formula.columns and not trials:
             raise InputError(
                 f"column {name} is in the formula and is a weight, offset or exposure: "
                 "it cannot be both"
             )
-    if formula.has_offset and not FAMILIES[settings.family].takes_offset:
+    if formula.has_offset and not family.takes_offset:
         raise InputError(f"{settings.family} takes no offset")
-    if formula.grouped is not None and not FAMILIES[settings.family].binary:
+    if formula.grouped is not None and not family.binary:
         raise InputError(f"{formula.target}: it is a target of logistic, not of {settings.family}")
     columns = tuple(dict.fromkeys([*formula.columns, *extra]))
     present = ask_everyone(members, Columns())
