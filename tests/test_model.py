@@ -9,7 +9,6 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
-import cloudpickle
 import numpy as np
 import pandas as pd
 import pytest
@@ -288,11 +287,11 @@ def of_large(frame: pd.DataFrame) -> "fs.Model":
     return fs.fit(frame, "y ~ " + " + ".join(f"x{i}" for i in range(12)), group="site")
 
 
-@pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps])
-def test_a_pickled_model_holds_results_and_no_row(dumps: Callable[..., bytes]) -> None:
+@pytest.mark.parametrize("by", ["pickle", "cloudpickle"])
+def test_a_pickled_model_holds_results_and_no_row(by: str) -> None:
     frame, _ = large()
     model = of_large(frame)
-    data = dumps(model)
+    data = pytest.importorskip(by).dumps(model)
     assert len(data) < 200_000
     for row in (0, 7, 19_999):
         assert frame["y"].to_numpy()[row].tobytes() not in data
@@ -329,7 +328,7 @@ def test_data_that_changed_since_the_fit_have_no_bias() -> None:
 def test_a_pickled_path_holds_results_and_no_row() -> None:
     frames = people()
     path = fs.path(frames, "score ~ age + hours", n_lambdas=3)
-    data = cloudpickle.dumps(path)
+    data = pickle.dumps(path)
     assert frames["hospital0"]["score"].to_numpy()[3].tobytes() not in data
     back = pickle.loads(data)
     assert back.summary() == path.summary()
