@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -499,3 +500,25 @@ def test_a_model_saved_before_there_were_types_still_loads(tmp_path: Path) -> No
     assert Plan.from_record({**before, "levels": {"g": ["a"], "h": [1.5]}}).types["g"] == "text"
     model.save(tmp_path / "model")
     assert fs.load(tmp_path / "model").plan.types == {"y": "number", "g": "number"}
+
+
+ORDERED = Path(__file__).parent / "data" / "ordered.parquet"
+"""Written by pandas with pyarrow: y, the ordered category stage, low < mid < high, and grade.
+
+    stage = pd.Categorical(["high", "low", "mid"] * 8, ["low", "mid", "high"], ordered=True)
+    grade = pd.Categorical([3, 10, 2] * 8)
+    y = np.round(np.random.default_rng(5).standard_normal(24), 3)
+    pd.DataFrame({"y": y, "stage": stage, "grade": grade}).to_parquet("ordered.parquet")
+"""
+
+
+def test_an_ordered_category_in_parquet_keeps_its_order() -> None:
+    pytest.importorskip("pyarrow")
+    model = fs.fit([ORDERED], "y ~ stage")
+    assert model.names == ["Intercept", "stage[T.mid]", "stage[T.high]"]
+
+
+def test_an_order_that_cannot_be_read_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "install pyarrow" in refusal(lambda: fs.fit([ORDERED], "y ~ stage"))
+    assert fs.fit([ORDERED], "y ~ grade").names == ["Intercept", "grade[T.3]", "grade[T.10]"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
 
 from fedsplit.data.opening import check_file
+from fedsplit.data.parquet_categories import stored_categories, with_order
 from fedsplit.data.sql import column_fits, fetch, take_columns
 from fedsplit.data.tables import fail
 from fedsplit.data.types import Fit, Type
@@ -33,7 +35,19 @@ class ParquetTable:
                     self.where,
                     f"two columns have the same name, ignoring case, see {name!r}: rename one",
                 )
+        for name in fits.keys() & self._categories.keys():
+            if (fit := fits[name]) is not None:
+                fits[name] = fit._replace(category=True)
         return fits
 
     def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
-        return take_columns(self.where, SOURCE, wanted, self.path)
+        frame = take_columns(self.where, SOURCE, wanted, self.path)
+        for name, kind in wanted.items():
+            if kind == "text" and name in self._categories:
+                meant = self._categories[name]
+                frame[name] = with_order(self.where, self.path, frame[name], meant)
+        return frame
+
+    @cached_property
+    def _categories(self) -> dict[str, bool]:
+        return stored_categories(self.where, self.path)
