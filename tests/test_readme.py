@@ -94,7 +94,7 @@ def shown(page: str, before: str) -> list[str]:
 
 def proof_at_rounding(line: str) -> str:
     """A line without the digits of a proof, which are those of rounding."""
-    return re.sub(r"\d+e-\d+(?= of the| standard errors of)", "#", line)
+    return re.sub(r"\d+e-\d+(?= of the| standard errors)", "#", line)
 
 
 @pytest.mark.parametrize("page", EXAMPLES)
