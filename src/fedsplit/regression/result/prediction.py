@@ -106,7 +106,7 @@ def _from_predictor(plan: Plan, family: Family, eta: Array, kind: Kind) -> Array
         winner = np.argmax(mean, axis=1)
     labels: list[object] = [0, 1]
     if plan.classes:
-        kind = plan.types[str(Formula(plan.formula).target_column)]
-        labels = [as_value(level, kind) for level in plan.classes]
+        held = plan.types[str(Formula(plan.formula).target_column)]
+        labels = [as_value(level, held) for level in plan.classes]
     classes: Array = np.array(labels, dtype=object)[winner]
     return classes
