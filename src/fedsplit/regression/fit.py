@@ -15,6 +15,7 @@ from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression, Settings
 from fedsplit.regression.result.model import FitCertificate, Model
+from fedsplit.regression.server.federation import release_rows
 from fedsplit.regression.server.handshake import Agreement, agree, complete
 from fedsplit.regression.server.identifiability import Unbounded
 from fedsplit.regression.server.limit import not_estimable, without_receding
@@ -56,7 +57,9 @@ def fit(options: FitOptions) -> Model:
     found = sources(options.data, options.group)
     engine = ENGINES[options.engine]
     with engine.of_sources(found, options.cohorts, options.address) as channel:
-        return fit_over(channel, options)
+        model = fit_over(channel, options)
+        release_rows(channel)  # a model that is kept holds results
+        return model
 
 
 def fit_over(channel: Channel, options: FitOptions) -> Model:
@@ -84,9 +87,7 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
             try:
                 agreement = prepare(members, options)
                 task = make_task(agreement, settings)
-                model = finish(task, agreement, options.progress, reached)
-                agreement.rows.release()  # a model that is kept holds results
-                return model
+                return finish(task, agreement, options.progress, reached)
             except Removed as gone:
                 members = members.without(gone.names)
                 reached = gone.reached or reached

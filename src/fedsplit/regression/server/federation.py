@@ -25,7 +25,7 @@ from fedsplit.regression.client.fit_questions import (
     key_of,
 )
 from fedsplit.regression.client.measuring import Measured
-from fedsplit.remote.channel import LocalChannel, Reply, Request
+from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.members import Check, Members
 
@@ -97,12 +97,6 @@ class FederatedRows:
         parts = _entries(self.members.ask(requests, check, insist=True))
         return np.asarray(np.sum(parts, axis=0))
 
-    def release(self) -> None:
-        """Let clients in this process let go of their rows, until they are asked again."""
-        match self.members.channel:
-            case LocalChannel(cohort=DatasetCohort() as cohort):
-                cohort.release()
-
     def settle(self, frame: Frame) -> FitClients:
         """The clients of the rounds in these coordinates."""
         return FitClients(self, frame)
@@ -114,6 +108,13 @@ def rows_here(rows: FederatedRows) -> list[Design]:
     assert isinstance(channel, LocalChannel)
     assert isinstance(channel.cohort, DatasetCohort)
     return channel.cohort.rows
+
+
+def release_rows(channel: Channel) -> None:
+    """Let clients in this process let go of their rows, until they are asked again."""
+    match channel:
+        case LocalChannel(cohort=DatasetCohort() as cohort):
+            cohort.release()
 
 
 class FitClients(RemoteClients):
