@@ -14,8 +14,8 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.commands.app import run
-from fedsplit.data.delimited import NA_VALUES
 from fedsplit.data.sources import sources
+from fedsplit.data.types import MISSING
 from tampering import mutated
 
 FORMULA = "y ~ x + C(g)"
@@ -51,7 +51,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         [source] = sources(path)
         return [
             {str(key): text(value) for key, value in row.items()}
-            for row in source.read(COLUMNS).to_dict("records")
+            for row in source.read({"y": "number", "x": "number", "g": "text"}).to_dict("records")
         ]
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     lines = content.decode("utf-8-sig")
@@ -69,7 +69,7 @@ def text(value: object) -> str:
 def pooled(paths: list[Path]) -> dict[str, float]:
     """The least squares fit of the complete rows that the files hold now, by NumPy."""
     rows = [[row[column].strip() for column in COLUMNS] for path in paths for row in rows_of(path)]
-    kept = [row for row in rows if not any(value in NA_VALUES for value in row)]
+    kept = [row for row in rows if not any(value in MISSING for value in row)]
     y, x = (np.array([float(row[k]) for row in kept]) for k in (0, 1))
     levels = sorted({row[2] for row in kept})
     A = np.column_stack(

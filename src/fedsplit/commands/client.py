@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -16,7 +17,10 @@ from fedsplit.checks import count
 from fedsplit.commands.keys import EXTRA
 from fedsplit.commands.supervisor import BAD_INPUT, lifeline, supervise
 from fedsplit.commands.terminal import print_error
+from fedsplit.data.reading import Reading, read_codes
 from fedsplit.errors import InputError
+from fedsplit.regression.fields import options_of
+from fedsplit.regression.options import Settings
 
 CRASHED = 70
 """Exit status of a child that is to be restarted (EX_SOFTWARE of sysexits.h)."""
@@ -36,6 +40,8 @@ class Configuration(NamedTuple):
     strict: bool
     log: str | None
     restarted: bool
+    na: Sequence[str]
+    decimal: str
 
 
 def client_command(
@@ -50,6 +56,10 @@ def client_command(
             help="Name in the federation; by default that of the key, or of the file.",
         ),
     ] = None,
+    na: Annotated[str, typer.Option(metavar="CODE,...", help=options_of(Settings)["na"].text)] = "",
+    decimal: Annotated[
+        str, typer.Option(metavar="MARK", help=options_of(Settings)["decimal"].text)
+    ] = ".",
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -130,6 +140,7 @@ def client_command(
         if key is not None:
             name = key.stem
     check_name(name)
+    reading = Reading(tuple(read_codes(na)), decimal)
     if folder is None:  # by the XDG base directory specification
         base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         folder = Path(base) / "fedsplit" / name
@@ -145,6 +156,8 @@ def client_command(
         strict=strict,
         log=_absolute(log),
         restarted=False,
+        na=reading.na,
+        decimal=reading.decimal,
     )
     first = json.dumps(chosen._asdict()).encode()
     again = json.dumps(chosen._replace(restarted=True)._asdict()).encode()
@@ -198,6 +211,7 @@ def _answer(chosen: Configuration, stop: threading.Event) -> None:
         strict=chosen.strict,
         log=paths.get("log"),
         fresh=not chosen.restarted,
+        reading=Reading(tuple(chosen.na), chosen.decimal),
     )
     if "key" in paths:
         paths["key"].read_bytes()  # a file that is missing from the start is bad input

@@ -36,7 +36,7 @@ GREETING = 30.0
 RETURN = 60.0
 """The most seconds to wait for clients to return to a run that is resumed."""
 
-NOT_HERE = ("group", "seed", "method", "engine", "address", "cohorts")
+NOT_HERE = ("group", "na", "decimal", "seed", "method", "engine", "address", "cohorts")
 """Options of ``fit`` that are about clients in this process or on a cluster."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -34,6 +34,10 @@ class Source(Protocol):
         """
         ...
 
+    def notes(self) -> Sequence[str]:
+        """Return what a user should know of how the data are read."""
+        ...
+
 
 @dataclass
 class TableSource:
@@ -46,8 +50,9 @@ class TableSource:
         return dict(self._fits)
 
     def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
-        for column in wanted:
-            self.check_column(column)
+        if self._fits:  # an empty file has no columns, and no rows of any
+            for column in wanted:
+                self.check_column(column)
         frame = self.table.take(wanted)
         for column, kind in wanted.items():
             infinite = kind != "text" and np.isinf(frame[column].to_numpy())
@@ -55,6 +60,9 @@ class TableSource:
                 place = f"column {column!r}, row {np.argmax(infinite) + 1}"
                 fail(self.table.where, f"{place}: the number is infinite, correct it")
         return frame
+
+    def notes(self) -> Sequence[str]:
+        return self.table.notes()
 
     def check_column(self, column: str) -> Fit:
         """Return what a column can be read as; raise InputError if it is absent or cannot be."""
@@ -135,3 +143,6 @@ class GroupSource:
 
     def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
         return self.shared.read(wanted, self.rows)
+
+    def notes(self) -> Sequence[str]:
+        return self.shared.source.notes()

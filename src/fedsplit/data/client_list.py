@@ -1,19 +1,25 @@
 """A TOML file that lists the clients.
 
-There is one table ``[clients.NAME]`` for each, with a ``path`` or a ``query``, and there may be a
-table ``[types]`` of what columns are read as at all of them.
+There is one table ``[clients.NAME]`` for each, with a ``path`` or a ``query``. A table ``[types]``
+says what columns are read as, and ``[reading]`` how the files are read.
 """
 
 from __future__ import annotations
 
+import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from fedsplit.data.opening import check_file
+from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import fail
 from fedsplit.data.types import Type
+from fedsplit.errors import InputError
+
+TABLES = {"clients", "types", "reading"}
+"""What a list can have."""
 
 ENTRY_FORM = 'write [clients.NAME] and below it path = "FILE" or query = "SELECT …"'
 
@@ -38,40 +44,86 @@ class ListedClient(NamedTuple):
     value: str
 
 
-def read_client_list(path: Path) -> Iterator[ListedClient]:
-    """Yield the clients in the order of the file; each is checked only when it is its turn."""
-    where = str(path)
-    content = _content(path)
-    clients = content.get("clients")
-    if not isinstance(clients, dict) or not clients:
-        fail(where, f"there is no client: {ENTRY_FORM}")
-    if unknown := sorted(content.keys() - {"clients", "types"}):
-        fail(where, f"unknown key {unknown[0]!r}: only [clients.NAME] and [types] are read")
-    for name, entry in clients.items():
-        yield _listed(name, f"{path}, client {name}", entry)
+class ClientList:
+    """What is in the file.
+
+    Parameters
+    ----------
+    path : Path
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._where = str(path)
+        check_file(self._where, path)
+        try:
+            self._content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            fail(self._where, error.strerror or error)
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+            fail(self._where, f"is not TOML: {error}")
+        if unknown := sorted(self._content.keys() - TABLES):
+            fail(
+                self._where,
+                f"unknown key {unknown[0]!r}: only [clients.NAME], [types] and [reading] are read",
+            )
+
+    def clients(self) -> Iterator[ListedClient]:
+        """Yield the clients in the order of the file; each is checked only when it is its turn."""
+        clients = self._table("clients")
+        if not clients:
+            fail(self._where, f"there is no client: {ENTRY_FORM}")
+        for name, entry in clients.items():
+            yield _listed(name, f"{self._path}, client {name}", entry)
+
+    def types(self) -> dict[str, Type]:
+        """Return the types that columns are declared to have."""
+        types = self._table("types")
+        for column, kind in types.items():
+            if kind not in get_args(Type):
+                known = ", ".join(get_args(Type))
+                fail(self._where, f"[types]: {column} must be one of {known}, not {kind!r}")
+        return types
+
+    def reading(self) -> Reading:
+        """Return how the files are read."""
+        table = self._table("reading")
+        if unknown := sorted(table.keys() - {"na", "decimal"}):
+            fail(self._where, f"[reading]: unknown key {unknown[0]!r}: there are na and decimal")
+        codes = table.get("na", [])
+        if not isinstance(codes, list) or not all(isinstance(code, str) for code in codes):
+            fail(self._where, f"[reading]: na must be a list of texts, as in ['-9'], not {codes!r}")
+        try:
+            return Reading(tuple(codes), table.get("decimal", "."))
+        except InputError as error:
+            fail(self._where, f"[reading]: {error}")
+
+    def _table(self, name: str) -> dict[str, Any]:
+        table = self._content.get(name, {})
+        if not isinstance(table, dict):
+            fail(self._where, f"{name} must be a table, as in [{name}]")
+        return table
 
 
-def read_types(path: Path) -> dict[str, Type]:
-    """Return what the file says that columns are read as."""
-    types = _content(path).get("types", {})
-    known = get_args(Type)
-    if not isinstance(types, dict):
-        fail(str(path), "write [types] and below it COLUMN = TYPE")
-    for column, kind in types.items():
-        if kind not in known:
-            fail(str(path), f"[types]: {column} must be one of {', '.join(known)}, not {kind!r}")
-    return types
+def is_list(path: Path) -> bool:
+    """Return whether a file is a list of clients, by its name."""
+    return path.suffix.lower() == ".toml"
 
 
-def _content(path: Path) -> dict[str, Any]:
-    where = str(path)
-    check_file(where, path)
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        fail(where, error.strerror or error)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        fail(where, f"is not TOML: {error}")
+def declared(data: object) -> tuple[dict[str, Type], Reading]:
+    """Return the types of columns, and how files are read, as the lists among a user's data say."""
+    types: dict[str, Type] = {}
+    reading = PLAIN
+    items: Sequence[object] = [data]
+    if isinstance(data, list | tuple):
+        items = data
+    for item in items:
+        match item:
+            case str() | os.PathLike() if is_list(Path(os.fspath(item))):
+                found = ClientList(Path(os.fspath(item)))
+                types |= found.types()
+                reading = reading.joined(found.reading())
+    return types, reading
 
 
 def _listed(name: str, where: str, entry: object) -> ListedClient:

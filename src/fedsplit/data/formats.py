@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from fedsplit.data.delimited import DelimitedTable
+from fedsplit.data.frame_files import FrameFile
 from fedsplit.data.json_objects import JsonTable
 from fedsplit.data.parquet import ParquetTable
+from fedsplit.data.r_files import load_rds
+from fedsplit.data.reading import Reading
+from fedsplit.data.spreadsheet import load_xlsx
+from fedsplit.data.statistical_files import FUNCTIONS, load_statistical
 from fedsplit.data.tables import Table
 
-READERS: dict[str, Callable[[str, Path], Table]] = {
-    ".csv": partial(DelimitedTable, delimiters=",;\t|"),
-    ".txt": partial(DelimitedTable, delimiters=",;\t|"),
+
+class Reader(Protocol):
+    """What makes a table of a file."""
+
+    def __call__(self, where: str, path: Path, *, reading: Reading) -> Table:
+        """Return the table; the file is read only when the table is asked for something."""
+        ...
+
+
+READERS: dict[str, Reader] = {
+    ".csv": partial(DelimitedTable, delimiters=",;\t| "),
+    ".txt": partial(DelimitedTable, delimiters=",;\t| "),
     ".tsv": partial(DelimitedTable, delimiters="\t"),
     ".jsonl": JsonTable,
     ".ndjson": JsonTable,
     ".json": JsonTable,
 }
-"""Called as ``reader(where, path)``, by the end of the file's name."""
+"""By the end of the file's name."""
 READERS |= {f"{suffix}.gz": reader for suffix, reader in READERS.items()}
-READERS[".parquet"] = ParquetTable  # which is compressed inside
+# Those that are compressed inside, or not at all.
+READERS[".parquet"] = ParquetTable
+READERS[".xlsx"] = partial(FrameFile, load=load_xlsx, library="openpyxl")
+READERS[".rds"] = partial(FrameFile, load=load_rds, library="rdata")
+for suffix in FUNCTIONS:
+    READERS[suffix] = partial(FrameFile, load=load_statistical, library="pyreadstat")
 
 
 def suffix_of(path: Path) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
+from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import check_names, fail, to_frame
 from fedsplit.data.texts import as_text, distinct, fit_of_texts, read_texts
-from fedsplit.data.types import DAY, EMPTY, MISSING, Fit, Type, share
+from fedsplit.data.types import DAY, EMPTY, Fit, Type, share
 
 
 @dataclass
@@ -21,6 +22,7 @@ class FrameTable:
 
     where: str
     frame: pd.DataFrame
+    reading: Reading = PLAIN
 
     def fits(self) -> dict[str, Fit | None]:
         names = list(self.frame.columns)
@@ -30,24 +32,34 @@ class FrameTable:
             if not isinstance(name, str):
                 fail(self.where, f"the name of column {name!r} is not text: rename it")
         check_names(self.where, names)
-        return {name: _fit(self.frame[name]) for name in names}
+        return {name: _fit(self._known(name), self.reading) for name in names}
 
     def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
         return to_frame(list(wanted), [self._values(name, kind) for name, kind in wanted.items()])
 
+    def notes(self) -> Sequence[str]:
+        return ()
+
     def _values(self, name: str, kind: Type) -> Any:
         """Return a column, (n,), as this type."""
-        series = self.frame[name]
+        series = self._known(name)
         match _stored(series), kind:
             case ("number", "number") | ("boolean", "number" | "boolean"):
                 return np.array(series.to_numpy(dtype=np.float64, na_value=np.nan))
             case "date", "date":
                 return _days(series)
             case "category", "text":
-                return _category(series)
+                return _category(series, self.reading)
         codes, values = distinct(series)
         texts = np.array([*[as_text(value) for value in values], None], dtype=object)[codes]
-        return read_texts(self.where, name, texts, "text", kind)
+        return read_texts(self.where, name, texts, "text", kind, self.reading)
+
+    def _known(self, name: str) -> pd.Series:
+        """Return a column without the numbers that are codes for a missing value."""
+        series = self.frame[name]
+        if self.reading.numbers and _stored(series) == "number":
+            return series.mask(series.isin(self.reading.numbers))
+        return series
 
 
 def _stored(series: pd.Series) -> str:
@@ -67,7 +79,7 @@ def _stored(series: pd.Series) -> str:
     return "other"
 
 
-def _fit(series: pd.Series) -> Fit | None:
+def _fit(series: pd.Series, reading: Reading) -> Fit | None:
     stored = _stored(series)
     present = series.dropna()
     if stored == "other":
@@ -87,8 +99,8 @@ def _fit(series: pd.Series) -> Fit | None:
     texts = 0
     try:
         for value, count in zip(values, np.bincount(codes, minlength=len(values)), strict=True):
-            text = as_text(value)
-            if text not in MISSING:
+            text = reading.plain(as_text(value))
+            if not reading.is_missing(text):
                 counts.append((text, int(count)))
                 texts += int(count) * isinstance(value, str)
     except (TypeError, ValueError, OverflowError):  # it has no form as text
@@ -96,10 +108,11 @@ def _fit(series: pd.Series) -> Fit | None:
     return fit_of_texts(counts, texts)._replace(category=stored == "category")
 
 
-def _category(series: pd.Series) -> pd.Categorical:
+def _category(series: pd.Series, reading: Reading) -> pd.Categorical:
     """Return a categorical column with its categories as text, in their order."""
     texts = [as_text(category) for category in series.cat.categories]
-    kept = pd.Index([text for text in dict.fromkeys(texts) if text not in MISSING], dtype=object)
+    known = [text for text in dict.fromkeys(texts) if not reading.is_missing(text)]
+    kept = pd.Index(known, dtype=object)
     positions = np.append(kept.get_indexer(texts), -1)
     codes = positions[series.cat.codes.to_numpy()]
     return pd.Categorical.from_codes(codes, kept, ordered=series.cat.ordered)

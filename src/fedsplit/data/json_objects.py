@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,6 +13,7 @@ import pandas as pd
 
 from fedsplit.data.frames import FrameTable
 from fedsplit.data.opening import open_text
+from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import fail
 from fedsplit.data.types import Fit, Type
 
@@ -27,6 +28,7 @@ class JsonTable:
 
     where: str
     path: Path
+    reading: Reading = PLAIN
 
     def fits(self) -> dict[str, Fit | None]:
         names: dict[str, None] = {}
@@ -39,13 +41,16 @@ class JsonTable:
     def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
         return self._frame(wanted).take(wanted)
 
+    def notes(self) -> Sequence[str]:
+        return ()
+
     def _frame(self, names: Iterable[str]) -> FrameTable:
         """Return some columns."""
         columns: dict[str, list[object]] = {name: [] for name in names}
         for entry in self._objects():
             for name, values in columns.items():
                 values.append(entry.get(name))
-        return FrameTable(self.where, pd.DataFrame(columns, dtype=object))
+        return FrameTable(self.where, pd.DataFrame(columns, dtype=object), self.reading)
 
     def _objects(self) -> Iterator[dict[str, object]]:
         with open_text(self.where, self.path) as file:

@@ -30,11 +30,17 @@ def open_bytes(path: Path) -> IO[bytes]:
 def open_text(where: str, path: Path) -> Iterator[IO[str]]:
     """Open the file as UTF-8 text, with or without a byte order mark, its line ends unchanged."""
     check_file(where, path)
-    with open_bytes(path) as file:
-        try:
-            yield TextIOWrapper(file, encoding="utf-8-sig", newline="")
-        except UnicodeDecodeError as error:
-            fail(where, f"is not UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8")
+    with open_bytes(path) as file, decoded(where, file) as text:
+        yield text
+
+
+@contextmanager
+def decoded(where: str, file: IO[bytes]) -> Iterator[IO[str]]:
+    """Yield the bytes of a file as text, as in ``open_text``."""
+    try:
+        yield TextIOWrapper(file, encoding="utf-8-sig", newline="")
+    except UnicodeDecodeError as error:
+        fail(where, f"is not UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8")
 
 
 def check_file(where: str, path: Path) -> None:

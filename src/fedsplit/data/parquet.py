@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ import pandas as pd
 
 from fedsplit.data.opening import check_file
 from fedsplit.data.parquet_categories import stored_categories, with_order
+from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sql import column_fits, fetch, take_columns
 from fedsplit.data.tables import fail
 from fedsplit.data.types import Fit, Type
@@ -24,10 +25,11 @@ class ParquetTable:
 
     where: str
     path: Path
+    reading: Reading = PLAIN
 
     def fits(self) -> dict[str, Fit | None]:
         check_file(self.where, self.path)
-        fits = column_fits(self.where, SOURCE, self.path)
+        fits = column_fits(self.where, SOURCE, self.reading, self.path)
         stored = set(fetch(self.where, "select name from parquet_schema(?)", self.path)[0])
         for name in fits:
             if name not in stored:  # DuckDB has renamed a second column of the same name
@@ -41,12 +43,15 @@ class ParquetTable:
         return fits
 
     def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
-        frame = take_columns(self.where, SOURCE, wanted, self.path)
+        frame = take_columns(self.where, SOURCE, wanted, self.reading, self.path)
         for name, kind in wanted.items():
             if kind == "text" and name in self._categories:
                 meant = self._categories[name]
                 frame[name] = with_order(self.where, self.path, frame[name], meant)
         return frame
+
+    def notes(self) -> Sequence[str]:
+        return ()
 
     @cached_property
     def _categories(self) -> dict[str, bool]:

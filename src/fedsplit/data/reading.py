@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from fedsplit.data.types import MISSING, days, is_boolean, is_date, is_integer, is_number
+from fedsplit.data.types import (
+    MISSING,
+    Type,
+    as_number,
+    is_boolean,
+    is_date,
+    is_integer,
+    is_number,
+)
 from fedsplit.errors import InputError
 
 ValueClass: TypeAlias = Literal["missing", "integer", "decimal", "date", "boolean", "text"]
 """What a value in a file of text can be read as; text is what can be read as nothing else."""
 
 DECIMAL_MARKS = (".", ",")
+SWAPPED_MARKS = str.maketrans(".,", ",.")
+
+MISSING_VALUES: Mapping[Type, float | None] = {
+    "number": math.nan,
+    "boolean": math.nan,
+    "date": math.nan,
+    "text": None,
+}
+"""What stands for a missing value of each type."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +54,21 @@ class Reading:
         if self.decimal not in DECIMAL_MARKS:
             raise InputError(f"decimal must be '.' or ',', not {self.decimal!r}")
 
+    def joined(self, other: Reading) -> Reading:
+        """What both say: the codes of both, and a decimal comma if one has it."""
+        decimal = max(self.decimal, other.decimal, key=DECIMAL_MARKS.index)
+        return Reading(tuple(dict.fromkeys([*self.na, *other.na])), decimal)
+
     @cached_property
     def missing(self) -> frozenset[str]:
         """Every trimmed text that stands for a missing value."""
         return frozenset([*MISSING, *self.na])
+
+    @cached_property
+    def numbers(self) -> list[float]:
+        """The user's codes that are numbers."""
+        codes = map(self._with_point, self.na)
+        return [float(code) for code in codes if is_number(code)]
 
     def is_missing(self, text: str) -> bool:
         """Whether a trimmed text stands for a missing value."""
@@ -53,10 +81,8 @@ class Reading:
 
     def plain(self, text: str) -> str:
         """A trimmed text, with a decimal point if it is a number with a decimal comma."""
-        if self.decimal == "." or "," not in text or "." in text:
-            return text
-        pointed = text.replace(",", ".")
-        if is_number(pointed):
+        pointed = self._with_point(text)
+        if pointed != text and is_number(pointed):
             return pointed
         return text
 
@@ -64,9 +90,10 @@ class Reading:
         """What a trimmed text can be read as."""
         if self.is_missing(text):
             return "missing"
-        if is_integer(text):
+        pointed = self._with_point(text)
+        if is_integer(pointed):
             return "integer"
-        if self.is_number(text):
+        if is_number(pointed):
             return "decimal"
         if is_date(text):
             return "date"
@@ -74,47 +101,32 @@ class Reading:
             return "boolean"
         return "text"
 
-    def is_number(self, text: str) -> bool:
-        """Whether a trimmed text is a number with this decimal mark."""
-        if self.decimal != ".":
-            if "." in text:
-                return False
-            text = text.replace(self.decimal, ".")
-        return is_number(text)
+    def _with_point(self, text: str) -> str:
+        if self.decimal == ".":
+            return text
+        # A point is no part of a number that has a decimal comma.
+        return text.translate(SWAPPED_MARKS)
 
-    def read_text(self, value: str) -> str | None:
-        """A value as text, None if it is missing."""
+    def read(self, value: str, wanted: Type) -> str | float | None:
+        """A value as a type; None or NaN if it is missing.
+
+        Raises
+        ------
+        ValueError
+            If it is neither.
+        """
         text = value.strip()
         if self.is_missing(text):
-            return None
-        return self.plain(text)
+            return MISSING_VALUES[wanted]
+        if wanted == "text":
+            return self.plain(text)
+        if wanted == "number":
+            text = self._with_point(text)
+        return as_number(text, wanted)
 
-    def read_number(self, value: str) -> float:
-        """A value as a number, NaN if it is missing; ValueError if it is neither."""
-        text = value.strip()
-        if self.is_missing(text):
-            return math.nan
-        if self.is_number(text):
-            return float(text.replace(",", "."))
-        return self.read_boolean(text)
 
-    def read_boolean(self, value: str) -> float:
-        """A value as 0 or 1, NaN if it is missing; ValueError if it is neither."""
-        text = value.strip()
-        if self.is_missing(text):
-            return math.nan
-        if not is_boolean(text):
-            raise ValueError(value)
-        return float(text.lower() == "true")
-
-    def read_date(self, value: str) -> float:
-        """A value as days since 1970-01-01 UTC, NaN if it is missing; ValueError if neither."""
-        text = value.strip()
-        if self.is_missing(text):
-            return math.nan
-        if not is_date(text):
-            raise ValueError(value)
-        return days(text)
+PLAIN = Reading()
+"""How files are read unless a user says otherwise."""
 
 
 def read_codes(text: str) -> Sequence[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -10,17 +11,18 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.data.client_data import GroupSource, SharedTable, Source, TableSource
-from fedsplit.data.client_list import read_client_list, read_types
+from fedsplit.data.client_list import ClientList, is_list
+from fedsplit.data.empty_file import EmptyFile, is_empty
 from fedsplit.data.formats import READERS, suffix_of
 from fedsplit.data.frames import FrameTable
 from fedsplit.data.paths import data_files
+from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sql import QueryTable
-from fedsplit.data.tables import fail
-from fedsplit.data.types import Type
+from fedsplit.data.tables import Table, fail
 from fedsplit.errors import InputError
 
 
-def sources(data: object, group: str | None = None) -> list[Source]:
+def sources(data: object, group: str | None = None, reading: Reading = PLAIN) -> list[Source]:
     """Return one source per client.
 
     Parameters
@@ -31,8 +33,10 @@ def sources(data: object, group: str | None = None) -> list[Source]:
         names to files and DataFrames.
     group : str, optional
         A column of the only file or DataFrame, each of whose values is a client.
+    reading : Reading, optional
+        How files are read; a TOML file can add to it.
     """
-    found = list(_tables(data))
+    found = list(_tables(data, reading))
     if not found:
         raise InputError("there is no client: name a file, a folder or a DataFrame")
     if group is not None:
@@ -53,42 +57,28 @@ def sources(data: object, group: str | None = None) -> list[Source]:
     return list(found)
 
 
-def declared_types(data: object) -> dict[str, Type]:
-    """Return what the TOML files among the data say that columns are read as."""
-    found: dict[str, Type] = {}
-    match data:
-        case list() | tuple():
-            for item in data:
-                found |= declared_types(item)
-        case str() | os.PathLike():
-            for path in data_files(data):
-                if path.suffix.lower() == ".toml":
-                    found |= read_types(path)
-    return found
-
-
-def _tables(data: object) -> Iterator[TableSource]:
+def _tables(data: object, reading: Reading) -> Iterator[TableSource]:
     match data:
         case Mapping():
             for name, item in data.items():
                 if not isinstance(name, str) or not name:
                     raise InputError(f"a client's name must be text, not {name!r}")
-                yield _named(name, item)
+                yield _named(name, item, reading)
         case list() | tuple():
-            for i, item in enumerate(data):
-                match item:
-                    case pd.DataFrame():  # frames are named after their position
-                        yield _named(f"client {i}", item)
-                    case _:
-                        yield from _tables(item)
+            found = [each for i, item in enumerate(data) for each in _items(i, item, reading)]
+            if not any(isinstance(item, pd.DataFrame) for item in data):
+                # As the shell expands a pattern, or as a folder has them, files are in one order.
+                found.sort(key=lambda source: name_order(source.name))
+            yield from found
         case pd.DataFrame():
-            yield _named("client 0", data)
+            yield _named("client 0", data, reading)
         case str() | os.PathLike():
-            for path in data_files(data):
-                if path.suffix.lower() == ".toml":
-                    yield from _listed(path)
-                else:
-                    yield _file(path)
+            paths = data_files(data)
+            lists = [path for path in paths if is_list(path)]
+            for path in lists:
+                yield from _listed(path, reading)
+            files = [_file(path, reading) for path in paths if path not in lists]
+            yield from sorted(files, key=lambda source: name_order(source.name))
         case _:
             raise InputError(
                 "data must be a file, a folder, a DataFrame, or a list or dict of these, "
@@ -96,21 +86,37 @@ def _tables(data: object) -> Iterator[TableSource]:
             )
 
 
-def _named(name: str, item: object, folder: Path | None = None) -> TableSource:
+def _items(i: int, item: object, reading: Reading) -> Iterator[TableSource]:
+    """Yield the clients of the i-th item of a list; frames are named after their position."""
+    match item:
+        case pd.DataFrame():
+            yield _named(f"client {i}", item, reading)
+        case _:
+            yield from _tables(item, reading)
+
+
+def name_order(name: str) -> tuple[list[int | str], str]:
+    """Return what clients are sorted by: their names, with numbers in them as numbers."""
+    parts: list[int | str] = list(re.split("([0-9]+)", name))
+    parts[1::2] = map(int, parts[1::2])
+    return parts, name
+
+
+def _named(name: str, item: object, reading: Reading, folder: Path | None = None) -> TableSource:
     """Return a frame or one file as the client of this name."""
     match item:
         case pd.DataFrame():
-            return TableSource(name, FrameTable(name, item))
+            return TableSource(name, FrameTable(name, item, reading))
         case str() | os.PathLike():
             found = data_files(item, folder)
         case _:
             raise InputError(f"{name}: expected a file or a DataFrame, not {type(item).__name__}")
     if len(found) != 1:
         raise InputError(f"{name}: {os.fspath(item)} is {len(found)} files, name one per client")
-    return _file(found[0], name)
+    return _file(found[0], reading, name)
 
 
-def _file(path: Path, name: str | None = None) -> TableSource:
+def _file(path: Path, reading: Reading, name: str | None = None) -> TableSource:
     """Return the file as a client, called after it unless the user gave a name."""
     suffix = suffix_of(path)
     if suffix is None:
@@ -122,22 +128,28 @@ def _file(path: Path, name: str | None = None) -> TableSource:
     where = str(path)
     if name not in (None, stem):
         where = f"{name} ({path})"
-    return TableSource(name or stem, READERS[suffix](where, path.absolute()))
+    table: Table = READERS[suffix](where, path.absolute(), reading=reading)
+    if is_empty(path):
+        table = EmptyFile(where, path.absolute())
+    return TableSource(name or stem, table)
 
 
-def _listed(path: Path) -> Iterator[TableSource]:
+def _listed(path: Path, reading: Reading) -> Iterator[TableSource]:
     """Yield the clients of a TOML file, whose relative paths start at its folder."""
-    for client in read_client_list(path):
+    listed = ClientList(path)
+    reading = reading.joined(listed.reading())
+    listed.types()  # which are checked before anything is read
+    for client in listed.clients():
         if client.key == "query":
-            table = QueryTable(client.where, client.value, path.absolute().parent)
+            table = QueryTable(client.where, client.value, path.absolute().parent, reading)
             yield TableSource(client.name, table)
         else:
-            yield _named(client.name, client.value, path.parent)
+            yield _named(client.name, client.value, reading, path.parent)
 
 
 def _split(source: TableSource, group: str) -> Iterator[GroupSource]:
-    """Yield one client per value of the column, in the order of numbers if they are numbers."""
-    fit = source.check_column(group)
+    """Yield one client per value of the column, in the order of their names."""
+    source.check_column(group)
     where = source.table.where
     # As text, because large whole numbers are not distinct as float64.
     labels = source.table.take({group: "text"})[group].astype(object).to_numpy()
@@ -149,7 +161,6 @@ def _split(source: TableSource, group: str) -> Iterator[GroupSource]:
     codes, names = pd.factorize(labels)
     # A stable sort keeps the rows of each client in the order of the file.
     rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
-    order = float if fit.decimal == "all" else str
     shared = SharedTable(source, len(labels))
-    for j in sorted(range(len(names)), key=lambda j: order(names[j])):
+    for j in sorted(range(len(names)), key=lambda j: name_order(names[j])):
         yield GroupSource(names[j], shared, rows[j])

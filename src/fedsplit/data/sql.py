@@ -7,7 +7,7 @@ import glob
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -18,9 +18,19 @@ import duckdb
 import numpy as np
 import pandas as pd
 
+from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import check_names, fail, to_frame
+from fedsplit.data.text_sql import (
+    is_boolean,
+    is_date,
+    is_integer,
+    is_missing,
+    is_number,
+    trimmed,
+    with_point,
+)
 from fedsplit.data.texts import read_texts
-from fedsplit.data.types import DATE, INTEGER, MISSING, NUMBER, Fit, Type, share
+from fedsplit.data.types import Fit, Type, share
 
 CONFIG = {
     "autoinstall_known_extensions": False,  # nothing is downloaded
@@ -34,9 +44,6 @@ NUMERIC_TYPES = {
     *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
     *("FLOAT", "DOUBLE", "DECIMAL", "BIGNUM"),
 }
-
-SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
-"""What Python counts as space."""
 
 CSV_REASONS = {
     "Expected Number of Columns": "it has more or fewer values than the first line has names",
@@ -56,14 +63,18 @@ class QueryTable:
     where: str
     query: str
     folder: Path
+    reading: Reading = PLAIN
 
     def fits(self) -> dict[str, Fit | None]:
         with self._in_folder() as source:
-            return column_fits(self.where, f"({source})")
+            return column_fits(self.where, f"({source})", self.reading)
 
     def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
         with self._in_folder() as source:
-            return take_columns(self.where, f"({source})", wanted)
+            return take_columns(self.where, f"({source})", wanted, self.reading)
+
+    def notes(self) -> Sequence[str]:
+        return ()
 
     @contextlib.contextmanager
     def _in_folder(self) -> Iterator[str]:
@@ -78,10 +89,16 @@ class QueryTable:
             yield self.query.strip().rstrip(";") + "\n"
 
 
-def column_fits(where: str, source: str, path: Path | None = None) -> dict[str, Fit | None]:
+def column_fits(
+    where: str, source: str, reading: Reading, path: Path | None = None
+) -> dict[str, Fit | None]:
     """Return what each column of a table of DuckDB can be read as."""
     stored = stored_types(where, source, path)
-    tests = {name: _tests(quoted(name), kind) for name, kind in stored.items() if kind is not None}
+    tests = {
+        name: _tests(quoted(name), kind, reading)
+        for name, kind in stored.items()
+        if kind is not None
+    }
     parts = [count_of(test) for each in tests.values() for test in each]
     counts = iter(fetch(where, f"select {', '.join(parts or ['1'])} from {source}", path))
     fits: dict[str, Fit | None] = dict.fromkeys(stored)
@@ -100,15 +117,19 @@ def stored_types(where: str, source: str, path: Path | None = None) -> dict[str,
 
 
 def take_columns(
-    where: str, source: str, wanted: Mapping[str, Type], path: Path | None = None
+    where: str,
+    source: str,
+    wanted: Mapping[str, Type],
+    reading: Reading,
+    path: Path | None = None,
 ) -> pd.DataFrame:
     """Read the wanted columns, as in ``Table.take``."""
     stored = stored_types(where, source, path)
-    columns = [_value(quoted(name), stored[name], kind) for name, kind in wanted.items()]
+    columns = [_value(quoted(name), stored[name], kind, reading) for name, kind in wanted.items()]
     found = fetch(where, f"select {', '.join(columns)} from {source}", path)
     for i, (name, kind) in enumerate(wanted.items()):
         if found[i].dtype == object:
-            found[i] = read_texts(where, name, found[i], stored[name] or "text", kind)
+            found[i] = read_texts(where, name, found[i], stored[name] or "text", kind, reading)
     return to_frame(list(wanted), found)
 
 
@@ -117,46 +138,41 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def text_tests(x: str) -> dict[str, str]:
-    """Return SQL for what a trimmed text can be read as, as ``fedsplit.data.types`` has it."""
-    return {
-        "integer": f"regexp_full_match({x}, '{INTEGER.pattern}')",
-        "decimal": f"regexp_full_match({x}, '{NUMBER.pattern}')",
-        "date": f"regexp_full_match({x}, '{DATE.pattern}') and {x}[:4] != '0000' "
-        f"and try_cast({x}[:10] as date) is not null",
-        "boolean": f"lower({x}) in ('true', 'false')",
-    }
-
-
-def trimmed(x: str) -> str:
-    """Return SQL for a text without the spaces that Python's ``str.strip`` removes."""
-    codes = " || ".join(f"chr({ord(space)})" for space in SPACES)
-    return f"trim({x}, {codes})"
-
-
 def count_of(condition: str) -> str:
     """Return SQL for the number of rows in which a condition holds."""
     return f"count(case when {condition} then 1 end)"
 
 
-def _tests(x: str, stored: Type) -> list[str]:
+def _tests(x: str, stored: Type, reading: Reading) -> list[str]:
     """Return SQL for whether a column has a value, and one that fits each field of ``Fit``."""
     match stored:
         case "text":
             x = trimmed(f"cast({x} as varchar)")
-            present = f"{x} not in {MISSING}"
-            return [present, *text_tests(x).values(), present]
+            present = f"not {is_missing(x, reading)}"
+            number = with_point(x, reading)
+            fitting = [is_integer(number), is_number(number), is_date(x), is_boolean(x)]
+            return [present, *(f"{present} and {test}" for test in fitting), present]
         case "number":
-            x = f"cast({x} as double)"
+            x = f"cast({_known(x, reading)} as double)"
             present = f"not isnan({x})"
             return [present, f"{present} and {x} = trunc({x})", present, "false", "false", "false"]
     present = f"{x} is not null"
-    fitting = {"date": 2, "boolean": 3}[stored]
-    return [present, *[present if i == fitting else "false" for i in range(5)]]
+    place = {"date": 2, "boolean": 3}[stored]
+    return [present, *[present if i == place else "false" for i in range(5)]]
 
 
-def _value(x: str, stored: Type | None, wanted: Type) -> str:
+def _known(x: str, reading: Reading) -> str:
+    """Return SQL for a number, null if it is one of the user's codes for a missing value."""
+    if not reading.numbers:
+        return x
+    codes = ", ".join(map(repr, reading.numbers))
+    return f"case when cast({x} as double) in ({codes}) then null else {x} end"
+
+
+def _value(x: str, stored: Type | None, wanted: Type, reading: Reading) -> str:
     """Return SQL for a column as a double where that is all there is to do, else as text."""
+    if stored == "number":
+        x = _known(x, reading)
     match stored, wanted:
         case ("number", "number") | ("boolean", "number" | "boolean"):
             return f"cast({x} as double)"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
 import pandas as pd
 
 from fedsplit.data.types import Fit, Type
@@ -13,6 +14,15 @@ from fedsplit.errors import InputError
 
 LONGEST_REASON = 250
 """Characters of an error message after which it is cut: DuckDB's can be pages long."""
+
+
+DTYPES: Mapping[Type, type] = {
+    "number": np.float64,
+    "boolean": np.float64,
+    "date": np.float64,
+    "text": np.object_,
+}
+"""What the values of each type are in a frame."""
 
 
 class Table(Protocol):
@@ -54,6 +64,10 @@ class Table(Protocol):
         RowError
             If a value cannot be read as what is wanted.
         """
+        ...
+
+    def notes(self) -> Sequence[str]:
+        """Return what a user should know of how the table is read."""
         ...
 
 

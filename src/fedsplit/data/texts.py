@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
+from fedsplit.data.reading import Reading
 from fedsplit.data.tables import one_line
 from fedsplit.data.types import (
     FORMS,
-    MISSING,
     Fit,
     Type,
     as_number,
@@ -52,7 +52,12 @@ def fit_of_texts(counts: Iterable[tuple[str, int]], texts: int) -> Fit:
 
 
 def read_texts(
-    where: str, column: str, values: np.ndarray[Any, Any], stored: Type, wanted: Type
+    where: str,
+    column: str,
+    values: np.ndarray[Any, Any],
+    stored: Type,
+    wanted: Type,
+    reading: Reading,
 ) -> np.ndarray[Any, Any]:
     """Read a column of text, each distinct value once.
 
@@ -65,6 +70,7 @@ def read_texts(
     stored : Type
         What the table has the column as; a file without types has text.
     wanted : Type
+    reading : Reading
 
     Returns
     -------
@@ -76,7 +82,7 @@ def read_texts(
     read: list[Any] = []
     for code, text in enumerate(texts):
         try:
-            read.append(_read(text, stored, wanted))
+            read.append(_read(text, stored, wanted, reading))
         except ValueError:
             raise unreadable(where, column, wanted, text, codes == code) from None
     if wanted == "text":
@@ -99,13 +105,12 @@ def unreadable(
     )
 
 
-def _read(text: str, stored: Type, wanted: Type) -> Any:
+def _read(text: str, stored: Type, wanted: Type, reading: Reading) -> Any:
+    if reading.is_missing(text):
+        return None if wanted == "text" else np.nan
+    text = reading.plain(text)
     if wanted == "text":
-        if text in MISSING:
-            return None
         return FORMS[stored](text)
-    if text in MISSING:
-        return np.nan
     return as_number(text, wanted)
 
 

@@ -54,7 +54,7 @@ def fit(options: FitOptions) -> Model:
     and its coefficients are named ``class:term``; a ridge without l1 penalises the coefficients of
     all classes, centred, so that it does not depend on the reference.
     """
-    found = sources(options.data, options.group)
+    found = sources(options.data, options.group, options.reading)
     engine = ENGINES[options.engine]
     with engine.of_sources(found, options.cohorts, options.address) as channel:
         model = fit_over(channel, options)

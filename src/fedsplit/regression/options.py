@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count, number, one_of
+from fedsplit.data.reading import DECIMAL_MARKS, Reading, read_codes
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, listed
 from fedsplit.methods import parse
@@ -78,6 +79,11 @@ def _are_levels(name: str, value: Any) -> None:
 def _is_text(name: str, value: object) -> None:
     if value is not None and not isinstance(value, str):
         raise InputError(f"{name} must be text, not {value!r}")
+
+
+def _are_codes(name: str, value: Any) -> None:
+    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+        raise InputError(f"{name} must be a list of texts, as in ['-9', '.'], not {value!r}")
 
 
 def _is_share(name: str, value: object, zero: bool = False, one: bool = True) -> None:
@@ -238,6 +244,30 @@ class Settings:
         read=_pairs,
         check=_are_levels,
     )
+    na: Sequence[str] = option(
+        (),
+        "What stands for a missing value, besides an empty field, NA, #N/A, N/A, NaN, nan, NULL "
+        "and null. In Python a list of texts.",
+        "data",
+        metavar="CODE,...",
+        read=read_codes,
+        check=_are_codes,
+    )
+    decimal: str = option(
+        ".",
+        "Decimal mark of numbers in text, a point or a comma.",
+        "data",
+        metavar="MARK",
+        check=partial(one_of, known=DECIMAL_MARKS),
+    )
+    empty_site: str = option(
+        "refuse",
+        "Clients without any value, such as an empty file or one with names of columns only: "
+        "refuse them, or leave them out with a warning.",
+        "data",
+        metavar="refuse|leave-out",
+        check=partial(one_of, known=("refuse", "leave-out")),
+    )
     strict: bool = option(
         False, "Refuse requests that could disclose single rows, instead of warning.", "privacy"
     )
@@ -283,6 +313,7 @@ class Settings:
             if each.check is not None:
                 each.check(name, getattr(self, name))
         object.__setattr__(self, "nonnegative", tuple(self.nonnegative))
+        object.__setattr__(self, "na", tuple(self.na))
         family = FAMILIES[self.family]
         if self.exposure is not None and not family.link.multiplicative:
             able = [name for name, each in FAMILIES.items() if each.link.multiplicative]
@@ -301,6 +332,11 @@ class Settings:
     def references(self) -> Mapping[str, str]:
         """The first level of each category of which the user has named one."""
         return self.reference or {}
+
+    @property
+    def reading(self) -> Reading:
+        """How files are read."""
+        return Reading(tuple(self.na), self.decimal)
 
     @property
     def symmetric(self) -> bool:
@@ -323,14 +359,18 @@ class Regression(Settings, Inputs):
     """The options that ``fit`` and ``path`` share. (Fields are in the order of the last base.)"""
 
     def __post_init__(self) -> None:
+        from fedsplit.data.client_list import declared  # pandas takes a second to import
+
         super().__post_init__()
+        types, reading = declared(self.data)
+        reading = reading.joined(self.reading)
+        object.__setattr__(self, "types", {**types, **self.declared} or None)
+        object.__setattr__(self, "na", reading.na)
+        object.__setattr__(self, "decimal", reading.decimal)
         if (self.formula is None) == (self.target is None):
             raise InputError(
                 "give a formula such as 'y ~ x', or a target column for a model on all the others"
             )
-        from fedsplit.data.sources import declared_types  # pandas takes a second to import
-
-        object.__setattr__(self, "types", {**declared_types(self.data), **self.declared} or None)
 
     @property
     def settings(self) -> Settings:

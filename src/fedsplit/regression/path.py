@@ -201,7 +201,7 @@ def path(options: PathOptions) -> RegularisationPath:
     l1_ratio = options.l1_ratio
     settings = options.settings
     lambdas = _decreasing(options.lambdas)
-    datasets = [Dataset(source) for source in sources(options.data, options.group)]
+    datasets = [Dataset(source) for source in sources(options.data, options.group, options.reading)]
     agreement = prepare(Members(LocalChannel(DatasetCohort(datasets))), options)
     folds = make_folds(agreement, options.folds, settings.seed)
     task = make_task(agreement, settings)

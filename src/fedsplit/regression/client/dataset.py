@@ -334,8 +334,16 @@ class Dataset:
         sums = {column: (int(kept[column].count()), float(kept[column].sum())) for column in filled}
         warnings = disclosure.in_columns(self.name, len(kept), levels, sums)
         disclosure.refuse(warnings, request.strict)
+        warnings += self._notes()
         missing = {column: int(count) for column, count in absent.sum().items()}
         return Description(len(frame), len(kept), missing, levels, orders, sums, warnings)
+
+    def _notes(self) -> list[Finding]:
+        """What is to be known of how the rows are read."""
+        return [
+            Finding(self.name, f"client {self.name}: {note}", f"clients: {note}", self.name)
+            for note in self._source.notes()
+        ]
 
     def code(self, plan: Plan, strict: bool) -> tuple[Design, Sequence[Finding]]:
         """Make a design of the complete rows.

@@ -13,6 +13,7 @@ from typing import Any
 
 from fedsplit import files
 from fedsplit.clients.questions import QUESTIONS, Answer, Question
+from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.cache import CachedCohort
@@ -69,6 +70,8 @@ class Site:
         A file with one line of JSON per question; ``folder/questions.jsonl`` where None.
     fresh : bool
         Reset the count of ``max_rounds``.
+    reading : Reading
+        How the file is read.
     """
 
     def __init__(
@@ -81,8 +84,9 @@ class Site:
         strict: bool = False,
         log: Path | None = None,
         fresh: bool = False,
+        reading: Reading = PLAIN,
     ) -> None:
-        found = sources(data)
+        found = sources(data, reading=reading)
         if len(found) != 1:
             raise InputError(f"{data}: a client has one file, this names {len(found)}")
         self.name = name

@@ -432,7 +432,10 @@ class Model:
         if self.limit is not None:
             coef = self.limit
         fitted = np.nan_to_num(coef)
-        return predict(self.plan, self.family, fitted, frame, kind, unseen, self.recessions)
+        reading = self.settings.reading
+        return predict(
+            self.plan, self.family, fitted, frame, kind, unseen, self.recessions, reading
+        )
 
     def bias_of(self, method: str, **settings: Any) -> Bias:
         """How far the fixed point of an averaging method is from this fit.

@@ -12,6 +12,7 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.checks import one_of
 from fedsplit.data.client_data import Source
 from fedsplit.data.formula import Formula
+from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources import sources
 from fedsplit.data.types import as_value
 from fedsplit.errors import InputError, listed
@@ -31,6 +32,7 @@ def predict(
     kind: Kind,
     unseen: Unseen,
     recessions: Sequence[Recession] = (),
+    reading: Reading = PLAIN,
 ) -> pd.Series | pd.DataFrame:
     """Predictions for the rows of a frame or a file; see ``Model.predict``."""
     one_of("kind", kind, get_args(Kind))
@@ -40,7 +42,7 @@ def predict(
     data = frame
     if isinstance(frame, pd.DataFrame):
         data = {"the frame": frame}
-    found = sources(data)
+    found = sources(data, reading=reading)
     if len(found) != 1:
         raise InputError(f"predict takes one frame or file, got {len(found)}")
     rows = _covariates(plan, found[0])

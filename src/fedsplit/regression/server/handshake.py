@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from fedsplit.data.categories import Level
 from fedsplit.data.formula import Formula
-from fedsplit.data.types import Type
+from fedsplit.data.types import Fit, Type
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
 from fedsplit.regression.client.design import Moments
@@ -88,6 +88,13 @@ def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
         raise InputError(f"{formula.target}: it is a target of logistic, not of {settings.family}")
     columns = tuple(dict.fromkeys([*formula.columns, *extra]))
     present = ask_everyone(members, Columns())
+    empty = _empty(present)
+    if len(empty) == len(present) or (empty and settings.empty_site == "refuse"):
+        raise InputError(
+            f"there is no row with a value at client {listed(empty)}: correct the data, leave the "
+            "client out, or choose leave-out for empty sites"
+        )
+    present = {name: own for name, own in present.items() if name not in empty}
     _check_present(present, columns)
     _check_declared(settings, present)
     schema = decide(formula, settings, columns, present)
@@ -96,6 +103,7 @@ def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
             held = IN_WORDS[schema.types[column]]
             raise InputError(f"column {column} must hold numbers, it holds {held}")
     descriptions = ask_everyone(members, Describe(_request(formula, settings, schema)))
+    descriptions = {name: each for name, each in descriptions.items() if name not in empty}
     if settings.missing == "fail":
         _check_complete(descriptions)
     taking_part = {name: each for name, each in descriptions.items() if each.kept}
@@ -117,6 +125,15 @@ def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
         )
         for name in descriptions
         if name not in used
+    ]
+    findings += [
+        Finding(
+            name,
+            f"client {name} has no row with a value and is left out",
+            "clients have no row with a value and are left out",
+            name,
+        )
+        for name in empty
     ]
     findings += [finding for each in descriptions.values() for finding in each.warnings]
     findings += [finding for each in coded for finding in each.warnings]
@@ -169,6 +186,8 @@ def complete(formula: Formula, members: Members, excluded: Sequence[str | None])
         If clients have different columns, or no such target.
     """
     columns = ask_everyone(members, Columns())
+    empty = _empty(columns)
+    columns = {name: own for name, own in columns.items() if name not in empty} or columns
     name, first = next(iter(columns.items()))
     for other, present in columns.items():
         differing = set(first) ^ set(present)
@@ -181,6 +200,15 @@ def complete(formula: Formula, members: Members, excluded: Sequence[str | None])
         if target not in first:
             raise InputError(f"client {name}: there is no column {target}{_nearest(target, first)}")
     return formula.expanded(column for column in first if column not in excluded)
+
+
+def _empty(present: Mapping[str, Mapping[str, Fit | None]]) -> list[str]:
+    """The clients that have no value in any column."""
+    return [
+        name
+        for name, own in present.items()
+        if all(fit is not None and fit.empty for fit in own.values())
+    ]
 
 
 def _check_present(present: Mapping[str, Mapping[str, object]], columns: Sequence[str]) -> None:

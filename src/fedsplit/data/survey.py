@@ -1,0 +1,42 @@
+"""What the bytes of a text file say about how to read it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import IO, NamedTuple
+
+from fedsplit.data.tables import fail
+
+
+class Survey(NamedTuple):
+    """Counts over a whole file, decompressed.
+
+    Attributes
+    ----------
+    size : int
+        Bytes.
+    delimiters : int
+    one_line_end : bool
+        Whether all lines end in the same way.
+    """
+
+    size: int
+    delimiters: int
+    one_line_end: bool
+
+
+def survey(where: str, file: IO[bytes], delimiter: str) -> Survey:
+    """Count the delimiters of a file, and look at its line ends; a NUL byte is refused."""
+    size = delimiters = returns = feeds = pairs = 0
+    last = b""
+    for chunk in iter(partial(file.read, 1 << 20), b""):
+        if b"\0" in chunk:
+            fail(where, "it has a NUL byte: save the file as text in UTF-8")
+        size += len(chunk)
+        delimiters += chunk.count(delimiter.encode())
+        returns += chunk.count(b"\r")
+        feeds += chunk.count(b"\n")
+        pairs += chunk.count(b"\r\n") + (last + chunk[:1] == b"\r\n")
+        last = chunk[-1:]
+    one_line_end = not returns or not feeds or returns == feeds == pairs
+    return Survey(size, delimiters, one_line_end)

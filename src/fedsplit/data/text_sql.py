@@ -1,0 +1,74 @@
+"""SQL for what a text is, the same as ``Reading`` has it in Python."""
+
+from __future__ import annotations
+
+from fedsplit.data.reading import Reading
+from fedsplit.data.types import DATE, DAY, INTEGER, NUMBER, days
+
+SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
+"""What ``str.strip`` removes."""
+
+FIRST_MOMENT = round(days("0001-01-01") * DAY)
+LAST_MOMENT = round(days("9999-12-31") * DAY) + DAY - 1
+"""Microseconds since 1970 of the first and last moments of Python's calendar."""
+
+
+def literal(text: str) -> str:
+    """Return SQL for a text."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def trimmed(x: str) -> str:
+    """Return SQL for a text without spaces of any kind around it; null becomes empty."""
+    # DuckDB is slow to look for many kinds of spaces, and no text between ! and ~ has any.
+    plain = f"ord({x}) between 33 and 126 and ord(right({x}, 1)) between 33 and 126"
+    return f"case when {plain} then {x} else coalesce(trim({x}, {literal(SPACES)}), '') end"
+
+
+def is_missing(x: str, reading: Reading) -> str:
+    """Return SQL for whether a trimmed text is missing."""
+    test = f"{x} in ({', '.join(map(literal, sorted(reading.missing)))})"
+    if reading.na:
+        zeros = literal(rf"\{reading.decimal}0*$")
+        own = ", ".join(map(literal, reading.na))
+        test += f" or (contains({x}, '{reading.decimal}') "
+        test += f"and regexp_replace({x}, {zeros}, '') in ({own}))"
+    return f"({test})"
+
+
+def with_point(x: str, reading: Reading) -> str:
+    """Return SQL for a trimmed text in which the decimal mark of numbers is a point."""
+    if reading.decimal == ".":
+        return x
+    # A point is no part of a number that has a decimal comma.
+    return f"translate({x}, ',.', '.,')"
+
+
+def is_integer(x: str) -> str:
+    """Return SQL for whether a trimmed text is a whole number."""
+    return f"regexp_full_match({x}, {literal(INTEGER.pattern)})"
+
+
+def is_number(x: str) -> str:
+    """Return SQL for whether a trimmed text is a number with a decimal point."""
+    return f"regexp_full_match({x}, {literal(NUMBER.pattern)})"
+
+
+def is_date(x: str) -> str:
+    """Return SQL for whether a trimmed text is a date or a timestamp."""
+    in_calendar = f"{_moment(x)} between {FIRST_MOMENT} and {LAST_MOMENT}"
+    return f"(regexp_full_match({x}, {literal(DATE.pattern)}) and coalesce({in_calendar}, false))"
+
+
+def is_boolean(x: str) -> str:
+    """Return SQL for whether a trimmed text is true or false."""
+    return f"lower({x}) in ('true', 'false')"
+
+
+def days_of(x: str) -> str:
+    """Return SQL for the days since 1970-01-01 UTC of a date or a timestamp."""
+    return f"{_moment(x)} / {DAY}.0"
+
+
+def _moment(x: str) -> str:
+    return f"epoch_us(try_cast({x} as timestamptz))"

@@ -1,0 +1,353 @@
+"""Files as other programs write them: the fit is that of the plain table, or a refusal in one line.
+
+tests/data/make.R made the files in tests/data.
+"""
+
+import csv
+import io
+import random
+import sys
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import openpyxl
+import pandas as pd
+import pyreadstat
+import pytest
+
+import fedsplit as fs
+from fedsplit.data import delimited
+from fedsplit.data.delimited import DelimitedTable
+from fedsplit.data.reading import Reading
+from fedsplit.data.sources import sources
+from fedsplit.errors import InputError
+from tampering import mutated
+
+FILES = Path(__file__).parent / "data"
+FORMULA = "y ~ age + dose + stage + visit + seen"
+
+
+@pytest.fixture(scope="module")
+def plain() -> Any:
+    return fs.fit(FILES / "plain.csv", FORMULA)
+
+
+def same_bits(one: Any, other: Any) -> bool:
+    assert list(one.names) == list(other.names)
+    return bool(np.array_equal(one.coef, other.coef) and np.array_equal(one.se, other.se))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("write_csv.csv", {}),
+        ("write_csv2.csv", {"decimal": ","}),
+        ("write_table.txt", {}),
+        ("write_table_tab.txt", {}),
+        ("people.rds", {}),
+        ("tibble.rds", {}),
+        ("openxlsx.xlsx", {}),
+        ("people.sav", {}),
+        ("people.zsav", {}),
+        ("people.dta", {}),
+        ("people.xpt", {}),
+        ("people.sas7bdat", {}),
+    ],
+)
+def test_a_file_of_another_program_gives_the_fit_of_the_plain_file(
+    plain: Any, name: str, options: dict[str, Any]
+) -> None:
+    assert same_bits(fs.fit(FILES / name, FORMULA, **options), plain)
+
+
+@pytest.mark.parametrize("name", ["write_csv.csv", "write_table.txt"])
+def test_row_names_are_no_column_and_are_noted(name: str) -> None:
+    [source] = sources(FILES / name)
+    assert list(source.columns())[:2] == ["y", "age"]
+    model = fs.fit(FILES / name, FORMULA)
+    assert sum("row names" in warning for warning in model.warnings) == 1
+
+
+def test_row_names_at_many_sites_are_one_warning(tmp_path: Path) -> None:
+    rows = (FILES / "write_csv.csv").read_text()
+    for i in range(4):
+        (tmp_path / f"s{i}.csv").write_text(rows)
+    [note] = [text for text in fs.fit(tmp_path, FORMULA).warnings if "row names" in text]
+    assert "4 clients" in note
+    assert "s0" in note
+
+
+@pytest.mark.parametrize("name", ["people.rds", "people.sav", "people.zsav", "people.dta"])
+def test_levels_keep_the_order_of_the_factor_or_of_the_codes(name: str) -> None:
+    model = fs.fit(FILES / name, "y ~ grade")
+    assert list(model.names) == ["Intercept", "grade[T.mid]", "grade[T.high]"]
+
+
+def test_labels_of_only_some_values_are_no_levels_and_user_missing_values_are_missing() -> None:
+    for name in ("people.sav", "people.dta"):
+        [source] = sources(FILES / name)
+        frame = source.read({"part": "number", "score": "number", "grade": "number"})
+        assert set(frame["part"]) == {1.0, 2.0, 3.0}
+        assert frame["score"].isna().sum() == 9  # every seventh, and one that is missing anyway
+        assert set(frame["grade"]) == {1.0, 2.0, 3.0}  # its codes, if they are asked for
+
+
+def test_values_of_equal_labels_are_not_merged(tmp_path: Path) -> None:
+    path = tmp_path / "x.sav"
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0]})
+    pyreadstat.write_sav(frame, str(path), variable_value_labels={"a": {1: "x", 2: "x", 3: "y"}})
+    assert sources(path)[0].read({"a": "text"})["a"].tolist() == ["1", "2", "3"]
+
+
+def sheet(path: Path, rows: list[list[object]], more: Mapping[str, list[list[object]]]) -> Path:
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    for title, extra in more.items():
+        page = book.create_sheet(title)
+        for row in extra:
+            page.append(row)
+    book.save(path)
+    return path
+
+
+def test_a_sheet_has_numbers_dates_and_errors(tmp_path: Path) -> None:
+    path = sheet(
+        tmp_path / "x.xlsx",
+        [
+            [None, "a", " b ", "t", "d"],
+            [1, 1, True, "x", date(2020, 1, 31)],
+            [None, None, None, None, None],
+            [2, 2.5, False, "#N/A", None],
+        ],
+        {"empty": []},
+    )
+    [source] = sources(path)
+    frame = source.read({"a": "number", "b": "boolean", "t": "text", "d": "date"})
+    assert frame["a"].tolist() == [1.0, 2.5]
+    assert frame["b"].tolist() == [1.0, 0.0]
+    assert frame["t"].tolist() == ["x", None]
+    assert frame["d"][0] == (date(2020, 1, 31) - date(1970, 1, 1)).days
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "part"),
+    [
+        ([], {}, "empty"),
+        ([["a"], [1]], {"two": [["b"], [1]]}, "2 sheets with values, Sheet, two"),
+        ([["a", "b"], [1, "=A2+1"]], {}, "cell B2 is a formula without a value"),
+        ([["a", None, "b"], [1, 2, 3]], {}, "column 2 of 3 has no name"),
+        ([["a", "a"], [1, 2]], {}, "2 columns are named 'a'"),
+    ],
+)
+def test_a_workbook_that_could_be_misread_is_refused(
+    tmp_path: Path, rows: list[list[object]], more: Mapping[str, list[list[object]]], part: str
+) -> None:
+    path = sheet(tmp_path / "x.xlsx", rows, more)
+    with pytest.raises(InputError) as caught:
+        sources(path)[0].columns()
+    assert str(caught.value).startswith(str(path))
+    assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["people.rds", "people.sav", "people.dta", "openxlsx.xlsx"])
+def test_a_damaged_file_of_another_program_is_refused_in_one_line(
+    tmp_path: Path, name: str
+) -> None:
+    content = (FILES / name).read_bytes()
+    path = tmp_path / name
+    for bad in (content[: len(content) // 2], b"no such file"):
+        path.write_bytes(bad)
+        with pytest.raises(InputError) as caught:
+            sources(path)[0].columns()
+        assert str(caught.value).startswith(str(path))
+        assert "\n" not in str(caught.value)
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyreadstat", None)
+    with pytest.raises(InputError, match=r"needs pyreadstat: .*pip install 'fedsplit\[files\]'"):
+        sources(FILES / "people.sav")[0].columns()
+
+
+def table(path: Path, content: bytes | str, reading: Reading | None = None) -> DelimitedTable:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return DelimitedTable(str(path), path, ",;\t| ", reading or Reading())
+
+
+def texts(found: DelimitedTable) -> dict[str, list[object]]:
+    return found.take(dict.fromkeys(found.fits(), "text")).to_dict("list")
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "sep=;\na;b\n1;x\n2;y\n",
+        'sep=,\r\n"a","b"\r\n1,x\r\n2,y\r\n',
+        "a,b\n1,x\r\n2,y\r",
+        '"a" "b"\n"1" 1 "x"\n"2" 2 "y"\n',
+        "a b\n1 x\n2 y\n",
+        '"","a","b"\n"1",1,"x"\n"2",2,"y"\n',
+        ",a,b\n0,1,x\n1,2,y\n",
+        '"a"\t"b"\n"1"\t1\t"x"\n"2"\t2\t"y"\n',
+    ],
+)
+def test_the_dialects_of_other_programs_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool, content: str
+) -> None:
+    monkeypatch.setattr(delimited, "SMALL", 10**6 * small)
+    assert texts(table(tmp_path / "x.csv", content)) == {"a": ["1", "2"], "b": ["x", "y"]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a,b\n1,2,\n3,4,\n",  # a delimiter at the end of every row is not a row name at its start
+        "a,b\n1,2,3\n4,5,6\n",
+        '"a","b"\n"1",2,3\n4,5\n',
+    ],
+)
+@pytest.mark.parametrize("small", [True, False])
+def test_a_row_with_a_value_too_many_is_not_taken_for_one_with_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool, content: str
+) -> None:
+    monkeypatch.setattr(delimited, "SMALL", 10**6 * small)
+    with pytest.raises(InputError, match="values"):
+        texts(table(tmp_path / "x.csv", content))
+
+
+WORDS = [
+    *("red", "a b", 'say "x"', "x,y", "two\nlines", "é", "", "\xa0z\u2003", "1_000", "٣", "+-1"),
+    *("1e5", "inf", "-Infinity", "nan", "NAN", "1.", "1.5e", "2020-01-01", "2020-02-30"),
+    *("2020-01-01 10:00+02", "0000-01-01", "9999-12-31 23:30-01:00", "0001-01-01 00:30+01"),
+    *("2020-01-01T10:00:00.123456789Z", "TRUE", "False", "tRue ", "-9", "-9.0", "-9.00", "-09"),
+    *("1,5", "1.5", "#N/A", " NA ", "9007199254740993", "\t7"),
+]
+KINDS = [WORDS, WORDS[-12:], ["1", "2.5", " 3 "], ["2020-01-01", "2021-05-06 10:00"], ["true", ""]]
+READINGS = [Reading(), Reading(("-9", ".")), Reading(("-9",), ",")]
+
+
+def answers(path: Path, content: bytes, reading: Reading) -> object:
+    """What is read, each column as what it is and as text; None where it is refused."""
+    found = table(path, content, reading)
+    try:
+        fits = found.fits()
+        wanted: dict[str, Any] = {}
+        for name, fit in fits.items():
+            shares = {"number": fit.decimal, "boolean": fit.boolean, "date": fit.date}  # type: ignore[union-attr]  # a column of text can always be read
+            wanted[name] = next((kind for kind, part in shares.items() if part == "all"), "text")
+        frames = [found.take(wanted), found.take(dict.fromkeys(fits, "text"))]
+    except InputError:
+        return None
+    return str((fits, [frame.to_dict("list") for frame in frames]))
+
+
+def test_both_parsers_read_the_same_from_every_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(0)
+    read = 0
+    for trial in range(150):
+        kinds = [rng.choice(KINDS) for _ in range(3)]
+        rows = [[f"n{i}", *map(rng.choice, kinds)] for i in range(rng.randint(0, 9))]
+        out = io.StringIO(newline="")
+        end = rng.choice(["\n", "\r\n", "\r"])
+        writer = csv.writer(out, lineterminator=end, quoting=rng.choice([0, 1]))
+        writer.writerows([["id", "x", "t", "ok"], *rows])
+        content = out.getvalue().encode()
+        if trial % 3:
+            content = mutated(content, rng)
+        reading = rng.choice(READINGS)
+        monkeypatch.setattr(delimited, "SMALL", 10**6)
+        small = answers(tmp_path / "x.csv", content, reading)
+        monkeypatch.setattr(delimited, "SMALL", -1)
+        assert answers(tmp_path / "x.csv", content, reading) == small, content
+        read += small is not None
+    assert 40 < read < 140
+
+
+def test_codes_of_the_user_are_missing_in_every_format(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1.0, -9.0, 3.0, -9.0], "t": ["x", ".", "-9", "-9.0"]})
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    frame.to_json(tmp_path / "x.jsonl", orient="records", lines=True)
+    frame.to_excel(tmp_path / "x.xlsx", index=False)
+    parquet = duckdb.from_df(frame)
+    parquet.to_parquet(str(tmp_path / "x.parquet"))
+    for data in (frame, *(tmp_path / f"x.{end}" for end in ("csv", "jsonl", "xlsx", "parquet"))):
+        [source] = sources(data, reading=Reading(("-9", ".")))
+        fits = source.columns()
+        assert fits["a"] is not None
+        assert fits["a"].decimal == "all", data
+        read = source.read({"a": "number", "t": "text"})
+        np.testing.assert_array_equal(read["a"], [1.0, np.nan, 3.0, np.nan])
+        assert read["t"].tolist() == ["x", None, None, None], data
+
+
+def test_a_decimal_comma_is_read_in_numbers_and_in_levels(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a;b\n1,5;x\n-2,25e1;y\n3;z\n")
+    [source] = sources(path, reading=Reading(decimal=","))
+    assert source.read({"a": "number"})["a"].tolist() == [1.5, -22.5, 3.0]
+    assert source.read({"a": "text"})["a"].tolist() == ["1.5", "-2.25e1", "3"]
+    path.write_text("a;b\n1,5;x\n1.5;y\n")
+    with pytest.raises(InputError, match=r"row 2: '1.5' is no number"):
+        source.read({"a": "number"})
+
+
+def test_a_toml_file_declares_types_codes_and_the_decimal_mark(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        rows = "".join(f"{i % 7},{i % 2};{(i * i) % 5};0{i % 3}\n" for i in range(30))
+        (tmp_path / f"{name}.csv").write_text(f"x;y;g\n-9;1;01\n{rows}")
+    listed = tmp_path / "sites.toml"
+    listed.write_text(
+        "[clients.a]\npath='a.csv'\n[clients.b]\npath='b.csv'\n"
+        "[types]\ng = 'text'\n[reading]\nna = ['-9']\ndecimal = ','\n"
+    )
+    model = fs.fit(listed, "y ~ x + g")
+    assert list(model.names) == ["Intercept", "x", "g[T.01]", "g[T.02]"]
+    assert model.n == 60
+    assert model.settings.na == ("-9",)
+    rows = pd.DataFrame({"x": [-9.0, 0.5], "g": ["00", "02"]})
+    assert model.predict(rows).isna().tolist() == [True, False]  # the code is one here too
+
+
+def test_an_empty_site_is_named_or_left_out(tmp_path: Path) -> None:
+    rows = "x,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(20))
+    for name, content in (("a", rows), ("b", ""), ("c", rows), ("d", "x,y\n")):
+        (tmp_path / f"{name}.csv").write_text(content)
+    with pytest.raises(InputError, match=r"client b, d: .*leave-out"):
+        fs.fit(tmp_path, "y ~ x")
+    model = fs.fit(tmp_path, "y ~ x", empty_site="leave-out")
+    assert model.n == 40
+    assert "2 clients have no row with a value and are left out: b, d" in model.warnings
+    both = fs.fit([tmp_path / "a.csv", tmp_path / "c.csv"], "y ~ x")
+    assert same_bits(model, both)
+
+
+def test_a_group_column_and_one_file_per_site_give_the_same_bits(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "site": [f"s{i}" for i in rng.permutation(np.repeat(np.arange(500), 4))],
+            "x": rng.standard_normal(2000).round(3),
+            "t": rng.choice(["u", "v", "w"], 2000),
+        }
+    )
+    frame["y"] = (frame["x"] + rng.standard_normal(2000)).round(3)
+    frame.to_csv(tmp_path / "all.csv", index=False)
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    for name, rows in frame.groupby("site"):
+        rows.to_csv(folder / f"{name}.csv", index=False)
+    grouped = fs.fit(tmp_path / "all.csv", "y ~ x + t", group="site")
+    split = fs.fit(folder, "y ~ x + t")
+    # As the shell expands a pattern.
+    given = fs.fit(sorted(folder.iterdir()), "y ~ x + t")
+    assert same_bits(grouped, split)
+    assert same_bits(given, split)
+    assert list(grouped.n_by_client.index) == [f"s{i}" for i in range(500)]
