@@ -165,6 +165,15 @@ def test_separable_classes_are_always_refused() -> None:
         fs.fit(frame, "sign ~ x + u", family="logistic", group="site")
 
 
+def test_a_class_that_a_level_lacks_is_refused_early_in_a_multinomial_fit() -> None:
+    frame = rows().assign(
+        kind=lambda each: np.where((each.level == "b") & (each.kind == "m"), "k", each.kind)
+    )
+    with pytest.raises(fs.InputError, match=r"quasi-separable: the coefficient of m:level\[T.b\]"):
+        fs.fit(frame, "kind ~ x + level", family="multinomial", group="site", rounds=60)
+    assert fs.fit(rows(), "kind ~ x + level", family="multinomial", group="site").converged
+
+
 def test_rows_recede_after_others_have_receded() -> None:
     # beside level b, which always has events, half tells the classes of the others apart
     frame = rows()

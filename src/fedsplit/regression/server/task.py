@@ -18,7 +18,7 @@ from fedsplit.methods.method import State
 from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.penalties.penalty import FitPenalty
-from fedsplit.regression.client.design import Calibration, Moments, Recession
+from fedsplit.regression.client.design import AT_REST, Calibration, Moments, Recession
 from fedsplit.regression.client.fit_questions import (
     ExpectedInformation,
     Fitted,
@@ -285,12 +285,12 @@ class Task:
                 raise
 
     def _recedes(self, direction: Array) -> bool:
-        """Whether no row's loss rises along a direction, (d,), and that of some row falls.
-
-        Rows of several classes have margins that no family states: Newton's method alone says it.
-        """
+        """Whether no row's loss rises along a direction, (d,), and that of some row falls."""
         if self.family.margin is None:
-            return True
+            clients = self.clients.insistent()
+            lowest = clients.margin(direction).rows.min()
+            highest = -clients.margin(-direction).rows.min()
+            return bool(lowest >= -AT_REST * highest and highest > 0)
         answers: list[Receding] = self.clients.entries(Recede(direction))
         return any(each.some for each in answers) and not any(each.against for each in answers)
 
