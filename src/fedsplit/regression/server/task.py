@@ -121,6 +121,7 @@ class Task:
         columns: Array = np.eye(len(self.pool.names))
         self.kept: Mask = np.ones(len(self.names), dtype=bool)
         self.nulls: Mapping[int, Array] = {}
+        self._pearson: tuple[Proof, float] | None = None
         whiten = None
         precise = False
         if not settings.ridge and not settings.l1:
@@ -399,10 +400,13 @@ class Task:
         """φ in the coordinates of the rounds."""
         if not self.family.dispersed:
             return 1.0
-        if self.family.pearson is not None:
+        if self.family.pearson is None:
+            return self._deviance(proof) / self._freedom
+        # one question per proof, however often it is wanted
+        if self._pearson is None or self._pearson[0] is not proof:
             parts: list[float] = self.clients.entries(Pearson(self.basis @ proof.x))
-            return sum(parts) / self._freedom
-        return self._deviance(proof) / self._freedom
+            self._pearson = proof, sum(parts)
+        return self._pearson[1] / self._freedom
 
     def _deviance(self, proof: Proof) -> float:
         """Twice the loss above that of the saturated model, in the coordinates of the rounds."""
