@@ -62,7 +62,9 @@ def not_estimable(first: Task, last: Task) -> dict[str, str]:
         If the rows at rest determine the coefficients along one of the directions: that they do
         not is part of the proof that it is one.
     """
-    nulls = [_in_units(last, i, null) for i, null in last.nulls.items() if first.kept[i]]
+    nulls = [
+        _in_units(last, i, null) for i, null in last.coordinates.nulls.items() if first.kept[i]
+    ]
     N = np.array(nulls).reshape(-1, len(last.names)).T
     ways = [_along(recession, N, last.pool.intercept) for recession in last.rows.recessions]
     signs = {}

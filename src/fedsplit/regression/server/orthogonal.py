@@ -39,7 +39,7 @@ CANCELLING = 1e4
 
 
 @dataclass(frozen=True)
-class Coordinates:
+class Orthonormal:
     """The columns whose coefficients the data determine, and how the rounds combine them.
 
     Attributes
@@ -63,7 +63,7 @@ class Coordinates:
         return bool(np.abs(self.whiten).sum(axis=0).max(initial=0.0) > CANCELLING)
 
 
-def orthogonalise(pool: Pool, scaling: Scaling, products: Callable[[Array], Array]) -> Coordinates:
+def orthogonalise(pool: Pool, scaling: Scaling, products: Callable[[Array], Array]) -> Orthonormal:
     """Find the aliased columns, and make the others orthonormal over all clients.
 
     Parameters
@@ -103,7 +103,7 @@ def orthogonalise(pool: Pool, scaling: Scaling, products: Callable[[Array], Arra
     inverse = solve_triangular(L, np.eye(len(L)), lower=True).T
     # in C order, as clients elsewhere receive it: products have other bits in another order
     whiten = np.ascontiguousarray(directions[:, step.kept] @ inverse)
-    return Coordinates(step.kept, whiten, dict(sorted(aliased.items())))
+    return Orthonormal(step.kept, whiten, dict(sorted(aliased.items())))
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,9 @@ def _eliminate(G: Array, limits: Array) -> Elimination:
     return Elimination(chosen, poor, residuals, lengths)
 
 
-def check_independent(pool: Pool, coordinates: Coordinates) -> None:
+def check_independent(pool: Pool, found: Orthonormal) -> None:
     """Raise InputError for the first column that is aliased."""
-    for i, combination in coordinates.aliased.items():
+    for i, combination in found.aliased.items():
         if not combination.any():
             raise InputError(
                 f"column {pool.names[i]} is {pool.mean[i]:g} in every row of every client: "

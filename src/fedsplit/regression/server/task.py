@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -28,14 +27,13 @@ from fedsplit.regression.client.fit_questions import (
     Recede,
     Receding,
 )
-from fedsplit.regression.client.precise import combine
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
-from fedsplit.regression.server.arithmetic import Design, conversion_error, gradient_error
+from fedsplit.regression.server.arithmetic import gradient_error
+from fedsplit.regression.server.coordinates import Coordinates
 from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.regression.server.inference import Inference, contributions, inverse, sandwich
 from fedsplit.regression.server.null_model import null_value
-from fedsplit.regression.server.orthogonal import check_independent, orthogonalise
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.proof import Proof
 from fedsplit.regression.server.search import Estimate, Progress, Search
@@ -78,25 +76,14 @@ class Task:
         The q coefficients, those of aliased columns included.
     sizes : dict of str to int
         The rows of each client.
-    copies : int
-        How many coefficients each column has: one, or one per class but the first.
     pool : Pool
         The moments of all clients.
-    scaling : Scaling
-        Of the columns and the target.
+    coordinates : Coordinates
+        Those of the rounds; ``scaling``, ``basis``, ``back`` and ``kept`` are its own.
     frame : Frame
         What makes the clients' costs of their designs.
     clients : FitClients
         The clients of the rounds.
-    basis : (q, d) array
-        Takes x of the rounds to coefficients of the scaled columns; those that are aliased are 0.
-    back : (q, d) array
-        Takes x of the rounds to coefficients of the columns in the units of the files, but for
-        the target's origin: see ``coefficients``.
-    kept : (q,) array of bool
-        The coefficients that are not aliased.
-    nulls : mapping of int to (p,) array
-        Of each aliased column, the combination of the scaled ones that is next to zero.
     """
 
     def __init__(
@@ -113,40 +100,18 @@ class Task:
         self.family = FAMILIES[settings.family]
         self.pool = Pool(moments, intercept)
         classes = self.family.count_classes(labels)
-        self.copies = max(1, classes - 1)
         self.names = self.family.coefficient_names(self.pool.names, labels)
         self._check_target()
-        self.scaling = self.pool.scaling(self.family.has_units)
-        symmetric = self.family.has_reference and settings.symmetric
-        columns: Array = np.eye(len(self.pool.names))
-        self.kept: Mask = np.ones(len(self.names), dtype=bool)
-        self.nulls: Mapping[int, Array] = {}
         self._pearson: tuple[Proof, float] | None = None
-        whiten = None
-        precise = False
-        if not settings.ridge and not settings.l1:
-            found = orthogonalise(self.pool, self.scaling, partial(rows.products, self.scaling))
-            if settings.aliased == "refuse" and not rows.recessions:
-                check_independent(self.pool, found)
-            self.nulls = found.aliased
-            self.kept = np.tile(found.kept, self.copies)
-            columns = columns[:, found.kept]
-            if not settings.nonnegative:
-                columns = found.whiten
-                precise = found.cancelling
-            if not settings.nonnegative or found.aliased:
-                whiten = columns
-        self.basis = np.kron(self.family.mix(classes, symmetric), columns)
-        self.back = self._unscaling @ self.basis
-        if precise and intercept is not None:
-            # large terms nearly cancel in the intercept too
-            row = np.eye(1, len(columns), intercept)
-            means = combine(row, self.scaling.centre, self.scaling.scale, columns)
-            every = np.kron(self.family.mix(classes, symmetric), self.scaling.unit * means)
-            self.back[intercept :: len(columns)] = every
+        found = Coordinates(rows, self.pool, settings, classes)
+        self.coordinates = found
+        self.scaling = found.scaling
+        self.basis = found.basis
+        self.back = found.back
+        self.kept = found.kept
         ridge = settings.ridge * self.penalised(2)
         delta = settings.delta / self.scaling.unit
-        self.frame = Frame(self.scaling, whiten, delta, symmetric, ridge, precise)
+        self.frame = Frame(self.scaling, found.whiten, delta, found.symmetric, ridge, found.precise)
         self.clients = rows.settle(self.frame)
 
     @property
@@ -169,10 +134,7 @@ class Task:
 
         Those that are aliased are 0.
         """
-        coef: Array = x @ self.back.T
-        if self.pool.intercept is not None:
-            coef[..., self.pool.intercept] += self.scaling.origin
-        return coef
+        return self.coordinates.coefficients(x)
 
     @property
     def _freedom(self) -> int:
@@ -198,7 +160,7 @@ class Task:
             columns = self.kept[: len(self.pool.names)]
             whiten = np.ascontiguousarray(np.eye(len(columns))[:, columns])
         clients = self.rows.settle(replace(self.frame, whiten=whiten, precise=False))
-        back = self._unscaling[np.ix_(self.kept, self.kept)]
+        back = self.coordinates.unscaling[np.ix_(self.kept, self.kept)]
         return clients, (self.basis @ x)[self.kept], back
 
     def penalised(self, power: int) -> Array:
@@ -213,7 +175,7 @@ class Task:
         factor = (self.scaling.unit / scale) ** power / self.scaling.unit**2
         if self.pool.intercept is not None:
             factor[self.pool.intercept] = 0.0
-        return np.tile(factor, self.copies)[self.kept]
+        return np.tile(factor, self.coordinates.copies)[self.kept]
 
     def penalty(self, l1: float, l2: float = 0.0) -> NonNegativeElasticNet | None:
         """The penalty of the server, with these weights and the constraints of the settings."""
@@ -306,13 +268,8 @@ class Task:
         """
         answers: list[Receding] = self.clients.entries(Recede(direction))
         named = zip(self.rows.members.names, answers, strict=True)
-        found = Recession(
-            centre=tuple(self.scaling.centre.tolist()),
-            scale=tuple(self.scaling.scale.tolist()),
-            whiten=tuple(map(tuple, self.basis.tolist())),
-            direction=tuple(direction.tolist()),
-        )
-        return found, [name for name, each in named if not each.all]
+        rest = [name for name, each in named if not each.all]
+        return self.coordinates.recession(direction), rest
 
     def follow(
         self, penalties: Sequence[tuple[float, float]], last: Estimate | None = None
@@ -425,23 +382,16 @@ class Task:
         """A bound on |coefficient - that of exact arithmetic|/SE; inf if there is none."""
         proof = found.proof
         H = proof.information.sum(axis=0)
-        columns = self.kept[: len(self.pool.names)]
-        whiten: Array = np.eye(int(columns.sum()))
-        if self.frame.whiten is not None:
-            whiten = self.frame.whiten[columns]
-        design = Design(whiten, self.frame.precise, self.copies)
         weight = self.pool.weight
         if self.family.has_units:
             weight = 0.0
         with np.errstate(divide="ignore", **QUIET):
+            design = self.coordinates.design
             nu = gradient_error(design, H, proof.x, proof.scalars, weight)
             radius = moved(H, nu, proof.scalars) * self._per_radius(proof)
             phi = max(self._dispersion(proof), LEAST_DISPERSION)
             V = self.back @ inverse(self._expected(proof)) @ self.back.T
-            terms = np.abs(self._unscaling) @ np.abs(self.basis)
-            if self.frame.precise:
-                terms = np.abs(self.back)
-            converted = conversion_error(terms, proof.x, self.coefficients(np.zeros(self.d)))
+            converted = self.coordinates.conversion_error(proof.x)
             errors = np.sqrt(phi * np.diag(V))[self.kept]
             bound = float(radius + np.max(converted[self.kept] / errors))
         if np.isnan(bound):
@@ -485,8 +435,9 @@ class Task:
     def _intercepts(self) -> Array:
         """The directions of the intercept of each predictor, (d, copies); (d, 0) without one."""
         columns = np.arange(len(self.pool.names)) == self.pool.intercept
-        unit = np.kron(np.eye(self.copies), columns[:, None].astype(np.float64))
-        return np.linalg.solve(self.basis[self.kept], unit[self.kept][:, unit.any(axis=0)])
+        each = columns[:, None].astype(np.float64)
+        unit = np.kron(np.eye(self.coordinates.copies), each)
+        return self.coordinates.point_of_scaled(unit[:, unit.any(axis=0)])
 
     def _fitted(self, x: Array, deviance: float) -> tuple[float | None, Calibration | None]:
         """The log-likelihood, and the calibration of a binary classifier, if there are any."""
@@ -504,14 +455,12 @@ class Task:
         """The coefficients ``reached``, if they are of these columns, or an intercept alone."""
         pool = self.pool
         if set(reached) == set(self.names):
-            coef = np.array([reached[name] for name in self.names])
-            coef -= self.coefficients(np.zeros(self.d))
-            return np.linalg.solve(self.back[self.kept], coef[self.kept])
-        x = np.zeros((self.copies, len(pool.names)))
+            return self.coordinates.point(np.array([reached[name] for name in self.names]))
+        x = np.zeros((self.coordinates.copies, len(pool.names)))
         if pool.intercept is not None:
             eta = self.family.null_predictor(pool.target, pool.classes, pool.log_exposure)
             x[:, pool.intercept] = (eta - self.scaling.origin) / self.scaling.unit
-        return np.linalg.solve(self.basis[self.kept], x.ravel()[self.kept])
+        return self.coordinates.point_of_scaled(x.ravel())
 
     def _check_target(self) -> None:
         """Raise InputError if the target leaves nothing to fit."""
@@ -535,16 +484,7 @@ class Task:
                 f"nonnegative: there is no coefficient {listed(sorted(unknown))}; "
                 f"there are {listed(self.names, 12)}"
             )
-        columns = self.pool.names * self.copies
+        columns = self.pool.names * self.coordinates.copies
         pairs = zip(self.names, columns, strict=True)
         constrained = np.array([name in chosen or column in chosen for name, column in pairs])
         return constrained[self.kept]
-
-    @property
-    def _unscaling(self) -> Array:
-        """Takes coefficients of the scaled columns to those in the units of the files, (q, q)."""
-        centre, scale, unit, _ = self.scaling
-        of_columns = np.diag(unit / scale)
-        if self.pool.intercept is not None:
-            of_columns[self.pool.intercept] -= unit * centre / scale
-        return np.kron(np.eye(self.copies), of_columns)
