@@ -29,7 +29,7 @@ def column(values: Sequence[Any], rows: int = ROWS) -> list[Any]:
 
 
 def target(seed: int) -> list[float]:
-    return np.random.default_rng(seed).standard_normal(ROWS).tolist()
+    return [float(y) for y in np.random.default_rng(seed).standard_normal(ROWS)]
 
 
 def write_csv(path: Path, **columns: Sequence[Any]) -> Path:
@@ -83,7 +83,7 @@ def pooled_means(forms: Mapping[Any, str], *own: Sequence[Any]) -> dict[str, flo
             "g": [forms[value] for values in own for value in column(values)],
         }
     )
-    return pool.groupby("g").y.mean().to_dict()
+    return {str(level): float(mean) for level, mean in pool.groupby("g").y.mean().items()}
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def as_text(rng: Random, kind: Kind, value: Any) -> str:
 
 def write_delimited(rng: Random, path: Path, names: list[str], columns: list[list[Any]]) -> None:
     delimiter = "\t" if path.suffix == ".tsv" else rng.choice(",;\t|")
-    quoting = rng.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+    quoting: Any = rng.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
     with path.open("w", encoding=rng.choice(["utf-8", "utf-8-sig"]), newline="") as file:
         writer = csv.writer(
             file, delimiter=delimiter, quoting=quoting, lineterminator=rng.choice(["\n", "\r\n"])

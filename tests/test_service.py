@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,9 +139,9 @@ def test_a_new_process_for_every_letter_does_not_read_the_source_again(
     reads: list[str] = []
     original = TableSource.read
 
-    def counted(source: TableSource, columns: Sequence[str]) -> pd.DataFrame:
+    def counted(source: TableSource, wanted: Mapping[str, Type]) -> pd.DataFrame:
         reads.append(source.name)
-        return original(source, columns)
+        return original(source, wanted)
 
     monkeypatch.setattr(TableSource, "read", counted)
     there = Mail(folder, restarts=True).fit()

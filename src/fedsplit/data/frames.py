@@ -123,6 +123,6 @@ def _days(series: pd.Series) -> np.ndarray[Any, Any]:
     if series.dt.tz is not None:
         series = series.dt.tz_convert("UTC").dt.tz_localize(None)
     moments = series.to_numpy().astype("datetime64[us]")
-    values = moments.astype(np.int64) / np.float64(DAY)
+    values: np.ndarray[Any, Any] = moments.astype(np.int64) / np.float64(DAY)
     values[np.isnat(moments)] = np.nan
     return values

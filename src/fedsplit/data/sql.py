@@ -30,7 +30,7 @@ from fedsplit.data.text_sql import (
     with_point,
 )
 from fedsplit.data.texts import read_texts
-from fedsplit.data.types import Fit, Type, share
+from fedsplit.data.types import Fit, Type, fit_of_counts
 
 CONFIG = {
     "autoinstall_known_extensions": False,  # nothing is downloaded
@@ -104,7 +104,7 @@ def column_fits(
     fits: dict[str, Fit | None] = dict.fromkeys(stored)
     for name in tests:
         total, *fitting = (int(count) for [count] in islice(counts, 6))
-        fits[name] = Fit(*[share(count, total) for count in fitting])
+        fits[name] = fit_of_counts(total, fitting)
     return fits
 
 

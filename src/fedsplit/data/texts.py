@@ -20,13 +20,13 @@ from fedsplit.data.types import (
     Type,
     as_number,
     date_form,
+    fit_of_counts,
     float_form,
     is_boolean,
     is_date,
     is_integer,
     is_number,
     number_form,
-    share,
 )
 from fedsplit.errors import RowError
 
@@ -48,7 +48,7 @@ def fit_of_texts(counts: Iterable[tuple[str, int]], texts: int) -> Fit:
         decimal += count * is_number(text)
         date += count * is_date(text)
         boolean += count * is_boolean(text)
-    return Fit(*[share(each, total) for each in (integer, decimal, date, boolean, texts)])
+    return fit_of_counts(total, (integer, decimal, date, boolean, texts))
 
 
 def read_texts(
@@ -86,8 +86,11 @@ def read_texts(
         except ValueError:
             raise unreadable(where, column, wanted, text, codes == code) from None
     if wanted == "text":
-        return np.array([*read, None], dtype=object)[codes]
-    return np.array([*read, np.nan], dtype=np.float64)[codes]
+        known = np.array([*read, None], dtype=object)
+    else:
+        known = np.array([*read, np.nan], dtype=np.float64)
+    found_values: np.ndarray[Any, Any] = known[codes]
+    return found_values
 
 
 def unreadable(

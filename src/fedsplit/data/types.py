@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Literal, NamedTuple, TypeAlias
@@ -108,6 +108,12 @@ def share(count: int, total: int) -> Share:
     if count > MOSTLY * total:
         return "most"
     return "some"
+
+
+def fit_of_counts(total: int, fitting: Iterable[int]) -> Fit:
+    """What a column can be read as, from how many of its values fit the first five fields."""
+    integer, decimal, date, boolean, text = (share(count, total) for count in fitting)
+    return Fit(integer, decimal, date, boolean, text)
 
 
 def is_integer(text: str) -> bool:

@@ -411,7 +411,7 @@ class Dataset:
         """The complete rows: those that were just described, or read again."""
         if self._described is not None:
             request, kept = self._described
-            same = (request.types, request.coded, request.filled)
+            same = (request.types, request.coded, set(request.filled))
             if same == (plan.types, plan.coded, set(plan.fills)):
                 return kept
         frame = plan.read(self._source, plan.columns, f"client {self.name}")

@@ -17,7 +17,7 @@ from fedsplit.regression.client.findings import Finding
 
 def check_forms(column: str, levels: Sequence[Level]) -> None:
     """Raise InputError if two levels of text are one number, date or boolean, written twice."""
-    forms: dict[tuple[str, str], list[Level]] = defaultdict(list)
+    forms: dict[tuple[Type, str], list[Level]] = defaultdict(list)
     for level in levels:
         kind = _looks_like(level)
         if kind != "text":
