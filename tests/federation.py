@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -44,9 +45,20 @@ run_node(server, answer, key=Path(keys) / "clients" / f"{name}.key",
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+    """A port where nothing listens, below those that the system gives to outgoing connections.
+
+    One of those may be taken by any connection before the server listens; and a client that knocks
+    at it early enough is given the same port for its own end, and holds it, connected with itself.
+    """
+    limits = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8")
+    first = int(limits.split()[0])
+    while True:
+        port = first // 2 + secrets.randbelow(first // 2)
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return port
+        except OSError:
+            continue
 
 
 class Processes:

@@ -16,7 +16,8 @@ def progress() -> Progress:
         BarColumn(),
         TaskProgressColumn(),
         TextColumn("{task.fields[gap]}"),
-        console=Console(stderr=True),
+        # before 14.3 rich ends a bar by an empty line, also one that is not shown
+        console=Console(stderr=True, quiet=not live()),
         transient=True,
         disable=not live(),
     )
