@@ -170,13 +170,13 @@ def test_a_sparse_logistic_fit_is_that_of_scikit_learn(kind: str, l1_ratio: floa
 
 def test_the_ends_of_the_elastic_net_have_names() -> None:
     X, y, groups = data("logistic")
-    for name, options in (
-        ("l1", {"l1_ratio": 1.0}),
-        ("l2", {"l1_ratio": 0.0}),
-        (None, {"C": np.inf}),
+    for name, same in (
+        ("l1", fs.FedLogisticRegression(l1_ratio=1.0)),
+        ("l2", fs.FedLogisticRegression(l1_ratio=0.0)),
+        (None, fs.FedLogisticRegression(C=np.inf)),
     ):
         by_penalty = fs.FedLogisticRegression(name).fit(X, y, groups=groups)
-        by_number = fs.FedLogisticRegression(**options).fit(X, y, groups=groups)
+        by_number = same.fit(X, y, groups=groups)
         np.testing.assert_array_equal(by_penalty.coef_, by_number.coef_)
 
 
@@ -439,7 +439,9 @@ def test_frames_bring_names_and_any_labels_name_clients() -> None:
             "C must be a finite number above 0",
         ),
         (
-            lambda X, y, g: fs.FedLogisticRegression(C="x").fit(X, y > 3, groups=g),
+            lambda X, y, g: fs.FedLogisticRegression(
+                C="x"  # type: ignore[arg-type]  # on purpose
+            ).fit(X, y > 3, groups=g),
             "C must be a finite number above 0, not 'x'",
         ),
         (
@@ -471,7 +473,11 @@ def test_frames_bring_names_and_any_labels_name_clients() -> None:
             r"groups must have one label per row, its shape is \(150, 2\)",
         ),
         (
-            lambda X, y, g: fs.FedPoissonRegressor().fit(X, np.abs(y), np.ones(150)),
+            lambda X, y, g: fs.FedPoissonRegressor().fit(
+                X,
+                np.abs(y),
+                np.ones(150),  # type: ignore[call-arg]  # on purpose
+            ),
             "FedPoissonRegressor.fit takes X and y by position, and the rest by name: groups=",
         ),
         (

@@ -180,7 +180,8 @@ def table(path: Path, content: bytes | str, reading: Reading | None = None) -> D
 
 
 def texts(found: DelimitedTable) -> dict[str, list[object]]:
-    return found.take(dict.fromkeys(found.fits(), "text")).to_dict("list")
+    read: dict[str, list[object]] = found.take(dict.fromkeys(found.fits(), "text")).to_dict("list")
+    return read
 
 
 @pytest.mark.parametrize("small", [True, False])

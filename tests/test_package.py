@@ -14,7 +14,7 @@ def test_names_that_are_imported_later_are_listed() -> None:
 
 
 def test_help_describes_names_that_are_imported_later() -> None:
-    text = pydoc.render_doc(fs, renderer=pydoc.plaintext)
+    text = pydoc.render_doc(fs, renderer=pydoc.plaintext)  # type: ignore[attr-defined]  # typeshed lacks it
     for name in ("fit(", "path(", "load(", "class FedLasso(", "class FedGammaRegressor("):
         assert name in text
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -222,7 +222,7 @@ def test_every_command_of_the_pages_runs_or_is_parsed(
     words: list[str], files: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, name, *_ = words
-    command = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
     context = typer.Context(command)
     _, found, rest = command.resolve_command(context, words[1:])
     found.make_context(name, list(rest))  # raises for an option that does not exist

@@ -73,14 +73,16 @@ class DelimitedRows:
             for part, place, (name, kind) in zip(parts, places, wanted.items(), strict=True):
                 part.append(self._values(name, kind, columns[place], start))
             start += len(columns[0])
-        empty = {kind: np.empty(0, DTYPES[kind]) for kind in wanted.values()}
+        empty: dict[Type, np.ndarray[Any, Any]] = {
+            kind: np.empty(0, DTYPES[kind]) for kind in wanted.values()
+        }
         whole = [
             np.concatenate(part or [empty[kind]])
             for part, kind in zip(parts, wanted.values(), strict=True)
         ]
         return to_frame(list(wanted), whole)
 
-    def _columns(self) -> Iterator[list[Sequence[str]]]:
+    def _columns(self) -> Iterator[Sequence[Sequence[str]]]:
         """Yield the columns of some rows at a time."""
         width = self._header.width
         rows: list[Sequence[str]] = []
@@ -117,7 +119,7 @@ class DelimitedRows:
                 )
             ) from None
 
-    def _transposed(self, rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    def _transposed(self, rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
         return list(zip(*rows, strict=True))[self._header.row_names :]
 
     def _is_plain(self, column: Sequence[str]) -> bool:
@@ -132,7 +134,7 @@ class DelimitedRows:
         """Return how many values of a column are of each class."""
         if self._is_plain(column):
             decimal = sum("." in text and not is_integer(text) for text in column)
-            return Counter(integer=len(column) - decimal, decimal=decimal)
+            return Counter({"integer": len(column) - decimal, "decimal": decimal})
         found: Counter[ValueClass] = Counter()
         for text, count in Counter(column).items():
             found[self._reading.class_of(text.strip())] += count

@@ -34,7 +34,7 @@ def load_xlsx(openpyxl: Any, path: Path) -> Loaded:
 
 def _rows(openpyxl: Any, path: Path) -> list[Sequence[Any]]:
     """Return the rows of the only sheet that has values, without those that are empty."""
-    found = {}
+    found: dict[str, list[Sequence[Any]]] = {}
     with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
         for sheet in book.worksheets:
             sheet.reset_dimensions()  # what the file says of them may be wrong

@@ -102,7 +102,8 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
                 f"every row is of one class, {self.classes_.tolist()}: there is nothing to fit"
             )
         codes = np.searchsorted(self.classes_, np.where(w > 0, y, self.classes_[0]))
-        w = w * self._class_weights(np.bincount(codes, w))[codes]
+        totals: Array = np.bincount(codes, w).astype(np.float64, copy=False)
+        w = w * self._class_weights(totals)[codes]
         l1, ridge = self._strengths()
         if l1 and K > 2:
             ridge = 0.0  # it is part of the ClassElasticNet
@@ -186,9 +187,9 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
 
     def _server_penalty(self, task: Task) -> FitPenalty | None:
         l1, ridge = self._strengths()
-        if not l1 or task.copies == 1:
+        if not l1 or task.coordinates.copies == 1:
             return super()._server_penalty(task)
-        p = task.d // task.copies
+        p = task.d // task.coordinates.copies
         return ClassElasticNet(
             l1 * task.penalised(1)[:p], ridge * task.penalised(2)[:p], len(self.classes_)
         )

@@ -43,7 +43,7 @@ class Origin(NamedTuple):
         with one_blas_thread(), np.errstate(**QUIET):
             if clients.free:
                 values = clients.value(x).rows
-            points = [np.zeros(0)]
+            points: list[Array] = [np.zeros(0)]
             if penalty is not None:
                 shifts = (-1e3, -1.0, 1e-3, 1.0, 1e3)
                 points = [penalty.prox(x + by, t) for by in shifts for t in (1e-3, 1.0)]
