@@ -24,9 +24,10 @@ from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx
 from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.prox.solver import ProxSolver
-from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
+from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.service import ALLOWED
 from fedsplit.remote.codec import LARGEST_HEADER, decode, encode
 

@@ -17,7 +17,7 @@ from fedsplit.data.categories import Level
 from fedsplit.data.design_columns import MOST_COLUMNS
 from fedsplit.data.formula import Formula, quoted
 from fedsplit.data.model_frame import Schema
-from fedsplit.regression.client.dataset import Plan
+from fedsplit.regression.client.plan import Plan
 
 FRAME = pd.DataFrame(
     {

@@ -14,9 +14,9 @@ import pytest
 import fedsplit as fs
 from fedsplit.data.column_statistics import ColumnMoments, GramMatrix, Histogram, Statistic
 from fedsplit.errors import InputError
-from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.fit_questions import Coding, Measure
 from fedsplit.regression.client.measuring import Measured
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.service import Site
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions

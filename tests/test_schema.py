@@ -17,7 +17,7 @@ import pytest
 import fedsplit as fs
 from fedsplit.commands.app import run
 from fedsplit.data.sources import sources
-from fedsplit.regression.client.dataset import Plan
+from fedsplit.regression.client.plan import Plan
 
 ROWS = 24
 """Of each site."""

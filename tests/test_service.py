@@ -19,8 +19,9 @@ import fedsplit as fs
 from fedsplit.clients.questions import QUESTIONS, Descend, Gradient, Line, Prox, Question
 from fedsplit.data.client_data import TableSource
 from fedsplit.data.types import Type
-from fedsplit.regression.client.dataset import ColumnRequest, Plan
+from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.fit_questions import Code, Coding, Describe, Fitted, Frame, Settle
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.service import ALLOWED, Site
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions

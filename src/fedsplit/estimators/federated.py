@@ -17,7 +17,7 @@ from fedsplit.checks import count
 from fedsplit.errors import InputError
 from fedsplit.estimators.rows import by_client, independent
 from fedsplit.penalties.penalty import FitPenalty
-from fedsplit.regression.client.dataset import Plan
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.fit import certified
 from fedsplit.regression.options import Settings

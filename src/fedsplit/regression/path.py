@@ -15,9 +15,10 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.checks import number
 from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
-from fedsplit.regression.client.dataset import Dataset, Plan
+from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.findings import Finding, in_lines
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.cross_validation import cross_validate, make_folds
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.fit import certified, finish, make_task, prepare

@@ -19,10 +19,11 @@ from fedsplit.arrays import Array
 from fedsplit.clients.questions import NOT_FINITE, Question
 from fedsplit.data.column_statistics import Statistic
 from fedsplit.data.types import Fit, Type, level_form
-from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
+from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import BINS, Calibration, Moments, Recession, Scaling
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.measuring import Measured
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 

@@ -15,8 +15,8 @@ from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Incident
 from fedsplit.data.formula import Formula
 from fedsplit.errors import InputError
-from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.design import Calibration, Recession
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result import sealing
 from fedsplit.regression.result.model import FitCertificate, Model

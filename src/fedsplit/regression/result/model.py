@@ -17,8 +17,8 @@ from fedsplit.checks import number
 from fedsplit.clients.oracle import Incident
 from fedsplit.data.formula import Formula
 from fedsplit.errors import InputError
-from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.design import Calibration, Recession
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings

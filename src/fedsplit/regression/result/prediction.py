@@ -16,8 +16,8 @@ from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources import sources
 from fedsplit.data.types import as_value
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.design import Recession
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families.family import Family
 
 Kind: TypeAlias = Literal["mean", "link", "class"]

@@ -10,7 +10,6 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.column_statistics import Statistic
-from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
 from fedsplit.regression.client.fit_questions import (
@@ -25,6 +24,7 @@ from fedsplit.regression.client.fit_questions import (
     key_of,
 )
 from fedsplit.regression.client.measuring import Measured
+from fedsplit.regression.client.plan import Plan
 from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.members import Check, Members

@@ -10,10 +10,11 @@ from fedsplit.data.categories import Level
 from fedsplit.data.formula import Formula
 from fedsplit.data.types import Fit, Type
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.dataset import ColumnRequest, Description, Plan
+from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.findings import Finding, in_lines
 from fedsplit.regression.client.fit_questions import Coded, Columns, Describe
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FederatedRows, ask_everyone

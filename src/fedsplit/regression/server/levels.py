@@ -11,7 +11,7 @@ from fedsplit.data.categories import Level, sort_levels
 from fedsplit.data.constants import level_at
 from fedsplit.data.types import FORMS, Type, is_boolean, is_date, is_number
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.dataset import Description
+from fedsplit.regression.client.description import Description
 from fedsplit.regression.client.findings import Finding
 
 

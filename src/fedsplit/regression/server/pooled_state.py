@@ -16,8 +16,8 @@ from fedsplit.data.column_statistics import Statistic
 from fedsplit.data.formula import Formula
 from fedsplit.data.pooled_functions import CATEGORIES, function_of
 from fedsplit.errors import InputError
-from fedsplit.regression.client.dataset import Plan
 from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.remote.members import Members
 
