@@ -28,6 +28,9 @@ SMALLEST_CELL = 3
 AT_REST = 1e-6
 """A smaller share of its terms is left of a sum that would be zero without rounding."""
 
+CRUMB = 1e-3
+"""The terms of a sum are at least this share of the row's length times the direction's."""
+
 ROWS_AT_A_TIME = 4096
 """So many rows are worked on together where a second copy of all would take too much memory."""
 
@@ -129,7 +132,9 @@ class Calibration(NamedTuple):
 def shares(A: Array, direction: Array) -> Array:
     """A times a direction, (n,), as shares of the terms of the sums; 0 where that is rounding."""
     terms = A * direction
-    sizes = np.maximum(np.abs(terms).sum(axis=1), np.finfo(np.float64).tiny)
+    # Entries of the direction that would be zero without rounding are no terms.
+    crumbs = CRUMB * np.linalg.norm(direction) * np.linalg.norm(A, axis=1)
+    sizes = np.maximum(np.abs(terms).sum(axis=1), crumbs + np.finfo(np.float64).tiny)
     found: Array = terms.sum(axis=1) / sizes
     found[np.abs(found) <= AT_REST] = 0.0
     return found

@@ -334,7 +334,8 @@ class Model:
             return None
         if self.settings.biased is not None:
             return None
-        return self.family.explained(self.log_likelihood, self.deviance, self.null_deviance)
+        share = self.family.explained(self.log_likelihood, self.deviance, self.null_deviance)
+        return max(share, 0.0)  # the model of the constant alone may fall short by rounding
 
     @property
     def f_test(self) -> FTest | None:
