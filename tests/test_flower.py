@@ -862,7 +862,7 @@ def test_the_command_gives_up_in_one_line(
 @pytest.mark.parametrize(
     ("header", "why"),
     [
-        ({"format": 1}, "has format 1, this version reads format 2"),
+        ({"format": 1}, "has format 1, this version reads format 3"),
         ({"run": {"clients": ["ada"], "formula": "z ~ x"}}, "belongs to another run"),
     ],
 )

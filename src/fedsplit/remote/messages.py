@@ -16,7 +16,7 @@ from fedsplit.remote import codec
 from fedsplit.remote.channel import SILENT, Outcome, Reply, Request
 from fedsplit.version import __version__
 
-PROTOCOL = 2
+PROTOCOL = 3
 """The version of this protocol: it changes when a question, an answer or their meaning does."""
 
 MESSAGE_LIMIT = 2**31
