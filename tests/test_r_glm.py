@@ -260,3 +260,15 @@ def test_robust_intervals_have_the_distribution_of_the_others() -> None:
     assert robust is not None
     width = (interval["upper"] - interval["lower"]) / robust
     np.testing.assert_allclose(width, 2 * 2.042272456301238)  # qt(0.975, 30)
+
+
+def test_a_gamma_model_of_equal_amounts_is_refused_and_one_that_fits_them_all_is_not() -> None:
+    # the deviance is 0, and so was the dispersion by which the log-likelihood is divided
+    frame = pd.DataFrame({"y": 5.0, "x": np.arange(40) % 7, "site": np.arange(40) % 2})
+    with pytest.raises(fs.InputError, match="the target is 5 in every row of every client"):
+        fs.fit(frame, "y ~ x", family="gamma", group="site")
+    doubled = frame.assign(y=2.0 ** (1 + frame.x % 2), half=frame.x % 2)
+    model = fs.fit(doubled, "y ~ half", family="gamma", group="site")
+    np.testing.assert_allclose(model.coef, np.log(2), rtol=1e-12)
+    assert model.log_likelihood is not None
+    assert np.isfinite(model.log_likelihood)

@@ -10,6 +10,8 @@ from fedsplit.losses.gamma import Gamma
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.families.link import LOG
 
+EPS = float(np.finfo(np.float64).eps)
+
 
 def _log_likelihood(b: Array, eta: Array, w: Array, phi: float) -> Array:
     k = 1.0 / phi
@@ -30,7 +32,8 @@ GAMMA = Family(
     # information (dμ/dη)²/V(μ) = μ²/μ².
     unit_weights=True,
     dispersed=True,
-    likelihood_dispersion=lambda deviance, n, weight: deviance / weight,
+    # the deviance of a perfect fit is rounding, or 0
+    likelihood_dispersion=lambda deviance, n, weight: max(deviance / weight, EPS),
     fit_measure="1 - D/D₀",
     pearson=lambda b, mu: np.square(b / mu - 1.0),  # (b - μ)² could overflow
 )

@@ -465,7 +465,8 @@ class Task:
     def _check_target(self) -> None:
         """Raise InputError if the target leaves nothing to fit."""
         what = ""
-        if self.family.has_units and not self.pool.target_varies:
+        scaled = self.family.has_units or self.family.dispersed
+        if scaled and not self.pool.target_varies:
             what = f"the target is {self.pool.target:g} in every row of every client"
         elif self.family.link.multiplicative and self.pool.target == 0:
             what = "every count of every client is zero"
