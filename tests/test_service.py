@@ -20,7 +20,16 @@ from fedsplit.clients.questions import QUESTIONS, Descend, Gradient, Line, Prox,
 from fedsplit.data.client_data import TableSource
 from fedsplit.data.types import Type
 from fedsplit.regression.client.description import ColumnRequest
-from fedsplit.regression.client.fit_questions import Code, Coding, Describe, Fitted, Frame, Settle
+from fedsplit.regression.client.design import Recession
+from fedsplit.regression.client.fit_questions import (
+    Code,
+    Coding,
+    Describe,
+    Fitted,
+    Frame,
+    Measure,
+    Settle,
+)
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.service import ALLOWED, Site
 from fedsplit.regression.fit import fit_over
@@ -332,6 +341,71 @@ def test_coordinates_that_do_not_fit_the_columns_are_refused(folder: Path) -> No
         replace(frame, scaling=scaling._replace(centre=np.full(4, np.nan))),
     ):
         assert ask(mail.sites["a"], Settle(coding, other)).outcome == "refused"
+
+
+LINE = Plan("y ~ x", "poisson", {}, {"y": "number", "x": "number"})
+SPLINE = Plan("y ~ poly(x, 2)", "poisson", {}, {"y": "number", "x": "number"})
+EYE = ((1.0, 0.0), (0.0, 1.0))
+
+
+def recession(direction: tuple[float, ...]) -> Recession:
+    return Recession((0.0, 0.0), (1.0, 1.0), EYE, direction)
+
+
+def test_a_server_cannot_choose_single_rows_by_a_direction_of_recession(folder: Path) -> None:
+    site = Mail(folder, strict=True).sites["a"]
+    x = float(pd.read_csv(folder / "a.csv")["x"][7])
+    reply = ask(site, Code(Coding(LINE, False, ("a",), (recession((-x, 1.0)),))))
+    assert (reply.outcome, "1 rows, fewer than 10" in reply.text) == ("refused", True)
+    reply = ask(site, Code(Coding(LINE, False, ("a",), (recession((1.0, 0.0)),))))
+    assert (reply.outcome, "no row is at rest" in reply.text) == ("refused", True)
+
+
+def test_a_server_cannot_count_single_rows_by_the_breaks_of_cut(folder: Path) -> None:
+    site = Mail(folder, strict=True).sites["a"]
+    x = float(pd.read_csv(folder / "a.csv")["x"][7])
+    plan = replace(LINE, formula=f"y ~ cut(x, c({x - 1e-9!r}, {x + 1e-9!r})) + scale(x)")
+    reply = ask(site, Measure(Coding(plan, False, ("a",)), {}))
+    assert (reply.outcome, "1 rows, fewer than 10" in reply.text) == ("refused", True)
+
+
+@pytest.mark.parametrize(
+    "coding",
+    [
+        Coding(replace(LINE, family="cauchy"), False, ("a",)),
+        Coding(replace(LINE, levels={"ward": ["east"]}), False, ("a",)),
+        Coding(replace(LINE, fills={"other": 1.0}), False, ("a",)),
+        Coding(replace(LINE, fills={"x": np.nan}), False, ("a",)),
+        Coding(replace(LINE, formula="log(y) ~ x", classes=["0"]), False, ("a",)),
+        Coding(replace(LINE, weights="ward", types={**LINE.types, "ward": "text"}), False, ("a",)),
+        Coding(replace(LINE, state={"poly(x, 2)": {"center": [0.0]}}), False, ("a",)),
+        Coding(replace(SPLINE, state={"poly(x, 2)": {"alpha": [0.0] * 9999}}), False, ("a",)),
+        Coding(replace(SPLINE, state={"poly(x, 2)": {"center": [np.nan]}}), False, ("a",)),
+        Coding(
+            replace(
+                SPLINE,
+                state={"poly(x, 2)": {"center": [0], "scale": [1], "alpha": [0], "norm2": [1, 1]}},
+            ),
+            False,
+            ("a",),
+        ),
+        Coding(LINE, False, ("a",), (recession((1.0,)),)),
+        Coding(LINE, False, ("a",), (recession((np.nan, 1.0)),)),
+        Coding(LINE, False, ("a",), (recession((0.0, 0.0)),) * 3),
+        Coding(LINE, False, ("a",), (recession((0.0, 1.0))._replace(whiten=((1.0,), ())),)),
+        Coding(LINE, False, ("a",), (recession((0.0, 1.0))._replace(scale=(0.0, 1.0)),)),
+    ],
+    ids=lambda coding: coding.plan.formula,
+)
+def test_a_plan_that_contradicts_itself_is_refused(folder: Path, coding: Coding) -> None:
+    reply = ask(Mail(folder).sites["a"], Code(coding))
+    assert (reply.outcome, "\n" in reply.text) == ("refused", False)
+
+
+def test_sums_of_text_are_refused(folder: Path) -> None:
+    request = ColumnRequest({"ward": "text"}, frozenset(), frozenset(), False)
+    object.__setattr__(request, "filled", frozenset(["ward"]))  # a server may be of other code
+    assert ask(Mail(folder).sites["a"], Describe(request)).outcome == "refused"
 
 
 def test_what_is_kept_is_for_its_owner_alone(folder: Path) -> None:

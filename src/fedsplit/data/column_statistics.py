@@ -133,7 +133,8 @@ class Histogram:
     @property
     def edges(self) -> Array:
         """Of the cells between the open ones, (cells + 1,)."""
-        edges: Array = self.first + self.step * np.arange(self.cells + 1)
+        with np.errstate(all="ignore"):  # edges that are not finite are refused
+            edges: Array = self.first + self.step * np.arange(self.cells + 1)
         return edges
 
     @property

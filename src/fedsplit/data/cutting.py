@@ -68,6 +68,8 @@ class Cut:
         written = self._written(options)
         if written is not None:
             return written
+        if "breaks" not in state:
+            raise ValueError("its breaks have not been agreed")
         return [-math.inf, *state["breaks"], math.inf]
 
     def _written(self, options: Options) -> list[float] | None:

@@ -156,7 +156,10 @@ class TermFactor:
         if self.call is not None:
             state = rows.schema.state.get(self.call.text, {})
             x = self.call.argument(rows)
-            return NUMBERS[self.call.function].values(x, self.call.options, state)
+            columns = NUMBERS[self.call.function].values(x, self.call.options, state)
+            if columns.shape[1] != len(self.endings(rows.schema)):
+                raise ValueError(f"{self.text} has another number of columns than was agreed")
+            return columns
         if self.numbers is None:
             raise ValueError(f"{self.text} is a category, and has no numbers")
         found = self.numbers(rows)

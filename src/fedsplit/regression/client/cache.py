@@ -20,6 +20,7 @@ from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.fit_questions import Coded, Coding, FitQuestion, Frame, key_of
 from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.validation import (
+    check_coding,
     check_frame,
     check_question,
     check_scaling,
@@ -90,6 +91,9 @@ class CachedCohort(DatasetCohort):
         self._dataset = dataset
 
     def answer(self, request: Request) -> Any:
+        coding = getattr(request.question, "coding", None)
+        if coding is not None:
+            check_coding(coding)
         if request.key and request.key not in self._prepared:
             self._restore(request.key)
         if request.key in self._prepared:

@@ -10,6 +10,7 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import CostQuestion
 from fedsplit.clients.stacked import QUIET, StackedClients
+from fedsplit.data.formula import Formula
 from fedsplit.errors import InputError
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
@@ -99,14 +100,18 @@ class DatasetCohort:
     def _code(self, name: str, coding: Coding, strict: bool) -> tuple[Design, Sequence[Finding]]:
         """The rows of one client that are at rest, and what their moments could disclose."""
         rows, warnings = self.datasets[name].code(coding.plan, strict)
+        if not coding.recessions:
+            return rows, warnings
         every = len(rows.b)
         for recession in coding.recessions:
             rows = rows.at_rest(recession)
-        if coding.recessions:
-            found = disclosure.in_difference(name, every - len(rows.b))
-            disclosure.refuse(found, strict)
-            return rows, found  # those of all rows were told before
-        return rows, warnings
+        if min(rows.rows, len(rows.b)) < 1:
+            raise InputError(f"client {name}: no row is at rest along the directions of recession")
+        # those of all rows were told before
+        found = disclosure.in_difference(name, every - len(rows.b))
+        found += disclosure.in_rest(rows, Formula(coding.plan.formula).target)
+        disclosure.refuse(found, strict)
+        return rows, found
 
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
         """Make the costs of the rounds; the moments of the rows that they are made of."""

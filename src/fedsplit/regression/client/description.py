@@ -31,6 +31,10 @@ class ColumnRequest:
     filled: frozenset[str]
     strict: bool
 
+    def __post_init__(self) -> None:
+        if self.filled & self.coded:
+            raise ValueError("missing values of categories cannot be filled")
+
     @property
     def coded(self) -> set[str]:
         """The columns whose levels are wanted."""

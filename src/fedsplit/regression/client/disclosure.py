@@ -89,7 +89,12 @@ def in_difference(client: str, n: int) -> list[Finding]:
     return []
 
 
-def in_rows(rows: Design, target: str | None) -> list[Finding]:
+def in_rest(rows: Design, target: str) -> list[Finding]:
+    """What moments of the rows that do not recede could disclose: a server may choose them."""
+    return in_columns(rows.name, rows.rows, {}, {}) + in_rows(rows, target, counted=False)
+
+
+def in_rows(rows: Design, target: str | None, counted: bool = True) -> list[Finding]:
     """What moments could disclose: many parameters, dominant weights, columns of one or two rows.
 
     A column of the design in which all rows but one or two are alike, such as a condition or an
@@ -101,6 +106,8 @@ def in_rows(rows: Design, target: str | None) -> list[Finding]:
         In the units of the file.
     target : str or None
         The text of a target that is a condition, whose classes nobody has counted.
+    counted : bool
+        Whether the rows of each level of a category have been counted.
     """
     n = rows.rows
     parameters = rows.A.shape[1] * max(1, rows.classes - 1)
@@ -127,8 +134,8 @@ def in_rows(rows: Design, target: str | None) -> list[Finding]:
             )
         )
     others = _unlike_others(rows.A)
-    # the level of a category has been counted already, unless rows of weight zero have gone since
-    counted = bool((rows.w == 1).all())
+    # rows of weight zero have gone since
+    counted = counted and bool((rows.w == 1).all())
     cells = []
     for column, count in zip(rows.columns, others, strict=True):
         is_level = column.endswith("]") and ":" not in column

@@ -74,6 +74,7 @@ def measure(
         columns[text] = values
         sums.update(dict.fromkeys(calls[text].columns, statistic.sums))
     warnings = disclosure.in_sums(client, columns, sums)
+    warnings += disclosure.in_columns(client, used, {}, {})
     disclosure.refuse(warnings, strict)
     parts = {
         text: statistic.part(columns[text], SMALLEST_CELL) for text, statistic in statistics.items()

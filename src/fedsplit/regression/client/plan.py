@@ -65,6 +65,11 @@ class Plan:
         """What the clients agreed on, for the formula."""
         return Schema(self.levels, self.types, self.state)
 
+    @property
+    def width(self) -> int:
+        """How many columns a design has."""
+        return len(self._design_columns.names)
+
     @cached_property
     def _design_columns(self) -> DesignColumns:
         return Formula(self.formula).compile(self.schema)

@@ -8,9 +8,12 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Question
+from fedsplit.data.formula import Formula
 from fedsplit.errors import InputError
-from fedsplit.regression.client.design import Design, Scaling
-from fedsplit.regression.client.fit_questions import Frame
+from fedsplit.regression.client.design import Design, Recession, Scaling
+from fedsplit.regression.client.fit_questions import Coding, Frame
+from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.families import FAMILIES
 
 MOST_STEPS = 10_000
 """The most gradient steps that one question may ask for."""
@@ -18,7 +21,57 @@ MOST_STEPS = 10_000
 MOST_POINTS = 1_000
 """The most points on a line that one question may ask about."""
 
+MOST_NUMBERS = 200
+"""The most numbers that a function such as ``poly`` may know of the rows of all clients."""
+
 UNFIT = "the server sent coordinates that do not fit the columns here"
+
+
+def check_coding(coding: Coding) -> None:
+    """Refuse a plan that contradicts itself, and directions of other columns."""
+    _check_plan(coding.plan)
+    _check_state(coding.plan)
+    if coding.recessions:
+        p = coding.plan.width
+        if len(coding.recessions) > p:
+            raise InputError(UNFIT)
+        for recession in coding.recessions:
+            _check_recession(recession, p)
+
+
+def _check_plan(plan: Plan) -> None:
+    if plan.family not in FAMILIES:
+        raise InputError(f"the server sent the unknown family {plan.family[:40]!r}")
+    if not {*plan.levels, *plan.fills} <= set(plan.columns):
+        raise InputError("the server sent levels of, or values for, columns that are not used")
+    if plan.classes and Formula(plan.formula).target_column is None:
+        raise InputError("the server sent classes of a target that is not a column")
+    if plan.coded & plan.fills.keys() or not all(map(math.isfinite, plan.fills.values())):
+        raise InputError("the server sent values for missing ones that are not numbers")
+    for column in (plan.weights, plan.offset, plan.exposure):
+        if column is not None and plan.types.get(column) == "text":
+            raise InputError(f"column {column} holds text: weights and offsets are numbers")
+
+
+def _check_state(plan: Plan) -> None:
+    """Refuse the state of other functions, and one that no function has."""
+    calls = {call.text for call in Formula(plan.formula).pooled}
+    for text, state in plan.state.items():
+        numbers = [each for part in state.values() for each in part]
+        if text not in calls or len(numbers) > MOST_NUMBERS:
+            raise InputError("the server sent a state that no function of the formula has")
+        if not all(map(math.isfinite, numbers)):
+            raise InputError(f"the server sent a state of {text} that is not finite")
+
+
+def _check_recession(recession: Recession, p: int) -> None:
+    """Refuse a direction of other columns, or of numbers that are not finite."""
+    r = len(recession.direction)
+    shapes = {len(recession.centre), len(recession.scale), len(recession.whiten)}
+    if shapes != {p} or not 0 < r <= p or {len(row) for row in recession.whiten} != {r}:
+        raise InputError(UNFIT)
+    if not all(np.isfinite(part).all() for part in recession) or min(recession.scale) <= 0:
+        raise InputError(UNFIT)
 
 
 def check_frame(frame: Frame, design: Design) -> None:
