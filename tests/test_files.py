@@ -180,8 +180,8 @@ def table(path: Path, content: bytes | str, reading: Reading | None = None) -> D
 
 
 def texts(found: DelimitedTable) -> dict[str, list[object]]:
-    read: dict[str, list[object]] = found.take(dict.fromkeys(found.fits(), "text")).to_dict("list")
-    return read
+    taken = found.take(dict.fromkeys(found.fits(), "text"))
+    return {name: list(values) for name, values in taken.items()}
 
 
 @pytest.mark.parametrize("small", [True, False])
@@ -242,10 +242,10 @@ def answers(path: Path, content: bytes, reading: Reading) -> object:
         for name, fit in fits.items():
             shares = {"number": fit.decimal, "boolean": fit.boolean, "date": fit.date}  # type: ignore[union-attr]  # a column of text can always be read
             wanted[name] = next((kind for kind, part in shares.items() if part == "all"), "text")
-        frames = [found.take(wanted), found.take(dict.fromkeys(fits, "text"))]
+        taken = [found.take(wanted), found.take(dict.fromkeys(fits, "text"))]
     except InputError:
         return None
-    return str((fits, [frame.to_dict("list") for frame in frames]))
+    return str((fits, [{name: list(values) for name, values in each.items()} for each in taken]))
 
 
 def test_both_parsers_read_the_same_from_every_file(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fedsplit.data.tables import Values
 from fedsplit.data.texts import as_text, distinct, unreadable
 from fedsplit.data.types import Type, level_form
 from fedsplit.errors import RowError, listed
@@ -18,34 +20,58 @@ Level: TypeAlias = str
 """A value of a category: a trimmed text, of a number, date or boolean its only form."""
 
 
-def in_levels(where: str, column: str, values: pd.Series, kind: Type) -> pd.Series:
+def in_levels(where: str, column: str, values: Values, kind: Type) -> pd.Categorical:
     """Return a column with the form of a level in place of each text.
 
     Parameters
     ----------
     where, column : str
         For messages.
-    values : (n,) Series
-        Texts, or a categorical of texts; a missing value stays missing.
+    values : Values
+        Texts, None where missing, or a categorical of texts.
     kind : Type
         Of the column.
 
     Returns
     -------
-    (n,) Series of a categorical dtype
+    (n,) Categorical
         Its categories are the levels that it has, in the order of ``values`` if it is categorical.
     """
-    codes, texts = distinct(values)
-    forms: list[Level | None] = [None] * len(texts)
-    for code in np.unique(codes[codes >= 0]):
-        try:
-            forms[code] = level_form(texts[code], kind)
-        except ValueError:
-            raise unreadable(where, column, kind, texts[code], codes == code) from None
-    levels = pd.Index(dict.fromkeys(form for form in forms if form is not None), dtype=object)
-    positions = np.append(levels.get_indexer(pd.Index(forms, dtype=object)), -1)
-    coded = pd.Categorical.from_codes(positions[codes], levels)
-    return pd.Series(coded, index=values.index, name=column)
+    codes, texts = _distinct_texts(values)
+    places: dict[Level, int] = {}
+    positions = np.full(len(texts) + 1, -1)
+    for code, count in enumerate(np.bincount(codes + 1, minlength=len(texts) + 1)[1:]):
+        if count:
+            try:
+                form = level_form(texts[code], kind)
+            except ValueError:
+                raise unreadable(where, column, kind, texts[code], codes == code) from None
+            positions[code] = places.setdefault(form, len(places))
+    return pd.Categorical.from_codes(positions[codes], dtype=_dtype(tuple(places)), validate=False)
+
+
+def _distinct_texts(values: Values) -> tuple[NDArray[np.intp], Sequence[str]]:
+    """Return the position of each row's text among the others, -1 if it is missing; the texts."""
+    if isinstance(values, pd.Categorical):
+        return values.codes, list(values.categories)
+    places: dict[str | None, int] = {None: -1}
+    # A dictionary, not pandas: small clients have few values, and are many.
+    codes = [places.setdefault(text, len(places) - 1) for text in values]
+    del places[None]
+    return np.array(codes, dtype=np.intp), list(places)  # type: ignore[arg-type]  # None is out
+
+
+@lru_cache(maxsize=256)
+def _dtype(levels: tuple[Level, ...]) -> pd.CategoricalDtype:
+    """Return the type of a column of these levels, which small clients mostly share."""
+    return pd.CategoricalDtype(pd.Index(levels, dtype=object))
+
+
+def counted_levels(values: pd.Categorical) -> dict[Level, int]:
+    """Return how many rows of a categorical column, (n,), have each of its levels, if any has."""
+    counts = np.bincount(values.codes + 1, minlength=len(values.categories) + 1)[1:]
+    pairs = zip(values.categories, counts.tolist(), strict=True)
+    return {level: count for level, count in pairs if count}
 
 
 def level_codes(column: str, values: pd.Series, levels: Sequence[Level]) -> NDArray[np.intp]:

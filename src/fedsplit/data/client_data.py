@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from fedsplit.data.tables import Table, fail
+from fedsplit.data.tables import Table, Values, fail, to_frame
 from fedsplit.data.types import Fit, Type
 
 
@@ -27,11 +27,15 @@ class Source(Protocol):
         """Return what each column can be read as, as in ``Table.fits``."""
         ...
 
-    def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
-        """Read these columns, in this order, as in ``Table.take``.
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
+        """Read these columns, as in ``Table.take``.
 
         Infinite numbers raise InputError.
         """
+        ...
+
+    def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+        """Read these columns as a frame, in this order."""
         ...
 
     def notes(self) -> Sequence[str]:
@@ -49,17 +53,20 @@ class TableSource:
     def columns(self) -> dict[str, Fit | None]:
         return dict(self._fits)
 
-    def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
         if self._fits:  # an empty file has no columns, and no rows of any
             for column in wanted:
                 self.check_column(column)
-        frame = self.table.take(wanted)
+        found = self.table.take(wanted)
         for column, kind in wanted.items():
-            infinite = kind != "text" and np.isinf(frame[column].to_numpy())
+            infinite = kind != "text" and np.isinf(found[column])
             if np.any(infinite):
                 place = f"column {column!r}, row {np.argmax(infinite) + 1}"
                 fail(self.table.where, f"{place}: the number is infinite, correct it")
-        return frame
+        return found
+
+    def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+        return to_frame(self.take(wanted))
 
     def notes(self) -> Sequence[str]:
         return self.table.notes()
@@ -103,22 +110,22 @@ class SharedTable:
 
     source: TableSource
     length: int
-    kept: pd.DataFrame | None = None
+    kept: Mapping[str, Values] | None = None
     wanted: Mapping[str, Type] = field(default_factory=dict)
 
-    def read(self, wanted: Mapping[str, Type], rows: np.ndarray[Any, Any]) -> pd.DataFrame:
+    def take(self, wanted: Mapping[str, Type], rows: np.ndarray[Any, Any]) -> dict[str, Values]:
         """Read some rows of some columns."""
-        if self.kept is None or list(self.wanted.items()) != list(wanted.items()):
-            frame = self.source.read(wanted)
-            if len(frame) != self.length:
+        if self.kept is None or self.wanted != wanted:
+            found = self.source.take(wanted)
+            if any(len(values) != self.length for values in found.values()):
                 fail(
                     self.source.table.where,
                     "the file has changed since it was first read: start again",
                 )
-            self.kept = frame
-            self.wanted = wanted
-        # A copy: the caller may change what it gets.
-        return self.kept.iloc[rows].reset_index(drop=True)
+            self.kept = found
+            self.wanted = dict(wanted)
+        # Copies: the caller may change what it gets.
+        return {column: self.kept[column][rows] for column in wanted}
 
 
 @dataclass
@@ -141,8 +148,11 @@ class GroupSource:
     def columns(self) -> dict[str, Fit | None]:
         return self.shared.source.columns()
 
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
+        return self.shared.take(wanted, self.rows)
+
     def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
-        return self.shared.read(wanted, self.rows)
+        return to_frame(self.take(wanted))
 
     def notes(self) -> Sequence[str]:
         return self.shared.source.notes()

@@ -8,13 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-import pandas as pd
-
 from fedsplit.data.delimited_rows import DelimitedRows, Misquoted
 from fedsplit.data.delimited_sql import DelimitedQuery
 from fedsplit.data.header import ROW_NAMES, Header, read_header
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.survey import Survey, survey
+from fedsplit.data.tables import Values
 from fedsplit.data.text_file import TextFile
 from fedsplit.data.types import Fit, Type
 
@@ -50,10 +49,10 @@ class DelimitedTable:
     def fits(self) -> dict[str, Fit | None]:
         return self._ask(DelimitedRows.fits, DelimitedQuery.fits)
 
-    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
-        frame = self._ask(lambda rows: rows.take(wanted), lambda query: query.take(wanted))
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
+        found = self._ask(lambda rows: rows.take(wanted), lambda query: query.take(wanted))
         self._file.forget()  # not to be held in memory beside what is made of it
-        return frame
+        return found
 
     def notes(self) -> list[str]:
         if self._header.row_names:

@@ -14,13 +14,12 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from fedsplit.data.header import Header, cells
 from fedsplit.data.reading import PLAIN, Reading, ValueClass
-from fedsplit.data.tables import DTYPES, fail, one_line, to_frame
+from fedsplit.data.tables import DTYPES, Values, fail, one_line
 from fedsplit.data.texts import unreadable
-from fedsplit.data.types import Fit, Type, is_integer, share
+from fedsplit.data.types import Fit, Type, share
 from fedsplit.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,6 +30,9 @@ ROWS_AT_ONCE = 20_000
 
 PLAIN_NUMBERS = re.compile(r"-?[0-9]+(\.[0-9]+)?(\n-?[0-9]+(\.[0-9]+)?)*")
 """Numbers one below the other, without spaces, signs or exponents that are seldom used."""
+
+FRACTION = re.compile(r"\.0*[1-9]")
+"""Of such a number that is not whole."""
 
 
 class Misquoted(InputError):
@@ -64,7 +66,7 @@ class DelimitedRows:
                 found.update(self._classes(column))
         return dict(zip(self._header.names, map(fit_of, classes), strict=True))
 
-    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
         """Read some columns, as in ``Table.take``."""
         places = [self._header.names.index(name) for name in wanted]
         parts: list[list[np.ndarray[Any, Any]]] = [[] for _ in wanted]
@@ -80,7 +82,7 @@ class DelimitedRows:
             np.concatenate(part or [empty[kind]])
             for part, kind in zip(parts, wanted.values(), strict=True)
         ]
-        return to_frame(list(wanted), whole)
+        return dict(zip(wanted, whole, strict=True))
 
     def _columns(self) -> Iterator[Sequence[Sequence[str]]]:
         """Yield the columns of some rows at a time."""
@@ -122,18 +124,24 @@ class DelimitedRows:
     def _transposed(self, rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
         return list(zip(*rows, strict=True))[self._header.row_names :]
 
-    def _is_plain(self, column: Sequence[str]) -> bool:
-        """Return whether all values are plain numbers; one search is faster than a look at each."""
+    def _plain(self, column: Sequence[str]) -> str:
+        """Return the values one below the other if all are plain numbers, else nothing.
+
+        One search in them is faster than a look at each.
+        """
         if self._reading != PLAIN:
-            return False
+            return ""
         lines = "\n".join(column)
         # A value can have a line break in it.
-        return lines.count("\n") < len(column) and PLAIN_NUMBERS.fullmatch(lines) is not None
+        if lines.count("\n") < len(column) and PLAIN_NUMBERS.fullmatch(lines):
+            return lines
+        return ""
 
     def _classes(self, column: Sequence[str]) -> Counter[ValueClass]:
         """Return how many values of a column are of each class."""
-        if self._is_plain(column):
-            decimal = sum("." in text and not is_integer(text) for text in column)
+        lines = self._plain(column)
+        if lines:
+            decimal = len(FRACTION.findall(lines))
             return Counter({"integer": len(column) - decimal, "decimal": decimal})
         found: Counter[ValueClass] = Counter()
         for text, count in Counter(column).items():
@@ -144,7 +152,7 @@ class DelimitedRows:
         self, name: str, kind: Type, column: Sequence[str], start: int
     ) -> np.ndarray[Any, Any]:
         """Return the values of a column, (n,), whose first is in the row after ``start``."""
-        if kind == "number" and self._is_plain(column):
+        if kind == "number" and self._plain(column):
             return np.array(list(map(float, column)))
         read = partial(self._reading.read, wanted=kind)
         try:
@@ -159,16 +167,15 @@ class DelimitedRows:
         return np.array([known[text] for text in column], dtype=DTYPES[kind])
 
 
-def fit_of(counts: Mapping[ValueClass, int]) -> Fit:
-    """Return how many of a column's values fit each type, from the numbers of values by class."""
-    found = Counter(counts)
-    total = sum(found.values()) - found["missing"]
+def fit_of(counts: Counter[ValueClass]) -> Fit:
+    """Return how many of a column's values fit each type, from their number by class."""
+    total = sum(counts.values()) - counts["missing"]
     return Fit(
-        integer=share(found["integer"], total),
-        decimal=share(found["integer"] + found["decimal"], total),
-        date=share(found["date"], total),
-        boolean=share(found["boolean"], total),
-        text=share(found["text"], total),
+        integer=share(counts["integer"], total),
+        decimal=share(counts["integer"] + counts["decimal"], total),
+        date=share(counts["date"], total),
+        boolean=share(counts["boolean"], total),
+        text=share(counts["text"], total),
     )
 
 

@@ -6,20 +6,20 @@ that of ``DelimitedRows``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-import pandas as pd
 
 from fedsplit.data.delimited_rows import fit_of
 from fedsplit.data.header import Header
 from fedsplit.data.opening import is_gzip
 from fedsplit.data.reading import Reading, ValueClass
 from fedsplit.data.sql import fetch
-from fedsplit.data.tables import fail, to_frame
+from fedsplit.data.tables import Values, fail
 from fedsplit.data.text_sql import (
     days_of,
     is_boolean,
@@ -71,11 +71,11 @@ class DelimitedQuery:
         self._check_delimiters(int(rows))
         table = np.array(found, dtype=int).reshape(len(names), len(CLASSES))
         return {
-            name: fit_of(dict(zip(CLASSES, map(int, row), strict=True)))
+            name: fit_of(Counter(dict(zip(CLASSES, map(int, row), strict=True))))
             for name, row in zip(names, table, strict=True)
         }
 
-    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
         """Read some columns, as in ``Table.take``."""
         places = [f"c{self.header.names.index(name)}" for name in wanted]
         present = [self._present(place) for place in places]
@@ -90,7 +90,7 @@ class DelimitedQuery:
             if misfit.any():
                 [texts] = self._select([expression])
                 raise unreadable(self.where, name, kind, texts[np.argmax(misfit)], misfit)
-        return to_frame(list(wanted), columns)
+        return dict(zip(wanted, columns, strict=True))
 
     def _select(
         self, expressions: Iterable[str], columns: Sequence[str] = ("*",)

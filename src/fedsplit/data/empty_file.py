@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
-from fedsplit.data.tables import DTYPES, to_frame
+from fedsplit.data.tables import DTYPES, Values
 from fedsplit.data.types import Fit, Type
 
 
@@ -23,8 +22,8 @@ class EmptyFile:
     def fits(self) -> dict[str, Fit | None]:
         return {}
 
-    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
-        return to_frame(list(wanted), [np.empty(0, dtype=DTYPES[kind]) for kind in wanted.values()])
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
+        return {name: np.empty(0, dtype=DTYPES[kind]) for name, kind in wanted.items()}
 
     def notes(self) -> Sequence[str]:
         return ()

@@ -14,7 +14,7 @@ import pandas as pd
 from fedsplit.data.frames import FrameTable
 from fedsplit.data.opening import check_file
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.tables import fail
+from fedsplit.data.tables import Values, fail
 from fedsplit.data.types import Fit, Type
 from fedsplit.errors import InputError
 
@@ -65,7 +65,7 @@ class FrameFile:
         self._kept = self._loaded()
         return self._table(self._kept.frame).fits()
 
-    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
         loaded = self._loaded()
         self._kept = None  # not to be held in memory beside what is made of it
         frame = loaded.frame

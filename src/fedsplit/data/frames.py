@@ -11,7 +11,7 @@ import pandas as pd
 from pandas.api import types
 
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.tables import check_names, fail, to_frame
+from fedsplit.data.tables import Values, check_names, fail
 from fedsplit.data.texts import as_text, distinct, fit_of_texts, read_texts
 from fedsplit.data.types import DAY, EMPTY, Fit, Type, share
 
@@ -34,13 +34,13 @@ class FrameTable:
         check_names(self.where, names)
         return {name: _fit(self._known(name), self.reading) for name in names}
 
-    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
-        return to_frame(list(wanted), [self._values(name, kind) for name, kind in wanted.items()])
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
+        return {name: self._values(name, kind) for name, kind in wanted.items()}
 
     def notes(self) -> Sequence[str]:
         return ()
 
-    def _values(self, name: str, kind: Type) -> Any:
+    def _values(self, name: str, kind: Type) -> Values:
         """Return a column, (n,), as this type."""
         series = self._known(name)
         match _stored(series), kind:

@@ -14,7 +14,7 @@ import pandas as pd
 from fedsplit.data.frames import FrameTable
 from fedsplit.data.opening import open_text
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.tables import fail
+from fedsplit.data.tables import Values, fail
 from fedsplit.data.types import Fit, Type
 
 
@@ -38,7 +38,7 @@ class JsonTable:
             fail(self.where, "it has no columns")
         return self._frame(names).fits()
 
-    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
         return self._frame(wanted).take(wanted)
 
     def notes(self) -> Sequence[str]:

@@ -43,18 +43,25 @@ def decoded(where: str, file: IO[bytes]) -> Iterator[IO[str]]:
         fail(where, f"is not UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8")
 
 
-def check_file(where: str, path: Path) -> None:
-    """Raise InputError unless this is a regular file that can be opened, complete if compressed."""
+def check_file(where: str, path: Path) -> int:
+    """Return how many bytes a file has, as it is on the disk.
+
+    Raises
+    ------
+    InputError
+        Unless this is a regular file that can be opened, complete if it is compressed.
+    """
     try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
+        found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
             fail(where, "is a folder, not a file")
-        if not stat.S_ISREG(mode):
+        if not stat.S_ISREG(found.st_mode):
             fail(where, "is not a file")
         with open_bytes(path) as file:
             # gzip verifies its checksum at the end of the file; DuckDB never does.
             while is_gzip(path) and file.read(1 << 20):
                 pass
+        return found.st_size
     except OSError as error:
         fail(where, error.strerror or error)
     except (EOFError, zlib.error) as error:

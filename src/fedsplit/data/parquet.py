@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import pandas as pd
-
 from fedsplit.data.opening import check_file
 from fedsplit.data.parquet_categories import stored_categories, with_order
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sql import column_fits, fetch, take_columns
-from fedsplit.data.tables import fail
+from fedsplit.data.tables import Values, fail
 from fedsplit.data.types import Fit, Type
 
 SOURCE = "(from read_parquet(?, hive_partitioning=false))"  # folders' names are not columns
@@ -42,13 +40,13 @@ class ParquetTable:
                 fits[name] = fit._replace(category=True)
         return fits
 
-    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
-        frame = take_columns(self.where, SOURCE, wanted, self.reading, self.path)
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
+        found = take_columns(self.where, SOURCE, wanted, self.reading, self.path)
         for name, kind in wanted.items():
             if kind == "text" and name in self._categories:
                 meant = self._categories[name]
-                frame[name] = with_order(self.where, self.path, frame[name], meant)
-        return frame
+                found[name] = with_order(self.where, self.path, name, found[name], meant)
+        return found
 
     def notes(self) -> Sequence[str]:
         return ()

@@ -7,6 +7,7 @@ categories; an order with a meaning is in Arrow's dictionaries, which only pyarr
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,9 @@ def stored_categories(where: str, path: Path) -> dict[str, bool]:
     return found
 
 
-def with_order(where: str, path: Path, values: pd.Series, meant: bool) -> pd.Series:
+def with_order(
+    where: str, path: Path, column: str, values: Iterable[str | None], meant: bool
+) -> pd.Categorical:
     """Return a column of text as a categorical in the order of its levels.
 
     An order without a meaning is not read, so that the first level does not depend on whether
@@ -48,7 +51,8 @@ def with_order(where: str, path: Path, values: pd.Series, meant: bool) -> pd.Ser
     ----------
     where : str
     path : Path
-    values : (n,) Series
+    column : str
+    values : (n,) iterable
         Trimmed texts, None where missing.
     meant : bool
         Whether the order has a meaning.
@@ -57,9 +61,8 @@ def with_order(where: str, path: Path, values: pd.Series, meant: bool) -> pd.Ser
     numbers = all(is_number(text) for text in present)
     order = sort_levels(present, "number" if numbers else "text")
     if meant:
-        order = _dictionary(where, path, str(values.name)) or order
-    coded = pd.Categorical(values, categories=pd.Index(order, dtype=object), ordered=meant)
-    return pd.Series(coded, index=values.index, name=values.name)
+        order = _dictionary(where, path, column) or order
+    return pd.Categorical(values, categories=pd.Index(order, dtype=object), ordered=meant)
 
 
 def _dictionary(where: str, path: Path, column: str) -> list[str]:

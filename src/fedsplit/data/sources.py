@@ -152,7 +152,7 @@ def _split(source: TableSource, group: str) -> Iterator[GroupSource]:
     source.check_column(group)
     where = source.table.where
     # As text, because large whole numbers are not distinct as float64.
-    labels = source.table.take({group: "text"})[group].astype(object).to_numpy()
+    labels = np.asarray(source.table.take({group: "text"})[group], dtype=object)
     missing = int(pd.isna(labels).sum())
     if missing:
         fail(where, f"{missing} of {len(labels)} rows have no {group!r}: fill or remove them")

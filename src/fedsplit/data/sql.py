@@ -16,10 +16,9 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import pandas as pd
 
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.tables import check_names, fail, to_frame
+from fedsplit.data.tables import Values, check_names, fail
 from fedsplit.data.text_sql import (
     is_boolean,
     is_date,
@@ -69,7 +68,7 @@ class QueryTable:
         with self._in_folder() as source:
             return column_fits(self.where, f"({source})", self.reading)
 
-    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
         with self._in_folder() as source:
             return take_columns(self.where, f"({source})", wanted, self.reading)
 
@@ -122,7 +121,7 @@ def take_columns(
     wanted: Mapping[str, Type],
     reading: Reading,
     path: Path | None = None,
-) -> pd.DataFrame:
+) -> dict[str, Values]:
     """Read the wanted columns, as in ``Table.take``."""
     stored = stored_types(where, source, path)
     columns = [_value(quoted(name), stored[name], kind, reading) for name, kind in wanted.items()]
@@ -130,7 +129,7 @@ def take_columns(
     for i, (name, kind) in enumerate(wanted.items()):
         if found[i].dtype == object:
             found[i] = read_texts(where, name, found[i], stored[name] or "text", kind, reading)
-    return to_frame(list(wanted), found)
+    return dict(zip(wanted, found, strict=True))
 
 
 def quoted(name: str) -> str:

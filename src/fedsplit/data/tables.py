@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
 
+from fedsplit.arrays import Mask
 from fedsplit.data.types import Fit, Type
 from fedsplit.errors import InputError
 
 LONGEST_REASON = 250
 """Characters of an error message after which it is cut: DuckDB's can be pages long."""
 
+
+Values: TypeAlias = Any
+"""A column, an (n,) array or a categorical of pandas."""
 
 DTYPES: Mapping[Type, type] = {
     "number": np.float64,
@@ -43,7 +47,7 @@ class Table(Protocol):
         """
         ...
 
-    def take(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
         """Read some columns, none of them one that cannot be read.
 
         Parameters
@@ -54,7 +58,7 @@ class Table(Protocol):
 
         Returns
         -------
-        (n, len(wanted)) DataFrame
+        dict of str to Values
             Numbers, booleans (0 and 1) and dates (days since 1970-01-01 UTC) are float64, NaN where
             missing. Text is objects, trimmed ``str`` and None where missing, or a categorical of
             such texts where the table has an order of them.
@@ -95,10 +99,22 @@ def check_names(where: str, names: Sequence[str]) -> None:
         fail(where, f"{count} columns are named {name!r}: rename all but one")
 
 
-def to_frame(names: Sequence[str], columns: Sequence[Any]) -> pd.DataFrame:
-    """Return the columns, each an (n,) array or categorical, as a frame without copying them.
+def is_missing(values: Values) -> Mask:
+    """Return which values of a column, (n,), are missing: of numbers, or of a categorical."""
+    missing: Mask
+    if isinstance(values, pd.Categorical):
+        missing = values.codes < 0
+        return missing
+    missing = np.isnan(values)
+    return missing
 
-    The dtype is passed on because pandas would otherwise convert objects to its own strings.
-    """
-    series = [pd.Series(column, dtype=column.dtype, copy=False) for column in columns]
-    return pd.DataFrame(dict(zip(names, series, strict=True)), copy=False)
+
+def to_frame(columns: Mapping[str, Values]) -> pd.DataFrame:
+    """Return columns as a frame without copying them."""
+    # Made once, not for every column.
+    index = pd.RangeIndex(max(map(len, columns.values()), default=0))
+    found = dict(columns)
+    for name, values in columns.items():
+        if values.dtype == object:  # which pandas would convert to its own strings
+            found[name] = pd.Series(values, index, dtype=object, copy=False)
+    return pd.DataFrame(found, index, copy=False)

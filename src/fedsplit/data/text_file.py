@@ -33,8 +33,7 @@ class TextFile:
         """Open the bytes, decompressed."""
         if self._kept is not None:
             return BytesIO(self._kept)
-        check_file(self._where, self._path)
-        if self._path.stat().st_size > SMALL:
+        if check_file(self._where, self._path) > SMALL:
             return open_bytes(self._path)
         with open_bytes(self._path) as file:
             self._kept = file.read()

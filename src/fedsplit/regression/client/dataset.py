@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array
-from fedsplit.data.categories import Level, level_codes
+from fedsplit.data.categories import Level, counted_levels, level_codes
 from fedsplit.data.client_data import GroupSource, Source
 from fedsplit.data.column_statistics import Statistic
 from fedsplit.data.formula import Formula
 from fedsplit.data.model_frame import ModelFrame
 from fedsplit.data.numbers_as_text import check_numbers
 from fedsplit.data.pooled_functions import counted, extrapolated
+from fedsplit.data.tables import is_missing, to_frame
 from fedsplit.data.types import Fit
 from fedsplit.errors import InputError
 from fedsplit.regression.client import disclosure
@@ -61,16 +62,22 @@ class Dataset:
     def describe(self, request: ColumnRequest) -> Description:
         """Read some columns, and describe the rows that are complete in them."""
         where = f"client {self.name}"
-        frame, orders = read_columns(self._source, request.types, request.coded, where)
-        absent = frame.isna()
+        found, orders = read_columns(self._source, request.types, request.coded, where)
+        absent = {column: is_missing(values) for column, values in found.items()}
+        frame = to_frame(found)
         filled = [column for column in request.types if column in request.filled]
-        kept = frame[~absent.drop(columns=filled).any(axis=1)]
+        incomplete = np.zeros(len(frame), dtype=bool)
+        for column, missing_here in absent.items():
+            if column not in request.filled:
+                incomplete |= missing_here
+        kept = frame
+        if incomplete.any():
+            kept = frame[~incomplete]
         self._described = request, kept
         levels: dict[str, dict[Level, int]] = {}
         for column in request.types:
             if column in request.coded:
-                counts = kept[column].value_counts(sort=False)
-                levels[column] = {level: int(count) for level, count in counts.items() if count}
+                levels[column] = counted_levels(kept[column].array)
                 if column not in request.categories:
                     check_numbers(where, column, levels[column])
                 disclosure.check_levels(self.name, column, levels[column])
@@ -78,7 +85,7 @@ class Dataset:
         warnings = disclosure.in_columns(self.name, len(kept), levels, sums)
         disclosure.refuse(warnings, request.strict)
         warnings += self._notes()
-        missing = {column: int(count) for column, count in absent.sum().items()}
+        missing = {column: int(np.sum(each)) for column, each in absent.items()}
         return Description(len(frame), len(kept), missing, levels, orders, sums, warnings)
 
     def _notes(self) -> list[Finding]:
@@ -104,7 +111,9 @@ class Dataset:
         formula = Formula(plan.formula)
         frame = self._kept(plan)
         self._described = None  # not to be held in memory beside the design
-        frame = frame[plan.has_values(frame)]
+        valued = plan.has_values(frame)
+        if not valued.all():
+            frame = frame[valued]
         names, A, o = plan.design(frame, where)
         b, w, at, groups = self._observed(plan, formula, frame)
         if len(b) == 0:

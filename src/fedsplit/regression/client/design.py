@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -198,6 +199,9 @@ class Design:
         classes: tuple[int, ...] = ()
         if self.classes:
             classes = tuple(np.bincount(self.b.astype(np.intp), minlength=self.classes).tolist())
+        log_exposed = math.log(weight)
+        if self.o.any():
+            log_exposed = float(logsumexp(self.o, b=self.w))
         return Moments(
             names=self.columns,
             n=self.rows,
@@ -206,7 +210,7 @@ class Design:
             scatter=centred.T @ (self.w[:, None] * centred),
             target_mean=target_mean,
             target_scatter=float(self.w @ np.square(self.b - target_mean)),
-            log_exposed=float(logsumexp(self.o, b=self.w)),
+            log_exposed=log_exposed,
             classes=classes,
             floor=self.groups.floor if self.groups is not None else 0.0,
         )

@@ -18,6 +18,7 @@ from fedsplit.data.formula import Formula
 from fedsplit.data.model_frame import ModelFrame, Schema
 from fedsplit.data.pooled import State
 from fedsplit.data.pooled_functions import function_of, outside
+from fedsplit.data.tables import Values, to_frame
 from fedsplit.data.texts import as_text
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, RowError, listed
@@ -126,7 +127,7 @@ class Plan:
         if unknown:
             raise InputError(f"{where}: the plan does not say what {listed(unknown)} holds")
         types = {column: self.types[column] for column in columns}
-        return read_columns(source, types, self.coded, where)[0]
+        return to_frame(read_columns(source, types, self.coded, where)[0])
 
     @property
     def agreed(self) -> dict[str, str]:
@@ -192,7 +193,7 @@ class Plan:
 
 def read_columns(
     source: Source, types: Mapping[str, Type], coded: Collection[str], where: str
-) -> tuple[pd.DataFrame, dict[str, bool]]:
+) -> tuple[dict[str, Values], dict[str, bool]]:
     """Read columns as all clients do.
 
     Parameters
@@ -207,7 +208,7 @@ def read_columns(
 
     Returns
     -------
-    frame : (n, len(types)) DataFrame
+    found : dict of str to Values
         Numbers as float64, categories as categoricals of levels.
     orders : dict of str to bool
         As in ``Description``.
@@ -216,14 +217,15 @@ def read_columns(
     wanted: dict[str, Type] = {
         column: "text" if column in coded else kind for column, kind in types.items()
     }
-    frame = source.read(wanted).reset_index(drop=True)
+    found = source.take(wanted)
     orders = {}
-    for column, kind in types.items():
-        if column in coded:
-            if isinstance(frame[column].dtype, pd.CategoricalDtype):
-                orders[column] = bool(frame[column].cat.ordered)
-            frame[column] = in_levels(where, column, frame[column], kind)
-    return frame, orders
+    for column, values in list(found.items()):
+        if column not in coded:
+            continue
+        if isinstance(values, pd.Categorical):
+            orders[column] = bool(values.ordered)
+        found[column] = in_levels(where, column, values, types[column])
+    return found, orders
 
 
 def check_rows(

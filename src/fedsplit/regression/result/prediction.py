@@ -75,7 +75,7 @@ def _covariates(plan: Plan, source: Source) -> pd.DataFrame:
         return plan.read(source, columns, source.name)
     # Without covariates any column does: it says how many rows there are.
     first = next(iter(source.columns()))
-    return source.read({first: "text"}).reset_index(drop=True)[[]]
+    return source.read({first: "text"})[[]]
 
 
 def _unseen(plan: Plan, rows: pd.DataFrame, where: str, unseen: Unseen) -> Mask:
