@@ -1,8 +1,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
+LOWEST := .venv-lowest
+# What the dependencies do for us: files, formulas, options, tables, pages, scikit-learn, CVXPY. The
+# rest of the tests is arithmetic of our own, and would take more than four minutes.
+LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py files.py fit_command.py formula.py \
+  model.py model_matrix.py options.py package.py page.py problem.py r_glm.py schema.py solve.py sources.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow lint reproduce format data bench bench-rounds bench-fit bench-engines bench-sites docs figures clean
+.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-engines bench-sites docs figures clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -16,6 +21,9 @@ test: .venv/installed-test  ## Set up, then run the tests, except the slow ones
 
 test-slow: .venv/installed-browser  ## Run the slow tests: the paper at full size, a million rows, federations, Chromium
 	$(BIN)/pytest -m 'slow or browser'
+
+test-lowest: $(LOWEST)/installed  ## Run the tests of what uses dependencies on their lowest versions
+	$(LOWEST)/bin/pytest -n auto -W ignore::DeprecationWarning $(LOWEST_TESTS)
 
 lint: .venv/installed-test  ## Check style, format, types and imports between layers
 	$(BIN)/ruff check .
@@ -57,7 +65,7 @@ figures: reproduce  ## Update the pictures of the README
 	cp reproduction/fig4b.png docs/images/fig4b.png
 
 clean:  ## Remove the virtual environment and caches
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv $(LOWEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedsplit needs Python 3.11 or newer")'
@@ -73,4 +81,12 @@ clean:  ## Remove the virtual environment and caches
 
 .venv/installed-browser: .venv/installed-test
 	$(BIN)/python -m pip install --quiet --editable '.[test,browser]'
+	touch $@
+
+# Without Ray, Flower and the linters: Flower and Ray pin versions of their own.
+$(LOWEST)/installed: pyproject.toml .ci/lowest.py
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(PYTHON) .ci/lowest.py cvx files test > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --constraint $(LOWEST)/constraints.txt \
+	  --editable '.[cvx,files]' pytest pytest-xdist hypothesis statsmodels formulaic
 	touch $@

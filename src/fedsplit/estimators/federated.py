@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -23,6 +23,7 @@ from fedsplit.regression.fit import certified
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.model import FitCertificate
 from fedsplit.regression.server.federation import FederatedRows
+from fedsplit.regression.server.identifiability import Unbounded
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.task import Task
 from fedsplit.rounds.stopping import STANDSTILL
@@ -57,6 +58,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
     fit_intercept: bool
     tol: float
     max_rounds: int
+
+    _remedy: ClassVar[str] = "add a ridge"  # against coefficients that would grow without bound
 
     def _solve(
         self,
@@ -126,7 +129,11 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
     def _run(self, task: Task) -> Array:
         """The coefficients after the rounds, in the units of X."""
         settings = task.settings
-        found = task.run(self._server_penalty(task))
+        try:
+            found = task.run(self._server_penalty(task))
+        except Unbounded as error:
+            what, _, _ = str(error).partition(";")
+            raise InputError(f"{what}; {self._remedy}, or leave a column out") from None
         self.certificate_ = certified(task, found)
         self.n_iter_ = len(found.trace)
         moves = found.trace.residual[np.isfinite(found.trace.residual)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import log_softmax, softmax
@@ -58,6 +58,8 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
     clients_, certificate_, n_iter_, converged_
         As in ``FedLinearRegression``.
     """
+
+    _remedy: ClassVar[str] = "lower C"
 
     def __init__(
         self,

@@ -59,6 +59,7 @@ class Regressor(RegressorMixin, Federated):  # type: ignore[misc]  # untyped bas
 class PositiveRegressor(Regressor):
     """A regression with a log link, whose score is the share of the deviance explained."""
 
+    _remedy: ClassVar[str] = "raise alpha"
     _power: ClassVar[int]  # of the mean, in the variance
 
     def score(self, X: object, y: object, sample_weight: object = None) -> float:
