@@ -16,7 +16,6 @@ import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.commands.app import app
 from fedsplit.regression.client.precise import combine
-from fedsplit.regression.server.task import LEAST_DISPERSION
 
 
 def solved(M: list[list[Fraction]]) -> list[Fraction]:
@@ -46,12 +45,9 @@ def least_squares(A: Array, b: Array) -> list[Fraction]:
     return solved(products)
 
 
-def away(model: fs.Model, exact: list[Fraction], target: Array) -> float:
+def away(model: fs.Model, exact: list[Fraction]) -> float:
     """How far coefficients are from exact ones, in the standard errors of a certificate."""
-    floor = 1.0
-    if model.family.has_units:
-        floor = LEAST_DISPERSION * float(np.var(target)) / model.dispersion
-    errors = model.errors * np.sqrt(max(1.0, floor))
+    errors = model.errors * model.certificate.inflation
     triples = zip(model.coef.tolist(), exact, errors, strict=True)
     return max(abs(float(Fraction(coef) - each)) / float(error) for coef, each, error in triples)
 
@@ -66,6 +62,7 @@ def nearly(kind: str, n: int = 120) -> pd.DataFrame:
         "ordinary": (x, z, x - z + noise),
         "units": (1e9 * x, 1e-9 * z + 1e-5, x - z + noise),
         "good fit": (x, z, x - z + 1e-3 * noise),
+        "nearly perfect": (x, z, x - z + 1e-8 * noise),
         "4e-6": (x, x + 4e-6 * u, 300 * u + noise),
         "1e-3": (x + 3, x + 3 + 1e-3 * u, 300 * u + noise),
         "1e-7": (x + 3, x + 3 + 1e-7 * u, 300 * u + noise),
@@ -79,7 +76,18 @@ def nearly(kind: str, n: int = 120) -> pd.DataFrame:
 
 @pytest.mark.parametrize(
     "kind",
-    ["ordinary", "units", "good fit", "4e-6", "1e-3", "1e-7", "1e-10", "far away", "year"],
+    [
+        "ordinary",
+        "units",
+        "good fit",
+        "4e-6",
+        "1e-3",
+        "1e-7",
+        "1e-10",
+        "far away",
+        "year",
+        "nearly perfect",
+    ],
 )
 def test_the_exact_least_squares_solution_is_as_near_as_the_certificate_says(kind: str) -> None:
     frame = nearly(kind)
@@ -90,9 +98,20 @@ def test_the_exact_least_squares_solution_is_as_near_as_the_certificate_says(kin
     assert certificate.arithmetic is not None
     assert certificate.standard_errors is not None
     assert model.converged
-    measured = away(model, exact, frame.y.to_numpy())
+    measured = away(model, exact)
     assert measured <= certificate.arithmetic + certificate.standard_errors
     assert certificate.arithmetic < 1e-7
+
+
+def test_a_nearly_perfect_fit_says_in_which_standard_errors_it_is_proved() -> None:
+    ordinary = fs.fit(nearly("ordinary"), "y ~ x + z", group="c").certificate
+    assert ordinary.inflation == 1.0
+    assert "those of the table" not in str(ordinary)
+    frame = nearly("nearly perfect")
+    model = fs.fit(frame, "y ~ x + z", group="c")
+    share = model.dispersion / float(np.var(frame.y))
+    np.testing.assert_allclose(model.certificate.inflation, np.sqrt(1e-6 / share), rtol=1e-6)
+    assert "times those of the table: the fit is nearly perfect" in str(model.certificate)
 
 
 def test_a_fit_that_was_false_by_4e_8_standard_errors_is_right() -> None:
@@ -104,7 +123,7 @@ def test_a_fit_that_was_false_by_4e_8_standard_errors_is_right() -> None:
     model = fs.fit([frame[i::4] for i in range(4)], "y ~ x + z")
     exact = least_squares(np.column_stack([np.ones(2000), x, z]), y)
     assert model.certificate.arithmetic is not None
-    assert away(model, exact, y) <= model.certificate.arithmetic < 1e-9
+    assert away(model, exact) <= model.certificate.arithmetic < 1e-9
 
 
 @pytest.mark.slow
@@ -126,7 +145,7 @@ def test_the_bound_holds_on_many_random_problems() -> None:
             continue
         exact = least_squares(np.column_stack([np.ones(n), A]), b)
         assert model.certificate.arithmetic is not None
-        assert away(model, exact, b) <= model.certificate.arithmetic + 1e-9
+        assert away(model, exact) <= model.certificate.arithmetic + 1e-9
 
 
 @pytest.mark.parametrize("family", ["logistic", "poisson"])
@@ -150,7 +169,7 @@ def test_a_maximum_of_the_likelihood_to_50_digits_is_as_near_as_the_certificate_
     assert certificate.arithmetic is not None
     assert certificate.standard_errors is not None
     assert model.converged
-    measured = away(model, exact, y)
+    measured = away(model, exact)
     assert measured <= certificate.arithmetic + certificate.standard_errors
     assert certificate.arithmetic < 1e-9
 

@@ -208,4 +208,6 @@ def certified(task: Task, found: Estimate) -> FitCertificate:
     arithmetic: float | None = task.arithmetic(found)
     if arithmetic == math.inf:
         arithmetic = None
-    return FitCertificate(gap, task.distance(found), proved.reason, arithmetic)
+    return FitCertificate(
+        gap, task.distance(found), proved.reason, arithmetic, task.inflation(found)
+    )

@@ -47,12 +47,16 @@ class FitCertificate:
         Both bounds above are about the numbers that the clients hold in float64. This bounds how
         far rounding, in forming columns and sums, can have moved any coefficient from the fit of
         the data in exact arithmetic, in standard errors. None if that is not known.
+    inflation : float
+        How many times those of the table these standard errors are: 1 unless the fit is nearly
+        perfect.
     """
 
     gap: float | None
     standard_errors: float | None
     reason: str
     arithmetic: float | None = None
+    inflation: float = 1.0
 
     def within(self, limit: float) -> bool:
         """Whether rounding moved no coefficient by more than this, in standard errors."""
@@ -67,6 +71,11 @@ class FitCertificate:
         )
         if self.arithmetic is not None:
             text += f"; moved by rounding by at most {self.arithmetic:.1g} standard errors"
+        if self.inflation > 1.0:
+            text += (
+                f". These standard errors are {self.inflation:.1g} times those of the table: "
+                "the fit is nearly perfect"
+            )
         return text
 
 

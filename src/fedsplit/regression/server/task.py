@@ -398,6 +398,12 @@ class Task:
             return np.inf
         return bound
 
+    def inflation(self, found: Estimate) -> float:
+        """How many times those of the table the standard errors of both bounds are."""
+        eps = np.finfo(np.float64).eps
+        phi = max(self._dispersion(found.proof), eps**2)
+        return float(np.sqrt(max(phi, LEAST_DISPERSION) / phi))
+
     def _per_radius(self, proof: Proof) -> float:
         """The bound on |coefficient - pooled|/SE per unit of the distance in the Hessian's norm."""
         phi = max(self._dispersion(proof), LEAST_DISPERSION)
