@@ -230,7 +230,13 @@ WORDS = [
     *("1,5", "1.5", "#N/A", " NA ", "9007199254740993", "\t7"),
 ]
 KINDS = [WORDS, WORDS[-12:], ["1", "2.5", " 3 "], ["2020-01-01", "2021-05-06 10:00"], ["true", ""]]
-READINGS = [Reading(), Reading(("-9", ".")), Reading(("-9",), ",")]
+READINGS = [
+    Reading(),
+    Reading(("-9", ".")),
+    Reading(("-9",), ","),
+    Reading(("1", "-9,0", "2020-01-01"), ","),
+    Reading(("1.50", "2020-01-01 00:00")),
+]
 
 
 def answers(path: Path, content: bytes, reading: Reading) -> object:
@@ -287,6 +293,58 @@ def test_codes_of_the_user_are_missing_in_every_format(tmp_path: Path) -> None:
         read = source.read({"a": "number", "t": "text"})
         np.testing.assert_array_equal(read["a"], [1.0, np.nan, 3.0, np.nan])
         assert read["t"].tolist() == ["x", None, None, None], data
+
+
+@pytest.mark.parametrize("code", ["-9", "-9.0", "-9e0"])
+def test_a_code_stands_for_its_number_however_it_is_written(tmp_path: Path, code: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n-9,1\n-9.00,2\n-9e+0,3\n-09,4\n")
+    frame = pd.DataFrame({"a": [-9.0, -9.0, -9.0, 4.0], "b": [1, 2, 3, 4]})
+    for data in (path, frame):
+        [source] = sources(data, reading=Reading((code,)))
+        assert source.read({"a": "number"})["a"].isna().tolist() == [True, True, True, False]
+
+
+def test_a_date_can_be_a_code_in_every_format(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"d": pd.to_datetime(["1900-01-01", "2020-01-02", "1900-01-01"])})
+    texts = ["1900-01-01", "2020-01-02", "1900-01-01 00:00:00"]
+    (tmp_path / "x.csv").write_text("d\n" + "\n".join(texts) + "\n")
+    frame.to_excel(tmp_path / "x.xlsx", index=False)
+    pd.DataFrame({"d": texts}).to_json(tmp_path / "x.jsonl", orient="records", lines=True)
+    for kind in ("date", "timestamp", "timestamptz", "varchar"):
+        query = f"select d::timestamp::{kind} as d from frame"
+        duckdb.sql(query).write_parquet(str(tmp_path / f"{kind}.parquet"))
+    for data in (frame, *sorted(tmp_path.iterdir())):
+        [source] = sources(data, reading=Reading(("1900-01-01",)))
+        found = source.read({"d": "date"})["d"].tolist()
+        np.testing.assert_array_equal(found, [np.nan, 18263.0, np.nan], err_msg=str(data))
+        assert source.columns()["d"].date == "all"
+
+
+def test_a_point_in_text_is_no_decimal_mark_beside_a_comma_in_any_format(tmp_path: Path) -> None:
+    reading = Reading(decimal=",")
+    frame = pd.DataFrame({"a": ["1,5", "1.234"], "b": ["x", "y"]})
+    frame.to_csv(tmp_path / "x.csv", index=False, sep=";")
+    frame.to_json(tmp_path / "x.jsonl", orient="records", lines=True)
+    duckdb.from_df(frame).to_parquet(str(tmp_path / "x.parquet"))
+    for data in (frame, *sorted(tmp_path.iterdir())):
+        [source] = sources(data, reading=reading)
+        assert source.columns()["a"].decimal == "some", data
+        with pytest.raises(InputError, match=r"row 2: '1.234' is no number"):
+            source.read({"a": "number"})
+    for values in ([1.5, 2.0], pd.Series([1.5, "2"], dtype=object), pd.Categorical(["1,5", "2"])):
+        [source] = sources(pd.DataFrame({"a": values}), reading=reading)
+        assert source.columns()["a"].decimal == "all"
+        assert source.read({"a": "number"})["a"].tolist() == [1.5, 2.0]
+        assert source.read({"a": "text"})["a"].tolist() == ["1.5", "2"]
+
+
+def test_a_column_of_a_database_without_any_value_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    duckdb.sql("select 1 as y, null as x").write_parquet(str(path))
+    [source] = sources(path)
+    assert source.columns()["x"].empty
+    assert source.read({"x": "number"})["x"].isna().tolist() == [True]
 
 
 def test_a_decimal_comma_is_read_in_numbers_and_in_levels(tmp_path: Path) -> None:

@@ -346,9 +346,13 @@ def test_a_timestamp_is_a_fraction_of_a_day_and_utc_unless_it_says_otherwise(
         (["1 234", "1.234,5", "7,5"], ["looks like numbers"]),
         (["5%", "10%", "7%"], ["looks like numbers, such as '5%'"]),
         (["1", "2", "3", "4", "5", "6", "x"], ["row 7: 'x' is no number", "--na"]),
+        (["31/01/2020", "2/1/2020"], ["looks like dates, such as '31/01/2020'", "2020-01-31"]),
+        (["2020/01/31 10:00", "2020/02/01 11:30"], ["looks like dates"]),
+        (["31-Jan-2020", "1 Feb 20"], ["looks like dates"]),
+        ([f"2020-01-0{i}" for i in range(1, 9)] + ["soon"], ["holds dates, but 'soon'", "--na"]),
     ],
 )
-def test_numbers_that_arrive_as_text_are_no_categories(
+def test_numbers_and_dates_that_arrive_as_text_are_no_categories(
     tmp_path: Path, values: list[str], words: list[str]
 ) -> None:
     folder = sites(tmp_path, a=values, b=values)
@@ -371,6 +375,23 @@ def test_numbers_stored_as_text_are_refused_until_they_are_declared(tmp_path: Pa
 def test_levels_that_differ_only_in_case_are_warned_of(tmp_path: Path) -> None:
     model = fs.fit(sites(tmp_path, a=["North", "south"], b=["north", "south"]), "y ~ g")
     assert "column g has levels that differ only in case: North and north" in model.warnings
+
+
+def test_levels_that_look_the_same_are_warned_of(tmp_path: Path) -> None:
+    model = fs.fit(
+        sites(tmp_path, a=["Z\u00fcrich", "a b"], b=["Zu\u0308rich", "a\u00a0b"]), "y ~ g"
+    )
+    [warning] = [each for each in model.warnings if "look the same" in each]
+    assert "Zu\\u0308rich and Z\\xfcrich, a b and a\\xa0b" in warning
+
+
+@pytest.mark.parametrize("name", ["e\u0301", "\u00e9\u200b"])
+def test_a_name_that_only_looks_like_that_of_a_column_is_pointed_out(name: str) -> None:
+    frame = pd.DataFrame({"y": target(0), "\u00e9": target(1)})
+    message = refusal(
+        lambda: fs.fit([frame, frame.rename(columns={"\u00e9": name})], "y ~ `\u00e9`")
+    )
+    assert f"{name!a} looks the same but has other characters" in message
 
 
 def test_the_reference_is_chosen_by_option(

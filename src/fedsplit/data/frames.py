@@ -12,7 +12,7 @@ from pandas.api import types
 
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import Values, check_names, fail
-from fedsplit.data.texts import as_text, distinct, fit_of_texts, read_texts
+from fedsplit.data.texts import as_written, distinct, fit_of_texts, read_texts
 from fedsplit.data.types import DAY, EMPTY, Fit, Type, share
 
 
@@ -51,14 +51,18 @@ class FrameTable:
             case "category", "text":
                 return _category(series, self.reading)
         codes, values = distinct(series)
-        texts = np.array([*[as_text(value) for value in values], None], dtype=object)[codes]
+        written = [as_written(value, self.reading) for value in values]
+        texts = np.array([*written, None], dtype=object)[codes]
         return read_texts(self.where, name, texts, "text", kind, self.reading)
 
     def _known(self, name: str) -> pd.Series:
-        """Return a column without the numbers that are codes for a missing value."""
+        """Return a column without the numbers and dates that are codes for a missing value."""
         series = self.frame[name]
-        if self.reading.numbers and _stored(series) == "number":
-            return series.mask(series.isin(self.reading.numbers))
+        match _stored(series):
+            case "number" if self.reading.numbers:
+                return series.mask(series.isin(self.reading.numbers))
+            case "date" if self.reading.dates:
+                return series.mask(np.isin(_days(series), self.reading.dates))
         return series
 
 
@@ -99,21 +103,23 @@ def _fit(series: pd.Series, reading: Reading) -> Fit | None:
     texts = 0
     try:
         for value, count in zip(values, np.bincount(codes, minlength=len(values)), strict=True):
-            text = reading.plain(as_text(value))
+            text = as_written(value, reading)
             if not reading.is_missing(text):
                 counts.append((text, int(count)))
                 texts += int(count) * isinstance(value, str)
     except (TypeError, ValueError, OverflowError):  # it has no form as text
         return None
-    return fit_of_texts(counts, texts)._replace(category=stored == "category")
+    return fit_of_texts(counts, texts, reading)._replace(category=stored == "category")
 
 
 def _category(series: pd.Series, reading: Reading) -> pd.Categorical:
     """Return a categorical column with its categories as text, in their order."""
-    texts = [as_text(category) for category in series.cat.categories]
-    known = [text for text in dict.fromkeys(texts) if not reading.is_missing(text)]
+    read = [
+        reading.read(as_written(category, reading), "text") for category in series.cat.categories
+    ]
+    known = [text for text in dict.fromkeys(read) if text is not None]
     kept = pd.Index(known, dtype=object)
-    positions = np.append(kept.get_indexer(texts), -1)
+    positions = np.append(kept.get_indexer(pd.Index(read, dtype=object)), -1)
     codes = positions[series.cat.codes.to_numpy()]
     return pd.Categorical.from_codes(codes, kept, ordered=series.cat.ordered)
 

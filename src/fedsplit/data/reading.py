@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ from fedsplit.data.types import (
     MISSING,
     Type,
     as_number,
+    days,
     is_boolean,
     is_date,
     is_integer,
@@ -24,6 +26,9 @@ ValueClass: TypeAlias = Literal["missing", "integer", "decimal", "date", "boolea
 
 DECIMAL_MARKS = (".", ",")
 SWAPPED_MARKS = str.maketrans(".,", ",.")
+
+LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
+"""How a code such as 09 begins, which is not the number 9."""
 
 MISSING_VALUES: Mapping[Type, float | None] = {
     "number": math.nan,
@@ -41,7 +46,8 @@ class Reading:
     Parameters
     ----------
     na : tuple of str
-        What stands for a missing value, besides ``MISSING``. -9 stands for -9.0 too.
+        What stands for a missing value, besides ``MISSING``. A number or a date stands for every
+        way to write it but that with leading zeros: -9 for -9.0 too, and not for -09.
     decimal : str
         The decimal mark of numbers in text, a point or a comma.
     """
@@ -67,21 +73,25 @@ class Reading:
     @cached_property
     def numbers(self) -> list[float]:
         """The user's codes that are numbers."""
-        codes = map(self._with_point, self.na)
+        codes = map(self.with_point, self.na)
         return [float(code) for code in codes if is_number(code)]
+
+    @cached_property
+    def dates(self) -> list[float]:
+        """The user's codes that are dates, as days since 1970-01-01 UTC."""
+        return [days(code) for code in self.na if is_date(code)]
 
     def is_missing(self, text: str) -> bool:
         """Whether a trimmed text stands for a missing value."""
         if text in self.missing:
             return True
-        if not self.na:
-            return False
-        whole, mark, zeros = text.partition(self.decimal)
-        return mark != "" and not zeros.strip("0") and whole in self.na
+        if self.numbers and is_number(pointed := self.with_point(text)):
+            return float(pointed) in self.numbers and not LEADING_ZERO.match(pointed)
+        return bool(self.dates) and is_date(text) and days(text) in self.dates
 
     def plain(self, text: str) -> str:
         """A trimmed text, with a decimal point if it is a number with a decimal comma."""
-        pointed = self._with_point(text)
+        pointed = self.with_point(text)
         if pointed != text and is_number(pointed):
             return pointed
         return text
@@ -90,7 +100,7 @@ class Reading:
         """What a trimmed text can be read as."""
         if self.is_missing(text):
             return "missing"
-        pointed = self._with_point(text)
+        pointed = self.with_point(text)
         if is_integer(pointed):
             return "integer"
         if is_number(pointed):
@@ -101,7 +111,8 @@ class Reading:
             return "boolean"
         return "text"
 
-    def _with_point(self, text: str) -> str:
+    def with_point(self, text: str) -> str:
+        """Return a trimmed text in which the decimal mark of numbers is a point."""
         if self.decimal == ".":
             return text
         # A point is no part of a number that has a decimal comma.
@@ -121,7 +132,7 @@ class Reading:
         if wanted == "text":
             return self.plain(text)
         if wanted == "number":
-            text = self._with_point(text)
+            text = self.with_point(text)
         return as_number(text, wanted)
 
 

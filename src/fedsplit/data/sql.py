@@ -25,6 +25,7 @@ from fedsplit.data.text_sql import (
     is_integer,
     is_missing,
     is_number,
+    known,
     trimmed,
     with_point,
 )
@@ -152,26 +153,18 @@ def _tests(x: str, stored: Type, reading: Reading) -> list[str]:
             fitting = [is_integer(number), is_number(number), is_date(x), is_boolean(x)]
             return [present, *(f"{present} and {test}" for test in fitting), present]
         case "number":
-            x = f"cast({_known(x, reading)} as double)"
+            x = f"cast({known(x, stored, reading)} as double)"
             present = f"not isnan({x})"
             return [present, f"{present} and {x} = trunc({x})", present, "false", "false", "false"]
-    present = f"{x} is not null"
+    present = f"{known(x, stored, reading)} is not null"
     place = {"date": 2, "boolean": 3}[stored]
     return [present, *[present if i == place else "false" for i in range(5)]]
 
 
-def _known(x: str, reading: Reading) -> str:
-    """Return SQL for a number, null if it is one of the user's codes for a missing value."""
-    if not reading.numbers:
-        return x
-    codes = ", ".join(map(repr, reading.numbers))
-    return f"case when cast({x} as double) in ({codes}) then null else {x} end"
-
-
 def _value(x: str, stored: Type | None, wanted: Type, reading: Reading) -> str:
     """Return SQL for a column as a double where that is all there is to do, else as text."""
-    if stored == "number":
-        x = _known(x, reading)
+    if stored is not None:
+        x = known(x, stored, reading)
     match stored, wanted:
         case ("number", "number") | ("boolean", "number" | "boolean"):
             return f"cast({x} as double)"
@@ -245,7 +238,7 @@ def _stored(sql_type: str) -> Type | None:
         return "number"
     if bare == "BOOLEAN":
         return "boolean"
-    if bare in ("VARCHAR", "ENUM", "UUID"):
+    if bare in ("VARCHAR", "ENUM", "UUID", '"NULL"'):  # the last has no values
         return "text"
     if bare == "DATE" or bare.startswith("TIMESTAMP"):
         return "date"

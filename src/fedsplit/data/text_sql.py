@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from fedsplit.data.reading import Reading
-from fedsplit.data.types import DATE, DAY, INTEGER, NUMBER, days
+from collections.abc import Iterable
+
+from fedsplit.data.reading import LEADING_ZERO, Reading
+from fedsplit.data.types import DATE, DAY, INTEGER, NUMBER, Type, days
 
 SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
 """What ``str.strip`` removes."""
@@ -28,12 +30,24 @@ def trimmed(x: str) -> str:
 def is_missing(x: str, reading: Reading) -> str:
     """Return SQL for whether a trimmed text is missing."""
     test = f"{x} in ({', '.join(map(literal, sorted(reading.missing)))})"
-    if reading.na:
-        zeros = literal(rf"\{reading.decimal}0*$")
-        own = ", ".join(map(literal, reading.na))
-        test += f" or (contains({x}, '{reading.decimal}') "
-        test += f"and regexp_replace({x}, {zeros}, '') in ({own}))"
+    if reading.numbers:
+        number = with_point(x, reading)
+        starts = literal(f"^{LEADING_ZERO.pattern}")
+        test += f" or ({is_number(number)} and try_cast({number} as double) in "
+        test += f"{_listed(reading.numbers)} and not regexp_matches({number}, {starts}))"
+    if reading.dates:
+        test += f" or ({is_date(x)} and {days_of(x)} in {_listed(reading.dates)})"
     return f"({test})"
+
+
+def known(x: str, stored: Type, reading: Reading) -> str:
+    """Return SQL for a number or a date, null if it is one of the user's codes."""
+    if stored == "number" and reading.numbers:
+        return f"case when cast({x} as double) in {_listed(reading.numbers)} then null else {x} end"
+    if stored == "date" and reading.dates:
+        moment = f"epoch_us(cast({x} as timestamp)) / {DAY}.0"
+        return f"case when {moment} in {_listed(reading.dates)} then null else {x} end"
+    return x
 
 
 def with_point(x: str, reading: Reading) -> str:
@@ -68,6 +82,10 @@ def is_boolean(x: str) -> str:
 def days_of(x: str) -> str:
     """Return SQL for the days since 1970-01-01 UTC of a date or a timestamp."""
     return f"{_moment(x)} / {DAY}.0"
+
+
+def _listed(numbers: Iterable[float]) -> str:
+    return "(" + ", ".join(f"'{number!r}'::double" for number in numbers) + ")"
 
 
 def _moment(x: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from functools import singledispatch
@@ -18,7 +20,6 @@ from fedsplit.data.types import (
     FORMS,
     Fit,
     Type,
-    as_number,
     date_form,
     fit_of_counts,
     float_form,
@@ -31,7 +32,7 @@ from fedsplit.data.types import (
 from fedsplit.errors import RowError
 
 
-def fit_of_texts(counts: Iterable[tuple[str, int]], texts: int) -> Fit:
+def fit_of_texts(counts: Iterable[tuple[str, int]], texts: int, reading: Reading) -> Fit:
     """What a column can be read as.
 
     Parameters
@@ -40,12 +41,14 @@ def fit_of_texts(counts: Iterable[tuple[str, int]], texts: int) -> Fit:
         Each trimmed text that is not missing, with its number of rows.
     texts : int
         How many of these rows are stored as text.
+    reading : Reading
     """
     total = integer = decimal = date = boolean = 0
     for text, count in counts:
+        number = reading.with_point(text)
         total += count
-        integer += count * is_integer(text)
-        decimal += count * is_number(text)
+        integer += count * is_integer(number)
+        decimal += count * is_number(number)
         date += count * is_date(text)
         boolean += count * is_boolean(text)
     return fit_of_counts(total, (integer, decimal, date, boolean, texts))
@@ -109,12 +112,12 @@ def unreadable(
 
 
 def _read(text: str, stored: Type, wanted: Type, reading: Reading) -> Any:
-    if reading.is_missing(text):
-        return None if wanted == "text" else np.nan
-    text = reading.plain(text)
-    if wanted == "text":
-        return FORMS[stored](text)
-    return as_number(text, wanted)
+    if stored != "text":  # as the database writes it
+        reading = replace(reading, decimal=".")
+    value = reading.read(text, wanted)
+    if isinstance(value, str):
+        return FORMS[stored](value)
+    return value
 
 
 def distinct(series: pd.Series) -> tuple[np.ndarray[Any, Any], list[Any]]:
@@ -130,6 +133,20 @@ def distinct(series: pd.Series) -> tuple[np.ndarray[Any, Any], list[Any]]:
         return codes, list(series[present])
     codes, values = pd.factorize(series)
     return codes, list(values)
+
+
+def appearance(text: str) -> str:
+    """Return what a text looks like: accents in one form, plain spaces, nothing invisible."""
+    visible = "".join(mark for mark in text if unicodedata.category(mark) != "Cf")
+    return " ".join(unicodedata.normalize("NFKC", visible).split())
+
+
+def as_written(value: object, reading: Reading) -> str:
+    """Return a value that is not missing as a file of text would have it."""
+    text = as_text(value)
+    if isinstance(value, str) or not is_number(text):
+        return text
+    return text.replace(".", reading.decimal)
 
 
 @singledispatch

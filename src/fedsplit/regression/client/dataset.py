@@ -16,8 +16,8 @@ from fedsplit.data.categories import Level, counted_levels, level_codes
 from fedsplit.data.client_data import GroupSource, Source
 from fedsplit.data.column_statistics import Statistic
 from fedsplit.data.formula import Formula
+from fedsplit.data.look_alikes import check_looks
 from fedsplit.data.model_frame import ModelFrame
-from fedsplit.data.numbers_as_text import check_numbers
 from fedsplit.data.pooled_functions import counted, extrapolated
 from fedsplit.data.tables import is_missing, to_frame
 from fedsplit.data.types import Fit
@@ -79,7 +79,7 @@ class Dataset:
             if column in request.coded:
                 levels[column] = counted_levels(kept[column].array)
                 if column not in request.categories:
-                    check_numbers(where, column, levels[column])
+                    check_looks(where, column, levels[column])
                 disclosure.check_levels(self.name, column, levels[column])
         sums = {column: (int(kept[column].count()), float(kept[column].sum())) for column in filled}
         warnings = disclosure.in_columns(self.name, len(kept), levels, sums)

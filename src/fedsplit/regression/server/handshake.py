@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 from fedsplit.data.categories import Level
 from fedsplit.data.formula import Formula
+from fedsplit.data.texts import appearance
 from fedsplit.data.types import Fit, Type
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.description import ColumnRequest, Description
@@ -231,8 +232,12 @@ def _check_present(present: Mapping[str, Mapping[str, object]], columns: Sequenc
 
 def _nearest(column: str, present: Iterable[str]) -> str:
     """The end of a message that there is no such column."""
-    for near in get_close_matches(column, present, n=1):
-        return f", did you mean {near}?"
+    names = {appearance(name).casefold(): name for name in present}
+    for near in get_close_matches(appearance(column).casefold(), names, n=1):
+        found = names[near]
+        if appearance(found) == appearance(column):
+            return f", {found!a} looks the same but has other characters: rename it"
+        return f", did you mean {found}?"
     return ""
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
 from fedsplit.data.categories import Level, sort_levels
 from fedsplit.data.constants import level_at
+from fedsplit.data.texts import appearance
 from fedsplit.data.types import FORMS, Type, is_boolean, is_date, is_number
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.description import Description
@@ -32,15 +33,27 @@ def check_forms(column: str, levels: Sequence[Level]) -> None:
 
 
 def case_findings(column: str, levels: Sequence[Level]) -> list[Finding]:
-    """A finding, if there are levels that differ only in case."""
-    found: dict[str, list[Level]] = defaultdict(list)
-    for level in levels:
-        found[level.casefold()].append(level)
+    """A finding for levels that differ only in case, and one for those that look the same."""
+    # The code of a character shows what is different where a page does not.
+    shown = {level: ascii(level)[1:-1] for level in levels}
+    return [
+        *_alike(column, "differ only in case", str.casefold, {level: level for level in levels}),
+        *_alike(column, "look the same but have different characters", appearance, shown),
+    ]
+
+
+def _alike(
+    column: str, how: str, key: Callable[[str], str], shown: Mapping[Level, str]
+) -> list[Finding]:
+    """A finding, if there are levels of the same key, with how it shows them."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for level, text in shown.items():
+        found[key(level)].append(text)
     alike = [" and ".join(same) for same in found.values() if len(same) > 1]
     if not alike:
         return []
-    one = f"column {column} has levels that differ only in case: {listed(alike, 3)}"
-    return [Finding(column, one, "columns have levels that differ only in case", column)]
+    one = f"column {column} has levels that {how}: {listed(alike, 3)}"
+    return [Finding(column, one, f"columns have levels that {how}", column)]
 
 
 def ordered_levels(
