@@ -238,3 +238,14 @@ def test_a_fit_that_rounding_can_have_moved_too_far_has_not_converged(
     assert model.certificate.standard_errors < 1e-9 < 1e-6 < model.certificate.arithmetic
     assert not model.converged
     assert any("rounding can have moved coefficients" in text for text in model.warnings)
+
+
+def test_a_tolerance_that_is_not_proved_has_a_line_that_says_what_to_do() -> None:
+    frame = nearly("ordinary").assign(amount=lambda d: np.round(1e10 * np.exp(d.y / 3)))
+    large = fs.fit(frame, "amount ~ x + z", family="poisson", group="c")
+    assert not large.converged
+    assert "rounding leaves no better bound; if it will do, set a larger tol" in large.warnings[-1]
+    frame = frame.assign(count=np.round(np.exp(frame.y / 3)))
+    short = fs.fit(frame, "count ~ x + z", family="poisson", group="c", rounds=10)
+    assert not short.converged
+    assert short.warnings[-1].endswith("not the tolerance of 1e-09: allow more rounds")

@@ -19,6 +19,7 @@ from fedsplit.regression.server.federation import release_rows
 from fedsplit.regression.server.handshake import Agreement, agree, complete
 from fedsplit.regression.server.identifiability import Unbounded
 from fedsplit.regression.server.limit import not_estimable, without_receding
+from fedsplit.regression.server.proof import PROOF
 from fedsplit.regression.server.search import Estimate, Progress
 from fedsplit.regression.server.task import MOST_ROUNDING, Task
 from fedsplit.remote.channel import Channel
@@ -172,6 +173,11 @@ def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str,
             "columns nearly cancel: rounding can have moved coefficients by up to "
             f"{_known(certificate.arithmetic)} standard errors; centre them, or leave one out"
         )
+    if certificate.standard_errors is not None and not found.converged:
+        warnings.append(
+            f"{certificate.standard_errors:.1g} standard errors are proved, not the tolerance of "
+            f"{task.settings.tol:g}: {_advice(found, task.settings)}"
+        )
     # A model keeps its clients only where a question to them costs nothing.
     at_hand = None
     if task.clients.free:
@@ -191,6 +197,13 @@ def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str,
         limit=limit,
         **inference._asdict(),
     )
+
+
+def _advice(found: Estimate, settings: Settings) -> str:
+    """What to do if the proved distance is above the tolerance."""
+    if len(found.trace) + PROOF >= settings.rounds:
+        return "allow more rounds"
+    return "rounding leaves no better bound; if it will do, set a larger tol"
 
 
 def _known(bound: float | None) -> str:
