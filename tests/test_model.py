@@ -48,6 +48,7 @@ def test_a_model_comes_back_from_its_files_as_it_was(tmp_path: Path) -> None:
         lambda folder: (folder / "model.json").write_text("[]"),
         lambda folder: (folder / "model.json").unlink(),
         lambda folder: np.savez(folder / "model.npz", coef=np.array([{}], dtype=object)),
+        lambda folder: with_byte(folder / "model.npz", b"PK\x01\x02", 10, 99),  # of no known method
     ],
 )
 def test_a_damaged_model_is_refused_in_one_line(
@@ -59,6 +60,13 @@ def test_a_damaged_model_is_refused_in_one_line(
         fs.load(tmp_path)
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def with_byte(path: Path, mark: bytes, offset: int, value: int) -> None:
+    """Change the byte of a file at an offset from the first mark."""
+    content = bytearray(path.read_bytes())
+    content[content.index(mark) + offset] = value
+    path.write_bytes(content)
 
 
 def without_digests(folder: Path, *columns: str) -> None:

@@ -13,6 +13,7 @@ import fedsplit as fs
 from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.client.findings import Finding, in_lines
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import LocalChannel, Reply, Request
@@ -82,6 +83,11 @@ LIES: list[tuple[str, Callable[[Reply], Reply], str]] = [
     ("describe", of_description(kept=-1), "negative counts"),
     (
         "describe",
+        of_description(levels={"ward": {}}, orders={"ward": True}),
+        "levels of another number of rows",
+    ),
+    (
+        "describe",
         of_description(missing={"score": -2, "age": 0, "ward": 0}),
         "negative counts",
     ),
@@ -117,3 +123,9 @@ def test_a_client_that_makes_no_sense_is_named_and_removed(
     assert model.converged
     np.testing.assert_allclose(model.coef, others.coef, rtol=1e-9)
     assert model.log_likelihood == pytest.approx(others.log_likelihood, rel=1e-12)
+
+
+def test_a_warning_is_one_line_whatever_a_client_sends() -> None:
+    [line] = in_lines([Finding("a", "client a has\n\x1d levels " * 500, "clients", "a")])
+    assert line.startswith("client a has levels")
+    assert len(line) <= 1_000

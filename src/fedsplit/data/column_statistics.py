@@ -21,6 +21,9 @@ from fedsplit.data.orthogonal import Recurrence
 MOST_DEGREE = 20
 """Of the polynomials whose products a client adds up."""
 
+LARGEST = (2.0**53, 1e150, 1e300)
+"""A count, a mean and a sum of squares, up to which sums over clients do not overflow."""
+
 MOST_CELLS = 100
 """Of a histogram."""
 
@@ -50,13 +53,13 @@ class ColumnMoments:
     def total(self, parts: Sequence[Array]) -> Array:
         """That of all clients."""
         n = math.fsum(count for count, _, _ in parts)
-        mean = math.fsum(count * own for count, own, _ in parts) / n
+        mean = math.fsum(count * own for count, own, _ in parts) / max(n, 1.0)
         scatter = math.fsum(part + count * (own - mean) ** 2 for count, own, part in parts)
         return np.array([n, mean, scatter])
 
     def check(self, part: Array) -> str:
         """What is wrong with a client's part: an empty text if nothing is."""
-        if part.shape != (3,) or not np.isfinite(part).all() or part[0] < 0 or part[2] < 0:
+        if part.shape != (3,) or not (np.abs(part) <= LARGEST).all() or min(part[0], part[2]) < 0:
             return "moments that no column can have"
         return ""
 

@@ -10,6 +10,9 @@ from fedsplit.errors import listed
 SHOWN = 3
 """How many of a kind are named."""
 
+LONGEST = 1_000
+"""Characters of a line."""
+
 
 class Finding(NamedTuple):
     """Something about one client, or one of several fits.
@@ -45,4 +48,5 @@ def in_lines(findings: Iterable[Finding]) -> list[str]:
         else:
             details = [each.detail for each in alike]
             lines.append(f"{len(names):,} {many}: {listed(details, SHOWN)}")
-    return lines
+    # levels can have line breaks, and clients of other organisations send what they like
+    return [" ".join(line.split())[:LONGEST] for line in lines]

@@ -141,6 +141,8 @@ class Describe(FitQuestion):
         counts += [n for levels in entry.levels.values() for n in levels.values()]
         if min(counts) < 0 or not all(math.isfinite(total) for _, total in entry.sums.values()):
             return "negative counts, or sums that are not finite"
+        if any(sum(levels.values()) != entry.kept for levels in entry.levels.values()):
+            return "levels of another number of rows"
         return ""
 
 

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,9 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         TypeError,
         MemoryError,
         zipfile.BadZipFile,
+        zlib.error,
         EOFError,
-        RecursionError,
+        RuntimeError,  # of nested JSON, and of compression or encryption that zipfile does not know
     ) as error:
         raise InputError(
             f"{folder}: not a saved model, or a damaged one ({str(error)[:80]})"

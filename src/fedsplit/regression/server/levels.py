@@ -137,13 +137,15 @@ def _merged(
         ) from None
     levels: list[Level] = []
     tied: list[Level] = []
+    places = {level: place for place, level in enumerate(default)}
     while sorter.is_active():
-        ready = sorted(sorter.get_ready(), key=default.index)
+        ready = sorted(sorter.get_ready(), key=places.__getitem__)
         sorter.done(*ready)
         levels += ready
         if len(ready) > 1:
             tied += ready
-    rest = [level for level in default if level not in levels]
+    known = set(levels)
+    rest = [level for level in default if level not in known]
     if not meant or not (tied or rest):
         return levels + rest, []
     one = (
