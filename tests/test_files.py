@@ -4,6 +4,7 @@ tests/data/make.R made the files in tests/data.
 """
 
 import csv
+import gzip
 import io
 import random
 import sys
@@ -21,9 +22,12 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.data import delimited
+from fedsplit.data.client_data import Source
 from fedsplit.data.delimited import DelimitedTable
 from fedsplit.data.reading import Reading
 from fedsplit.data.sources import sources
+from fedsplit.data.types import Fit
+from fedsplit.data.value_labels import labelled
 from fedsplit.errors import InputError
 from tampering import mutated
 
@@ -295,6 +299,13 @@ def test_codes_of_the_user_are_missing_in_every_format(tmp_path: Path) -> None:
         assert read["t"].tolist() == ["x", None, None, None], data
 
 
+def fit_of(source: Source, column: str) -> Fit:
+    """What a column can be read as."""
+    fit = source.columns()[column]
+    assert fit is not None
+    return fit
+
+
 @pytest.mark.parametrize("code", ["-9", "-9.0", "-9e0"])
 def test_a_code_stands_for_its_number_however_it_is_written(tmp_path: Path, code: str) -> None:
     path = tmp_path / "x.csv"
@@ -318,7 +329,7 @@ def test_a_date_can_be_a_code_in_every_format(tmp_path: Path) -> None:
         [source] = sources(data, reading=Reading(("1900-01-01",)))
         found = source.read({"d": "date"})["d"].tolist()
         np.testing.assert_array_equal(found, [np.nan, 18263.0, np.nan], err_msg=str(data))
-        assert source.columns()["d"].date == "all"
+        assert fit_of(source, "d").date == "all"
 
 
 def test_a_point_in_text_is_no_decimal_mark_beside_a_comma_in_any_format(tmp_path: Path) -> None:
@@ -329,12 +340,12 @@ def test_a_point_in_text_is_no_decimal_mark_beside_a_comma_in_any_format(tmp_pat
     duckdb.from_df(frame).to_parquet(str(tmp_path / "x.parquet"))
     for data in (frame, *sorted(tmp_path.iterdir())):
         [source] = sources(data, reading=reading)
-        assert source.columns()["a"].decimal == "some", data
+        assert fit_of(source, "a").decimal == "some", data
         with pytest.raises(InputError, match=r"row 2: '1.234' is no number"):
             source.read({"a": "number"})
     for values in ([1.5, 2.0], pd.Series([1.5, "2"], dtype=object), pd.Categorical(["1,5", "2"])):
         [source] = sources(pd.DataFrame({"a": values}), reading=reading)
-        assert source.columns()["a"].decimal == "all"
+        assert fit_of(source, "a").decimal == "all"
         assert source.read({"a": "number"})["a"].tolist() == [1.5, 2.0]
         assert source.read({"a": "text"})["a"].tolist() == ["1.5", "2"]
 
@@ -343,7 +354,7 @@ def test_a_column_of_a_database_without_any_value_is_empty(tmp_path: Path) -> No
     path = tmp_path / "x.parquet"
     duckdb.sql("select 1 as y, null as x").write_parquet(str(path))
     [source] = sources(path)
-    assert source.columns()["x"].empty
+    assert fit_of(source, "x").empty
     assert source.read({"x": "number"})["x"].isna().tolist() == [True]
 
 
@@ -373,6 +384,66 @@ def test_a_toml_file_declares_types_codes_and_the_decimal_mark(tmp_path: Path) -
     assert model.settings.na == ("-9",)
     rows = pd.DataFrame({"x": [-9.0, 0.5], "g": ["00", "02"]})
     assert model.predict(rows).isna().tolist() == [True, False]  # the code is one here too
+
+
+def test_labels_of_kinds_of_missing_values_are_no_levels(tmp_path: Path) -> None:
+    path = tmp_path / "x.dta"
+    frame = pd.DataFrame({"y": [1.0, 2.0, 3.0], "sex": [1.0, "a", 2.0]})
+    labels: dict[Any, str] = {1: "male", 2: "female", "a": "refused"}
+    pyreadstat.write_dta(
+        frame,
+        str(path),
+        missing_user_values={"sex": ["a"]},
+        variable_value_labels={"sex": labels},
+    )
+    [source] = sources(path)
+    values = source.read({"sex": "text"})["sex"]
+    assert values.isna().tolist() == [False, True, False]
+    assert values.tolist()[::2] == ["male", "female"]
+    labels = {1.0: "male", 2.0: "female", np.nan: "refused"}  # as R's haven has them
+    texts = labelled(pd.Series([1.0, np.nan, 2.0]), labels)
+    assert texts is not None
+    assert texts.isna().tolist() == [False, True, False]
+
+
+def test_labels_at_one_site_and_their_numbers_at_another_are_refused(tmp_path: Path) -> None:
+    for name, sex in (("a", [1, 2]), ("b", [1, 2, 9])):
+        frame = pd.DataFrame({"y": np.arange(30) ** 2 % 7, "sex": np.resize(sex, 30)})
+        labels: dict[str, dict[Any, str]] = {"sex": {1: "male", 2: "female"}}
+        pyreadstat.write_sav(frame, str(tmp_path / f"{name}.sav"), variable_value_labels=labels)
+    with pytest.raises(InputError, match=r"words at client a and holds numbers at client b"):
+        fs.fit(tmp_path, "y ~ C(sex)")
+    apart = fs.fit(tmp_path, "y ~ sex", types={"sex": "text"})
+    assert len(apart.names) == 5
+
+
+def test_merged_cells_are_no_missing_values(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for row in [("y", "g"), (1, "a"), (2, "a"), (3, "b")]:
+        book.active.append(row)
+    book.active.merge_cells("B2:B3")
+    book.save(tmp_path / "x.xlsx")
+    [source] = sources(tmp_path / "x.xlsx")
+    with pytest.raises(InputError, match="cells B2:B3 are merged"):
+        source.columns()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("b.csv", b"\xef\xbb\xbf"),
+        ("b.csv", b"\n\r\n"),
+        ("b.csv.gz", gzip.compress(b"")),
+    ],
+)
+def test_a_file_that_says_nothing_is_an_empty_site(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(20)))
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=r"client b: .*leave-out"):
+        fs.fit(tmp_path, "y ~ x")
+    assert fs.fit(tmp_path, "y ~ x", empty_site="leave-out").n == 20
 
 
 def test_an_empty_site_is_named_or_left_out(tmp_path: Path) -> None:

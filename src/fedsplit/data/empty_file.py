@@ -1,15 +1,21 @@
-"""A file without any bytes."""
+"""A file without any bytes, or with none that say anything."""
 
 from __future__ import annotations
 
+import zlib
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from fedsplit.data.opening import open_bytes
 from fedsplit.data.tables import DTYPES, Values
 from fedsplit.data.types import Fit, Type
+
+MOST_BYTES = 1000
+"""A larger file, as it is on the disk, has something in it."""
 
 
 @dataclass
@@ -30,8 +36,11 @@ class EmptyFile:
 
 
 def is_empty(path: Path) -> bool:
-    """Return whether there is a file at the path, and nothing in it."""
+    """Return whether there is a file at the path, and nothing but blanks in it."""
     try:
-        return path.is_file() and path.stat().st_size == 0
-    except OSError:
+        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+            return False
+        with open_bytes(path) as file:
+            return not file.read().removeprefix(BOM_UTF8).strip()
+    except (OSError, EOFError, zlib.error):  # which its reader reports
         return False

@@ -24,7 +24,7 @@ def load_xlsx(openpyxl: Any, path: Path) -> Loaded:
         raise InputError("its first row is empty: put the names of the columns there")
     columns = {i: pd.Series([row[i] for row in rows[1:]], dtype=object) for i in range(len(names))}
     if any(column.isna().any() for column in columns.values()):
-        _check_formulas(openpyxl, path)
+        _check_cells(openpyxl, path)
     frame = pd.DataFrame(columns)
     frame.columns = names
     if not names[0] and len(names) > 1:
@@ -52,13 +52,17 @@ def _rows(openpyxl: Any, path: Path) -> list[Sequence[Any]]:
     return rows
 
 
-def _check_formulas(openpyxl: Any, path: Path) -> None:
-    """Raise InputError if there are formulas whose values are not in the file."""
+def _check_cells(openpyxl: Any, path: Path) -> None:
+    """Raise InputError if cells seem empty: a formula's without its value, or merged ones."""
     with (
-        closing(openpyxl.load_workbook(path, read_only=True)) as book,
-        closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as values,
+        closing(openpyxl.load_workbook(path)) as book,
+        closing(openpyxl.load_workbook(path, data_only=True)) as values,
     ):
         for sheet in book.worksheets:
+            for merged in sheet.merged_cells.ranges:
+                raise InputError(
+                    f"cells {merged} are merged, and only the first has the value: separate them"
+                )
             for row, stored in zip(sheet.rows, values[sheet.title].rows, strict=True):
                 for cell, value in zip(row, stored, strict=True):
                     if cell.data_type == "f" and value.value is None:

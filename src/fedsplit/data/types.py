@@ -78,6 +78,11 @@ class Fit(NamedTuple):
         return self[:5] == EMPTY[:5]
 
     @property
+    def words(self) -> bool:
+        """Whether all values are text that can be read as nothing else."""
+        return self[:5] == ("none", "none", "none", "none", "all")
+
+    @property
     def mostly_number(self) -> bool:
         """Whether there are numbers, and a few values that are none."""
         return self.decimal == "most" and self.boolean == "none"

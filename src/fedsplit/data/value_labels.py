@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 
 def labelled(values: pd.Series, labels: Mapping[Any, str]) -> pd.Series | None:
@@ -23,7 +24,13 @@ def labelled(values: pd.Series, labels: Mapping[Any, str]) -> pd.Series | None:
         In the order of the values. None unless every value present has a label that no other has:
         a few labels often mark special values of a number, and equal ones would merge values.
     """
-    named = {code: str(label).strip() for code, label in labels.items()}
+    words = not is_numeric_dtype(values)
+    # Stata's and SAS' kinds of missing values have labels too; the values are missing.
+    named = {
+        code: str(label).strip()
+        for code, label in labels.items()
+        if isinstance(code, str) == words and pd.notna(code)
+    }
     if not set(values.dropna()) <= set(named) or len(set(named.values())) < len(named):
         return None
     if values.isna().all() or not all(named.values()):

@@ -73,6 +73,7 @@ def decide(
         elif column not in categories and any(fit.category for fit in fits.values()):
             types[column] = _stored_category(column, fits)
         else:
+            _check_labels(column, fits)
             types[column] = _common_type(column, fits, column in categories)
             continue
         if types[column] == "text":
@@ -123,6 +124,18 @@ def _stored_category(column: str, fits: Mapping[str, Fit]) -> Type:
                 f"--types {column}={fit.type}"
             )
     return "text"
+
+
+def _check_labels(column: str, fits: Mapping[str, Fit]) -> None:
+    """Raise InputError if a category has labels at one client and their numbers at another."""
+    labels = [name for name, fit in fits.items() if fit.category and fit.words]
+    numbers = [name for name, fit in fits.items() if fit.type == "number"]
+    if labels and numbers:
+        raise InputError(
+            f"column {column} is a category of words at client {labels[0]} and holds numbers at "
+            f"client {numbers[0]}: if they stand for the same, give every value its label, or give "
+            f"--types {column}=text to keep them apart"
+        )
 
 
 def _common_type(column: str, fits: Mapping[str, Fit], category: bool) -> Type:
