@@ -263,3 +263,17 @@ def test_a_level_without_events_is_found_without_a_constant(formula: str, family
     assert model.converged
     np.testing.assert_allclose(np.delete(model.coef, 2), rest.coef, rtol=1e-9)
     np.testing.assert_allclose(model.se.dropna(), rest.se, rtol=1e-9)  # type: ignore[union-attr]
+
+
+def test_rows_that_have_receded_before_they_are_looked_for_are_found() -> None:
+    # Cells of their own coefficients recede so quickly that no curvature is left after fifteen
+    # rounds: what was looked at was how far x went from there, and it went nowhere.
+    rng = np.random.default_rng(1)
+    cells = rng.choice(list("abcdefghijkl"), 64)
+    frame = pd.DataFrame({"cell": cells, "site": rng.integers(0, 3, 64), "y": rng.poisson(1.0, 64)})
+    frame["y"] = frame.y * (frame.cell != "c")
+    model = fs.fit(frame, "y ~ 0 + cell", family="poisson", group="site")
+    assert model.not_estimable == {"cell[c]": "-inf"}
+    assert model.converged
+    means = frame.groupby("cell").y.mean().drop("c")
+    np.testing.assert_allclose(np.exp(np.delete(model.coef, 2)), means, rtol=1e-9)

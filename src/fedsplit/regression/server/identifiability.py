@@ -20,7 +20,7 @@ SPAN = 5
 LENGTHS = 2.0 ** np.arange(7)
 """Of Newton's step: where the losses fall for ever, the longest of these is the best."""
 
-TRIES = 8
+TRIES = 12
 """The Newton steps after which a direction shows that rows recede along, if there is one."""
 
 FLAT = 1e-11
@@ -74,6 +74,7 @@ class Separation:
         self.meter = MeteredClients(clients.insistent())
         self.proved = False
         self.direction: Array = np.zeros(clients.d)
+        self._first: Array | None = None  # x after the first round
 
     def look(self, margin: float, number: int, states: Sequence[State]) -> None:
         """Look at a round, and every ``SPAN`` rounds at the moves of the last ones.
@@ -88,6 +89,8 @@ class Separation:
             Those after the last ``SPAN`` rounds, and the one before.
         """
         x = states[-1].x
+        if self._first is None:
+            self._first = x
         if margin > 0:
             self.proved = True
             self.direction = x
@@ -98,9 +101,9 @@ class Separation:
 
     def search(self, x: Array) -> None:
         """Look for a direction of recession from x, and have the clients verify it."""
-        if self._verify is None:
+        if self._verify is None or self._first is None:
             return
-        direction = recession(self.meter, x)
+        direction = recession(self.meter, x, self._first)
         if direction.any() and self._verify(direction):
             self.direction = direction
 
@@ -124,14 +127,24 @@ class Separation:
         return Unbounded(f"the data are quasi-separable: {what}; {advice}", self.direction, trace)
 
 
-def recession(clients: Clients, x: Array) -> Array:
+def recession(clients: Clients, x: Array, first: Array) -> Array:
     """A direction along which the sum of the costs seems to fall for ever, (d,); 0 if none is seen.
+
+    Parameters
+    ----------
+    clients : Clients
+    x : (d,) array
+        Where the rounds are.
+    first : (d,) array
+        Where they came from: x may have gone so far that the curvature has vanished already.
+
+    Notes
+    -----
 
     Along such a direction some rows' losses fall to their infimum and the others' stay the same.
     Newton's steps go along it, each about one unit of the linear predictor, and long multiples of
     them do as well. At last the curvature vanishes to rounding in all directions of this kind.
     """
-    start = x
     last = 0.0
     for _ in range(TRIES):
         g = clients.gradient(x).rows.sum(axis=0)
@@ -141,7 +154,7 @@ def recession(clients: Clients, x: Array) -> Array:
         spectrum, Q = np.linalg.eigh(H)
         flat = spectrum <= FLAT * spectrum[-1]
         if flat.any():
-            away: Array = Q[:, flat] @ (Q[:, flat].T @ (x - start))
+            away: Array = Q[:, flat] @ (Q[:, flat].T @ (x - first))
             return away / max(float(np.linalg.norm(away)), np.finfo(np.float64).tiny)
         along = Q.T @ g
         step = -Q @ (along / spectrum)
