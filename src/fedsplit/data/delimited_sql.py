@@ -7,10 +7,10 @@ that of ``DelimitedRows``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from fedsplit.data.text_sql import (
     is_missing,
     is_number,
     literal,
+    plain,
     trimmed,
     with_point,
 )
@@ -61,13 +62,19 @@ class DelimitedQuery:
     def fits(self) -> dict[str, Fit | None]:
         """Return what the values of each column can be read as, as in ``Table.fits``."""
         names = self.header.names
-        classes = [f"{self._class(f'c{i}')} as k{i}" for i in range(len(names))]
-        counts = [
-            f"count(*) filter (k{i} = {code})"
-            for i in range(len(names))
-            for code in range(len(CLASSES))
+        places = range(len(names))
+        inner = self._texts({i: self._plain_class(f"t{i}") for i in places})
+        classes = [
+            f"case when f{i} is null then {self._class(f'c{i}')} else f{i} end as k{i}"
+            for i in places
         ]
-        [rows], *found = self._select(["count(*)", *counts], classes)
+        counts = [
+            f"count(*) filter (k{i} = {code})" for i in places for code in range(len(CLASSES))
+        ]
+        query = (
+            f"select count(*), {', '.join(counts)} from (select {', '.join(classes)} from {inner})"
+        )
+        [rows], *found = fetch(self.where, query, self.path)
         self._check_delimiters(int(rows))
         table = np.array(found, dtype=int).reshape(len(names), len(CLASSES))
         return {
@@ -77,39 +84,39 @@ class DelimitedQuery:
 
     def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
         """Read some columns, as in ``Table.take``."""
-        places = [f"c{self.header.names.index(name)}" for name in wanted]
-        present = [self._present(place) for place in places]
-        values = [
-            f"{self._value(place, kind)} as v{i}"
-            for i, (place, kind) in enumerate(zip(places, wanted.values(), strict=True))
-        ]
-        wrong = [f"v{i} is null and {each} is not null" for i, each in enumerate(present)]
-        found = self._select([*(f"v{i}" for i in range(len(values))), *wrong], ["*", *values])
-        columns, misfits = found[: len(wanted)], found[len(wanted) :]
-        for (name, kind), expression, misfit in zip(wanted.items(), present, misfits, strict=True):
+        kinds = {self.header.names.index(name): kind for name, kind in wanted.items()}
+        inner = self._texts({i: self._plain_value(f"t{i}", kind) for i, kind in kinds.items()})
+        values = []
+        outer = []
+        for i, kind in kinds.items():
+            slow = self._value(f"c{i}", kind)
+            values += [f"c{i}", f"case when f{i} is null then {slow} else f{i} end as v{i}"]
+            missing = is_missing(f"c{i}", self.reading)
+            outer += [f"v{i}", f"case when v{i} is null then not {missing} else false end"]
+        query = f"select {', '.join(outer)} from (select {', '.join(values)} from {inner})"
+        found = fetch(self.where, query, self.path)
+        for i, name, misfit in zip(kinds, wanted, found[1::2], strict=True):
             if misfit.any():
-                [texts] = self._select([expression])
-                raise unreadable(self.where, name, kind, texts[np.argmax(misfit)], misfit)
-        return dict(zip(wanted, columns, strict=True))
+                query = f"select {trimmed(f't{i}')} from {self._rows()}"
+                [texts] = fetch(self.where, query, self.path)
+                raise unreadable(self.where, name, kinds[i], texts[np.argmax(misfit)], misfit)
+        return dict(zip(wanted, found[::2], strict=True))
 
-    def _select(
-        self, expressions: Iterable[str], columns: Sequence[str] = ("*",)
-    ) -> list[np.ndarray[Any, Any]]:
-        """Return the values of SQL expressions.
+    def _texts(self, fast: Mapping[int, str]) -> str:
+        """Return SQL for some columns, in which every expression is evaluated once for a value.
 
         Parameters
         ----------
-        expressions : iterable of str
-            In the columns that ``columns`` names.
-        columns : sequence of str
-            In the trimmed texts of the file, called c0, c1, …
+        fast : mapping of int to str
+            For the column of each place, SQL for what is wanted of a text t0, t1, … if it is plain,
+            and null if it is not. The result has that as f0, f1, … and as c0, c1, … the trimmed
+            texts that are not plain.
         """
-        texts = [f"{trimmed(f't{i}')} as c{i}" for i in range(len(self.header.names))]
-        query = (
-            f"select {', '.join(expressions)} from (select {', '.join(columns)} "
-            f"from (select {', '.join(texts)} from {self._rows()}))"
+        found = ", ".join(f"t{i}, {expression} as f{i}" for i, expression in fast.items())
+        slow = ", ".join(
+            f"f{i}, case when f{i} is null then {trimmed(f't{i}')} end as c{i}" for i in fast
         )
-        return fetch(self.where, query, self.path)
+        return f"(select {slow} from (select {found} from {self._rows()}))"
 
     def _rows(self) -> str:
         """Return SQL for the rows; the columns are called t0, t1, … in it."""
@@ -132,9 +139,12 @@ class DelimitedQuery:
             return ["row_name", *columns]
         return columns
 
-    def _present(self, x: str) -> str:
-        """Return SQL for a trimmed text, null where it is missing."""
-        return f"case when {is_missing(x, self.reading)} then null else {x} end"
+    def _plain_class(self, t: str) -> str:
+        """Return SQL for the class of a plain number, null for any other text."""
+        if self.reading.na:  # which may be numbers
+            return "null"
+        number = with_point(t, self.reading)
+        return f"case when {is_integer(number)} then 1 when {is_number(number)} then 2 end"
 
     def _class(self, x: str) -> str:
         """Return SQL for the class of a trimmed text, as its place in ``CLASSES``."""
@@ -145,20 +155,27 @@ class DelimitedQuery:
             f"when {is_date(x)} then 3 when {is_boolean(x)} then 4 else 5 end"
         )
 
+    def _plain_value(self, t: str, kind: Type) -> str:
+        """Return SQL for a plain number as a double, null for any other text and type."""
+        if kind != "number" or self.reading.na:
+            return "null"
+        number = with_point(t, self.reading)
+        return f"case when {is_number(number)} then cast({number} as double) end"
+
     def _value(self, x: str, kind: Type) -> str:
         """Return SQL for a trimmed text as a type, null if it is missing or not of the type."""
         number = with_point(x, self.reading)
         boolean = f"when {is_boolean(x)} then cast(lower({x}) = 'true' as double)"
         match kind:
             case "number":
-                value = f"case when {is_number(number)} then cast({number} as double) {boolean} end"
+                found = f"case when {is_number(number)} then cast({number} as double) {boolean} end"
             case "boolean":
-                value = f"case {boolean} end"
+                found = f"case {boolean} end"
             case "date":
-                value = f"case when {is_date(x)} then {days_of(x)} end"
+                found = f"case when {is_date(x)} then {days_of(x)} end"
             case "text":
-                value = f"case when {is_number(number)} then {number} else {x} end"
-        return f"case when {is_missing(x, self.reading)} then null else {value} end"
+                found = plain(x, self.reading)
+        return f"case when {is_missing(x, self.reading)} then null else {found} end"
 
     def _check_delimiters(self, rows: int) -> None:
         """Raise InputError if there are delimiters that are neither between values nor in them.
