@@ -32,9 +32,9 @@ def fit_command(
 ) -> None:
     """Fit one regression over clients that keep their rows, and print the pooled table.
 
-    DATA is one file per client (.csv, .tsv, .txt, .jsonl, .json, each also .gz, or .parquet), a
-    glob in quotes, a folder, a TOML file that names clients by path or query, or one file together
-    with --group.
+    DATA is one file per client (.csv, .tsv, .txt, .jsonl, .json, each also .gz, .parquet, .xlsx,
+    .rds, or a file of SPSS, Stata or SAS), a glob in quotes, a folder, a TOML file that names
+    clients by path or query, or one file together with --group.
 
     Before the first round, clients report counts, the names of categories, and moments. In each
     round they answer with vectors as long as the table, and at the end with their information

@@ -111,8 +111,9 @@ class Inputs:
     data: object = field(
         metadata={
             "option": Option(
-                "The clients' rows: one file per client (CSV, TSV, JSON lines, each also .gz, or "
-                "Parquet), a glob, a folder, a list of files or frames, a dict of them by client, "
+                "The clients' rows: one file per client (CSV, TSV, JSON lines, each also .gz, "
+                "Parquet, or a file of Excel, R, SPSS, Stata or SAS), a glob, a folder, a list of "
+                "files or frames, a dict of them by client, "
                 "a TOML file that names the clients, or one file or frame together with `group`.",
                 "data",
             )
