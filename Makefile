@@ -3,7 +3,7 @@ BIN := .venv/bin
 LOWEST := .venv-lowest
 # What the dependencies do for us: files, formulas, options, tables, pages, scikit-learn, CVXPY. The
 # rest of the tests is arithmetic of our own, and would take more than four minutes.
-LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py files.py fit_command.py formula.py \
+LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py fit_command.py formula.py \
   model.py model_matrix.py options.py package.py page.py problem.py r_glm.py schema.py solve.py sources.py)
 
 .DEFAULT_GOAL := help

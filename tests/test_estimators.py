@@ -28,6 +28,7 @@ from sklearn.linear_model import (
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.class_weight import compute_class_weight as balance
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedsplit as fs
@@ -137,6 +138,8 @@ def test_every_estimator_is_one_to_scikit_learn(
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_coefficients_are_those_of_scikit_learn_on_the_pool(name: str, weighted: bool) -> None:
     ours, theirs = PAIRS[name]
+    if weighted and "balanced" in name and "sample_weight" not in signature(balance).parameters:
+        pytest.skip("this scikit-learn counts rows, whatever they weigh")
     X, y, groups = data(name)
     w = (
         np.where(np.arange(len(y)) % 7 == 0, 0.0, np.linspace(0.5, 2.0, len(y)))
@@ -289,13 +292,23 @@ def test_constant_columns_change_nothing_but_their_own_zero(estimator: Any) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["FedLinearRegression", "FedLasso", "FedElasticNet", "FedRidge", "FedHuberRegressor"]
+    "name",
+    [
+        "FedLinearRegression",
+        "FedLasso",
+        "FedElasticNet",
+        "FedRidge",
+        "FedHuberRegressor",
+        "FedGammaRegressor",
+    ],
 )
 def test_a_constant_target_is_its_own_prediction(name: str) -> None:
     X, _, groups = data("linear")
     model = getattr(fs, name)().fit(X, np.full(len(X), 2.5), groups=groups)
-    np.testing.assert_array_equal(model.predict(X), 2.5)
+    np.testing.assert_allclose(model.predict(X), 2.5, rtol=1e-15)
     assert model.converged_
+    if name == "FedGammaRegressor":
+        return  # its mean is never zero
     assert (
         not getattr(fs, name)(fit_intercept=False)
         .fit(X, np.zeros(len(X)), groups=groups)

@@ -550,7 +550,7 @@ def test_frames_of_every_dtype_are_read_and_never_changed() -> None:
             "category": pd.Categorical(["x", None]),
             "levels": pd.Categorical([3, 4]),
             "string": pd.array(["x", None], dtype="string"),
-            "str": pd.array(["x", None], dtype="str"),
+            "str": pd.Series(["x", None]).array,  # of objects before pandas 3
             "object": np.array(["x", None], dtype=object),
             "decimal": [Decimal("1.5"), None],
             "none": np.array([None, None], dtype=object),

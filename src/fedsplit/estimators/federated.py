@@ -110,7 +110,9 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
         pool = Pool(moments, intercept)
         predictors = max(1, len(labels) - 1)
         coef: Array = np.zeros((predictors, len(pool.names)))
-        if pool.names and (not FAMILIES[family].has_units or pool.target_varies):
+        stated = FAMILIES[family]
+        varies = pool.target_varies or not (stated.has_units or stated.dispersed)
+        if pool.names and varies:
             plan = Plan("", family, {}, classes=tuple(labels))
             rows = FederatedRows.here(plan, False, designs, moments)
             task = Task(rows, moments, settings, intercept, labels)
@@ -120,7 +122,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
             self.n_iter_ = 0
             self.converged_ = True
             if self.fit_intercept:
-                coef[:, 0] = pool.target
+                coef[:, 0] = stated.link.eta(np.array([pool.target]))
         every = coef @ spread.T
         if self.fit_intercept:
             return every[:, 0], every[:, 1:]
