@@ -262,7 +262,9 @@ def test_a_level_without_events_is_found_without_a_constant(formula: str, family
     assert model.not_estimable == {"level[c]": "-inf"}
     assert model.converged
     np.testing.assert_allclose(np.delete(model.coef, 2), rest.coef, rtol=1e-9)
-    np.testing.assert_allclose(model.se.dropna(), rest.se, rtol=1e-9)  # type: ignore[union-attr]
+    assert model.se is not None
+    assert rest.se is not None
+    np.testing.assert_allclose(model.se.dropna(), rest.se, rtol=1e-9)
 
 
 def test_rows_that_have_receded_before_they_are_looked_for_are_found() -> None:
