@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import fedsplit as fs
 from fedsplit.clients.questions import QUESTIONS, Descend, Gradient, Line, Prox, Question
 from fedsplit.data.client_data import TableSource
+from fedsplit.data.tables import Values
 from fedsplit.data.types import Type
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Recession
@@ -147,13 +148,13 @@ def test_a_new_process_for_every_letter_does_not_read_the_source_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[str] = []
-    original = TableSource.read
+    original = TableSource.take
 
-    def counted(source: TableSource, wanted: Mapping[str, Type]) -> pd.DataFrame:
+    def counted(source: TableSource, wanted: Mapping[str, Type]) -> dict[str, Values]:
         reads.append(source.name)
         return original(source, wanted)
 
-    monkeypatch.setattr(TableSource, "read", counted)
+    monkeypatch.setattr(TableSource, "take", counted)
     there = Mail(folder, restarts=True).fit()
     assert np.array_equal(there.coef, in_process(folder).coef)
     assert reads.count("a") == 2 + 1  # to describe, to code; and once in one process
