@@ -100,3 +100,29 @@ def test_the_command_line_starts_without_what_takes_long_to_import() -> None:
     code = f"import sys, fedsplit.commands.app; print([n for n in {slow} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--formula", "score ~ ward", "--reference", "ward=a,ward=b"], "ward is twice"),
+        (["--formula", "score ~ ward", "--types", "ward=text,ward=number"], "ward is twice"),
+        (["--formula", ""], "it is empty; it needs a target and terms"),
+        (["--formula", "score ~ C(ward, Sum('a'))"], "n must be a whole number"),
+    ],
+)
+def test_an_option_that_says_two_things_or_nothing_is_refused(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, frame in people().items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    assert run(["fit", str(tmp_path), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("codes", [1, None, "NA", {"x": 1}, [1], 0.5])
+def test_codes_of_missing_values_are_a_list_of_texts(codes: object) -> None:
+    with pytest.raises(fs.InputError, match="na must be a list of texts"):
+        fs.fit(people(), "score ~ age", na=codes)  # type: ignore[arg-type]  # the test

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.data.call_options import whole
 from fedsplit.data.constants import bound, level_at, options
 from fedsplit.data.pooled import Options
 from fedsplit.data.syntax import Call, Name, Node, Text
@@ -81,6 +82,8 @@ CODINGS: dict[str, tuple[Callable[[Sequence[str], Options], Coded], tuple[str, .
 }
 """Each coding, and the arguments that it takes."""
 
+MOST_LEVELS = 10_000
+
 SPELLINGS = {
     **{f"contr.{name}": name for name in CODINGS},
     "contr.sdif": "diff",
@@ -110,9 +113,9 @@ class Contrasts:
 
     def coded(self, levels: Sequence[str]) -> Coded:
         """Return the columns for some levels."""
-        size = self.options.get("n")
-        if size is not None and size != len(levels):
-            raise ValueError(f"contr.{self.kind} is for {size:g} levels, there are {len(levels)}")
+        size = whole(self.options, "n", len(levels), 1, MOST_LEVELS)
+        if size != len(levels):
+            raise ValueError(f"contr.{self.kind} is for {size} levels, there are {len(levels)}")
         code, _ = CODINGS[self.kind]
         return code(levels, self.options)
 

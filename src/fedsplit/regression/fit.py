@@ -97,7 +97,10 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
 def prepare(members: Members, options: Regression) -> Agreement:
     """Agree with the clients on columns and categories."""
     settings = options.settings
-    formula = Formula(options.formula or f"{quoted([str(options.target)])} ~ .")
+    text = options.formula
+    if text is None:
+        text = f"{quoted([str(options.target)])} ~ ."
+    formula = Formula(text)
     if formula.open:
         excluded = [options.group, settings.weights, settings.offset, settings.exposure]
         formula = complete(formula, members, excluded)

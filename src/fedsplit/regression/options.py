@@ -7,7 +7,7 @@ The signatures and docstrings of ``fit`` and ``path``, the options of ``fedsplit
 # No `from __future__ import annotations` here: the command line reads the types of the fields.
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
@@ -48,6 +48,8 @@ def _pairs(text: str) -> dict[str, str]:
         column, mark, value = part.partition("=")
         if not mark or not column.strip() or not value.strip():
             raise InputError(f"expected COLUMN=..., as in ward=text, not {part!r}")
+        if column.strip() in pairs:
+            raise InputError(f"expected COLUMN=... once for each column, {column.strip()} is twice")
         pairs[column.strip()] = value.strip()
     return pairs
 
@@ -81,8 +83,13 @@ def _is_text(name: str, value: object) -> None:
         raise InputError(f"{name} must be text, not {value!r}")
 
 
+def _are_texts(value: object) -> bool:
+    """Whether a value is a list, tuple or set of texts."""
+    return isinstance(value, list | tuple | Set) and all(isinstance(each, str) for each in value)
+
+
 def _are_codes(name: str, value: Any) -> None:
-    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+    if not _are_texts(value):
         raise InputError(f"{name} must be a list of texts, as in ['-9', '.'], not {value!r}")
 
 
@@ -100,7 +107,7 @@ def _is_method(name: str, value: object) -> None:
 
 
 def _are_names(name: str, value: Any) -> None:
-    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+    if not _are_texts(value):
         raise InputError(f"{name} must be a list of coefficient names, not {value!r}")
 
 
