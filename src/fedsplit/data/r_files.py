@@ -27,11 +27,10 @@ class Classes(dict[str, Callable[[Any, Mapping[str, Any]], Any]]):
 
 
 def load_rds(rdata: Any, path: Path) -> Loaded:
-    """Read a data frame; the levels of its factors keep their order."""
+    """Read a data frame; its factors are categories in the order of their levels."""
     known = rdata.conversion.DEFAULT_CLASS_MAP
     classes = Classes(
         known,
-        factor=lambda values, about: known["factor"](values, about).as_ordered(),
         Date=lambda values, _: _dates(values, 86_400),
         POSIXct=lambda values, _: _dates(values, 1),
         integer64=_integers,
