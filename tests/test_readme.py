@@ -194,13 +194,16 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 "x": rng.normal(size=n),
                 "year": 2015,
                 "hospital": rng.choice(["north", "south"], n),
+                "ward": rng.choice(["1", "2A"], n),
             }
         )
-        frame.to_csv(f"{name}.csv", index=False)
+        style = {"sep": ";", "decimal": ","} if name == "boston" else {}  # as clients.toml says
+        frame.to_csv(f"{name}.csv", index=False, **style)
         copy = f"copy (select * from read_csv('{name}.csv')) to '{name}.parquet'"
         if name in ("seattle", "all"):
             duckdb.sql(copy)
-    [clients] = [each.text for each in EVERY if each.language == "toml"]
+    lists = [each.text for each in EVERY if each.language == "toml"]
+    [clients] = [text for text in lists if "[clients." in text]
     (tmp_path / "clients.toml").write_text(clients)
 
 
