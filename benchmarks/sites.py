@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedsplit.data.sources import sources
+from fedsplit.data.sources.sources import sources
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions

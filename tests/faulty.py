@@ -9,7 +9,7 @@ import pandas as pd
 import fedsplit as fs
 from fedsplit.arrays import Mask
 from fedsplit.clients.questions import CostQuestion, Curvature, Value
-from fedsplit.data.sources import sources
+from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.fit import fit_over

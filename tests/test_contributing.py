@@ -19,10 +19,10 @@ from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.questions import QUESTIONS, CostQuestion, Part
 from fedsplit.clients.sampled import SampledClients
 from fedsplit.commands.app import run
-from fedsplit.data.agreement import Asking
-from fedsplit.data.column_statistics import ColumnMoments
-from fedsplit.data.pooled import Options, State
-from fedsplit.data.pooled_functions import NUMBERS
+from fedsplit.data.formula.pooled_functions import NUMBERS
+from fedsplit.data.pooled.agreement import Asking
+from fedsplit.data.pooled.column_statistics import ColumnMoments
+from fedsplit.data.pooled.function import Options, State
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.methods.fedgd import AverageState

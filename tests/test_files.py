@@ -21,13 +21,13 @@ import pyreadstat
 import pytest
 
 import fedsplit as fs
-from fedsplit.data import delimited
-from fedsplit.data.client_data import Source
-from fedsplit.data.delimited import DelimitedTable
+from fedsplit.data.files import delimited
+from fedsplit.data.files.delimited import DelimitedTable
+from fedsplit.data.files.value_labels import labelled
 from fedsplit.data.reading import Reading
-from fedsplit.data.sources import sources
+from fedsplit.data.sources.client_data import Source
+from fedsplit.data.sources.sources import sources
 from fedsplit.data.types import Fit
-from fedsplit.data.value_labels import labelled
 from fedsplit.errors import InputError
 from tampering import mutated
 

@@ -9,7 +9,7 @@ import statsmodels.api as sm
 from scipy.special import expit
 
 import fedsplit as fs
-from fedsplit.data.formula import Formula
+from fedsplit.data.formula.formula import Formula
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.server.search import Progress
 from hospitals import FORMULA, RANDHIE, people, proved

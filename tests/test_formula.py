@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import fedsplit as fs
 from fedsplit.data.categories import Level
-from fedsplit.data.design_columns import MOST_COLUMNS
-from fedsplit.data.formula import Formula, quoted
-from fedsplit.data.model_frame import Schema
+from fedsplit.data.formula.design_columns import MOST_COLUMNS
+from fedsplit.data.formula.formula import Formula, quoted
+from fedsplit.data.formula.model_frame import Schema
 from fedsplit.regression.client.plan import Plan
 
 FRAME = pd.DataFrame(

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsplit.data.formula import Formula
-from fedsplit.data.model_frame import Schema
+from fedsplit.data.formula.formula import Formula
+from fedsplit.data.formula.model_frame import Schema
 
 ROWS = pd.DataFrame(
     {

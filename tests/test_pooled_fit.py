@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import fedsplit as fs
-from fedsplit.data.column_statistics import ColumnMoments, GramMatrix, Histogram, Statistic
+from fedsplit.data.pooled.column_statistics import ColumnMoments, GramMatrix, Histogram, Statistic
 from fedsplit.errors import InputError
 from fedsplit.regression.client.fit_questions import Coding, Measure
 from fedsplit.regression.client.measuring import Measured

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from fedsplit.arrays import Array
-from fedsplit.data.agreement import agree_on_states
-from fedsplit.data.column_statistics import ColumnMoments, Histogram, Statistic
-from fedsplit.data.knots import Spread, coarse_grid
-from fedsplit.data.orthogonal import Recurrence
-from fedsplit.data.pooled import Constant, State
-from fedsplit.data.pooled_functions import CATEGORIES, NUMBERS
+from fedsplit.data.formula.pooled_functions import CATEGORIES, NUMBERS
+from fedsplit.data.pooled.agreement import agree_on_states
+from fedsplit.data.pooled.column_statistics import ColumnMoments, Histogram, Statistic
+from fedsplit.data.pooled.function import Constant, State
+from fedsplit.data.pooled.knots import Spread, coarse_grid
+from fedsplit.data.pooled.orthogonal_polynomials import Recurrence
 
 FOUND = json.loads((Path(__file__).parent / "data" / "pooled_functions.json").read_text())
 """What ``pooled_functions.R`` beside it wrote."""

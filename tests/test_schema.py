@@ -16,7 +16,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.commands.app import run
-from fedsplit.data.sources import sources
+from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.plan import Plan
 
 ROWS = 24

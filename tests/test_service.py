@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import fedsplit as fs
 from fedsplit.clients.questions import QUESTIONS, Descend, Gradient, Line, Prox, Question
-from fedsplit.data.client_data import TableSource
+from fedsplit.data.sources.client_data import TableSource
 from fedsplit.data.tables import Values
 from fedsplit.data.types import Type
 from fedsplit.regression.client.description import ColumnRequest

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsplit.data.sources import sources
+from fedsplit.data.sources.sources import sources
 from fedsplit.data.texts import as_text
 from fedsplit.data.types import MISSING, Fit
 from fedsplit.errors import InputError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedsplit as fs
-from fedsplit.data.sources import sources
+from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.findings import Finding, in_lines

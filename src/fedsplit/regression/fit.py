@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from dataclasses import asdict
 
 from fedsplit.clients.oracle import Removed
-from fedsplit.data.formula import Formula, quoted
-from fedsplit.data.sources import sources
+from fedsplit.data.formula.formula import Formula, quoted
+from fedsplit.data.sources.sources import sources
 from fedsplit.errors import listed
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fields import with_options

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedsplit import html as pages
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import number
-from fedsplit.data.sources import sources
+from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort

@@ -13,12 +13,12 @@ import pandas as pd
 
 from fedsplit.arrays import Array
 from fedsplit.data.categories import Level, counted_levels, level_codes
-from fedsplit.data.client_data import GroupSource, Source
-from fedsplit.data.column_statistics import Statistic
-from fedsplit.data.formula import Formula
+from fedsplit.data.formula.formula import Formula
+from fedsplit.data.formula.model_frame import ModelFrame
+from fedsplit.data.formula.pooled_functions import counted, extrapolated
 from fedsplit.data.look_alikes import check_looks
-from fedsplit.data.model_frame import ModelFrame
-from fedsplit.data.pooled_functions import counted, extrapolated
+from fedsplit.data.pooled.column_statistics import Statistic
+from fedsplit.data.sources.client_data import GroupSource, Source
 from fedsplit.data.tables import is_missing, to_frame
 from fedsplit.data.types import Fit
 from fedsplit.errors import InputError

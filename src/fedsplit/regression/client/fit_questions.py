@@ -17,7 +17,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import NOT_FINITE, Question
-from fedsplit.data.column_statistics import Statistic
+from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.types import Fit, Type, level_form
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import BINS, Calibration, Moments, Recession, Scaling

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.data.column_statistics import Statistic
-from fedsplit.data.formula import Formula
-from fedsplit.data.model_frame import ModelFrame
-from fedsplit.data.pooled_functions import outside
+from fedsplit.data.formula.formula import Formula
+from fedsplit.data.formula.model_frame import ModelFrame
+from fedsplit.data.formula.pooled_functions import outside
+from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.errors import InputError, RowError
 from fedsplit.regression.client import disclosure
 from fedsplit.regression.client.design import SMALLEST_CELL

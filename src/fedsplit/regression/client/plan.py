@@ -12,12 +12,12 @@ import pandas as pd
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.categories import Level, in_levels
-from fedsplit.data.client_data import Source
-from fedsplit.data.design_columns import DesignColumns
-from fedsplit.data.formula import Formula
-from fedsplit.data.model_frame import ModelFrame, Schema
-from fedsplit.data.pooled import State
-from fedsplit.data.pooled_functions import function_of, outside
+from fedsplit.data.formula.design_columns import DesignColumns
+from fedsplit.data.formula.formula import Formula
+from fedsplit.data.formula.model_frame import ModelFrame, Schema
+from fedsplit.data.formula.pooled_functions import function_of, outside
+from fedsplit.data.pooled.function import State
+from fedsplit.data.sources.client_data import Source
 from fedsplit.data.tables import Values, to_frame
 from fedsplit.data.texts import as_text
 from fedsplit.data.types import Type

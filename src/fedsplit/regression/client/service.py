@@ -14,7 +14,7 @@ from typing import Any
 from fedsplit import files
 from fedsplit.clients.questions import QUESTIONS, Answer, Question
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.sources import sources
+from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.dataset import Dataset

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Question
-from fedsplit.data.formula import Formula
+from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design, Recession, Scaling
 from fedsplit.regression.client.fit_questions import Coding, Frame

@@ -15,7 +15,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
-from fedsplit.data.formula import Formula
+from fedsplit.data.formula.formula import Formula
 from fedsplit.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, render
 from fedsplit.regression.client.design import Calibration
 

@@ -13,7 +13,7 @@ import pandas as pd
 from fedsplit import files
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Incident
-from fedsplit.data.formula import Formula
+from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Calibration, Recession
 from fedsplit.regression.client.plan import Plan

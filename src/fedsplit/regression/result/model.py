@@ -15,7 +15,7 @@ from scipy import stats
 from fedsplit.arrays import Array
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Incident
-from fedsplit.data.formula import Formula
+from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Calibration, Recession
 from fedsplit.regression.client.plan import Plan

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedsplit import files
 from fedsplit import html as pages
-from fedsplit.data.formula import Formula
+from fedsplit.data.formula.formula import Formula
 from fedsplit.regression.client.design import SMALLEST_CELL
 from fedsplit.regression.result import figures
 from fedsplit.regression.result.table import absent, decimals, fit_lines, number, p_value

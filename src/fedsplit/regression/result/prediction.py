@@ -10,10 +10,10 @@ import pandas as pd
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import one_of
-from fedsplit.data.client_data import Source
-from fedsplit.data.formula import Formula
+from fedsplit.data.formula.formula import Formula
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.sources import sources
+from fedsplit.data.sources.client_data import Source
+from fedsplit.data.sources.sources import sources
 from fedsplit.data.types import as_value
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import Recession

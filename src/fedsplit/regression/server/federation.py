@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Removed
-from fedsplit.data.column_statistics import Statistic
+from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
 from fedsplit.regression.client.fit_questions import (

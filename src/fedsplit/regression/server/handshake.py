@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from fedsplit.data.categories import Level
-from fedsplit.data.formula import Formula
+from fedsplit.data.formula.formula import Formula
 from fedsplit.data.texts import appearance
 from fedsplit.data.types import Fit, Type
 from fedsplit.errors import InputError, listed

@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
 from fedsplit.data.categories import Level, sort_levels
-from fedsplit.data.constants import level_at
+from fedsplit.data.formula.constants import level_at
 from fedsplit.data.texts import appearance
 from fedsplit.data.types import FORMS, Type, is_boolean, is_date, is_number
 from fedsplit.errors import InputError, listed

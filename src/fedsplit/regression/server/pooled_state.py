@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fedsplit.arrays import Array
-from fedsplit.data.agreement import Asking, agree_on_states
-from fedsplit.data.column_statistics import Statistic
-from fedsplit.data.formula import Formula
-from fedsplit.data.pooled_functions import CATEGORIES, function_of
+from fedsplit.data.formula.formula import Formula
+from fedsplit.data.formula.pooled_functions import CATEGORIES, function_of
+from fedsplit.data.pooled.agreement import Asking, agree_on_states
+from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.errors import InputError
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.plan import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fedsplit.data.formula import Formula
+from fedsplit.data.formula.formula import Formula
 from fedsplit.data.types import Fit, Type
 from fedsplit.errors import InputError
 from fedsplit.regression.families import FAMILIES

@@ -1,0 +1,1 @@
+"""Files of clients' data: one module per kind of file."""

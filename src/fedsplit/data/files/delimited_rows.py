@@ -1,0 +1,187 @@
+"""Rows of delimited text, read by Python's parser.
+
+It takes files of any size and kind, and starts at once: it is for the many small files of a
+federation, and for those that DuckDB cannot read.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedsplit.data.files.header import Header, cells
+from fedsplit.data.reading import PLAIN, Reading, ValueClass
+from fedsplit.data.tables import DTYPES, Values, fail, one_line
+from fedsplit.data.texts import unreadable
+from fedsplit.data.types import Fit, Type, share
+from fedsplit.errors import InputError
+
+if TYPE_CHECKING:
+    from _csv import Reader
+
+ROWS_AT_ONCE = 20_000
+"""Rows that are held as text."""
+
+PLAIN_NUMBERS = re.compile(r"-?[0-9]+(\.[0-9]+)?(\n-?[0-9]+(\.[0-9]+)?)*")
+"""Numbers one below the other, without spaces, signs or exponents that are seldom used."""
+
+FRACTION = re.compile(r"\.0*[1-9]")
+"""Of such a number that is not whole."""
+
+
+class Misquoted(InputError):
+    """A quote is where none can be."""
+
+
+class DelimitedRows:
+    """The rows of an open file.
+
+    Parameters
+    ----------
+    where : str
+        What error messages call the file.
+    file : text file
+        At its start, opened without a conversion of line ends.
+    header : Header
+    reading : Reading
+    """
+
+    def __init__(self, where: str, file: IO[str], header: Header, reading: Reading) -> None:
+        self._where = where
+        self._file = file
+        self._header = header
+        self._reading = reading
+
+    def fits(self) -> dict[str, Fit | None]:
+        """Return what the values of each column can be read as, as in ``Table.fits``."""
+        classes: list[Counter[ValueClass]] = [Counter() for _ in self._header.names]
+        for columns in self._columns():
+            for found, column in zip(classes, columns, strict=True):
+                found.update(self._classes(column))
+        return dict(zip(self._header.names, map(fit_of, classes), strict=True))
+
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
+        """Read some columns, as in ``Table.take``."""
+        places = [self._header.names.index(name) for name in wanted]
+        parts: list[list[np.ndarray[Any, Any]]] = [[] for _ in wanted]
+        start = 0
+        for columns in self._columns():
+            for part, place, (name, kind) in zip(parts, places, wanted.items(), strict=True):
+                part.append(self._values(name, kind, columns[place], start))
+            start += len(columns[0])
+        empty: dict[Type, np.ndarray[Any, Any]] = {
+            kind: np.empty(0, DTYPES[kind]) for kind in wanted.values()
+        }
+        whole = [
+            np.concatenate(part or [empty[kind]])
+            for part, kind in zip(parts, wanted.values(), strict=True)
+        ]
+        return dict(zip(wanted, whole, strict=True))
+
+    def _columns(self) -> Iterator[Sequence[Sequence[str]]]:
+        """Yield the columns of some rows at a time."""
+        width = self._header.width
+        rows: list[Sequence[str]] = []
+        reader = cells(self._file, self._header.delimiter)
+        for _ in range(self._header.skipped):
+            next(reader)
+        for row in self._checked(reader):
+            if len(row) != width:
+                if row:
+                    fail(
+                        self._where,
+                        f"line {reader.line_num}: it has more or fewer values than the first line "
+                        "has names",
+                    )
+                if width > 1:  # an empty line
+                    continue
+                row = [""]
+            rows.append(row)
+            if len(rows) == ROWS_AT_ONCE:
+                yield self._transposed(rows)
+                rows = []
+        if rows:
+            yield self._transposed(rows)
+
+    def _checked(self, reader: Reader) -> Iterator[list[str]]:
+        """Yield the rows; raise Misquoted where they cannot be read."""
+        try:
+            yield from reader
+        except csv.Error:
+            raise Misquoted(
+                one_line(
+                    self._where,
+                    f"line {reader.line_num}: a quote is not closed, or has more text after it",
+                )
+            ) from None
+
+    def _transposed(self, rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+        return list(zip(*rows, strict=True))[self._header.row_names :]
+
+    def _plain(self, column: Sequence[str]) -> str:
+        """Return the values one below the other if all are plain numbers, else nothing.
+
+        One search in them is faster than a look at each.
+        """
+        if self._reading != PLAIN:
+            return ""
+        lines = "\n".join(column)
+        # A value can have a line break in it.
+        if lines.count("\n") < len(column) and PLAIN_NUMBERS.fullmatch(lines):
+            return lines
+        return ""
+
+    def _classes(self, column: Sequence[str]) -> Counter[ValueClass]:
+        """Return how many values of a column are of each class."""
+        lines = self._plain(column)
+        if lines:
+            decimal = len(FRACTION.findall(lines))
+            return Counter({"integer": len(column) - decimal, "decimal": decimal})
+        found: Counter[ValueClass] = Counter()
+        for text, count in Counter(column).items():
+            found[self._reading.class_of(text.strip())] += count
+        return found
+
+    def _values(
+        self, name: str, kind: Type, column: Sequence[str], start: int
+    ) -> np.ndarray[Any, Any]:
+        """Return the values of a column, (n,), whose first is in the row after ``start``."""
+        if kind == "number" and self._plain(column):
+            return np.array(list(map(float, column)))
+        read = partial(self._reading.read, wanted=kind)
+        try:
+            known = {text: read(text) for text in set(column)}
+        except ValueError:
+            wrong = np.array([not _can(read, text) for text in column])
+            text = column[int(np.argmax(wrong))].strip()
+            earlier = np.zeros(start, dtype=bool)
+            raise unreadable(
+                self._where, name, kind, text, np.concatenate([earlier, wrong])
+            ) from None
+        return np.array([known[text] for text in column], dtype=DTYPES[kind])
+
+
+def fit_of(counts: Counter[ValueClass]) -> Fit:
+    """Return how many of a column's values fit each type, from their number by class."""
+    total = sum(counts.values()) - counts["missing"]
+    return Fit(
+        integer=share(counts["integer"], total),
+        decimal=share(counts["integer"] + counts["decimal"], total),
+        date=share(counts["date"], total),
+        boolean=share(counts["boolean"], total),
+        text=share(counts["text"], total),
+    )
+
+
+def _can(read: Callable[[str], object], text: str) -> bool:
+    try:
+        read(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,89 @@
+"""A file of JSON objects, one per row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import pandas as pd
+
+from fedsplit.data.files.opening import open_text
+from fedsplit.data.frames import FrameTable
+from fedsplit.data.reading import PLAIN, Reading
+from fedsplit.data.tables import Values, fail
+from fedsplit.data.types import Fit, Type
+
+
+@dataclass
+class JsonTable:
+    """One object per line, or one array of objects; a key that an object lacks is missing there.
+
+    Read with Python's parser: DuckDB's renames keys that differ only in case, and guesses whether
+    a line is a row or a value.
+    """
+
+    where: str
+    path: Path
+    reading: Reading = PLAIN
+
+    def fits(self) -> dict[str, Fit | None]:
+        names: dict[str, None] = {}
+        for entry in self._objects():
+            names.update(dict.fromkeys(entry))
+        if not names:
+            fail(self.where, "it has no columns")
+        return self._frame(names).fits()
+
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
+        return self._frame(wanted).take(wanted)
+
+    def notes(self) -> Sequence[str]:
+        return ()
+
+    def _frame(self, names: Iterable[str]) -> FrameTable:
+        """Return some columns."""
+        columns: dict[str, list[object]] = {name: [] for name in names}
+        for entry in self._objects():
+            for name, values in columns.items():
+                values.append(entry.get(name))
+        return FrameTable(self.where, pd.DataFrame(columns, dtype=object), self.reading)
+
+    def _objects(self) -> Iterator[dict[str, object]]:
+        with open_text(self.where, self.path) as file:
+            for place, entry in self._entries(file):
+                if not isinstance(entry, dict):
+                    fail(self.where, f"{place}: expected an object with the columns as keys")
+                yield entry
+
+    def _entries(self, file: IO[str]) -> Iterator[tuple[str, object]]:
+        """Yield the elements of the array, or the values of the lines, each with its place."""
+        lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+        first, text = next(lines, (1, "[]"))
+        if text.lstrip().startswith("["):
+            # The array may go on over many lines.
+            array = self._parse("the array", text + file.read())
+            for number, entry in enumerate(array, 1):
+                yield f"entry {number}", entry
+            return
+        for number, line in chain([(first, text)], lines):
+            yield f"line {number}", self._parse(f"line {number}", line)
+
+    def _parse(self, place: str, text: str) -> Any:
+        try:
+            return json.loads(text, object_pairs_hook=_unique)
+        except RecursionError:
+            fail(self.where, f"{place}: nested too deeply")
+        except ValueError as error:
+            fail(self.where, f"{place}: {error}")
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return a JSON object as a dict; without this, json keeps only the last of equal keys."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key appears twice")
+    return found

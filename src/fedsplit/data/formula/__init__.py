@@ -1,0 +1,1 @@
+"""Formulas: from a text in R's language to the columns of a design."""

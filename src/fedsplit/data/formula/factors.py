@@ -1,0 +1,207 @@
+"""The factors that a formula's terms are products of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsplit.arrays import Array
+from fedsplit.data.formula.constants import bound, constant, level_at, options
+from fedsplit.data.formula.contrasts import Contrasts, read_contrasts
+from fedsplit.data.formula.expressions import Evaluator, Expression
+from fedsplit.data.formula.model_frame import ModelFrame, Schema
+from fedsplit.data.formula.pooled_functions import CATEGORIES, NUMBERS
+from fedsplit.data.formula.syntax import Call, Name, Node, Text, written
+from fedsplit.data.pooled.function import Constant, PooledCall
+
+CATEGORICAL = ("C", "factor", "as.factor", "relevel")
+"""Functions that make a category of a column."""
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column, or the intervals of one, coded by levels.
+
+    Attributes
+    ----------
+    column : str or None
+    call : PooledCall or None
+        What makes levels of a column, if ``column`` is None.
+    first : tuple
+        The levels that come before the others.
+    complete : bool
+        Whether ``first`` must be all of the levels.
+    contrasts : Contrasts
+    """
+
+    column: str | None = None
+    call: PooledCall | None = None
+    first: tuple[Constant, ...] = ()
+    complete: bool = False
+    contrasts: Contrasts = field(default_factory=Contrasts)
+
+    def levels(self, schema: Schema) -> list[str]:
+        """Return the levels, in the order of the codes."""
+        if self.call is not None:
+            state = schema.state.get(self.call.text, {})
+            return CATEGORIES[self.call.function].levels(self.call.options, state)
+        return list(schema.level_texts(str(self.column)))
+
+    def codes(self, rows: ModelFrame) -> NDArray[np.intp]:
+        """Return the number of each row's level, (n,)."""
+        if self.call is not None:
+            state = rows.schema.state.get(self.call.text, {})
+            x = self.call.argument(rows)
+            return CATEGORIES[self.call.function].codes(x, self.call.options, state)
+        return rows.codes(str(self.column))
+
+    def coded(self, schema: Schema, full: bool) -> tuple[list[str], Array]:
+        """Return how names of columns end, and the values of each code, (L + 1, k).
+
+        The last row, at -1, is for values that are missing.
+        """
+        levels = self.levels(schema)
+        places = [level_at(levels, level) for level in self.first]
+        if self.complete and len(places) != len(levels):
+            left = [level for i, level in enumerate(levels) if i not in places]
+            raise ValueError(f"levels: {left[0]} is not among them")
+        order = [*places, *(i for i in range(len(levels)) if i not in places)]
+        ordered = [levels[i] for i in order]
+        if len(levels) < 2 and not full:
+            only = ", ".join(levels) or "none"
+            raise ValueError(f"a category needs two levels, there is {only}: leave it out")
+        endings: list[str] = ordered
+        matrix: Array = np.eye(len(levels))
+        if not full:
+            endings, matrix = self.contrasts.coded(ordered)
+        table = np.full((len(levels) + 1, matrix.shape[1]), np.nan)
+        table[order] = matrix
+        return [f"[{ending}]" for ending in endings], table
+
+
+@dataclass(frozen=True)
+class TermFactor:
+    """A column, a category, or an expression of columns.
+
+    Attributes
+    ----------
+    text : str
+        As in the names of the design's columns.
+    columns : list of str
+        Those in it, from left to right.
+    column : str or None
+        The column, if the factor is one and nothing else.
+    category : Category or None
+        Also of a column, which is one if it holds text.
+    numbers : callable or None
+        Called with a ModelFrame; returns the (n,) values, or a scalar.
+    call : PooledCall or None
+        A function of all clients' rows with any number of columns.
+    calls : list of PooledCall
+        Those inside it, too.
+    """
+
+    text: str
+    columns: list[str]
+    column: str | None = None
+    category: Category | None = None
+    numbers: Evaluator | None = None
+    call: PooledCall | None = None
+    calls: tuple[PooledCall, ...] = ()
+
+    @classmethod
+    def of(cls, node: Node) -> TermFactor:
+        """Return what a tree stands for, such as ``x``, ``log(x)`` or ``C(g)``."""
+        expression = Expression()
+        try:
+            factor = cls._of(node, expression)
+        except ValueError as error:
+            raise ValueError(f"{written(node)}: {error}") from None
+        columns = list(dict.fromkeys(expression.columns))
+        return replace(factor, columns=columns, calls=tuple(expression.calls))
+
+    @classmethod
+    def _of(cls, node: Node, expression: Expression) -> TermFactor:
+        text = written(node)
+        match node:
+            case Call("", [Name() as inner]):
+                return cls._of(inner, expression)
+            case Name() | Call("Q"):
+                name = expression.column(node)
+                numbers: Evaluator = lambda rows: rows.numbers(name)  # noqa: E731
+                return cls(name, [], name, Category(name), numbers)
+            case Call(function) if function in CATEGORICAL or function in CATEGORIES:
+                return cls(text, [], category=_category(node, expression))
+            case Call(function) if function in NUMBERS:
+                return cls(text, [], call=expression.call(node))
+        return cls(text, [], numbers=expression.number(node))
+
+    def as_category(self, schema: Schema) -> Category | None:
+        """Return how it is coded by levels, None if it has numbers."""
+        if self.column is not None and not schema.holds_text(self.column):
+            return None
+        return self.category
+
+    def endings(self, schema: Schema) -> list[str]:
+        """Return how the names of its columns end, if it has numbers."""
+        if self.call is None:
+            return [""]
+        state = schema.state.get(self.call.text, {})
+        return NUMBERS[self.call.function].endings(self.call.options, state)
+
+    def values(self, rows: ModelFrame) -> Array:
+        """Return its numbers, (n, k)."""
+        if self.call is not None:
+            state = rows.schema.state.get(self.call.text, {})
+            x = self.call.argument(rows)
+            columns = NUMBERS[self.call.function].values(x, self.call.options, state)
+            if columns.shape[1] != len(self.endings(rows.schema)):
+                raise ValueError(f"{self.text} has another number of columns than was agreed")
+            return columns
+        if self.numbers is None:
+            raise ValueError(f"{self.text} is a category, and has no numbers")
+        found = self.numbers(rows)
+        # An expression without a column is a scalar.
+        values: Array = np.broadcast_to(found, len(rows.frame)).reshape(-1, 1)
+        return values
+
+    def number(self, rows: ModelFrame) -> Array:
+        """Return its numbers, (n,), if it is one column."""
+        found = self.values(rows)
+        if found.shape[1] != 1:
+            raise ValueError(f"{self.text} has {found.shape[1]} columns: one is needed")
+        return found[:, 0]
+
+
+def _category(node: Node, expression: Expression) -> Category:
+    """Read ``C(a, coding)``, ``factor(a)``, ``relevel(a, ref="b")``, also one in the other."""
+    match node:
+        case Name() | Call("Q"):
+            return Category(expression.column(node))
+        case Call(function) if function in CATEGORIES:
+            return Category(call=expression.call(node))
+        case Call("C", [inner, *coding], named) if len(coding) <= 1:
+            category = _category(inner, expression)
+            if coding:
+                contrasts = read_contrasts(coding[0], options(dict(named)))
+                return replace(category, contrasts=contrasts)
+            if not named:
+                return category
+        case Call("factor" | "as.factor", [inner], []):
+            return _category(inner, expression)
+        case Call("factor", [inner, *_]):
+            category = _category(inner, expression)
+            first = constant(bound(node, ("x", "levels")).get("levels", Text("")))
+            if isinstance(first, tuple):
+                return replace(category, first=first, complete=True)
+        case Call("relevel", [inner, *_]):
+            category = _category(inner, expression)
+            given = bound(node, ("x", "ref"))
+            if "ref" in given:
+                return replace(category, first=(constant(given["ref"]),))
+    raise ValueError(
+        "write C(column), C(column, Treatment('level')), factor(column) or "
+        "relevel(column, ref='level'), as a factor of its own"
+    )

@@ -1,0 +1,254 @@
+"""A formula: columns, numbers, arithmetic and a short list of functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import pandas as pd
+
+from fedsplit.arrays import Array
+from fedsplit.data.categories import Level
+from fedsplit.data.formula.constants import WORDS
+from fedsplit.data.formula.design_columns import DesignColumns, compile_design
+from fedsplit.data.formula.factors import TermFactor
+from fedsplit.data.formula.model_frame import ModelFrame, Schema
+from fedsplit.data.formula.parsing import parse, substituted
+from fedsplit.data.formula.terms import Sides, read_terms
+from fedsplit.data.pooled.function import PooledCall
+from fedsplit.errors import InputError
+
+LONGEST = 400
+"""Characters of a formula, and of a reason, in a message."""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """``target ~ terms`` with every expression checked.
+
+    Parameters
+    ----------
+    text : str
+        As the user wrote it.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if self._sides.target is not None and self._sides.target.column is None:
+            category = self._sides.target.category
+            # A target has one number per row, and a category has one column per level.
+            if category is not None:
+                raise self._error(
+                    f"the target cannot be {self.target}: use {{{category.column} == 'a'}}"
+                )
+        used = {name for factor in self._right for name in factor.columns}
+        if self.target_column in used:
+            raise self._error(f"{self.target_column} is on both sides")
+        if self.intercept and any(factor.column == "Intercept" for factor in self._sides.factors):
+            raise self._error("column Intercept: rename it, this is the constant's name")
+
+    @property
+    def target(self) -> str:
+        """The expression on the left."""
+        if self.grouped is not None:
+            return f"cbind({', '.join(self.grouped)})"
+        return self._left[0].text
+
+    @property
+    def target_column(self) -> str | None:
+        """The column on the left, None if the target is an expression of columns."""
+        if self._sides.target is None:
+            return None
+        return self._sides.target.column
+
+    @property
+    def target_columns(self) -> list[str]:
+        """The columns in the target."""
+        return list(dict.fromkeys(name for factor in self._left for name in factor.columns))
+
+    @property
+    def grouped(self) -> tuple[str, str] | None:
+        """The successes and the failures of a target ``cbind(successes, failures)``."""
+        if self._sides.counts is None:
+            return None
+        successes, failures = self._sides.counts
+        return successes.text, failures.text
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """Every column that is needed, the target's first, in the order of the formula."""
+        factors = [*self._left, *self._right]
+        return list(dict.fromkeys(name for factor in factors for name in factor.columns))
+
+    @cached_property
+    def categories(self) -> set[str]:
+        """The columns inside ``C()`` and the like, which are categories whatever they hold."""
+        return {
+            factor.category.column
+            for factor in self._sides.factors
+            if factor.column is None
+            and factor.category is not None
+            and factor.category.column is not None
+        }
+
+    @property
+    def offset_columns(self) -> set[str]:
+        """The columns inside ``offset()``."""
+        return {name for factor in self._sides.offsets for name in factor.columns}
+
+    @property
+    def has_offset(self) -> bool:
+        """Whether a term is ``offset()``."""
+        return bool(self._sides.offsets)
+
+    @cached_property
+    def pooled(self) -> list[PooledCall]:
+        """The calls of functions of all clients' rows, each once."""
+        calls = [call for factor in (*self._left, *self._right) for call in factor.calls]
+        return list({call.text: call for call in calls}.values())
+
+    @property
+    def intercept(self) -> bool:
+        """Whether there is a constant term."""
+        return self._sides.intercept
+
+    @property
+    def open(self) -> bool:
+        """Whether ``.`` stands for columns that are not known yet."""
+        return self._sides.open
+
+    def without_intercept(self) -> Formula:
+        """Return the same formula without a constant term."""
+        if not self.intercept:
+            return self
+        plain = Formula(f"{self.text} - 1")
+        if not plain.intercept and plain._sides.terms == self._sides.terms:
+            return plain
+        left, right = self.text.split("~", 1)
+        return Formula(f"{left}~ ({right}) - 1")  # a condition would take the number for its own
+
+    def expanded(self, columns: Iterable[str]) -> Formula:
+        """Return the formula with ``.`` replaced by all of the columns that are not the target's.
+
+        Parameters
+        ----------
+        columns : iterable of str
+            Those that every client has.
+        """
+        others = [name for name in columns if name not in self.target_columns]
+        return Formula(substituted(self.text, quoted(others) or "1"))
+
+    def compile(self, schema: Schema) -> DesignColumns:
+        """Work out the columns of the design, once for all clients."""
+        if self.open:
+            raise self._error("name the columns, the ones that . stands for are not known here")
+        try:
+            return compile_design(self._sides, schema)
+        except Exception as error:
+            raise self._error(_reason(error)) from None
+
+    def evaluate(self, columns: DesignColumns, frame: pd.DataFrame) -> tuple[Array, Array]:
+        """Return the (n, p) design and the (n,) offsets of some rows."""
+        try:
+            return columns.design(frame), columns.offset(frame)
+        except InputError:
+            raise
+        except Exception as error:  # numpy raises exceptions of many kinds
+            raise self._error(_reason(error)) from None
+
+    def design(
+        self, frame: pd.DataFrame, levels: Mapping[str, Sequence[Level]]
+    ) -> tuple[list[str], Array]:
+        """Code the terms as a matrix.
+
+        Parameters
+        ----------
+        frame : (n, c) DataFrame
+            The columns of the formula.
+        levels : mapping of str to sequence
+            The levels of each category.
+
+        Returns
+        -------
+        names : list of str
+            Of the p columns.
+        A : (n, p) array
+        """
+        columns = self.compile(Schema(levels))
+        return columns.names, self.evaluate(columns, frame)[0]
+
+    def response(self, frame: pd.DataFrame, schema: Schema | None = None) -> Array:
+        """Return the target's values, (n,), which must be numbers."""
+        if self.grouped is not None:
+            raise self._error("a target of successes and failures has two columns")
+        return self._numbers(self._left[0], frame, schema)
+
+    def counts(self, frame: pd.DataFrame, schema: Schema | None = None) -> tuple[Array, Array]:
+        """Return the successes and the failures, (n,), of a grouped target."""
+        if self.grouped is None:
+            raise self._error("the target is not cbind(successes, failures)")
+        successes, failures = (self._numbers(part, frame, schema) for part in self._left)
+        return successes, failures
+
+    def _numbers(self, factor: TermFactor, frame: pd.DataFrame, schema: Schema | None) -> Array:
+        rows = ModelFrame(frame, schema or Schema({}))
+        try:
+            with np.errstate(all="ignore"):
+                return np.array(factor.number(rows), dtype=np.float64)
+        except Exception as error:
+            raise self._error(_reason(error)) from None
+
+    @cached_property
+    def _sides(self) -> Sides:
+        try:
+            return _read(self.text)
+        except Exception as error:  # a text can fail in many ways
+            raise self._error(_reason(error)) from None
+
+    @property
+    def _left(self) -> Sequence[TermFactor]:
+        if self._sides.counts is not None:
+            return self._sides.counts
+        return [factor for factor in [self._sides.target] if factor is not None]
+
+    @property
+    def _right(self) -> Sequence[TermFactor]:
+        return [*self._sides.factors, *self._sides.offsets]
+
+    def _error(self, reason: str) -> InputError:
+        parts = [repr(self.text), reason]
+        for i, part in enumerate(parts):
+            if len(part) > LONGEST:
+                parts[i] = part[:LONGEST] + "..."
+        return InputError("formula " + ": ".join(parts))
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> Sides:
+    """Return what a formula says; every client has the same few formulas."""
+    return read_terms(parse(text))
+
+
+def quoted(columns: Iterable[str]) -> str:
+    """Return columns as a sum of terms, with backticks where a name needs them."""
+    terms = []
+    for name in columns:
+        if "`" in name or not name:
+            raise InputError(f"column {name}: rename it, a formula cannot quote this name")
+        plain = name not in WORDS and re.fullmatch(r"[^\W\d][\w.]*", name)
+        terms.append(name if plain else f"`{name}`")
+    return " + ".join(terms)
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of the message."""
+    match error:
+        case RecursionError():
+            return "it is nested too deeply"
+        case MemoryError():
+            return "it is too large"
+    return str(error).strip().split("\n")[0] or type(error).__name__

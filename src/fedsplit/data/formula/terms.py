@@ -1,0 +1,253 @@
+"""The terms of a formula: what its operators make of columns and expressions, as in R."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from fedsplit.data.formula.factors import TermFactor
+from fedsplit.data.formula.syntax import POWERS, Call, Name, Node, Number, Operation, Text, written
+
+MOST_FACTORS, MOST_TERMS = 20, 10_000
+"""Of a term, and of a product or power before equal terms are merged."""
+
+MOST_WORK = 3_000_000
+"""Terms over all operators."""
+
+OPERATORS = ("+", "-", "*", "/", ":", "^", "**", "%in%")
+"""Operators of terms; others make an expression, which is a factor."""
+
+Term: TypeAlias = tuple[int, ...]
+"""The places of its factors in the list of all factors, in the order of the formula."""
+
+Terms: TypeAlias = dict[frozenset[int], Term]
+"""Terms by what is in them: a:b and b:a are one."""
+
+
+class Sides(NamedTuple):
+    """A formula's left side, and what its right side is made of.
+
+    Attributes
+    ----------
+    target : TermFactor or None
+        None if the target is grouped.
+    counts : tuple of two TermFactor, or None
+        Successes and failures of a grouped target.
+    factors : list of TermFactor
+        The different factors of all terms, in the order in which they appear.
+    terms : list of Term
+        In R's order: terms of fewer factors first. The constant is not among them.
+    intercept : bool
+        Whether there is a constant.
+    offsets : list of TermFactor
+        What is added to the linear predictor.
+    open : bool
+        Whether ``.`` stands for columns that are not known yet.
+    """
+
+    target: TermFactor | None
+    counts: tuple[TermFactor, TermFactor] | None
+    factors: list[TermFactor]
+    terms: list[Term]
+    intercept: bool
+    offsets: list[TermFactor]
+    open: bool
+
+
+def read_terms(tree: Node) -> Sides:
+    """Return the two sides of ``target ~ terms``; raise ValueError if it has not two."""
+    match tree:
+        case Operation("~", [left, right]):
+            target, counts = _read_target(left)
+        case _:
+            raise ValueError("it needs a target on the left of ~, as in y ~ x")
+    reader = _Reader()
+    terms = reader.read(right)
+    ordered = sorted(terms.values(), key=len)
+    return Sides(
+        target,
+        counts,
+        reader.factors,
+        ordered,
+        reader.intercept,
+        list(reader.offsets.values()),
+        reader.open,
+    )
+
+
+def _read_target(node: Node) -> tuple[TermFactor | None, tuple[TermFactor, TermFactor] | None]:
+    match node:
+        case Call("cbind", [successes, failures], []):
+            return None, (TermFactor.of(successes), TermFactor.of(failures))
+        case Number() | Text() | Operation("~"):
+            raise ValueError("it needs one target on the left, as in y ~ x")
+    return TermFactor.of(node), None
+
+
+@dataclass
+class _Reader:
+    """Multiplies terms out, without recursion: formulas of a thousand terms are deep trees."""
+
+    factors: list[TermFactor] = field(default_factory=list)
+    places: dict[tuple[bool, str], int] = field(default_factory=dict)
+    offsets: dict[str, TermFactor] = field(default_factory=dict)
+    intercept: bool = True
+    open: bool = False
+    work: int = 0
+
+    def read(self, root: Node) -> Terms:
+        """Return the terms of a tree."""
+        order = self._ordered(root)
+        found: dict[int, Terms] = {}
+        for node, added in order:  # from left to right, for the order of the factors
+            match node:
+                case Operation(symbol, _) if symbol in OPERATORS:
+                    pass
+                case _:
+                    found[id(node)] = self._leaf(node, added)
+        for node, _ in reversed(order):  # operands before their operators
+            match node:
+                case Operation(symbol, operands) if symbol in OPERATORS:
+                    parts = [found.pop(id(part)) for part in operands if id(part) in found]
+                    found[id(node)] = self._applied(node, parts)
+        return found[id(root)]
+
+    def _ordered(self, root: Node) -> list[tuple[Node, bool]]:
+        """All nodes down to the factors, each with whether it is added or taken away."""
+        order = []
+        reached = [(root, True)]
+        while reached:
+            node, added = reached.pop()
+            order.append((node, added))
+            match node:
+                case Operation("-", [left, right]):
+                    reached += [(right, not added), (left, added)]
+                case Operation("-", [operand]):
+                    reached.append((operand, not added))
+                case Operation(symbol, [base, _]) if symbol in POWERS:
+                    reached.append((base, added))
+                case Operation(symbol, operands) if symbol in OPERATORS:
+                    reached += [(operand, added) for operand in reversed(operands)]
+        return order
+
+    def _leaf(self, node: Node, added: bool) -> Terms:
+        """The term of a factor; none of a constant, an offset or ``.``."""
+        match node:
+            case Number(text):
+                if text not in ("0", "1"):
+                    raise ValueError(f"{text} is not a term: write I({text} * x) for a multiple")
+                self.intercept = (text == "1") == added
+                return {}
+            case Text():
+                raise ValueError(f"{written(node)} is neither a column, a number nor an operator")
+            case Name(".", quoted=False):
+                self.open = True
+                return {}
+            case Call("offset", [inner], []):
+                if not added:
+                    raise ValueError("an offset cannot be taken away: leave it out")
+                factor = TermFactor.of(inner)
+                self.offsets[factor.text] = factor
+                return {}
+            case Operation("|", [left, right]) if not (_condition(left) and _condition(right)):
+                raise ValueError(
+                    "| is for conditions, as in (x > 1) | (z > 2): one set of terms is fitted, "
+                    "without random effects"
+                )
+            case Operation("~"):
+                raise ValueError("~ stands once, between target and terms")
+        place = self._place(node)
+        return {frozenset([place]): (place,)}
+
+    def _place(self, node: Node) -> int:
+        """The place of a factor, which is new or was met before."""
+        factor = TermFactor.of(node)
+        key = (factor.column is None, factor.text)
+        if key not in self.places:
+            self.places[key] = len(self.factors)
+            self.factors.append(factor)
+        return self.places[key]
+
+    def _applied(self, node: Operation, parts: list[Terms]) -> Terms:
+        """Combine the terms of the operands; the first may be changed."""
+        match node.symbol, parts:
+            case (("^" | "**"), [base]):
+                return self._power(base, node.operands[1])
+            case "+", [terms]:
+                return terms
+            case "-", [_]:
+                return {}
+            case "+", [left, right]:
+                return self._sum(left, right)
+            case "-", [left, right]:
+                for key in right:
+                    left.pop(key, None)
+                return left
+            case ":", [left, right]:
+                return self._product(left, right)
+            case "*", [left, right]:
+                product = self._product(left, right)
+                return self._sum(self._sum(left, right), product)
+            case "/", [left, right]:
+                nested = self._product(_joined(left), right)
+                return self._sum(left, nested)
+            case "%in%", [left, right]:
+                return self._product(_joined(right), left)
+        raise ValueError(f"{node.symbol} needs terms on both sides")
+
+    def _sum(self, left: Terms, right: Terms) -> Terms:
+        self._count(len(right))
+        for key, term in right.items():
+            left.setdefault(key, term)
+        return left
+
+    def _product(self, left: Terms, right: Terms) -> Terms:
+        self._count(len(left) * len(right))
+        if not (self.open or (left and right)):
+            raise ValueError("a product needs columns on both sides")
+        found: Terms = {}
+        for first, one in left.items():
+            for second, other in right.items():
+                key = first | second
+                if len(key) > MOST_FACTORS:
+                    raise ValueError(f"a term has more than {MOST_FACTORS} factors")
+                if key not in found:
+                    found[key] = (*one, *(place for place in other if place not in first))
+        return found
+
+    def _power(self, base: Terms, exponent: Node) -> Terms:
+        match exponent:
+            case Number(text) if text.isdigit() and 1 <= int(text) <= MOST_FACTORS:
+                count = int(text)
+            case _:
+                raise ValueError(
+                    f"a power of terms is a number from 1 to {MOST_FACTORS}; write I(x^0.5) for "
+                    "that of a column"
+                )
+        found = base
+        for _ in range(count - 1):
+            found = self._product(found, base)
+        return found
+
+    def _count(self, terms: int) -> None:
+        self.work += terms
+        if terms > MOST_TERMS or self.work > MOST_WORK:
+            raise ValueError("its products have too many terms: leave out some")
+
+
+def _joined(terms: Terms) -> Terms:
+    """The product of all terms, as one term."""
+    places = tuple(dict.fromkeys(place for term in terms.values() for place in term))
+    if not places:
+        return {}
+    return {frozenset(places): places}
+
+
+def _condition(node: Node) -> bool:
+    """Whether a tree is a condition and not a column or a term."""
+    match node:
+        case Operation(symbol) if symbol not in OPERATORS:
+            return True
+        case Call():
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""Functions in a formula that depend on the rows of all clients."""

@@ -1,0 +1,1 @@
+"""The clients that a user names, each with its data."""
