@@ -159,7 +159,8 @@ def test_types_are_declared_on_the_command_line_and_in_a_toml_file(
     sites(tmp_path, a=["01", "02"], b=["1", "2", "2A"])
     paths = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
     assert run(["fit", *paths, "--formula", "y ~ C(g)"]) == 2
-    assert "--types g=text" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "--types g=text to keep them apart, or write them alike" in message
     assert run(["fit", *paths, "--formula", "y ~ C(g)", "--types", "g=text"]) == 0
     assert "C(g)[T.2A]" in capsys.readouterr().out
     toml = tmp_path / "clients.toml"
@@ -188,7 +189,9 @@ def test_text_in_parquet_beside_a_csv_file_is_one_category(tmp_path: Path) -> No
     same = {"1": "1", "2": "2", "3": "3"}
     assert group_means(model) == pytest.approx(pooled_means(same, ["1", "2"], ["1", "2", "3"]))
     write_csv(tmp_path / "a.csv", y=target(0), g=column(["01", "02"]))
-    assert "01, 1" in refusal(lambda: fs.fit(tmp_path, "y ~ C(g)"))
+    message = refusal(lambda: fs.fit(tmp_path, "y ~ C(g)"))
+    assert "01, 1" in message
+    assert "or --types g=number to merge them" in message
     message = refusal(lambda: fs.fit(tmp_path, "y ~ g"))
     assert "column g holds numbers at client a and text at client b" in message
     assert fs.fit(tmp_path, "y ~ g", types={"g": "number"}).names == ["Intercept", "g"]

@@ -25,10 +25,12 @@ def check_forms(column: str, levels: Sequence[Level]) -> None:
             forms[kind, FORMS[kind](level)].append(level)
     for (kind, _), same in forms.items():
         if len(same) > 1:
+            merge = "or write them alike"
+            if all(_looks_like(level) == kind for level in levels):
+                merge = f"or --types {column}={kind} to merge them"
             raise InputError(
                 f"column {column} holds {listed(same)}, which are the same {kind} written "
-                f"differently: give --types {column}=text to keep them apart, or --types "
-                f"{column}={kind} to merge them"
+                f"differently: give --types {column}=text to keep them apart, {merge}"
             )
 
 
