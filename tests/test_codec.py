@@ -113,9 +113,13 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (
         ColumnRequest,
         st.builds(
-            ColumnRequest,
+            lambda types, categories, strict: ColumnRequest(
+                types,
+                categories,
+                frozenset(name for name, kind in types.items() if kind != "text") - categories,
+                strict,
+            ),
             mappings(words, types),
-            st.frozensets(words),
             st.frozensets(words),
             st.booleans(),
         ),

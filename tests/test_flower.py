@@ -31,6 +31,7 @@ from federation import free_port
 from fedsplit.commands.app import run
 from fedsplit.errors import InputError
 from fedsplit.remote import keys
+from fedsplit.remote.checkpoint import FORMAT
 from fedsplit.remote.flower import chunks
 from fedsplit.remote.flower import filter as request_filter
 from fedsplit.remote.flower import server as servers
@@ -869,7 +870,7 @@ def test_the_command_gives_up_in_one_line(
 def test_a_checkpoint_that_cannot_be_resumed_is_left_as_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], header: dict[str, Any], why: str
 ) -> None:
-    about = {"format": 2, "version": __version__, "run": {"clients": ["ada"]}, **header}
+    about = {"format": FORMAT, "version": __version__, "run": {"clients": ["ada"]}, **header}
     kept = {"checkpoint.json": json.dumps(about).encode(), "answers": b"what was answered"}
     for name, content in kept.items():
         (tmp_path / name).write_bytes(content)

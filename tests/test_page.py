@@ -177,7 +177,8 @@ def test_names_are_text_whatever_they_are(tmp_path: Path) -> None:
 
 def test_a_client_named_after_a_file_that_is_no_text_has_a_page(tmp_path: Path) -> None:
     model = fitted("poisson")
-    renamed = model.clients.rename(index={"site 0": "caf\udce9"})
+    names = ["caf\udce9", *model.clients.index[1:]]
+    renamed = model.clients.set_axis(pd.Index(names, dtype=object, name="client"))
     assert "caf?" in written(dataclasses.replace(model, clients=renamed), tmp_path)
 
 

@@ -726,3 +726,11 @@ def test_packed_files_that_were_tampered_with_are_refused_in_one_line_or_read(
                     text = "" if pd.isna(value) else as_text(value)
                     assert same(text, found)
     assert read < 100
+
+
+def test_a_file_whose_name_is_no_text_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.csv")
+    path.write_text("y,x\n1,2\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"^'.*': its name is not UTF-8: rename it") as caught:
+        sources(tmp_path)
+    assert str(caught.value).isascii()

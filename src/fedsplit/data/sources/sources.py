@@ -48,6 +48,12 @@ def sources(data: object, group: str | None = None, reading: Reading = PLAIN) ->
     seen: dict[str, str] = {}
     for source in found:
         where = source.table.where
+        try:
+            source.name.encode()
+        except UnicodeEncodeError:  # of a file whose name was written in another encoding
+            raise InputError(
+                f"{where!r}: its name is not UTF-8: rename it, or give it a name in a dict"
+            ) from None
         if source.name in seen:
             raise InputError(
                 f"two clients are named {source.name!r}, {seen[source.name]} and {where}: "
