@@ -78,6 +78,7 @@ def test_a_lasso_with_more_columns_than_rows_is_certified_by_duality() -> None:
     assert result.certificate.reason == "a duality bound"
 
 
+@pytest.mark.slow
 def test_a_certificate_costs_two_rounds_or_a_tenth_of_the_run() -> None:
     for name in LOSSES:
         for seed in range(5):

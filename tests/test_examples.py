@@ -43,6 +43,7 @@ def test_without_a_network_getting_the_flights_ends_in_one_line_that_says_so(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_walk_through_prints_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES.parent)
     text = (EXAMPLES / "README.md").read_text(encoding="utf-8")

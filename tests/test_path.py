@@ -60,6 +60,7 @@ def test_the_path_is_that_of_scikit_learn(l1_ratio: float) -> None:
     assert_path(path, TEN, coefs.T)
 
 
+@pytest.mark.slow
 def test_with_more_columns_than_rows_the_path_is_that_of_scikit_learn_and_nothing_is_proved() -> (
     None
 ):

@@ -108,7 +108,7 @@ PROBLEMS: dict[str, tuple[Callable[[], fs.Problem], int]] = {
 """A problem, and in how many cohorts its clients are."""
 
 
-QUICK = ("least squares, tall", "least squares, wide", "logistic, unequal")
+QUICK = ("least squares, wide",)
 
 
 @pytest.mark.parametrize(
@@ -378,6 +378,7 @@ def test_compare_prints_the_same_on_ray(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == expected
 
 
+@pytest.mark.slow
 def test_ray_is_the_users_too_and_several_clients_share_it() -> None:
     p, other = problem("least-squares", [9] * 6, 3), problem("huber", [9] * 2, 3)
     more = 1 + len(os.sched_getaffinity(0))

@@ -75,6 +75,7 @@ def test_everything_is_written_and_a_second_run_computes_nothing(
     assert not [path for path in out.rglob("*") if path.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         reproduce(module.select(["fig1", "fig4b"]), tmp_path / folder, "same")
@@ -89,6 +90,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.slow
 def test_changed_settings_missing_data_and_force_are_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,10 +1,12 @@
 """Many clients at once."""
 
 import numpy as np
+import pytest
 
 import fedsplit as fs
 
 
+@pytest.mark.slow
 def test_ten_thousand_small_logistic_clients_of_unequal_sizes_are_solved() -> None:
     rng = np.random.default_rng(1)
     d = 20

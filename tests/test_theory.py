@@ -243,7 +243,13 @@ def test_with_a_common_minimiser_every_method_is_exact(method: fs.FedGD) -> None
     np.testing.assert_allclose(limit(p, method, 5000, 1e-15).x, x, rtol=1e-10)
 
 
-@pytest.mark.parametrize("factor", [1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3])
+@pytest.mark.parametrize(
+    "factor",
+    [
+        *(1e-2, 1e-1, 1.0, 1e1, 1e2),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (1e-3, 1e3)),
+    ],
+)
 def test_fedsplit_is_right_for_steps_over_six_orders_of_magnitude(factor: float) -> None:
     p = fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(m=3, d=4, n=12, kappa=4.0).clients)
     s = factor * theory.fedsplit_step(1.0, 4.0)
@@ -354,6 +360,7 @@ def check_theorem_2(data: list[Observed], loss: fs.LeastSquares | fs.Logistic, e
     ) * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_theorem_2_is_centred_at_the_start() -> None:
     p = problem("logistic", [60, 25, 80], 4, seed=1)
     x = p.solution()
