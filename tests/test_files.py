@@ -91,6 +91,15 @@ def test_levels_keep_the_order_of_the_factor_or_of_the_codes(name: str) -> None:
     assert list(model.names) == ["Intercept", "grade[T.mid]", "grade[T.high]"]
 
 
+def test_columns_of_a_data_frame_that_are_no_plain_vectors_are_read() -> None:
+    plain = fs.fit(FILES / "plain.csv", "y ~ age + stage")
+    odd = fs.fit(FILES / "odd.rds", "y ~ as_is + stage")
+    np.testing.assert_array_equal(odd.coef, plain.coef)
+    scaled = fs.fit(FILES / "odd.rds", "y ~ scaled + stage")
+    t = [model.coef[1] / model.errors[1] for model in (scaled, plain)]
+    assert t[0] == pytest.approx(t[1], rel=1e-12)
+
+
 def test_labels_of_only_some_values_are_no_levels_and_user_missing_values_are_missing() -> None:
     for name in ("people.sav", "people.dta"):
         [source] = sources(FILES / name)

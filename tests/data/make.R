@@ -48,3 +48,10 @@ for_sas <- data.frame(
 for_sas$stage[is.na(for_sas$stage)] <- ""
 haven::write_xpt(for_sas, "people.xpt")
 suppressWarnings(haven::write_sas(for_sas, "people.sas7bdat"))
+
+# Columns that are not plain vectors: a matrix of one column, AsIs, a factor with the level NA.
+odd <- data.frame(y = people$y, age = people$age)
+odd$scaled <- scale(odd$age)
+odd$as_is <- I(odd$age)
+odd$stage <- addNA(people$stage)
+saveRDS(odd, "odd.rds", version = 2)

@@ -29,19 +29,49 @@ class Classes(dict[str, Callable[[Any, Mapping[str, Any]], Any]]):
 def load_rds(rdata: Any, path: Path) -> Loaded:
     """Read a data frame; its factors are categories in the order of their levels."""
     known = rdata.conversion.DEFAULT_CLASS_MAP
+
+    def frame(columns: Mapping[str, Any], about: Mapping[str, Any]) -> Any:
+        plain = {name: _column(values) for name, values in columns.items()}
+        return known["data.frame"](plain, about)
+
+    def factor(ordered: bool) -> Callable[[Any, Mapping[str, Any]], Any]:
+        return lambda codes, about: _factor(codes, about["levels"], ordered)
+
     classes = Classes(
         known,
+        AsIs=lambda values, _: values,
+        factor=factor(False),
+        ordered=factor(True),
         Date=lambda values, _: _dates(values, 86_400),
         POSIXct=lambda values, _: _dates(values, 1),
         integer64=_integers,
         haven_labelled=_of_haven,
         haven_labelled_spss=_of_haven,
-        **dict.fromkeys(FRAMES, known["data.frame"]),
+        **dict.fromkeys(("data.frame", *FRAMES), frame),
     )
     found = rdata.read_rds(path, constructor_dict=classes)
     if not isinstance(found, pd.DataFrame):
         raise InputError("it holds no data frame: use saveRDS(as.data.frame(x), file)")
     return Loaded(found.reset_index(drop=True).rename(columns=str))
+
+
+def _column(values: Any) -> Any:
+    """Return a column; a matrix of one column, which R's ``scale`` makes, is that column."""
+    shape = np.shape(values)
+    if len(shape) < 2:
+        return values
+    if shape[1] == 1:
+        return np.asarray(values)[:, 0]
+    return _unreadable(values, {})
+
+
+def _factor(codes: Any, levels: Any, ordered: bool) -> Any:
+    """Return a factor; a level that is NA is no level."""
+    numbers = np.ma.filled(np.ma.asarray(codes), 0).astype(np.int64) - 1
+    present = [level for level in levels if level is not None]
+    place = {level: i for i, level in enumerate(present)}
+    places = np.array([*(place.get(level, -1) for level in levels), -1])
+    return pd.Categorical.from_codes(places[numbers], present, ordered=ordered)
 
 
 def _dates(values: Any, unit: int) -> Any:
