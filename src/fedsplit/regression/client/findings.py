@@ -42,11 +42,12 @@ def in_lines(findings: Iterable[Finding]) -> list[str]:
         kinds.setdefault(each.many, []).append(each)
     lines = []
     for many, alike in kinds.items():
-        names = {each.name for each in alike}
-        if len(names) == 1:
+        details: dict[str, str] = {}
+        for each in alike:
+            details.setdefault(each.name, each.detail)  # the count is that of names
+        if len(details) == 1:
             lines += [each.one for each in alike]
         else:
-            details = [each.detail for each in alike]
-            lines.append(f"{len(names):,} {many}: {listed(details, SHOWN)}")
+            lines.append(f"{len(details):,} {many}: {listed(details.values(), SHOWN)}")
     # levels can have line breaks, and clients of other organisations send what they like
     return [" ".join(line.split())[:LONGEST] for line in lines]
