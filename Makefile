@@ -20,7 +20,7 @@ test: .venv/installed-test  ## Set up, then run the tests, except the slow ones
 	$(BIN)/pytest -n auto
 
 test-slow: .venv/installed-browser  ## Run the slow tests: the paper at full size, a million rows, federations, Chromium
-	$(BIN)/pytest -m 'slow or browser'
+	$(BIN)/pytest -n auto --dist loadfile -m 'slow or browser'
 
 test-lowest: $(LOWEST)/installed  ## Run the tests of what uses dependencies on their lowest versions
 	$(LOWEST)/bin/pytest -n auto -W ignore::DeprecationWarning $(LOWEST_TESTS)

@@ -247,6 +247,7 @@ PROXES: list[fs.Penalty | None] = [
 ]
 
 
+@pytest.mark.slow
 def test_huber_near_its_optimum_has_the_bound_of_a_quadratic_without_a_ridge() -> None:
     rng = np.random.default_rng(8)
     ratios = []

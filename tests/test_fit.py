@@ -148,6 +148,7 @@ def test_every_round_is_reported_and_the_last_gap_is_proved_in_the_files_units(
     assert [each.floats for each in seen] == sorted(each.floats for each in seen)
 
 
+@pytest.mark.slow
 def test_rounds_are_not_exceeded_and_rounding_ends_a_run_that_asks_for_too_much() -> None:
     assert fs.fit(RANDHIE, FORMULA, family="poisson", rounds=12).rounds <= 12
     for tol in (1e-11, 1e-15):

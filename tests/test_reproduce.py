@@ -52,6 +52,7 @@ def compute_here(experiments: list[Experiment], progress: module.Progress) -> It
         yield experiment, module._run(experiment.name, experiment.settings, progress)
 
 
+@pytest.mark.slow
 def test_everything_is_written_and_a_second_run_computes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
