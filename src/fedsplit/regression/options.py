@@ -54,26 +54,24 @@ def _pairs(text: str) -> dict[str, str]:
     return pairs
 
 
-def _is_mapping(name: str, value: Any) -> None:
+def _by_column(name: str, value: Any) -> Mapping[str, Any]:
+    """A dict by column, empty where there is None."""
+    if value is None:
+        return {}
     if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
         raise InputError(f"{name} must be a dict with names of columns as keys, not {value!r}")
+    return value
 
 
 def _are_types(name: str, value: Any) -> None:
-    if value is None:
-        return
-    _is_mapping(name, value)
-    for column, kind in value.items():
+    for column, kind in _by_column(name, value).items():
         if kind not in get_args(Type):
             known = ", ".join(get_args(Type))
             raise InputError(f"{name}: {column} must be one of {known}, not {kind!r}")
 
 
 def _are_levels(name: str, value: Any) -> None:
-    if value is None:
-        return
-    _is_mapping(name, value)
-    for column, level in value.items():
+    for column, level in _by_column(name, value).items():
         if not isinstance(level, str):
             raise InputError(f"{name}: the level of {column} must be text, not {level!r}")
 

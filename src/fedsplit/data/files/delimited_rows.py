@@ -36,7 +36,7 @@ FRACTION = re.compile(r"\.0*[1-9]")
 
 
 class Misquoted(InputError):
-    """A quote is where none can be."""
+    """A quotation mark is not closed, or is followed by more text."""
 
 
 class DelimitedRows:
@@ -110,7 +110,7 @@ class DelimitedRows:
             yield self._transposed(rows)
 
     def _checked(self, reader: Reader) -> Iterator[list[str]]:
-        """Yield the rows; raise Misquoted where they cannot be read."""
+        """Yield the rows; raise Misquoted at a quotation mark that the parser refuses."""
         try:
             yield from reader
         except csv.Error:

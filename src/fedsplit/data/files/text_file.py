@@ -1,4 +1,4 @@
-"""A file of text, of which a small one is read only once."""
+"""A text file; a small one is read from disk only once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL = 200_000
 
 
 class TextFile:
-    """Opened again and again; what a small file holds is kept meanwhile.
+    """A text file that is opened several times; the bytes of a small one are kept in between.
 
     Parameters
     ----------

@@ -130,8 +130,7 @@ class TermFactor:
                 return cls._of(inner, expression)
             case Name() | Call("Q"):
                 name = expression.column(node)
-                numbers: Evaluator = lambda rows: rows.numbers(name)  # noqa: E731
-                return cls(name, [], name, Category(name), numbers)
+                return cls(name, [], name, Category(name), lambda rows: rows.numbers(name))
             case Call(function) if function in CATEGORICAL or function in CATEGORIES:
                 return cls(text, [], category=_category(node, expression))
             case Call(function) if function in NUMBERS:

@@ -37,8 +37,7 @@ def agree_on_states(askings: Mapping[str, Asking], ask: Ask) -> dict[str, State]
         wanted: dict[str, Statistic] = {}
         for key, total in totals.items():
             try:
-                # what is sent first to a generator is None
-                wanted[key] = askings[key].send(total)  # type: ignore[arg-type]
+                wanted[key] = askings[key].send(total)  # type: ignore[arg-type]  # None is first
             except StopIteration as end:
                 states[key] = end.value
             except ValueError as error:
