@@ -293,4 +293,4 @@ def test_folds_whose_training_clients_cannot_fit_the_model_are_refused() -> None
     with pytest.raises(fs.InputError, match="need as many clients, there are 1"):
         fs.path(frames["a"], "y ~ x", folds="clients")
     with pytest.raises(fs.InputError, match="no λ is the best without cross-validation"):
-        fs.path(frames, "y ~ x", n_lambdas=2).best  # noqa: B018
+        fs.path(frames, "y ~ x", n_lambdas=2).best  # noqa: B018  # looking at it is what fails

@@ -539,7 +539,7 @@ def test_without_ray_one_line_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
     line = r"pip install 'fedsplit\[ray\]'"
     with pytest.raises(ImportError, match=line):
-        fs.RayClients  # noqa: B018
+        fs.RayClients  # noqa: B018  # looking at it is what fails
     with pytest.raises(fs.InputError, match=line):
         fs.fit(files, "ill ~ age", family="logistic", engine="ray")
     assert cli.run(["compare", "-m", "2", "-d", "2", "-n", "4", "--engine", "ray"]) == 2

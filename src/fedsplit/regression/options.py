@@ -55,7 +55,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _by_column(name: str, value: Any) -> Mapping[str, Any]:
-    """A dict by column, empty where there is None."""
+    """Check that a value is a dict whose keys are columns; None stands for an empty one."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):

@@ -56,7 +56,7 @@ def load_rds(rdata: Any, path: Path) -> Loaded:
 
 
 def _column(values: Any) -> Any:
-    """Return a column; a matrix of one column, which R's ``scale`` makes, is that column."""
+    """Return a column as a vector; R's ``scale`` makes it a matrix of one column."""
     shape = np.shape(values)
     if len(shape) < 2:
         return values
@@ -66,7 +66,7 @@ def _column(values: Any) -> Any:
 
 
 def _factor(codes: Any, levels: Any, ordered: bool) -> Any:
-    """Return a factor; a level that is NA is no level."""
+    """Return a factor as a categorical; rows of the level NA are missing."""
     numbers = np.ma.filled(np.ma.asarray(codes), 0).astype(np.int64) - 1
     present = [level for level in levels if level is not None]
     place = {level: i for i, level in enumerate(present)}

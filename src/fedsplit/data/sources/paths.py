@@ -52,5 +52,5 @@ def _find(path: Path) -> list[Path]:
         return sorted(each for each in inside if not each.name.startswith("."))
     if os.path.lexists(path):
         return [path]
-    # Not Path.glob, which takes no absolute pattern.
-    return [Path(each) for each in sorted(glob.glob(str(path)))]  # noqa: PTH207
+    found = glob.glob(str(path))  # noqa: PTH207  # Path.glob takes no absolute pattern
+    return [Path(each) for each in sorted(found)]
