@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import fedsplit as fs
-from fedsplit.clients.metered import Exchange
 from fedsplit.clients.questions import ProofScalars
 from problems import LOSSES, clients, problem
 
@@ -212,20 +211,6 @@ def test_the_last_rounds_of_a_budget_are_kept_for_a_proof() -> None:
     assert (result.stopped_by, result.converged, result.rounds) == ("rounds", False, 30)
     assert result.certificate.gap is not None
     assert p.objective(result.x) - p.objective(p.solution()) <= result.certificate.gap
-
-
-def test_a_message_that_is_too_long_counts_as_more_rounds() -> None:
-    d = 40
-    p = problem("least-squares", [60, 50, 70], d, seed=1)
-    trace = fs.solve(p, fs.Newton(), rounds=43, tol=0).trace
-    hessians = int(np.ceil((d * d - 32) / d))
-    assert (trace.floats_up[1 : 1 + hessians] > 0).all()  # after the gradient
-    assert trace.floats_up[1 : 1 + hessians].sum() == 3 * d * d
-    assert trace.objective[1 + hessians] == trace.start  # x moves only after them
-    assert Exchange(3 * 2 * d, 3 * d, 3, 0.0, 0.0).rounds(3, d) == [
-        Exchange(3 * 2 * d, 3 * d, 3, 0.0, 0.0)
-    ]
-    assert len(Exchange(3 * 5 * d, 3 * d, 3, 0.0, 0.0).rounds(3, d)) == 3
 
 
 def test_a_long_run_asks_once_how_large_the_objective_is() -> None:

@@ -26,6 +26,7 @@ from fedsplit.methods.fedgd import FedGD
 from fedsplit.methods.fedprox import FedProx
 from fedsplit.methods.gd import GD
 from fedsplit.methods.giant import GIANT
+from fedsplit.methods.information import FedSplitInformation
 from fedsplit.methods.lbfgs import LBFGS
 from fedsplit.methods.newton import Newton
 from fedsplit.methods.regularised import RegularisedFedSplit
@@ -105,6 +106,7 @@ __all__ = [
     "FedProx",
     "FedRidge",
     "FedSplit",
+    "FedSplitInformation",
     "FitCertificate",
     "Gamma",
     "GradientProx",

@@ -91,3 +91,19 @@ def largest_eigenvalue(B: Array) -> Array:
     if n >= d:
         return extreme_eigenvalues(gram(B))[1]
     return extreme_eigenvalues(np.matmul(B, np.swapaxes(B, 1, 2)))[1]  # the smaller product
+
+
+def packed(M: Array) -> Array:
+    """The entries on and below the diagonal of symmetric matrices: (..., d, d) -> (..., d(d+1)/2)."""
+    entries: Array = M[(..., *np.tril_indices(M.shape[-1]))]
+    return entries
+
+
+def unpacked(entries: Array) -> Array:
+    """The symmetric matrices with these entries on and below the diagonal: undoes ``packed``."""
+    d = int(np.sqrt(2 * entries.shape[-1]))
+    M = np.empty((*entries.shape[:-1], d, d))
+    rows, columns = np.tril_indices(d)
+    M[..., rows, columns] = entries
+    M[..., columns, rows] = entries
+    return M

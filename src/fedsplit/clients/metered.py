@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +12,6 @@ import numpy as np
 from fedsplit.arrays import Mask
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.questions import Answer, CostQuestion
-
-SCALARS = 32
-"""How many numbers beside its vectors a message of one round may hold."""
-
 
 class Exchange(NamedTuple):
     """One question to every client, and the answers.
@@ -35,8 +30,6 @@ class Exchange(NamedTuple):
         The smallest margin of a classifier; nan where there is none.
     latency : mapping of str to float, or None
         By client, the seconds to its answer; None where clients are in this process.
-    questions : int
-        1, or 0 in the later rounds of a message that is counted as several.
     work : tuple of int
         Gradients, Hessians and factorisations that all clients computed.
     """
@@ -48,31 +41,7 @@ class Exchange(NamedTuple):
     seconds: float
     margin: float = math.nan
     latency: Mapping[str, float] | None = None
-    questions: int = 1
     work: tuple[int, int, int] = (0, 0, 0)
-
-    def rounds(self, m: int, d: int) -> list[Exchange]:
-        """The exchange as rounds.
-
-        A round is a question of up to two d-vectors and an answer of one, with 32 scalars each; a
-        bigger message counts as proportionally more.
-        """
-        up = self.floats_up / max(1, self.answered) - SCALARS
-        down = self.floats_down / m - SCALARS
-        n = max(1, math.ceil(up / d), math.ceil(down / (2 * d)))
-        so_far = [(self.floats_down * i // n, self.floats_up * i // n) for i in range(n + 1)]
-        rounds = [
-            self._replace(
-                floats_down=after[0] - before[0],
-                floats_up=after[1] - before[1],
-                seconds=self.seconds / n,
-                questions=0,
-                work=(0, 0, 0),
-            )
-            for before, after in pairwise(so_far)
-        ]
-        rounds[0] = rounds[0]._replace(questions=self.questions, work=self.work)
-        return rounds
 
 
 class MeteredClients(Clients):

@@ -22,6 +22,7 @@ from fedsplit.clients.questions import (
     Gradient,
     Information,
     Line,
+    LocalModel,
     Margin,
     Prox,
     Value,
@@ -170,6 +171,18 @@ class Clients:
     def information(self, x: Array) -> Answer:
         """∇²f_j(x), (m, d, d)."""
         return self.ask(Information(x))
+
+    def local_model(
+        self,
+        x: Array,
+        v: Array | None,
+        metric: Array | None,
+        reach: float,
+        before: Array | None,
+        both: bool,
+    ) -> Answer:
+        """The parts of a ``LocalModel`` of every client."""
+        return self.ask(LocalModel(x, v, metric, reach, before, both))
 
 
 def clients_of(oracle: Oracle) -> Clients:

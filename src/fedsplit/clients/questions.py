@@ -17,8 +17,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Array, Mask, packed, unpacked
 from fedsplit.losses.costs import Costs
+from fedsplit.prox.metric import model_point, own_metric
 from fedsplit.prox.solver import ProxSolver
 
 NOT_FINITE = "an answer that is not finite"
@@ -102,7 +103,8 @@ class Part(NamedTuple):
     Attributes
     ----------
     shape : tuple of int or str
-        Its shape per client, where ``"d"`` stands for the number of coordinates.
+        Its shape per client, where ``"d"`` stands for the number of coordinates, and ``"triangle"``
+        for that of the entries of a symmetric d×d matrix on and below its diagonal.
     allowed : {"finite", "distance", "number", "some", "any"}
         Whether entries must be finite, or finite and nonnegative; may be infinite; may be nan, but
         not all those of a client; or may be anything.
@@ -113,7 +115,8 @@ class Part(NamedTuple):
 
     def shape_for(self, d: int) -> tuple[int, ...]:
         """The shape per client, for x with d coordinates."""
-        return tuple(d if length == "d" else int(length) for length in self.shape)
+        lengths = {"d": d, "triangle": d * (d + 1) // 2}
+        return tuple(lengths.get(str(length)) or int(length) for length in self.shape)
 
 
 USABLE: Mapping[str, Callable[[Array], Any]] = {
@@ -127,6 +130,9 @@ USABLE: Mapping[str, Callable[[Array], Any]] = {
 
 VECTOR = Part(("d",))
 NUMBER = Part((), "number")
+
+WAY = tuple(2.0**-k for k in range(12)) + (0.0,)
+"""The shares of the way between two points at which ``LocalModel`` tells f_j; the first is x."""
 
 
 class CostQuestion(Question):
@@ -440,6 +446,94 @@ class Information(CostQuestion):
         return [costs.hessian(x)]
 
 
+@dataclass(frozen=True)
+class LocalModel(CostQuestion):
+    """A quadratic model of f_j around p_j, where the client would rather be, and a proof at x.
+
+    p_j = argmin_u f_j(u) + ½(u - v_j)ᵀM(u - v_j), and the model is f_j's second-order expansion
+    there. Beside it the answer has what a certificate at x needs.
+
+    Parameters
+    ----------
+    x : (d,) array
+        Where the server is, and the local solver starts.
+    v : (m, d) array or None
+        The centres; x where None.
+    metric : (d(d + 1)/2,) array or None
+        The entries of a matrix on and below its diagonal, which is M times ``reach``. Where None,
+        each client takes its own ∇²f_j(x), made regular.
+    reach : float
+        The larger, the farther p_j may be from v_j; 0 for p_j = x, as in Newton's method.
+    before : (d,) array or None
+        Another point; the answer has f_j on the way from there to x.
+    both : bool
+        Whether to answer with ∇²f_j(x) too, for losses that state no concordance.
+    """
+
+    x: Array
+    v: Array | None
+    metric: Array | None
+    reach: float
+    before: Array | None
+    both: bool = False
+
+    vectors = ("x", "v", "before")
+
+    parts: ClassVar = {
+        "point": VECTOR,
+        "gradient": VECTOR,
+        "hessian": Part(("triangle",)),
+        "values": Part((len(WAY),), "number"),
+        "slope": Part(("d",), "number"),
+        "spread": NUMBER,
+        "norm": NUMBER,
+        "floor": NUMBER,
+        "steady": NUMBER,
+        "ell": NUMBER,
+        "margin": Part((), "any"),
+    }
+
+    def answer_parts(self) -> Mapping[str, Part]:
+        if not self.both:
+            return self.parts
+        return {**self.parts, "hessian_at_x": Part(("triangle",), "any")}
+
+    def answer(
+        self, costs: Costs, x: Array, v: Array | None, before: Array | None
+    ) -> Sequence[Array]:
+        start = x if before is None else before
+        values = [costs.value(start + t * (x - start)) for t in WAY]
+        slope = costs.gradient(x)
+        p, gradient, B = self._model(costs, x, slope, v)
+        norm, _ = costs.terms.concordance(None)
+        parts = [p, gradient, packed(B), np.stack(values, axis=1), slope]
+        parts += [costs.terms.spread(x - p), norm, costs.terms.floor(), costs.terms.steady(x)]
+        parts += [costs.bounds[0], costs.margin(x)]
+        if self.both:
+            parts.append(packed(costs.hessian(x)))
+        return parts
+
+    def _model(
+        self, costs: Costs, x: Array, slope: Array, v: Array | None
+    ) -> tuple[Array, Array, Array]:
+        """p_j, ∇f_j(p_j) and ∇²f_j(p_j)."""
+        H = costs.hessian(x)
+        if self.reach == 0.0:
+            return x, slope, H
+        if self.metric is not None:
+            M = unpacked(self.metric) / self.reach
+            return model_point(costs, x, slope, M, x if v is None else v)
+        own = own_metric(H.copy(), slope, self.reach)
+        p, gradient, B = model_point(costs, x, slope, own, x)
+        # A client that can tell its classes apart would go on without end.
+        stays = (costs.margin(p) > 0)[:, None]
+        return (
+            np.where(stays, x, p),
+            np.where(stays, slope, gradient),
+            np.where(stays[:, :, None], H, B),
+        )
+
+
 QUESTIONS: Mapping[str, type[CostQuestion]] = {
     question.name(): question
     for question in (
@@ -455,6 +549,7 @@ QUESTIONS: Mapping[str, type[CostQuestion]] = {
         Direction,
         Margin,
         Information,
+        LocalModel,
     )
 }
 """Everything that clients answer about their costs, by name."""

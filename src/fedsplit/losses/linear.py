@@ -102,6 +102,13 @@ class LinearTerms(Terms):
         leverage = longest(np.matmul(self.A, W), self.w)
         return norm, c * np.where(np.isnan(leverage), np.inf, leverage)
 
+    def spread(self, H: Array) -> Array:
+        c = self.phi.concordance
+        if c in (0.0, np.inf):
+            return super().spread(H)
+        moved = np.where(self.w > 0, np.abs(matvec(self.A, H)), 0.0)
+        return c * np.max(moved, axis=1)
+
     def floor(self) -> Array:
         total = np.sum(self.w * self.phi.floor(self.b), axis=1)
         return np.where(np.isnan(total), -np.inf, total)  # padding: zero times -inf

@@ -194,6 +194,10 @@ class MultinomialTerms(Terms):
         leverage = np.max(ranges, axis=0)
         return norm, np.where(np.isnan(leverage), np.inf, leverage)
 
+    def spread(self, H: Array) -> Array:
+        eta = all_classes(self._eta(H))
+        return np.max(np.where(self.w > 0, np.ptp(eta, axis=-1), 0.0), axis=1)
+
     def floor(self) -> Array:
         return np.zeros(self.k)
 

@@ -84,6 +84,15 @@ class Terms(ABC):
         """
         return np.full(self.k, np.inf), np.full(self.k, np.inf)
 
+    def spread(self, H: Array) -> Array:
+        """t_j such that ∇²f_j(x) ⪰ e^(-t_j)∇²f_j(x + h_j) at every x, (k,), with h_j the rows of H.
+
+        0 for a quadratic; inf if nothing is known.
+        """
+        norm, _ = self.concordance(None)
+        length = np.sqrt(np.sum(np.square(H), axis=1))
+        return np.where((norm == 0) | (length == 0), 0.0, norm * length)
+
     def floor(self) -> Array:
         """A lower bound on f_j, (k,); -inf if none is known."""
         return np.full(self.k, -np.inf)

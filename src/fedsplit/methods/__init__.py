@@ -16,6 +16,7 @@ from fedsplit.methods.fedgd import FedGD
 from fedsplit.methods.fedprox import FedProx
 from fedsplit.methods.gd import GD
 from fedsplit.methods.giant import GIANT
+from fedsplit.methods.information import FedSplitInformation
 from fedsplit.methods.lbfgs import LBFGS
 from fedsplit.methods.method import Method
 from fedsplit.methods.newton import Newton
@@ -36,6 +37,7 @@ METHODS: dict[str, tuple[Callable[..., Method[Any]], dict[str, Callable[[str], o
     "fedsplit": (FedSplit, _FEDSPLIT),
     "fedsplit-plain": (FedSplit.plain, _FEDSPLIT),
     "fedsplit-anderson": (_anderson, {"memory": int} | _FEDSPLIT),
+    "information": (FedSplitInformation, {}),
     "fedgd": (FedGD, {"step": float, "local_steps": int}),
     "fedprox": (FedProx, {"step": float, "steps": int}),
     "gd": (GD, {"step": float}),

@@ -12,7 +12,13 @@ REDUCTION = 1e-4
 
 
 def minimise(
-    M: Array, b: Array, largest: float, penalty: Penalty | None, scale: Array, x: Array
+    M: Array,
+    b: Array,
+    largest: float,
+    penalty: Penalty | None,
+    scale: Array,
+    x: Array,
+    reduction: float = REDUCTION,
 ) -> tuple[Array, Array]:
     """Minimise ½uᵀMu - bᵀu + g(x) over x, with u = x/scale.
 
@@ -28,6 +34,8 @@ def minimise(
     scale : (d,) array
     x : (d,) array
         Where to start with a penalty.
+    reduction : float
+        How far to reduce the residual with a penalty.
 
     Returns
     -------
@@ -41,11 +49,17 @@ def minimise(
         # A shift at the level of rounding, in case M is singular.
         u = xp.linalg.solve(M + 1e-15 * largest * xp.eye(b.shape[0]), b)
         return scale * u, xp.zeros_like(x)
-    return _proximal_gradient(M, b, 1.0 / largest, penalty, scale, x)
+    return _proximal_gradient(M, b, 1.0 / largest, penalty, scale, x, reduction)
 
 
 def _proximal_gradient(
-    M: Array, b: Array, t: float, penalty: Penalty, scale: Array, x: Array
+    M: Array,
+    b: Array,
+    t: float,
+    penalty: Penalty,
+    scale: Array,
+    x: Array,
+    reduction: float,
 ) -> tuple[Array, Array]:
     """Accelerated proximal gradient steps of length t in u, restarted when momentum goes uphill."""
     xp = array_namespace(x)
@@ -63,7 +77,7 @@ def _proximal_gradient(
         size = float(xp.linalg.vector_norm(after - w))
         if first is None:
             first = size
-        if size <= REDUCTION * first:
+        if size <= reduction * first:
             break
         forward = after - before
         if float(xp.sum((w - after) * forward)) > 0:  # the momentum points uphill

@@ -145,6 +145,8 @@ def certify_by_information(
     bound = None
     if math.isfinite(nu):
         bound = _near(nu * nu, float(mu[0]), scalars)
+    if bound is None:
+        bound = _strong(scalars, slope, float(getattr(penalty, "convexity", 0.0)))
     return _best([bound], scalars, x, penalty)
 
 

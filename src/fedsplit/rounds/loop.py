@@ -190,8 +190,7 @@ class Run:
 
         The last row has the new objective, the residual, and the server's own time.
         """
-        meter = self.meter
-        rounds = [part for each in meter.take() for part in each.rounds(meter.m, meter.d)]
+        rounds = self.meter.take()
         if not rounds:
             return
         *earlier, last = rounds

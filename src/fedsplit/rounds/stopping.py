@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
+from fedsplit.methods.information import Evidence
 from fedsplit.methods.method import State
-from fedsplit.rounds.certificate import MOVED, NOT_ASKED, Certificate, certify
+from fedsplit.rounds.certificate import (
+    MOVED,
+    NOT_ASKED,
+    Certificate,
+    certify,
+    certify_by_information,
+)
 from fedsplit.rounds.loop import Run, StoppingRule
 from fedsplit.rounds.result import StoppedBy
 
@@ -85,6 +92,9 @@ class ProvedGap(StoppingRule):
         state = run.state
         if residual == 0.0 and not np.array_equal(before.s, state.s):
             return None  # a step was refused, and a shorter one is to come
+        evidence = getattr(state, "evidence", None)
+        if evidence is not None:
+            return self._judge(run, evidence, residual)
         row = run.trace.rows[-1]
         present = run.meter.present
         size = float(np.linalg.norm(state.iterate))
@@ -113,6 +123,25 @@ class ProvedGap(StoppingRule):
             return "residual"
         return None
 
+    def _judge(self, run: Run, evidence: Evidence, residual: float) -> StoppedBy | None:
+        """Look at what the answers of the last round prove, at no price."""
+        state = run.state
+        slope = evidence.gradients.sum(axis=0)
+        if run.penalty is not None:
+            slope = slope + run.subgradient
+        proof = certify_by_information(
+            evidence.least_hessian, slope, evidence.scalars, state.x, run.penalty
+        )
+        self._take(proof, state)
+        if self._certified:
+            return "certificate"
+        enough = STANDSTILL
+        if proof.gap is None and not proof.hopeful:
+            enough = self.tol
+        if residual <= enough * max(1.0, float(np.linalg.norm(state.iterate))):
+            return "residual"
+        return None
+
     def finish(self, run: Run, stopped_by: StoppedBy) -> StoppedBy | None:
         kept = stopped_by == "rounds" and run.limit < run.rounds
         if kept and self._provable and self._affordable(run) and run.meter.heard.all():
@@ -124,7 +153,7 @@ class ProvedGap(StoppingRule):
         here = run.state is self._proved
         if certificate.gap is not None and not here:
             certificate = MOVED
-        if stopped_by == "residual" and not self._provable:
+        if stopped_by == "residual" and not self._provable and certificate.gap is None:
             return certificate, True
         return certificate, stopped_by == "method" or (self._certified and here)
 
@@ -169,8 +198,12 @@ class ProvedGap(StoppingRule):
         run.record(run.objective)
         # Questions to absent clients are not part of the price.
         self._spent += min(PROOF, len(run.trace) - before)
+        self._take(proof, run.state)
+
+    def _take(self, proof: Certificate, state: State) -> None:
+        """Keep a proof, which is about this state."""
         self._certificate = proof
-        self._proved = run.state
+        self._proved = state
         self._provable = proof.gap is not None or proof.hopeful
         self._certified = False
         if proof.gap is not None:

@@ -19,9 +19,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class Row(NamedTuple):
-    """One round: one question to every client.
-
-    A message beyond the size of one round is spread over several rows.
+    """One round: one question to every client, whatever its size.
 
     Attributes
     ----------
@@ -46,7 +44,7 @@ class Row(NamedTuple):
         By name, the seconds to the answer of each client that gave one; None where the clients are
         in this process.
     questions : int
-        1, or 0 in the later rows of a message that is spread over several.
+        1.
     gradients, hessians, factorisations : int
         The work of all clients together: how many of each they computed. A factorisation that a
         client kept from an earlier question or run, and used again, is not counted again.
@@ -83,7 +81,7 @@ class Row(NamedTuple):
             kind,
             exchange.margin,
             exchange.latency,
-            exchange.questions,
+            1,
             *exchange.work,
         )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fedsplit.arrays import Array, add_diagonal
+from fedsplit.arrays import Array, add_diagonal, unpacked
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.questions import ProofScalars
+from fedsplit.methods.information import Evidence
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.rounds.certificate import Certificate, certify_by_information
 
@@ -58,3 +59,23 @@ def prove(
     scalars = ProofScalars(**clients.decrement(x, slope).parts)
     certificate = certify_by_information(information.sum(axis=0), slope, scalars, x, penalty)
     return Proof(x, gradients, information, scalars, certificate)
+
+
+def prove_by_evidence(
+    evidence: Evidence, x: Array, penalty: FitPenalty | None, subgradient: Array | None
+) -> Proof:
+    """What the answers of one round of ``FedSplitInformation`` prove at its x, without a question.
+
+    The information matrices are those of the clients' own points, which are x at the end.
+    """
+    m = len(evidence.spread)
+    information = unpacked(evidence.hessians)
+    H = evidence.least_hessian
+    slope = evidence.gradients.sum(axis=0)
+    if penalty is not None:
+        add_diagonal(information, penalty.l2 / m)
+        add_diagonal(H[None], penalty.l2)
+    if subgradient is not None:
+        slope = slope + subgradient
+    certificate = certify_by_information(H, slope, evidence.scalars, x, penalty)
+    return Proof(x, evidence.gradients, information, evidence.scalars, certificate)

@@ -13,6 +13,7 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.oracle import Clients
 from fedsplit.methods import with_penalty
+from fedsplit.methods.information import Evidence
 from fedsplit.methods.method import Method, State
 from fedsplit.methods.newton import Newton
 from fedsplit.penalties.penalty import FitPenalty
@@ -23,7 +24,7 @@ from fedsplit.regression.server.identifiability import (
     undetermined,
 )
 from fedsplit.regression.server.inference import inverse
-from fedsplit.regression.server.proof import PROOF, Proof, prove
+from fedsplit.regression.server.proof import PROOF, Proof, prove, prove_by_evidence
 from fedsplit.rounds.certificate import Certificate
 from fedsplit.rounds.divergence import Divergence
 from fedsplit.rounds.loop import Run, StoppingRule
@@ -31,6 +32,9 @@ from fedsplit.rounds.result import Diverged, StoppedBy
 from fedsplit.rounds.solve import check_start
 from fedsplit.rounds.stopping import CAUTION, STANDSTILL, estimated_gap, heard_since
 from fedsplit.rounds.trace import Row, Trace
+
+EXACT = 1e-10
+"""Information matrices that can be off by a smaller share are those of x."""
 
 PATIENCE = 60
 """After this many rounds Newton's method takes over."""
@@ -213,6 +217,9 @@ class Search(StoppingRule):
         self.states = [*self.states[-SPAN:], state]
         self._round += 1
         self._floats += row.floats_up + row.floats_down
+        evidence = getattr(state, "evidence", None)
+        if evidence is not None:
+            return self._judge(run, evidence)
         gap = estimated_gap(move, state.s)
         self._show(run, gap)
         small = np.linalg.norm(move) <= STANDSTILL * np.linalg.norm(state.iterate)
@@ -239,6 +246,21 @@ class Search(StoppingRule):
             # models of the costs are kept, and what is trusted is learnt again.
             run.state = self._renew(run.state)
         return None
+
+    def _judge(self, run: Run, evidence: Evidence) -> StoppedBy | None:
+        """Look at what the answers of the last round prove."""
+        state = run.state
+        proof = prove_by_evidence(evidence, state.x, self.penalty, run.subgradient)
+        self._proof = proof
+        radius = proof.certificate.radius
+        self._proofs.append((self._round, proof.certificate))
+        if radius is None or radius > 100.0 * self.tol or self._distance(proof) > self.tol:
+            return None
+        if evidence.spread.max() > EXACT:
+            information = MeteredClients(self.clients.insistent())
+            self._proof = proof._replace(information=information.information(state.x).rows)
+            _record(run, information)
+        return "certificate"
 
     def finish(self, run: Run, stopped_by: StoppedBy) -> StoppedBy | None:
         _record(run, self._separation.meter)

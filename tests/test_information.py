@@ -1,0 +1,94 @@
+"""FedSplit with information: few questions, each with its own proof."""
+
+import numpy as np
+import pytest
+
+import fedsplit as fs
+from fedsplit.arrays import Array, packed, unpacked
+from fedsplit.clients.questions import WAY, LocalModel
+from problems import problem
+
+LOSSES = ("least-squares", "logistic", "poisson", "gamma", "multinomial", "huber")
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_optimum_is_proved_in_no_more_questions_than_newtons_method_takes(loss: str) -> None:
+    p = problem(loss, [40, 12, 25, 60], 4, seed=3)
+    ours = fs.solve(p, fs.FedSplitInformation(), tol=1e-12)
+    newton = fs.solve(p, fs.Newton(), tol=1e-12)
+    assert ours.stopped_by == "certificate"
+    assert ours.rounds <= min(newton.rounds, 8)
+    np.testing.assert_allclose(ours.x, p.solution(), rtol=1e-6, atol=1e-9)
+
+
+def test_a_quadratic_takes_one_question_and_one_for_the_proof() -> None:
+    p = problem("least-squares", [40, 12, 25], 5, seed=1)
+    assert fs.solve(p, fs.FedSplitInformation(), tol=1e-12).rounds == 2
+
+
+@pytest.mark.parametrize(
+    "penalty", [fs.L1(2.0), fs.NonNegative(), fs.Box(-0.1, 0.1), fs.L2Ball(0.3)], ids=str
+)
+def test_a_penalty_is_part_of_the_servers_problem(penalty: fs.Penalty) -> None:
+    p = problem("logistic", [60, 25, 80], 5, seed=2)
+    ours = fs.solve(p, fs.FedSplitInformation(), tol=1e-12, penalty=penalty)
+    vectors = fs.solve(p, fs.FedSplit(), tol=1e-12, penalty=penalty)
+    assert ours.stopped_by == "certificate"
+    assert ours.rounds <= 8
+    np.testing.assert_allclose(ours.x, vectors.x, atol=1e-5)
+
+
+@pytest.mark.parametrize(("loss", "size"), [("poisson", 6.0), ("gamma", 5.0), ("logistic", 50.0)])
+def test_a_start_far_away_ends_at_the_optimum(loss: str, size: float) -> None:
+    for seed in range(5):
+        p = problem(loss, [30, 20, 25], 3, seed=seed, ridge=1e-3)
+        x0 = size * np.random.default_rng(seed).standard_normal(3)
+        result = fs.solve(p, fs.FedSplitInformation(), x0=x0, rounds=60)
+        assert result.converged, (loss, seed)
+
+
+def test_absent_clients_keep_their_models() -> None:
+    p = problem("logistic", [60, 25, 80, 40], 5, seed=4)
+    result = fs.solve(p, fs.FedSplitInformation(), participation=0.5, rounds=100)
+    assert result.converged
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-6)
+
+
+def test_a_step_that_raises_the_objective_is_refused() -> None:
+    p = problem("poisson", [30, 20], 2, seed=1)
+    method = fs.FedSplitInformation()
+    state = method.start(p.clients, np.zeros(2))
+    state = method.update(p.clients, state)
+    far = method.update(p.clients, state._replace(ahead=state.x + 50.0))
+    np.testing.assert_array_equal(far.x, state.x)
+    assert far.still
+    assert np.linalg.norm(far.ahead - far.x) < 50.0
+    after = method.update(p.clients, far)
+    assert p.objective(after.x) <= p.objective(far.x)
+
+
+def test_the_evidence_bounds_the_hessian_from_below() -> None:
+    p = problem("logistic", [60, 25, 80], 4, seed=5)
+    method = fs.FedSplitInformation()
+    state = method.start(p.clients, np.zeros(4))
+    for _ in range(4):
+        state = method.update(p.clients, state)
+        assert state.evidence is not None
+        H: Array = p.clients.pooled_information(state.x)
+        assert np.linalg.eigvalsh(H - state.evidence.least_hessian)[0] >= -1e-9 * H[0, 0]
+
+
+def test_the_values_on_the_way_are_those_of_the_cost() -> None:
+    p = problem("logistic", [60, 25], 3, seed=6)
+    x = np.array([0.3, -1.0, 2.0])
+    before = np.array([1.0, 0.0, -1.0])
+    answer = p.clients.ask(LocalModel(x, None, None, 1.0, before))
+    expected = [p.clients.value(before + t * (x - before)).rows for t in WAY]
+    np.testing.assert_allclose(answer.parts["values"].T, expected, rtol=1e-12)
+
+
+def test_symmetric_matrices_are_packed_and_unpacked() -> None:
+    A = np.random.default_rng(0).standard_normal((3, 5, 5))
+    M = A + np.swapaxes(A, 1, 2)
+    assert packed(M).shape == (3, 15)
+    np.testing.assert_array_equal(unpacked(packed(M)), M)
