@@ -21,7 +21,7 @@ import pyreadstat
 import pytest
 
 import fedsplit as fs
-from fedsplit.data.files import delimited
+from fedsplit.data.files import delimited, delimited_cells
 from fedsplit.data.files.delimited import DelimitedTable
 from fedsplit.data.files.value_labels import labelled
 from fedsplit.data.reading import Reading
@@ -267,7 +267,7 @@ def answers(path: Path, content: bytes, reading: Reading) -> object:
     return str((fits, [{name: list(values) for name, values in each.items()} for each in taken]))
 
 
-def test_both_parsers_read_the_same_from_every_file(
+def test_all_parsers_read_the_same_from_every_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(0)
@@ -284,8 +284,12 @@ def test_both_parsers_read_the_same_from_every_file(
             content = mutated(content, rng)
         reading = rng.choice(READINGS)
         monkeypatch.setattr(delimited, "SMALL", 10**6)
+        monkeypatch.setattr(delimited, "FEW", 10**6)
         small = answers(tmp_path / "x.csv", content, reading)
         monkeypatch.setattr(delimited, "SMALL", -1)
+        assert answers(tmp_path / "x.csv", content, reading) == small, content
+        monkeypatch.setattr(delimited, "FEW", 0)
+        monkeypatch.setattr(delimited_cells, "BLOCK", rng.choice([20, 10**6]))
         assert answers(tmp_path / "x.csv", content, reading) == small, content
         read += small is not None
     assert 20 < read < 70

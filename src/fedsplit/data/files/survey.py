@@ -18,16 +18,19 @@ class Survey(NamedTuple):
     delimiters : int
     one_line_end : bool
         Whether all lines end in the same way.
+    plain : bool
+        Whether, moreover, that is with a line feed, and there are no quotation marks.
     """
 
     size: int
     delimiters: int
     one_line_end: bool
+    plain: bool
 
 
 def survey(where: str, file: IO[bytes], delimiter: str) -> Survey:
     """Count the delimiters of a file, and look at its line ends; a NUL byte is refused."""
-    size = delimiters = returns = feeds = pairs = 0
+    size = delimiters = returns = feeds = pairs = quotes = 0
     last = b""
     for chunk in iter(partial(file.read, 1 << 20), b""):
         if b"\0" in chunk:
@@ -36,7 +39,9 @@ def survey(where: str, file: IO[bytes], delimiter: str) -> Survey:
         delimiters += chunk.count(delimiter.encode())
         returns += chunk.count(b"\r")
         feeds += chunk.count(b"\n")
+        quotes += chunk.count(b'"')
         pairs += chunk.count(b"\r\n") + (last + chunk[:1] == b"\r\n")
         last = chunk[-1:]
     one_line_end = not returns or not feeds or returns == feeds == pairs
-    return Survey(size, delimiters, one_line_end)
+    plain = one_line_end and not quotes and (feeds > 0 or not returns)
+    return Survey(size, delimiters, one_line_end, plain)
