@@ -9,13 +9,26 @@ import pytest
 import fedsplit as fs
 from faulty import Unreliable
 from fedsplit.arrays import Mask
-from fedsplit.clients.questions import Value
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import Answer, CostQuestion, Prox, Value
 from fedsplit.methods.accelerated import AcceleratedState
 from fedsplit.methods.fedsplit import FedSplitState, PlainFedSplit
 from fedsplit.methods.method import State
 from fedsplit.methods.secants import learn
 from fedsplit.rounds.trace import Row
 from problems import LOSSES, problem
+
+
+class Recorded(Clients):
+    """Clients that keep every question."""
+
+    def __init__(self, clients: Clients) -> None:
+        super().__init__(clients)
+        self.questions: list[CostQuestion] = []
+
+    def ask(self, question: CostQuestion) -> Answer:
+        self.questions.append(question)
+        return super().ask(question)
 
 
 def rounds_to(
@@ -158,14 +171,27 @@ def test_wrong_claims_about_curvature_do_no_harm() -> None:
     assert rounds_to(p, fs.FedSplit(), 1e-9, 100) <= 15
 
 
-def test_badly_scaled_features_take_few_rounds_and_two_vectors_a_question() -> None:
+def test_the_chosen_local_solver_is_used_with_badly_scaled_features_too() -> None:
+    rng = np.random.default_rng(3)
+    designs = [rng.standard_normal((60, 5)) * [1e-3, 1e-2, 1, 10, 1e3] for _ in range(4)]
+    p = fs.Problem(fs.Logistic(), [(A, np.sign(rng.standard_normal(60))) for A in designs], 1e-6)
+    asked = Recorded(p.clients)
+    chosen = fs.NewtonProx(0.02)
+    fs.solve(asked, fs.FedSplit(prox=chosen), rounds=6, tol=0)
+    proxes = [question for question in asked.questions if isinstance(question, Prox)]
+    assert len(proxes) == 5
+    assert all(np.shape(question.s) == (5,) for question in proxes)
+    assert all(question.solver == chosen for question in proxes)
+
+
+def test_badly_scaled_features_take_few_rounds_and_three_vectors_a_question() -> None:
     rng = np.random.default_rng(3)
     scales = 10.0 ** rng.uniform(-3, 3, size=20)
     x, designs = rng.standard_normal(20), [rng.standard_normal((60, 20)) * scales for _ in range(5)]
     p = fs.Problem(fs.LeastSquares(), [(A, A @ x + rng.standard_normal(60)) for A in designs])
     assert rounds_to(p, fs.FedSplit(), 1e-6, 200) <= 30
     trace = fs.solve(p, rounds=6, tol=0).trace
-    assert (trace.floats_down[1:] == 5 * 40).all()
+    assert (trace.floats_down[1:] == 5 * 60).all()  # v, x and the steps
     cheap = fs.FedSplit(prox=fs.GradientProx(3))
     assert "GradientProx" in fs.solve(p, cheap, rounds=4, tol=0).notes[0]
     with pytest.raises(fs.InputError, match="a step per coordinate"):

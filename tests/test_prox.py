@@ -11,6 +11,8 @@ from scipy.optimize import minimize_scalar
 
 import fedsplit as fs
 from fedsplit.arrays import Array, norms
+from fedsplit.losses.costs import Costs
+from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.work import Work, counter
 from fedsplit.prox import SOLVERS
 from fedsplit.prox.solver import ProxSolver
@@ -257,6 +259,61 @@ def test_newton_states_its_error_too() -> None:
 
 
 @given(names, sizes, dimensions, seeds, ridges, steps)
+def test_newton_is_accurate_relative_to_its_way_from_x_in_the_metric_of_the_steps(
+    name: str, n: list[int], d: int, seed: int, ridge: float, s: float
+) -> None:
+    p = problem(name, n, d, seed, ridge)
+    V, S = arguments(p, seed), metric(s, d, seed)
+    x = 0.3 * arguments(p, seed + 1)[0]
+    answer = p.clients.prox(V, S, x, fs.NewtonProx())
+    exact = p.clients.prox(V, S, x, EXACT).rows
+    away = norms((answer.rows - exact) / np.sqrt(S))
+    D = 1 / S + ridge / p.m
+    way = np.maximum(norms((answer.rows - x) * np.sqrt(D)), norms(answer.rows * np.sqrt(D)))
+    assert (away <= 0.0101 * way + 1e-9).all()
+    assert (norms(answer.rows - exact) <= answer.error + 1e-9 * (1 + norms(V))).all()
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_an_answer_depends_neither_on_earlier_questions_nor_on_who_shares_the_block(
+    name: str,
+) -> None:
+    p = problem(name, [9] * 12 + [3] * 5, 6, seed=4)
+    # some clients are done at once, others need many steps: the block gets smaller on the way
+    V = arguments(p, 1) * 10.0 ** np.arange(-8, 1).repeat(2)[:17, None]
+    x = np.full(6, 1e-9)
+    first = p.clients.prox(V, 0.7, x, fs.NewtonProx()).rows
+    p.clients.prox(V, 31.0, x, fs.NewtonProx())
+    np.testing.assert_array_equal(p.clients.prox(V, 0.7, x, fs.NewtonProx()).rows, first)
+    for j, (at, costs) in ((j, block) for block in p.clients._blocks for j in range(17)):
+        rows = np.arange(17)[at]
+        if j not in rows:
+            continue
+        alone = Costs(costs.terms.take([rows.tolist().index(j)]), costs.ridge)
+        own = fs.NewtonProx().solve(alone, V[j : j + 1], 0.7, x)
+        np.testing.assert_array_equal(own.u[0], first[j])
+
+
+def test_newton_steps_of_few_rows_and_many_columns_need_no_product_with_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    p = problem("poisson", [8], 30, seed=1)
+    products = []
+    for name in ("product", "adjoint"):
+        original = getattr(LinearTerms, name)
+
+        def counted(self: LinearTerms, X: Array, original: Any = original) -> Array:
+            products.append(X.shape)
+            return original(self, X)  # type: ignore[no-any-return]
+
+        monkeypatch.setattr(LinearTerms, name, counted)
+    before = counter.read()
+    p.clients.prox(20 * arguments(p, 0), 5.0, np.zeros(30), fs.NewtonProx(1e-6))
+    assert counter.read().hessians - before.hessians > 4
+    assert len(products) == 3  # the gradient at x, its image, and the answer
+
+
+@given(names, sizes, dimensions, seeds, ridges, steps)
 def test_newton_systems_are_solved(
     name: str, n: list[int], d: int, seed: int, ridge: float, s: float
 ) -> None:
@@ -306,6 +363,8 @@ def test_a_line_search_leaves_a_start_with_a_huge_cost() -> None:
 def test_a_solver_returns_the_gradient_at_its_answer_where_it_has_computed_it() -> None:
     p = problem("logistic", [20, 5], 4, ridge=0.3)
     for name, solver in VARIANTS.items():
+        if name == "newton":
+            continue  # it knows the change of its gradient, from x on
         for at, costs in p.clients._blocks:
             solved = solver.solve(costs, arguments(p, 0)[at], 0.1, np.zeros(4))
             assert solved.gradient is not None, name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -58,12 +58,21 @@ class LinearTerms(Terms):
     def rank(self) -> int:
         return int(min(self.A.shape[1:]))
 
+    @property
+    def predictors(self) -> LinearTerms:
+        return self
+
+    @property
+    def wide(self) -> LinearTerms | None:
+        if self.A.shape[1] < self.d:
+            return self
+        return None
+
     def value(self, X: Array) -> Array:
-        total = np.sum(self.w * self.phi.value(self.eta(X), self.b), axis=1)
-        return np.where(np.isnan(total), np.inf, total)
+        return self.total(self.eta(X))
 
     def gradient(self, X: Array) -> Array:
-        return rmatvec(self.A, self.w * self.phi.slope(self.eta(X), self.b))
+        return self.adjoint(self.slopes(self.eta(X)))
 
     def hessian(self, X: Array) -> Array:
         return gram(self._root(X))
@@ -127,9 +136,34 @@ class LinearTerms(Terms):
         eta += self.o
         return eta
 
+    def product(self, X: Array) -> Array:
+        return matvec(self.A, X)
+
+    def adjoint(self, R: Array) -> Array:
+        return rmatvec(self.A, R)
+
+    def total(self, eta: Array) -> Array:
+        total = np.sum(self.w * self.phi.value(eta, self.b), axis=1)
+        return np.where(np.isnan(total), np.inf, total)
+
+    def slopes(self, eta: Array) -> Array:
+        return self.w * self.phi.slope(eta, self.b)
+
+    def curvature(self, eta: Array) -> Array:
+        """w_i φ''(η_i, b_i), (k, n)."""
+        return self.w * self.phi.curvature(eta, self.b)
+
+    def row_products(self, D: Array) -> Array:
+        products: Array = np.matmul(self.A / D, np.swapaxes(self.A, 1, 2))
+        return products
+
+    def bend(self, eta: Array) -> Callable[[Array], Array]:
+        curvature = self.curvature(eta)
+        return lambda a: curvature * a
+
     def _root(self, X: Array) -> Array:
         """B_j with ∇²f_j(x_j) = B_jᵀB_j, (k, n, d)."""
-        weights: Array = np.sqrt(self.w * self.phi.curvature(self.eta(X), self.b))
+        weights: Array = np.sqrt(self.curvature(self.eta(X)))
         B: Array = weights[:, :, None] * self.A
         return B
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -119,6 +119,16 @@ class Terms(ABC):
         """
         return None
 
+    @property
+    def predictors(self) -> Predictors | None:
+        """These terms as functions of predictors; None if they are not."""
+        return None
+
+    @property
+    def wide(self) -> Rows | None:
+        """These terms as functions of one predictor a row, if there are fewer rows than columns."""
+        return None
+
     def take(self, rows: list[int]) -> Self:
         """The terms of some of the clients."""
         cut = {
@@ -127,6 +137,47 @@ class Terms(ABC):
             if field.init and field.name != "phi"
         }
         return replace(self, **cut)
+
+
+class Predictors(Protocol):
+    """Terms f_j(x) = Φ_j(η), η = A_jx + o_j: steps along Ap then need no product with A.
+
+    Predictors are (k, n), or (k, n, c) where an observation has several.
+    """
+
+    def eta(self, X: Array) -> Array:
+        """A_jx_j + o_j."""
+
+    def product(self, X: Array) -> Array:
+        """A_jx_j."""
+
+    def adjoint(self, R: Array) -> Array:
+        """A_jᵀr_j, (k, d)."""
+
+    def total(self, eta: Array) -> Array:
+        """Φ_j, (k,); +inf where it exceeds float64."""
+
+    def slopes(self, eta: Array) -> Array:
+        """Φ_j', in the shape of η."""
+
+    def bend(self, eta: Array) -> Callable[[Array], Array]:
+        """The product with Φ_j''(η), in the shape of η."""
+
+    def hessian(self, X: Array) -> Array:
+        """∇²f_j(x_j), (k, d, d)."""
+
+    def take(self, rows: list[int]) -> Self:
+        """Those of some of the clients."""
+
+
+class Rows(Predictors, Protocol):
+    """Predictors of which each observation has one."""
+
+    def row_products(self, D: Array) -> Array:
+        """A_j diag(D)⁻¹A_jᵀ, (k, n, n)."""
+
+    def curvature(self, eta: Array) -> Array:
+        """The diagonal of Φ_j'', (k, n)."""
 
 
 class Block(NamedTuple):

@@ -19,7 +19,6 @@ from fedsplit.methods.memory import ROUNDING, Memory
 from fedsplit.methods.method import average, choose_step, subgradient_of_average
 from fedsplit.methods.trust import TRIALS, Best, Trust
 from fedsplit.penalties.penalty import Penalty
-from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
@@ -127,9 +126,6 @@ class AcceleratedFedSplit:
                 raise InputError(
                     f"state: it has a step per coordinate, but {obstacle}: start without it"
                 )
-            # The steps take the place of x in the question: two vectors, not three.
-            solver = ExactProx()
-            start = v
         answer = clients.prox(v, state.s, start, solver)
         z = z + 2.0 * (answer.rows_or(x) - x)
         return self._after(state, v, answer, z)
@@ -195,7 +191,7 @@ class AcceleratedFedSplit:
         memory = state.memory.update(state.x, v, answer, scale, s, accelerator.unanimous)
         residual = memory.residual(s)
         trust = state.trust.observe(residual)
-        step = state.step.limited(memory.rough(answer))
+        step = state.step.limited(memory.rough(answer, scale))
         everyone = bool(xp.all(answer.present))
         trusted = trust.allows(residual) and (everyone or not accelerator.unanimous)
         z = z / scale

@@ -100,12 +100,16 @@ class Memory(NamedTuple):
         residual: float = float(xp.linalg.vector_norm(moves)) / s**0.5
         return residual
 
-    def rough(self, answer: Answer) -> bool:
-        """Whether the local solvers' errors in this round are above a tenth of their moves."""
+    def rough(self, answer: Answer, scale: Array) -> bool:
+        """Whether the local solvers' errors in this round are above a tenth of their moves.
+
+        Errors are proved in the norm of the steps s·scale² and stated in that of x, in which they
+        are larger by max(scale).
+        """
         xp = array_namespace(self.p)
         moves = xp.where(answer.present, norms(self.p - self.x), 0.0)
         # Of a move at the level of rounding, the error says nothing.
-        errors = xp.where(moves > ROUNDING * norms(self.p), answer.error, 0.0)
+        errors = xp.where(moves > ROUNDING * norms(self.p), answer.error / xp.max(scale), 0.0)
         return float(xp.sum(errors)) > 0.1 * float(xp.sum(moves))
 
     def typical_curvature(self) -> float:
