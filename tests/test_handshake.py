@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import fedsplit as fs
 from fedsplit.commands.app import run
+from fedsplit.regression.client import disclosure
 from fedsplit.regression.client.design import Design, Moments
 from hospitals import people, write
 
@@ -253,6 +254,24 @@ def test_what_would_tell_of_single_rows_is_refused_at_the_client_before_it_is_to
         fs.fit(frames, formula, strict=True, **options)
     assert answered == []
     assert any(what in text for text in fs.fit(frames, formula, **options).warnings)
+
+
+def test_a_column_that_one_row_dominates_is_found_among_many_rows() -> None:
+    rng = np.random.default_rng(0)
+    n = 3 * disclosure.ROWS_AT_A_TIME
+    A = rng.standard_normal((n, 7))
+    A[:, 0] = 1.0
+    A[:, 1] = 0.0
+    A[[5, 9], 1] = 2.0  # in the first rows, too
+    A[:, 2] = rng.integers(0, 2, n)
+    A[17, 3] = 1e9
+    A[:, 4] = np.where(np.arange(n) == n - 1, 1e9, 0.0)
+    A[:, 5] = np.repeat([0.0, 1.0], [n - 3, 3])
+    exact = disclosure._counted_unlike(A)
+    np.testing.assert_array_equal(exact[[0, 1, 3, 4, 5]], [0, 2, 1, 1, 3])
+    smallest = disclosure.SMALLEST_CELL
+    found = disclosure._unlike_others(A)
+    np.testing.assert_array_equal(np.minimum(found, smallest), np.minimum(exact, smallest))
 
 
 def test_numbers_with_a_mistake_are_no_category() -> None:

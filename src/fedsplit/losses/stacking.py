@@ -46,12 +46,21 @@ def stack_rows(
         clients fit in a block.
     """
 
+    def alone(n: int) -> bool:
+        return 2 * 8 * n * d > BLOCK_BYTES
+
     def length(j: int) -> int:
-        return padded(data[j].b.shape[0])
+        n = data[j].b.shape[0]
+        if alone(n):  # a client that never shares a block needs no padding, and no copy
+            return n
+        return padded(n)
 
     def pad(clients: Sequence[int]) -> Terms:
-        k = len(clients)
         n = length(clients[0])
+        if alone(n):
+            A, b, w, o = map(np.ascontiguousarray, data[clients[0]])
+            return make(A[None], b[None], w[None], o[None])
+        k = len(clients)
         A = np.zeros((k, n, data[0].A.shape[1]))
         b, w, o = np.zeros((3, k, n))
         for row, j in enumerate(clients):

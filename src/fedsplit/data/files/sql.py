@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +50,9 @@ CSV_REASONS = {
     "Invalid unicode": "it is not UTF-8, save the file as UTF-8",
 }
 """What is wrong with a line of CSV, by words of DuckDB's message."""
+
+NEVER = "false"
+"""SQL for a condition that holds in no row."""
 
 WORKING_FOLDER = threading.Lock()
 """Held while a query runs in its own folder, because a process has only one working folder."""
@@ -99,11 +101,15 @@ def column_fits(
         for name, kind in stored.items()
         if kind is not None
     }
-    parts = [count_of(test) for each in tests.values() for test in each]
-    counts = iter(fetch(where, f"select {', '.join(parts or ['1'])} from {source}", path))
+    # Each condition once: of a column that is stored as numbers, most are the same or never hold.
+    distinct = list(dict.fromkeys(test for each in tests.values() for test in each))
+    parts = [count_of(test) for test in distinct if test != NEVER]
+    found = fetch(where, f"select {', '.join(parts or ['1'])} from {source}", path)
+    counts = dict(zip([test for test in distinct if test != NEVER], found, strict=False))
+    counts[NEVER] = np.zeros(1)
     fits: dict[str, Fit | None] = dict.fromkeys(stored)
-    for name in tests:
-        total, *fitting = (int(count) for [count] in islice(counts, 6))
+    for name, each in tests.items():
+        total, *fitting = (int(counts[test][0]) for test in each)
         fits[name] = fit_of_counts(total, fitting)
     return fits
 
@@ -140,7 +146,7 @@ def quoted(name: str) -> str:
 
 def count_of(condition: str) -> str:
     """Return SQL for the number of rows in which a condition holds."""
-    return f"count(case when {condition} then 1 end)"
+    return f"count_if({condition})"
 
 
 def _tests(x: str, stored: Type, reading: Reading) -> list[str]:
@@ -155,10 +161,10 @@ def _tests(x: str, stored: Type, reading: Reading) -> list[str]:
         case "number":
             x = f"cast({known(x, stored, reading)} as double)"
             present = f"not isnan({x})"
-            return [present, f"{present} and {x} = trunc({x})", present, "false", "false", "false"]
+            return [present, f"{present} and {x} = trunc({x})", present, NEVER, NEVER, NEVER]
     present = f"{known(x, stored, reading)} is not null"
     place = {"date": 2, "boolean": 3}[stored]
-    return [present, *[present if i == place else "false" for i in range(5)]]
+    return [present, *[present if i == place else NEVER for i in range(5)]]
 
 
 def _value(x: str, stored: Type | None, wanted: Type, reading: Reading) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.data.categories import Level
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.design import SMALLEST_CELL, Design
+from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL, Design
 from fedsplit.regression.client.findings import Finding
 
 FEWEST_ROWS = 10
@@ -190,10 +190,45 @@ def _many_sums(client: str, n: int, sums: Mapping[str, int]) -> list[Finding]:
 
 
 def _unlike_others(A: Array) -> NDArray[np.intp]:
-    """In how many rows each column differs from its median; 1 if a single row dominates it."""
+    """In how many rows each column differs from its median; 1 if a single row dominates it.
+
+    A count of at least ``SMALLEST_CELL`` may be too large.
+    """
+    if len(A) > ROWS_AT_A_TIME:
+        found = np.full(A.shape[1], len(A))
+        suspects = _may_be_alike(A)
+        found[suspects] = _counted_unlike(A[:, suspects])
+        return found
+    return _counted_unlike(A)
+
+
+def _counted_unlike(A: Array) -> NDArray[np.intp]:
+    """The same, exactly."""
     away = np.abs(A - np.median(A, axis=0))
     dominated = (away.max(axis=0) > ALONE * away.sum(axis=0)) & away.any(axis=0)
     return np.where(dominated, 1, np.count_nonzero(away, axis=0))
+
+
+def _may_be_alike(A: Array) -> Mask:
+    """Which columns a few rows may stand out of, (p,): of the others no median is needed.
+
+    If all rows but a few have the median, then so has the median of the first ones. The sum of all
+    distances from the median m is at least half of their sum S from the mean, and |m - mean| ≤ S/n.
+    """
+    usual = np.median(A[: 2 * SMALLEST_CELL + 1], axis=0)
+    mean = A.mean(axis=0)
+    unlike = np.zeros(A.shape[1])
+    total = np.zeros(A.shape[1])
+    largest = np.zeros(A.shape[1])
+    for first in range(0, len(A), ROWS_AT_A_TIME):
+        some = A[first : first + ROWS_AT_A_TIME]
+        away = np.abs(some - mean)
+        unlike += np.count_nonzero(some != usual, axis=0)
+        total += away.sum(axis=0)
+        largest = np.maximum(largest, away.max(axis=0))
+    calm = largest + total / len(A) <= 0.5 * ALONE * total
+    suspects: Mask = (unlike < SMALLEST_CELL) | ~calm
+    return suspects
 
 
 def refuse(found: Sequence[Finding], strict: bool) -> None:
