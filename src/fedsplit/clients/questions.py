@@ -518,19 +518,25 @@ class LocalModel(CostQuestion):
     ) -> tuple[Array, Array, Array]:
         """p_j, ∇f_j(p_j) and ∇²f_j(p_j)."""
         H = costs.hessian(x)
+        # Beyond float64 there is no model; the server refuses such an x by its value.
+        usable = np.isfinite(slope).all(axis=1) & np.isfinite(H).all(axis=(1, 2))
+        slope = np.where(usable[:, None], slope, 0.0)
+        H = np.where(usable[:, None, None], H, 0.0)
         if self.reach == 0.0:
             return x, slope, H
         if self.metric is not None:
             M = unpacked(self.metric) / self.reach
-            return model_point(costs, x, slope, M, x if v is None else v)
-        own = own_metric(H.copy(), slope, self.reach)
-        p, gradient, B = model_point(costs, x, slope, own, x)
-        # A client that can tell its classes apart would go on without end.
-        stays = (costs.margin(p) > 0)[:, None]
+            p, gradient, B = model_point(costs, x, slope, M, x if v is None else v)
+            stays = ~usable
+        else:
+            own = own_metric(H.copy(), slope, self.reach)
+            p, gradient, B = model_point(costs, x, slope, own, x)
+            # A client that can tell its classes apart would go on without end.
+            stays = ~usable | (costs.margin(p) > 0)
         return (
-            np.where(stays, x, p),
-            np.where(stays, slope, gradient),
-            np.where(stays[:, :, None], H, B),
+            np.where(stays[:, None], x, p),
+            np.where(stays[:, None], slope, gradient),
+            np.where(stays[:, None, None], H, B),
         )
 
 

@@ -63,6 +63,10 @@ class Models(NamedTuple):
         moved = matvec(unpacked(self.B), x - self.p)
         return np.where(self.heard[:, None], self.y + moved, 0.0)
 
+    def are_at(self, x: Array) -> bool:
+        """Whether all of them are about x, so that they have the gradient of F there."""
+        return bool(self.heard.all() and (self.p == x).all())
+
     @property
     def hessian(self) -> Array:
         """Σ_j B_j, (d, d), as if everyone had been heard."""
@@ -227,16 +231,18 @@ class FedSplitInformation:
             value += self.penalty.value(x)
         return float(np.nan_to_num(value, nan=np.inf, posinf=np.inf))
 
-    def _refused(
-        self, state: InformationState, models: Models, answer: Answer
-    ) -> InformationState:
+    def _refused(self, state: InformationState, models: Models, answer: Answer) -> InformationState:
         """Back on the way to the point of least F."""
         way = state.ahead - state.x
         F = [
             self._value(values, state.x + t * way)
             for t, values in zip(WAY, answer.parts["values"].T, strict=True)
         ]
-        t = WAY[int(np.argmin(F[:-1]))]
+        t = WAY[int(np.argmin(F))]
+        if t == 0.0 and state.models.are_at(state.x):
+            t = WAY[-2]  # Newton's step goes down, however short it has to be
+        if not state.models.heard.any():  # the start was worse than 0: a better one
+            return state._replace(ahead=state.x + t * way)
         return state._replace(
             ahead=state.x + t * way,
             slope=np.full_like(way, np.nan),  # known again after the next minimisation

@@ -21,7 +21,10 @@ MOST_STEPS = 50
 """Far more Newton steps than a convex cost with a line search needs."""
 
 SHIFT = 1e-6
-"""Added to a client's Hessian, relative to the mean of its diagonal, so that it is regular."""
+"""Added to the diagonal of a client's Hessian, relative to it, so that it is regular."""
+
+LEAST_SHIFT = 1e-14
+"""The same for a system that should be regular, and may not be for rounding."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +72,27 @@ def own_metric(H: Array, g: Array, most: float) -> Array:
     most : float
         The largest reach.
     """
-    mean = np.einsum("kii->k", H) / H.shape[1]
-    shift = np.where(mean > 0, SHIFT * mean, 1.0)
-    add_diagonal(H, shift[:, None])
-    inverse = np.linalg.inv(H)
-    length2 = dots(g, matvec(inverse, g))
-    freedom = H.shape[1] - shift * np.einsum("kii->k", inverse)
-    reach = np.clip(length2 / np.maximum(freedom, 1.0) - 1.0, LEAST_REACH, most)
-    return H / reach[:, None, None]
+    size = _sizes(H)
+    freedom = H.shape[1]
+    C = add_diagonal(H / (size[:, :, None] * size[:, None, :]), SHIFT * np.ones(freedom))
+    inverse = np.linalg.inv(C)
+    length2 = dots(g / size, matvec(inverse, g / size))
+    determined = freedom - SHIFT * np.einsum("kii->k", inverse)
+    reach = np.clip(length2 / np.maximum(determined, 1.0) - 1.0, LEAST_REACH, most)
+    return add_diagonal(H, SHIFT * size**2) / reach[:, None, None]
+
+
+def _sizes(H: Array) -> Array:
+    """The roots of the diagonals, (k, d), which take out the units; 1 where there is nothing."""
+    diagonal = np.einsum("kii->ki", H)
+    return np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+
+
+def _newton_step(H: Array, G: Array) -> Array:
+    """H_j⁻¹g_j without units, (k, d), also if H_j is singular to rounding."""
+    size = _sizes(H)
+    C = H / (size[:, :, None] * size[:, None, :])
+    return solve_rows(add_diagonal(C, LEAST_SHIFT * np.ones(H.shape[1])), G / size) / size
 
 
 def model_point(
@@ -107,7 +123,7 @@ def model_point(
     active = np.isfinite(at.h)
     for _ in range(MOST_STEPS):
         G = g + matvec(merit.M, at.U - V)
-        step = solve_rows(B + merit.M, G)
+        step = _newton_step(B + merit.M, G)
         way = at.U - X
         length = np.sqrt(np.maximum(dots(G, step), 0.0))
         travelled = np.sqrt(np.maximum(dots(way, matvec(B + merit.M, way)), 0.0))

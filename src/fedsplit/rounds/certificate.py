@@ -147,7 +147,8 @@ def certify_by_information(
         bound = _near(nu * nu, float(mu[0]), scalars)
     if bound is None:
         bound = _strong(scalars, slope, float(getattr(penalty, "convexity", 0.0)))
-    return _best([bound], scalars, x, penalty)
+    # That no client's own Hessian is definite does not matter here.
+    return _best([bound], scalars._replace(q=nu2), x, penalty)
 
 
 def moved(H: Array, nu: float, scalars: ProofScalars) -> float:

@@ -94,6 +94,8 @@ class ProvedGap(StoppingRule):
             return None  # a step was refused, and a shorter one is to come
         evidence = getattr(state, "evidence", None)
         if evidence is not None:
+            if evidence is getattr(before, "evidence", None):
+                return None  # a step was refused: what was proved of x has been looked at
             return self._judge(run, evidence, residual)
         row = run.trace.rows[-1]
         present = run.meter.present
