@@ -470,8 +470,8 @@ def test_a_removal_at_any_question_of_a_fit_ends_in_the_right_table() -> None:
     channel = channel_to(frames)
     fit(channel, FORMULA, family="poisson")
     asked = [question for _, question, _ in channel.log]
-    assert asked[:4] == ["columns", "describe", "code", "settle"]
-    assert asked[-5:] == ["gradient", "information", "decrement", "evaluate", "fitted"]
+    assert asked[:4] == ["columns", "describe", "code", "diagonal"]
+    assert asked[-4:] == ["gradient", "information", "decrement", "fitted"]
     for number in (2, 4, 6, *range(len(asked) - 4, len(asked) + 2)):
         model = fit(frames, FORMULA, from_then_on("hospital1", number), enough(2), family="poisson")
         assert model.converged

@@ -100,7 +100,6 @@ LIES: list[tuple[str, Callable[[Reply], Reply], str]] = [
     ("code", of_moments(target_mean=np.nan), "means that are not finite"),
     ("code", of_moments(target_scatter=-1.0), "negative sums of squares"),
     ("code", unprepared, "it lost what it was prepared with"),
-    ("settle", unprepared, "it lost what it was prepared with"),
     ("fitted", of_fitted(log_likelihood=np.nan), "a log-likelihood that is nan"),
     ("fitted", unprepared, "it lost what it was prepared with"),
     ("prox", unprepared, "it lost what it was prepared with"),

@@ -151,7 +151,7 @@ def _held_out(
     task = task.with_ridge(np.zeros(task.d))
     # A column may be zero at the held-out clients, which only costs with a ridge may have: they are
     # made with one, and then used without.
-    outside.settle(replace(task.frame, ridge=np.ones(task.d)))
+    outside.settle(replace(task.frame, ridge=np.ones(task.d))).prepare()
     clients = outside.settle(task.frame)
     start = np.zeros(task.d)
     floor = ProofScalars(**clients.decrement(start, start).parts).floor.sum()

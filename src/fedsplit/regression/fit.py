@@ -16,7 +16,7 @@ from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression, Settings
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.server.federation import release_rows
-from fedsplit.regression.server.handshake import Agreement, agree, complete
+from fedsplit.regression.server.handshake import Agreement, agree
 from fedsplit.regression.server.identifiability import Unbounded
 from fedsplit.regression.server.limit import not_estimable, without_receding
 from fedsplit.regression.server.proof import PROOF
@@ -101,12 +101,9 @@ def prepare(members: Members, options: Regression) -> Agreement:
     if text is None:
         text = f"{quoted([str(options.target)])} ~ ."
     formula = Formula(text)
-    if formula.open:
-        excluded = [options.group, settings.weights, settings.offset, settings.exposure]
-        formula = complete(formula, members, excluded)
-    if not settings.intercept:
-        formula = formula.without_intercept()
-    return agree(members, formula, settings)
+    others = [options.group, settings.weights, settings.offset, settings.exposure]
+    excluded = [name for name in others if name is not None]
+    return agree(members, formula, settings, excluded)
 
 
 def make_task(agreement: Agreement, settings: Settings) -> Task:
@@ -135,6 +132,8 @@ def finish(
         Coefficients to start from, by name: those of a run that lost a client.
     """
     first = task
+    history = task.rows.members.history
+    begun = len(history.exchanges)
     lost: Mapping[str, str] = {}
     earlier: list[Row] = []
     while True:
@@ -149,7 +148,8 @@ def finish(
             agreement = without_receding(agreement, task, error)
             task = make_task(agreement, task.settings)
             lost = not_estimable(first, task)
-    return _model(task, agreement, found.after(earlier), lost)
+    model = _model(task, agreement, found.after(earlier), lost)
+    return model.with_exchanges([*first.asked, *history.exchanges[begun:]])
 
 
 def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str, str]) -> Model:

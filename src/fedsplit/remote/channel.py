@@ -19,11 +19,22 @@ class Request(NamedTuple):
         Names what the cohort was prepared with; empty for questions that prepare it.
     m : int
         The number of all clients that take part, among whom a ridge is divided.
+    preparation : Question or None
+        A question that prepares the cohort, to be carried out first unless it has been: the two
+        are one exchange, and only ``question`` is answered.
     """
 
     question: Question
     key: str = ""
     m: int = 0
+    preparation: Question | None = None
+
+    @property
+    def parts(self) -> list[Question]:
+        """The questions that it brings."""
+        if self.preparation is None:
+            return [self.question]
+        return [self.preparation, self.question]
 
 
 Outcome = Literal["answer", "refused", "unprepared", "failed", "silent"]

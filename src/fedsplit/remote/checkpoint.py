@@ -260,9 +260,10 @@ class Journal:
             value = None
             if heard.outcome == "answer":
                 value = codec.decode(question.answer_type, blob, ANSWER_LIMIT)
-                if question.prepares or at not in self._prepared:
+                prepares = any(each.prepares for each in requests[at].parts)
+                if prepares or at not in self._prepared:
                     self._unconfirmed[at] = requests[at], value
-                if question.prepares:
+                if prepares:
                     self._prepared.add(at)
             replies[at] = Reply(heard.outcome, value, heard.text, heard.seconds)
         if self.free:
@@ -337,10 +338,7 @@ def _kept(request: Request, reply: Reply) -> tuple[Reply, bytes]:
 
 def _digest(requests: Mapping[int, Request]) -> str:
     """Identifies the questions of one round."""
-    asked = [
-        (at, request.question.name(), request.key, request.m, request.question)
-        for at, request in sorted(requests.items())
-    ]
+    asked = [(at, request.question.name(), *request) for at, request in sorted(requests.items())]
     try:
         return hashlib.sha256(codec.encode(asked)).hexdigest()
     except TypeError as error:

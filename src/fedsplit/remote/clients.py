@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -34,6 +34,9 @@ class RemoteClients(Clients):
         By cohort, the question that prepares it; its answer identifies the data.
     keys : dict of str
         By cohort, the name of what it is prepared with, which goes with every question.
+    identified : dict, optional
+        By cohort, what it would answer to its preparation, where that is known. The preparation
+        then travels with the first question, and is asked by itself only if the cohort loses it.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class RemoteClients(Clients):
         d: int,
         preparations: dict[int, Question],
         keys: dict[int, str],
+        identified: Mapping[int, Any] | None = None,
     ) -> None:
         self.d = d
         self.m = len(members.names)
@@ -51,8 +55,10 @@ class RemoteClients(Clients):
         self.keys = keys
         self._preparations = preparations
         self._insists = False
-        self._identified: dict[int, Any] = {}
+        self._identified: dict[int, Any] = dict(identified or {})
         self._prepared: set[int] = set()
+        # whose preparation travels with the next question
+        self._fresh: set[int] = set(self._identified)
 
     @property
     def names(self) -> Sequence[str] | None:  # type: ignore[override]  # None where they are here
@@ -80,10 +86,12 @@ class RemoteClients(Clients):
         other.recorded = channel.recorded
         other._identified = {}
         other._prepared = set()
+        other._fresh = set()
         return other
 
     def prepare(self) -> None:
-        """Prepare every cohort."""
+        """Prepare every cohort now."""
+        self._fresh.clear()
         self._prepare(self.members.cohorts, insist=True)
 
     def ask(self, question: CostQuestion) -> Answer:
@@ -112,18 +120,25 @@ class RemoteClients(Clients):
         found: dict[int, Reply] = {}
         waiting = requests
         for attempt in range(ATTEMPTS):
-            ready = {at: waiting[at] for at in self._prepare(waiting, insist)}
+            ready = {at: self._carrying(at, waiting[at]) for at in self._prepare(waiting, insist)}
             replies: dict[int, Reply] = {}
             if ready:
                 again = attempt < ATTEMPTS - 1
                 replies = self.members.ask(ready, check, insist, pass_unprepared=again)
             lost = {at for at, reply in replies.items() if reply.outcome == "unprepared"}
             found |= {at: reply for at, reply in replies.items() if at not in lost}
+            self.note_prepared(self._fresh & replies.keys())
+            # in place: insistent copies share what is known
+            self._fresh -= replies.keys()
+            self._prepared |= replies.keys() - lost
+            self._prepared -= lost
             if not lost:
                 break
-            self._prepared -= lost
             waiting = {at: requests[at] for at in replies if at in lost}
         return {at: found[at] for at in requests if at in found}
+
+    def note_prepared(self, cohorts: Collection[int]) -> None:
+        """Take note of the cohorts whose preparation has travelled with a question."""
 
     def _rows(self) -> dict[int, slice]:
         """Which rows of an answer belong to each cohort."""
@@ -157,9 +172,11 @@ class RemoteClients(Clients):
         return Answer(parts, present, seconds, work)
 
     def _prepare(self, cohorts: Iterable[int], insist: bool) -> list[int]:
-        """Prepare those of the cohorts that are not; all that are now."""
+        """Prepare those of the cohorts that are not; all that can be asked now."""
         requests = {
-            at: Request(self._preparations[at]) for at in cohorts if at not in self._prepared
+            at: Request(self._preparations[at])
+            for at in cohorts
+            if at not in self._prepared | self._fresh
         }
         replies: dict[int, Reply] = {}
         if requests:
@@ -169,7 +186,13 @@ class RemoteClients(Clients):
                 raise other_data(self.members.cohorts[at])
             self._identified[at] = reply.value
             self._prepared.add(at)
-        return [at for at in cohorts if at in self._prepared]
+        return [at for at in cohorts if at in self._prepared | self._fresh]
+
+    def _carrying(self, at: int, request: Request) -> Request:
+        """The request, with the cohort's preparation if it has not been sent yet."""
+        if at not in self._fresh:
+            return request
+        return request._replace(preparation=self._preparations[at])
 
 
 def in_process(clients: Clients) -> RemoteClients:

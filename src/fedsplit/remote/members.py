@@ -14,6 +14,7 @@ from fedsplit.clients.oracle import Incident, Removed
 from fedsplit.clients.questions import NOT_FINITE
 from fedsplit.errors import InputError, TooFewClients, listed
 from fedsplit.remote.channel import SILENT, Channel, Reply, Request
+from fedsplit.rounds.trace import Row
 
 PACE = 0.02
 """While a client is absent a question takes at least this share of ``give_up`` …"""
@@ -71,12 +72,16 @@ class History:
         How many questions were asked.
     absent_since : dict of float
         By cohort, since when it has not answered.
+    exchanges : list of Row
+        What was asked beside the rounds, and what travelled with their questions. A question that
+        has to be repeated counts once.
     """
 
     incidents: list[Incident] = field(default_factory=list)
     removed: dict[str, str] = field(default_factory=dict)
     asked: int = 0
     absent_since: dict[int, float] = field(default_factory=dict)
+    exchanges: list[Row] = field(default_factory=list)
 
 
 class Members:

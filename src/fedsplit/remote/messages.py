@@ -16,7 +16,7 @@ from fedsplit.remote import codec
 from fedsplit.remote.channel import SILENT, Outcome, Reply, Request
 from fedsplit.version import __version__
 
-PROTOCOL = 3
+PROTOCOL = 4
 """The version of this protocol: it changes when a question, an answer or their meaning does."""
 
 MESSAGE_LIMIT = 2**31
@@ -40,8 +40,8 @@ class Hello(Question):
 
 def write_request(request: Request) -> bytes:
     """A request as a message."""
-    question, key, m = request
-    return question.name().encode() + b"\n" + codec.encode((key, m, question))
+    question, key, m, preparation = request
+    return question.name().encode() + b"\n" + codec.encode((key, m, preparation, question))
 
 
 def read_request(message: bytes, allowed: Mapping[str, type[Question]]) -> Request:
@@ -55,9 +55,18 @@ def read_request(message: bytes, allowed: Mapping[str, type[Question]]) -> Reque
     name, body = _opened(message)
     if name not in allowed:
         raise InputError(f"the question {name[:40]!r} is not allowed here")
-    expected = tuple[str, int, allowed[name]]  # type: ignore[valid-type]  # known when it runs
-    key, m, question = codec.decode(expected, body, MESSAGE_LIMIT)
-    return Request(question, key, m)
+    expected: Any = tuple[str, int, _preparation(allowed), allowed[name]]
+    key, m, preparation, question = codec.decode(expected, body, MESSAGE_LIMIT)
+    return Request(question, key, m, preparation)
+
+
+def _preparation(allowed: Mapping[str, type[Question]]) -> Any:
+    """The type of what may prepare a client on the way to another question."""
+    found: Any = None
+    for question in allowed.values():
+        if question.prepares:
+            found = question | found
+    return found
 
 
 def write_reply(reply: Reply) -> bytes:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedsplit.arrays import Array
 from fedsplit.clients.metered import Exchange
 
-Kind = Literal["setup", "round", "certificate"]
+Kind = Literal["handshake", "setup", "round", "certificate", "end"]
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -36,7 +36,8 @@ class Row(NamedTuple):
     seconds : float
         Time spent, without the measurement of the objective.
     kind : str
-        "setup", "round" or "certificate".
+        "setup", "round" or "certificate"; of a fit also "handshake" and "end", before and after the
+        rounds.
     margin : float
         The smallest b_i a_iᵀx of a classifier at the x of the question: if it is positive, the
         classes are separable. nan for other losses, or where a client did not answer.
@@ -44,7 +45,7 @@ class Row(NamedTuple):
         By name, the seconds to the answer of each client that gave one; None where the clients are
         in this process.
     questions : int
-        1.
+        1; 0 of what travelled with another question.
     gradients, hessians, factorisations : int
         The work of all clients together: how many of each they computed. A factorisation that a
         client kept from an earlier question or run, and used again, is not counted again.

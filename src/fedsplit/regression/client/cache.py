@@ -91,11 +91,13 @@ class CachedCohort(DatasetCohort):
         self._dataset = dataset
 
     def answer(self, request: Request) -> Any:
-        coding = getattr(request.question, "coding", None)
-        if coding is not None:
-            check_coding(coding)
+        for question in request.parts:
+            coding = getattr(question, "coding", None)
+            if coding is not None:
+                check_coding(coding)
         if request.key and request.key not in self._prepared:
             self._restore(request.key)
+        self._prepare(request)
         if request.key in self._prepared:
             frame, problem = self._prepared[request.key]
             d = problem.d

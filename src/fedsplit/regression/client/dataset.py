@@ -6,6 +6,7 @@ Before the rounds only ``Description`` and ``Moments`` leave a client: counts, l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pandas as pd
 from fedsplit.arrays import Array
 from fedsplit.data.categories import Level, counted_levels, level_codes
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.formula.model_frame import ModelFrame
+from fedsplit.data.formula.model_frame import ModelFrame, Schema
 from fedsplit.data.formula.pooled_functions import counted, extrapolated
 from fedsplit.data.look_alikes import check_looks
 from fedsplit.data.pooled.column_statistics import Statistic
@@ -27,8 +28,10 @@ from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.grouped import Trials, of_counts, whole
+from fedsplit.regression.client.introduction import Introduction, first_statistics
 from fedsplit.regression.client.measuring import Measured, measure
 from fedsplit.regression.client.plan import Plan, check_rows, read_columns
+from fedsplit.regression.client.schema import Wanted
 from fedsplit.regression.families import FAMILIES
 
 
@@ -58,6 +61,34 @@ class Dataset:
     def columns(self) -> dict[str, Fit | None]:
         """What all columns can be read as."""
         return self._source.columns()
+
+    def introduce(self, wanted: Wanted) -> Introduction:
+        """Tell what can be told before the server has decided anything.
+
+        What there is to complain of is left to the questions that follow: the server may have
+        something else to say first.
+        """
+        columns = self.columns()
+        description = measured = None
+        request = None
+        with suppress(InputError):
+            request = wanted.request_of(self.name, columns)
+            if request is not None:
+                description = self.describe(request)
+        if request is None or description is None:
+            return Introduction(columns)
+        with suppress(InputError):
+            measured = self._first_measures(wanted, request)
+        return Introduction(columns, request, description, measured)
+
+    def _first_measures(self, wanted: Wanted, request: ColumnRequest) -> Measured | None:
+        """What functions such as ``poly`` ask for first, if that needs nothing of other clients."""
+        formula = Formula(wanted.formula)
+        used = {column for call in formula.pooled for column in call.columns}
+        if not formula.pooled or used & (request.coded | request.filled) or not self._described:
+            return None
+        rows = ModelFrame(self._described[1], Schema({}, request.types))
+        return measure(self.name, formula, rows, first_statistics(formula), wanted.strict)
 
     def describe(self, request: ColumnRequest) -> Description:
         """Read some columns, and describe the rows that are complete in them."""

@@ -78,11 +78,17 @@ class DatasetCohort:
     def answer(self, request: Request) -> Any:
         question = request.question
         with one_blas_thread(), np.errstate(**QUIET):
+            self._prepare(request)
             if isinstance(question, FitQuestion):
                 return question.answer(self, request.key)
             if isinstance(question, CostQuestion):
-                return self._among(request.key, request.m).ask(question)
+                return self.among(request.key, request.m).ask(question)
         raise InputError(f"the question {question.name()} is not allowed here")
+
+    def _prepare(self, request: Request) -> None:
+        """Carry out the preparation that a request brings, unless that was done before."""
+        if isinstance(request.preparation, FitQuestion) and request.key not in self._prepared:
+            request.preparation.answer(self, "")
 
     def code(self, coding: Coding) -> list[Coded]:
         """Code the rows, and describe them by their moments."""
@@ -191,7 +197,7 @@ class DatasetCohort:
         self._base = None
         self._clients = None
 
-    def _among(self, key: str, m: int) -> StackedClients:
+    def among(self, key: str, m: int) -> StackedClients:
         """The clients of the rounds, where there are m in all."""
         if key not in self._prepared:
             raise Unprepared

@@ -11,21 +11,33 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import NOT_FINITE, Question
+from fedsplit.data.formula.formula import Formula
 from fedsplit.data.pooled.column_statistics import Statistic
-from fedsplit.data.types import Fit, Type, level_form
+from fedsplit.data.types import Type, level_form
+from fedsplit.errors import InputError
 from fedsplit.regression.client.description import ColumnRequest, Description
-from fedsplit.regression.client.design import BINS, Calibration, Moments, Recession, Scaling
+from fedsplit.regression.client.design import (
+    BINS,
+    Calibration,
+    Design,
+    Moments,
+    Recession,
+    Scaling,
+)
 from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.measuring import Measured
+from fedsplit.regression.client.introduction import Introduction, first_statistics
+from fedsplit.regression.client.measuring import Measured, check_measured
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.schema import Wanted
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
+from fedsplit.rounds.trace import Kind
 
 if TYPE_CHECKING:
     from fedsplit.regression.client.dataset_cohort import DatasetCohort
@@ -93,7 +105,15 @@ def key_of(coding: Coding, frame: Frame) -> str:
 
 
 class FitQuestion(Question):
-    """A question about the rows of a cohort, answered by a list with one entry per client."""
+    """A question about the rows of a cohort, answered by a list with one entry per client.
+
+    Attributes
+    ----------
+    kind : str
+        Of the row that it has in a trace.
+    """
+
+    kind: ClassVar[Kind] = "handshake"
 
     @abstractmethod
     def answer(self, cohort: DatasetCohort, key: str) -> list[Any]:
@@ -106,12 +126,25 @@ class FitQuestion(Question):
 
 @dataclass(frozen=True)
 class Columns(FitQuestion):
-    """The names of all columns, and what they can be read as."""
+    """What all columns can be read as, and whatever else can be told before that is decided."""
 
-    answer_type = list[dict[str, Fit | None]]
+    wanted: Wanted
 
-    def answer(self, cohort: DatasetCohort, key: str) -> list[dict[str, Fit | None]]:
-        return [dataset.columns() for dataset in cohort.datasets.values()]
+    answer_type = list[Introduction]
+
+    def answer(self, cohort: DatasetCohort, key: str) -> list[Introduction]:
+        wanted = replace(self.wanted, strict=self.wanted.strict or cohort.strict)
+        return [dataset.introduce(wanted) for dataset in cohort.datasets.values()]
+
+    def check(self, entry: Introduction) -> str:
+        if entry.description is None:
+            return ""
+        if entry.request is None:
+            return "a description that nobody has asked for"
+        wrong = Describe(entry.request).check(entry.description)
+        if wrong or entry.measured is None:
+            return wrong
+        return check_measured(entry.measured, first_statistics(Formula(self.wanted.formula)))
 
 
 @dataclass(frozen=True)
@@ -179,13 +212,7 @@ class Measure(FitQuestion):
         ]
 
     def check(self, entry: Measured) -> str:
-        if set(entry.parts) != set(self.statistics) or entry.used < 0:
-            return "sums of other functions, or a negative count"
-        for text, part in entry.parts.items():
-            wrong = self.statistics[text].check(part)
-            if wrong:
-                return wrong
-        return ""
+        return check_measured(entry, self.statistics)
 
 
 class Coded(NamedTuple):
@@ -261,6 +288,7 @@ class Recede(FitQuestion):
     direction: Array
 
     answer_type = list[Receding]
+    kind = "certificate"
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[Receding]:
         found = []
@@ -285,6 +313,7 @@ class Settle(FitQuestion):
 
     answer_type = list[Moments]
     prepares = True
+    kind = "setup"
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[Moments]:
         return cohort.settle(self.coding, self.frame)
@@ -312,92 +341,162 @@ class Products(FitQuestion):
         return ""
 
 
+class Course(NamedTuple):
+    """A client's cost at a point, along some directions.
+
+    Attributes
+    ----------
+    value : float
+        f_j(x).
+    slope : (k,) array
+        Dᵀ∇f_j(x).
+    curvature : (k, k) array or None
+        Dᵀ∇²f_j(x)D, where it was asked for.
+    """
+
+    value: float
+    slope: Array
+    curvature: Array | None = None
+
+
+@dataclass(frozen=True)
+class Along(FitQuestion):
+    """The cost at a point x of the rounds, (d,), along the k columns D of ``directions``, (d, k).
+
+    Attributes
+    ----------
+    m : int
+        The number of all clients, among whom a ridge is divided.
+    curved : bool
+        Whether the curvature is wanted too.
+    """
+
+    x: Array
+    directions: Array
+    m: int
+    curved: bool = False
+
+    answer_type = list[Course]
+    kind = "end"
+
+    def answer(self, cohort: DatasetCohort, key: str) -> list[Course]:
+        clients = cohort.among(key, self.m)
+        d, k = self.directions.shape
+        if self.x.shape != (clients.d,) or d != clients.d or k > d:
+            raise InputError(f"the server sent directions of shape {(d, k)}")
+        values, gradients = clients.evaluate(self.x).parts.values()
+        slopes = gradients @ self.directions
+        if not self.curved:
+            return [Course(float(f), slope) for f, slope in zip(values, slopes, strict=True)]
+        hessians = self.directions.T @ clients.information(self.x).rows @ self.directions
+        found = zip(values, slopes, hessians, strict=True)
+        return [Course(float(f), slope, H) for f, slope, H in found]
+
+    def check(self, entry: Course) -> str:
+        k = self.directions.shape[1]
+        parts = [np.array(entry.value), entry.slope]
+        if entry.slope.shape != (k,) or self.curved != (entry.curvature is not None):
+            return "a course along other directions"
+        if entry.curvature is not None:
+            if entry.curvature.shape != (k, k):
+                return "a course along other directions"
+            parts.append(entry.curvature)
+        return NOT_FINITE if any(np.isnan(part).any() for part in parts) else ""
+
+
 class GoodnessOfFit(NamedTuple):
     """How well a model fits a client's rows.
 
     Attributes
     ----------
-    log_likelihood : float
+    log_likelihood : float or None
+        None where the family has none.
     calibration : Calibration or None
-        Of a binary classifier.
+        Of a binary classifier, at the end.
+    pearson : float or None
+        Pearson's X², where φ is estimated by it.
+    expected : (r, r) array or None
+        The expected information of the r columns of the rounds, where the Hessian is another.
+    null : Course or None
+        Along the intercepts, from where the model without covariates is, or is searched from.
     """
 
-    log_likelihood: float
-    calibration: Calibration | None
+    log_likelihood: float | None
+    calibration: Calibration | None = None
+    pearson: float | None = None
+    expected: Array | None = None
+    null: Course | None = None
 
 
 @dataclass(frozen=True)
 class Fitted(FitQuestion):
-    """How well a model fits, at a point x of the scaled columns."""
+    """How well a model fits, at a point x of the scaled columns: all that a table needs of it.
+
+    Attributes
+    ----------
+    dispersion : float
+        The φ of the log-likelihood.
+    null : Along or None
+        The model without covariates.
+    calibrate : bool
+        Whether a binary classifier counts its predictions: at the end, and not at points before.
+    """
 
     x: Array
     dispersion: float
+    null: Along | None = None
+    calibrate: bool = True
 
     answer_type = list[GoodnessOfFit]
     vectors = ("x",)
+    kind = "end"
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[GoodnessOfFit]:
-        found = []
-        for design in cohort.scaled(key):
-            calibration = None
-            if design.family.binary:
-                calibration = design.calibration(self.x)
+        whiten = cohort.frame(key).whiten
+        rows = cohort.scaled(key)
+        courses: Sequence[Course | None] = [None] * len(rows)
+        if self.null is not None:
+            courses = self.null.answer(cohort, key)
+        return [
+            self._of(design, whiten, course) for design, course in zip(rows, courses, strict=True)
+        ]
+
+    def _of(self, design: Design, whiten: Array | None, course: Course | None) -> GoodnessOfFit:
+        family = design.family
+        log_likelihood = calibration = pearson = expected = None
+        if family.log_likelihood is not None:
             log_likelihood = design.log_likelihood(self.x, self.dispersion)
-            found.append(GoodnessOfFit(log_likelihood, calibration))
-        return found
+        if family.binary and self.calibrate:
+            calibration = design.calibration(self.x)
+        if family.pearson is not None:
+            pearson = design.pearson(self.x)
+        if family.expects_other:
+            expected = design.expected_information(self.x, whiten)
+        return GoodnessOfFit(log_likelihood, calibration, pearson, expected, course)
 
     def check(self, entry: GoodnessOfFit) -> str:
-        if entry.calibration is None:
-            return "a log-likelihood that is nan" if math.isnan(entry.log_likelihood) else ""
-        for part in entry.calibration:
+        if entry.log_likelihood is not None and math.isnan(entry.log_likelihood):
+            return "a log-likelihood that is nan"
+        if entry.pearson is not None and math.isnan(entry.pearson):
+            return NOT_FINITE
+        if (self.null is None) != (entry.null is None):
+            return "the model without covariates was asked for, or not"
+        wrong = self._check_expected(entry.expected)
+        if self.null is not None and entry.null is not None:
+            wrong = wrong or self.null.check(entry.null)
+        for part in entry.calibration or ():
             if part.shape != (len(BINS) - 1,):
                 return "a calibration of the wrong shape"
             if not np.isfinite(part).all() or (part < 0).any():
                 return "a calibration with negative or infinite counts"
-        return ""
+        return wrong
 
-
-@dataclass(frozen=True)
-class Pearson(FitQuestion):
-    """Pearson's X² at a point x of the scaled columns."""
-
-    x: Array
-
-    answer_type = list[float]
-    vectors = ("x",)
-
-    def answer(self, cohort: DatasetCohort, key: str) -> list[float]:
-        return [design.pearson(self.x) for design in cohort.scaled(key)]
-
-    def check(self, entry: float) -> str:
-        return NOT_FINITE if math.isnan(entry) else ""
-
-
-@dataclass(frozen=True)
-class ExpectedInformation(FitQuestion):
-    """The expected information at a point x of the scaled columns, (r, r).
-
-    It is that of the r columns of the rounds. Only asked for families whose Hessian depends on the
-    target.
-    """
-
-    x: Array
-
-    answer_type = list[Array]
-    vectors = ("x",)
-
-    def answer(self, cohort: DatasetCohort, key: str) -> list[Array]:
-        rows = cohort.scaled(key)
-        whiten = cohort.frame(key).whiten
-        return [design.expected_information(self.x, whiten) for design in rows]
-
-    def check(self, entry: Array) -> str:
-        r = len(entry)
-        if entry.shape != (r, r) or not 0 < r <= len(self.x):
+    def _check_expected(self, H: Array | None) -> str:
+        if H is None:
+            return ""
+        if H.shape != (len(H), len(H)) or not 0 < len(H) <= len(self.x):
             return "an information matrix of the wrong shape"
-        if np.isnan(entry).any():
-            return NOT_FINITE
-        return ""
+        return NOT_FINITE if np.isnan(H).any() else ""
 
 
 FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
@@ -410,9 +509,8 @@ FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
         Products,
         Recede,
         Settle,
+        Along,
         Fitted,
-        Pearson,
-        ExpectedInformation,
     )
 }
 """Everything that clients of a fit answer beside the questions of the rounds, by name."""

@@ -93,3 +93,14 @@ def _check_finite(client: str, text: str, values: Array, rows: ModelFrame) -> No
             f"client {client}: the column of {text} has {int((~valid).sum())} values that are not "
             "finite (its own log says where)",
         )
+
+
+def check_measured(entry: Measured, statistics: Mapping[str, Statistic]) -> str:
+    """What is wrong with a client's part of these statistics: an empty text if nothing is."""
+    if set(entry.parts) != set(statistics) or entry.used < 0:
+        return "sums of other functions, or a negative count"
+    for text, part in entry.parts.items():
+        wrong = statistics[text].check(part)
+        if wrong:
+            return wrong
+    return ""

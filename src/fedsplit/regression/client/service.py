@@ -20,7 +20,7 @@ from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import SMALLEST_CELL
 from fedsplit.regression.client.disclosure import FEWEST_ROWS, ROWS_PER_PARAMETER
-from fedsplit.regression.client.fit_questions import FIT_QUESTIONS, Columns
+from fedsplit.regression.client.fit_questions import FIT_QUESTIONS
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request, write_reply
 from fedsplit.version import __version__
@@ -128,11 +128,10 @@ class Site:
     def reply(self, message: bytes) -> bytes:
         """The reply to a message; each is logged before it leaves."""
         with self._lock:
-            question: Question | None = None
+            request: Request | None = None
             trouble = ""
             try:
                 request = read_request(message, ALLOWED)
-                question = request.question
                 reply = Reply("answer", self._answer(request))
             except Unprepared:
                 reply = Reply("unprepared", text="not prepared")
@@ -146,17 +145,18 @@ class Site:
                 trouble = repr(error)
                 reply = Reply("failed", text=f"{type(error).__name__} at the client, see its log")
             out = write_reply(reply)
-            self._log(question, message, reply, out, trouble)
+            self._log(request, message, reply, out, trouble)
             return out
 
     def _answer(self, request: Request) -> Any:
         question = request.question
         if isinstance(question, Hello):
             return Identity(self.name, __version__, PROTOCOL)
-        coding = getattr(question, "coding", None)
-        if coding is not None and coding.names != (self.name,):
-            raise InputError(f"it is {self.name}, but was asked as {', '.join(coding.names)}")
-        if self._limit is not None and not isinstance(question, Columns):
+        for each in request.parts:
+            coding = getattr(each, "coding", None)
+            if coding is not None and coding.names != (self.name,):
+                raise InputError(f"it is {self.name}, but was asked as {', '.join(coding.names)}")
+        if self._limit is not None:
             self._count(self._limit)
         return self._cohort.answer(request)
 
@@ -177,7 +177,7 @@ class Site:
         files.write(self._spent, str(done + 1))
 
     def _log(
-        self, question: Question | None, message: bytes, reply: Reply, out: bytes, trouble: str
+        self, request: Request | None, message: bytes, reply: Reply, out: bytes, trouble: str
     ) -> None:
         line: dict[str, Any] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -188,9 +188,11 @@ class Site:
             "sent": reply.text,
             "sent_bytes": len(out),
         }
-        if question is not None:
-            line["question"] = question.name()
-            line["asked"] = _summary(question)
+        if request is not None:
+            line["question"] = request.question.name()
+            line["asked"] = _summary(request.question)
+            if request.preparation is not None:
+                line["prepared"] = _summary(request.preparation)
         if reply.outcome == "answer":
             line["sent"] = _summary(reply.value)
         if trouble:

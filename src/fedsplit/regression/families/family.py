@@ -102,6 +102,11 @@ class Family:
         """Whether the target is one of two classes, and μ a probability."""
         return self.classifies and not self.has_reference
 
+    @property
+    def expects_other(self) -> bool:
+        """Whether clients have to be asked for the expected information."""
+        return not (self.canonical or self.unit_weights)
+
     def count_classes(self, labels: Sequence[object]) -> int:
         """How many classes there are, where a target column has these; 0 without classes."""
         if self.has_reference:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fedsplit import files
@@ -19,7 +20,7 @@ from fedsplit.regression.client.design import Calibration, Recession
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result import sealing
-from fedsplit.regression.result.model import FitCertificate, Model
+from fedsplit.regression.result.model import BEFORE, FitCertificate, Model
 from fedsplit.regression.server.inference import CLIENT_COLUMNS
 from fedsplit.rounds.trace import Row, Trace
 
@@ -65,6 +66,7 @@ def to_dict(model: Model) -> dict[str, Any]:
         "f_test": _f_test(model),
         "aic": _json(model.aic),
         "dispersion": _json(model.dispersion),
+        "questions": model.questions,
         "rounds": model.rounds,
         "floats": model.floats,
         "converged": model.converged,
@@ -110,6 +112,7 @@ def save(model: Model, folder: Path) -> None:
     }
     for name in TRACE_COLUMNS:
         arrays[f"trace_{name}"] = [getattr(row, name) for row in model.trace.rows]
+        arrays[f"beside_{name}"] = [getattr(row, name) for row in model.beside]
     record = {
         "format": FORMAT,
         "latency": list(latency),
@@ -130,10 +133,16 @@ def save(model: Model, folder: Path) -> None:
     sealing.write(folder, record, kept)
 
 
-def write_trace(trace: Trace, path: Path) -> None:
-    """Write a trace as CSV: one line per round, and a column with the seconds of each client."""
+def write_trace(model: Model, path: Path) -> None:
+    """Write all exchanges as CSV, with a column for the seconds of each client.
+
+    A line has the number of the round, which is 0 before the first and the last one after it.
+    """
+    trace = Trace(model.trace.start, model.exchanges)
     rows = pd.DataFrame(trace.rows).drop(columns="latency")
-    rows.index = pd.RangeIndex(1, len(trace) + 1, name="round")
+    before = sum(row.kind in BEFORE for row in model.beside)
+    numbers = np.clip(np.arange(1, len(rows) + 1) - before, 0, model.rounds)
+    rows.index = pd.Index(numbers, name="round")
     for name, seconds in trace.latency.items():
         rows[f"seconds of {name}"] = seconds
     files.write(path, rows.to_csv())
@@ -162,6 +171,7 @@ def load(path: str | Path) -> Model:
             clients=pd.DataFrame(record["clients"]).set_index("client")[list(CLIENT_COLUMNS)],
             calibration=calibration,
             trace=_trace(record, arrays),
+            beside=_rows(arrays, "beside"),
             proofs=[(round_, gap) for round_, gap in record["proofs"]],
             errors=arrays["errors"],
             floats=record["floats"],
@@ -205,11 +215,15 @@ def _recession(record: Mapping[str, Any]) -> Recession:
     )
 
 
-def _trace(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> Trace:
+def _rows(arrays: Mapping[str, Array], prefix: str) -> list[Row]:
     # An older version may have saved fewer columns: the rest have the defaults of Row.
-    names = [name for name in TRACE_COLUMNS if f"trace_{name}" in arrays]
-    columns = [arrays[f"trace_{name}"].tolist() for name in names]
-    rows = [Row(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
+    names = [name for name in TRACE_COLUMNS if f"{prefix}_{name}" in arrays]
+    columns = [arrays[f"{prefix}_{name}"].tolist() for name in names]
+    return [Row(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
+
+
+def _trace(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> Trace:
+    rows = _rows(arrays, "trace")
     clients = record["latency"]
     if clients:
         for i, values in enumerate(arrays["latency"].T.tolist()):

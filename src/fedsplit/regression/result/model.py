@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,10 @@ from fedsplit.regression.result.prediction import Kind, Unseen, predict
 from fedsplit.regression.result.table import Summary, fragment, shortened, summary
 from fedsplit.regression.server.bias import Bias, bias
 from fedsplit.regression.server.task import Task
-from fedsplit.rounds.trace import Trace
+from fedsplit.rounds.trace import Row, Trace
+
+BEFORE = ("handshake", "setup")
+"""The kinds of exchanges before the rounds."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +136,14 @@ class Model:
         Predicted and observed events of a binary model.
     trace : Trace
         One row per round; ``rounds`` is their number.
+    beside : sequence of Row
+        What was asked of every client before and after the rounds: in the handshake, and at the
+        end how well the model fits. ``questions`` counts these and the rounds.
     proofs : sequence of (int, float or None)
         The round of each proof, and the gap that it proves.
     floats : int
-        Floats sent, both ways.
+        Numbers sent, both ways, over all clients: those of the rounds, of the handshake and of the
+        end, and the coordinates of the rounds.
     converged : bool
         Whether the tolerance is proved.
     warnings : sequence of str
@@ -193,6 +200,12 @@ class Model:
     task: Task | None = field(default=None, repr=False)
     x: Array | None = field(default=None, repr=False)
     null_deviance: float | None = None
+    beside: Sequence[Row] = ()
+
+    def with_exchanges(self, beside: Sequence[Row]) -> Model:
+        """The same, with what was asked beside the rounds."""
+        floats = sum(row.floats_up + row.floats_down for row in beside)
+        return replace(self, beside=tuple(beside), floats=self.floats + floats)
 
     def __repr__(self) -> str:
         clients = f"{len(self.clients):,} client{'s' * (len(self.clients) != 1)}"
@@ -279,8 +292,20 @@ class Model:
 
     @property
     def rounds(self) -> int:
-        """Number of questions to every client."""
+        """Number of questions to every client by the method, set-up and proofs included."""
         return len(self.trace)
+
+    @property
+    def questions(self) -> int:
+        """Number of exchanges with every client in all, from its file to the table."""
+        return sum(row.questions for row in self.exchanges)
+
+    @property
+    def exchanges(self) -> list[Row]:
+        """All that was asked: the handshake, the rounds and the end."""
+        first = [row for row in self.beside if row.kind in BEFORE]
+        last = [row for row in self.beside if row.kind not in BEFORE]
+        return [*first, *self.trace.rows, *last]
 
     @property
     def aic(self) -> float | None:
@@ -500,5 +525,5 @@ class Model:
         folder = Path(path)
         # The page takes longest and is most likely to be interrupted, so it comes first.
         self.report(folder / "report.html")
-        io.write_trace(self.trace, folder / "trace.csv")
+        io.write_trace(self, folder / "trace.csv")
         self.save(folder)

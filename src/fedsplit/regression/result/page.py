@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,8 +72,9 @@ def html(model: Model) -> str:
         most_clients=figures.MOST_CLIENTS,
         smallest_cell=SMALLEST_CELL,
         kinds={kind: kinds.count(kind) for kind in ("setup", "round", "certificate")},
-        sent=int(model.trace.floats_up.sum()) // participants,
-        received=int(model.trace.floats_down.sum()) // participants,
+        others=Counter(row.kind for row in model.beside if row.questions),
+        sent=sum(row.floats_up for row in model.exchanges) // participants,
+        received=sum(row.floats_down for row in model.exchanges) // participants,
         settings={name: _setting(value) for name, value in settings.items()},
         versions=pages.versions("numpy", "scipy", "matplotlib"),
     )

@@ -197,7 +197,8 @@ def _clients(model: Model) -> list[str]:
 def _foot(model: Model) -> list[str]:
     converged = "yes" if model.converged else "NO"
     lines = [
-        f"rounds {model.rounds}   floats sent {model.floats:,}   converged {converged}",
+        f"questions {model.questions}   rounds {model.rounds}   floats sent {model.floats:,}   "
+        f"converged {converged}",
         f"certificate: {model.certificate}",
     ]
     if model.removed:

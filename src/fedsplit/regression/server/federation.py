@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.clients.metered import Exchange
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
@@ -27,13 +30,15 @@ from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.client.plan import Plan
 from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
 from fedsplit.remote.clients import RemoteClients
+from fedsplit.remote.counting import numbers_in
 from fedsplit.remote.members import Check, Members
+from fedsplit.rounds.trace import Kind, Row
 
 
 def ask_everyone(members: Members, question: FitQuestion) -> dict[str, Any]:
     """By client, its answer to a question of the handshake; all of them answer."""
     requests = dict.fromkeys(members.cohorts, Request(question))
-    replies = members.ask(requests, _check(members, question), insist=True)
+    replies = _heard(members, requests, question, _insisting(members))
     return dict(zip(members.names, _entries(replies), strict=True))
 
 
@@ -61,6 +66,7 @@ class FederatedRows:
     ) -> None:
         self.members = members
         self.recessions = recessions
+        self._moments: dict[int, list[Moments]] = {}
         self.codings = {
             at: Coding(plan, strict, names, recessions) for at, names in members.cohorts.items()
         }
@@ -72,34 +78,37 @@ class FederatedRows:
         """Rows in this process that are coded already."""
         coding = Coding(plan, strict, tuple(each.name for each in rows))
         cohort = DatasetCohort.of_rows(coding, rows, moments)
-        return cls(Members(LocalChannel(cohort)), plan, strict)
+        found = cls(Members(LocalChannel(cohort)), plan, strict)
+        found._moments = {0: moments}
+        return found
 
     def measure(self, statistics: Mapping[str, Statistic]) -> list[Measured]:
         """Each client's part of statistics for functions such as ``poly(x, 2)``, by their text."""
-        questions = {at: Measure(coding, statistics) for at, coding in self.codings.items()}
-        requests = {at: Request(question) for at, question in questions.items()}
-        check = _check(self.members, next(iter(questions.values())))
-        return _entries(self.members.ask(requests, check, insist=True))
+        return _entries(self._ask(lambda coding: Measure(coding, statistics)))
 
     def code(self) -> list[Coded]:
         """What each client answers about its coded rows."""
-        requests = {at: Request(Code(coding)) for at, coding in self.codings.items()}
-        check = _check(self.members, Code(next(iter(self.codings.values()))))
-        return _entries(self.members.ask(requests, check, insist=True))
+        replies = self._ask(Code)
+        self._moments = {
+            at: [each.moments for each in reply.value] for at, reply in replies.items()
+        }
+        return _entries(replies)
 
     def products(self, scaling: Scaling, directions: Array) -> Array:
         """Σ w y yᵀ over all clients of the combinations y = Dᵀa of the scaled columns a, (k, k)."""
-        questions = {
-            at: Products(coding, scaling, directions) for at, coding in self.codings.items()
-        }
-        requests = {at: Request(question) for at, question in questions.items()}
-        check = _check(self.members, next(iter(questions.values())))
-        parts = _entries(self.members.ask(requests, check, insist=True))
+        parts = _entries(self._ask(lambda coding: Products(coding, scaling, directions)))
         return np.asarray(np.sum(parts, axis=0))
 
+    def _ask(self, question: Callable[[Coding], FitQuestion]) -> dict[int, Reply]:
+        """The replies to a question about coded rows, by cohort."""
+        questions = {at: question(coding) for at, coding in self.codings.items()}
+        requests = {at: Request(each) for at, each in questions.items()}
+        one = next(iter(questions.values()))
+        return _heard(self.members, requests, one, _insisting(self.members))
+
     def settle(self, frame: Frame) -> FitClients:
-        """The clients of the rounds in these coordinates."""
-        return FitClients(self, frame)
+        """The clients of the rounds in these coordinates, which travel with the first question."""
+        return FitClients(self, frame, self._moments)
 
 
 def rows_here(rows: FederatedRows) -> list[Design]:
@@ -120,12 +129,13 @@ def release_rows(channel: Channel) -> None:
 class FitClients(RemoteClients):
     """Clients whose costs are made of coded rows in the coordinates of a frame."""
 
-    def __init__(self, rows: FederatedRows, frame: Frame) -> None:
+    def __init__(
+        self, rows: FederatedRows, frame: Frame, moments: Mapping[int, list[Moments]]
+    ) -> None:
         codings = rows.codings.items()
         preparations = {at: Settle(coding, frame) for at, coding in codings}
         keys = {at: key_of(coding, frame) for at, coding in codings}
-        super().__init__(rows.members, len(frame.ridge), dict(preparations), keys)
-        self.prepare()
+        super().__init__(rows.members, len(frame.ridge), dict(preparations), keys, moments)
 
     def without(self, names: Sequence[str]) -> RemoteClients:
         """Not possible here: coding and coordinates were agreed by all, and must be agreed anew."""
@@ -134,11 +144,66 @@ class FitClients(RemoteClients):
     def entries(self, question: FitQuestion) -> list[Any]:
         """Each client's answer to a question about its rows."""
         requests = {at: Request(question, key) for at, key in self.keys.items()}
-        return _entries(self.hear(requests, _check(self.members, question), insist=True))
+        return _entries(_heard(self.members, requests, question, self._insisting))
+
+    def _insisting(self, requests: dict[int, Request], check: Check) -> dict[int, Reply]:
+        return self.hear(requests, check, insist=True)
+
+    def note_prepared(self, cohorts: Collection[int]) -> None:
+        """The coordinates are no question of their own; what they hold is counted."""
+        sizes = {at: len(self.members.cohorts[at]) for at in cohorts}
+        if sizes:
+            down = sum(size * numbers_in(self._preparations[at]) for at, size in sizes.items())
+            row = _row("setup", down, 0, sum(sizes.values()), 0.0)
+            self.members.history.exchanges.append(row._replace(questions=0))
 
 
 def _entries(replies: dict[int, Reply]) -> list[Any]:
     return [entry for reply in replies.values() for entry in reply.value]
+
+
+Asking: TypeAlias = Callable[[dict[int, Request], Check], dict[int, Reply]]
+"""How a question is asked."""
+
+
+def _insisting(members: Members) -> Asking:
+    """Ask until every client has answered."""
+    return lambda requests, check: members.ask(requests, check, insist=True)
+
+
+def _heard(
+    members: Members, requests: dict[int, Request], question: FitQuestion, ask: Asking
+) -> dict[int, Reply]:
+    """The replies, by cohort, of an exchange that is counted.
+
+    Parameters
+    ----------
+    members : Members
+    requests : dict of Request
+        By cohort.
+    question : FitQuestion
+        One of them, which checks all answers.
+    ask : callable
+    """
+    began = time.perf_counter()
+    replies = ask(requests, _check(members, question))
+    seconds = time.perf_counter() - began
+    sizes = {at: len(members.cohorts[at]) for at in requests}
+    down = sum(size * numbers_in(requests[at].question) for at, size in sizes.items())
+    up = sum(numbers_in(reply.value) for reply in replies.values())
+    row = _row(question.kind, down, up, sum(sizes.values()), seconds)
+    if members.patience is not None:
+        latency = {
+            name: reply.seconds for at, reply in replies.items() for name in members.cohorts[at]
+        }
+        row = row._replace(latency=latency)
+    members.history.exchanges.append(row)
+    return replies
+
+
+def _row(kind: Kind, down: int, up: int, answered: int, seconds: float) -> Row:
+    exchange = Exchange(down, up, answered, 0.0, seconds)
+    return Row.of(exchange, kind, math.nan)
 
 
 def _check(members: Members, question: FitQuestion) -> Check:

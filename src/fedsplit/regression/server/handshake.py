@@ -15,7 +15,10 @@ from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.findings import Finding, in_lines
 from fedsplit.regression.client.fit_questions import Coded, Columns, Describe
+from fedsplit.regression.client.introduction import Introduction
+from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.schema import IN_WORDS, Schema, Wanted, decide
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FederatedRows, ask_everyone
@@ -26,7 +29,6 @@ from fedsplit.regression.server.levels import (
     with_reference,
 )
 from fedsplit.regression.server.pooled_state import agree_on_state
-from fedsplit.regression.server.schema import IN_WORDS, Schema, decide
 from fedsplit.remote.members import Members
 
 
@@ -64,48 +66,55 @@ class Agreement:
         return None
 
 
-def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
+def agree(
+    members: Members, formula: Formula, settings: Settings, excluded: Sequence[str] = ()
+) -> Agreement:
     """Ask every client what it has, and agree on the design.
+
+    Two questions are enough where every category is declared and no function depends on the rows
+    of all clients: what a client can tell before anything is decided it tells at once.
+
+    Parameters
+    ----------
+    members : Members
+    formula : Formula
+        In which ``.`` may stand for all other columns but those ``excluded``.
+    settings : Settings
+    excluded : sequence of str
 
     Raises
     ------
     InputError
         If the clients' columns cannot be those of one model.
     """
-    extra = [
-        name for name in (settings.weights, settings.offset, settings.exposure) if name is not None
-    ]
-    family = FAMILIES[settings.family]
-    for name in extra:
-        # the trials of a share, as in died / n
-        trials = family.binary and name == settings.weights and name in formula.target_columns
-        if name in formula.columns and not trials:
-            raise InputError(
-                f"column {name} is in the formula and is a weight, offset or exposure: "
-                "it cannot be both"
-            )
-    if formula.has_offset and not family.takes_offset:
-        raise InputError(f"{settings.family} takes no offset")
-    if formula.grouped is not None and not family.binary:
-        raise InputError(f"{formula.target}: it is a target of logistic, not of {settings.family}")
-    columns = tuple(dict.fromkeys([*formula.columns, *extra]))
-    present = ask_everyone(members, Columns())
+    wanted = _wanted(formula, settings, excluded)
+    if not formula.open:
+        _check_formula(formula, wanted)
+    introductions: dict[str, Introduction] = ask_everyone(members, Columns(wanted))
+    present = {name: each.columns for name, each in introductions.items()}
     empty = _empty(present)
+    if formula.open:
+        formula = _complete(formula, present, excluded)
+        _check_formula(formula, wanted)
+    if not settings.intercept:
+        formula = formula.without_intercept()
     if len(empty) == len(present) or (empty and settings.empty_site == "refuse"):
         raise InputError(
             f"there is no row with a value at client {listed(empty)}: correct the data, leave the "
             "client out, or choose leave-out for empty sites"
         )
     present = {name: own for name, own in present.items() if name not in empty}
+    columns = wanted.columns(formula)
     _check_present(present, columns)
     _check_declared(settings, present)
-    schema = decide(formula, settings, columns, present)
-    for column in extra:
+    schema = decide(formula, wanted, columns, present)
+    for column in wanted.extra:
         if schema.types[column] != "number":
             held = IN_WORDS[schema.types[column]]
             raise InputError(f"column {column} must hold numbers, it holds {held}")
-    descriptions = ask_everyone(members, Describe(_request(formula, settings, schema)))
-    descriptions = {name: each for name, each in descriptions.items() if name not in empty}
+    request = wanted.request(formula, schema)
+    introductions = {name: introductions[name] for name in present}
+    descriptions = _described(members, request, introductions)
     if settings.missing == "fail":
         _check_complete(descriptions)
     taking_part = {name: each for name, each in descriptions.items() if each.kept}
@@ -114,29 +123,12 @@ def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
         raise InputError(
             f"no client has a row without missing values in {listed(columns)}: client {sizes}"
         )
-    plan, used, findings = _agree_on_plan(members, formula, settings, schema, taking_part)
+    measured = _measured(request, introductions, taking_part)
+    plan, used, findings = _agree_on_plan(members, formula, settings, schema, taking_part, measured)
     rows = FederatedRows(members.only(list(used)), plan, settings.strict)
     coded = rows.code()
     _check_terms(formula, dict(zip(used, coded, strict=True)))
-    findings += [
-        Finding(
-            name,
-            f"client {name} has no complete row and is left out",
-            "clients have no complete row and are left out",
-            name,
-        )
-        for name in descriptions
-        if name not in used
-    ]
-    findings += [
-        Finding(
-            name,
-            f"client {name} has no row with a value and is left out",
-            "clients have no row with a value and are left out",
-            name,
-        )
-        for name in empty
-    ]
+    findings += _left_out(descriptions, used, empty)
     findings += [finding for each in descriptions.values() for finding in each.warnings]
     findings += [finding for each in coded for finding in each.warnings]
     return Agreement(
@@ -149,12 +141,96 @@ def agree(members: Members, formula: Formula, settings: Settings) -> Agreement:
     )
 
 
+def _wanted(formula: Formula, settings: Settings, excluded: Sequence[str]) -> Wanted:
+    return Wanted(
+        formula=formula.text,
+        family=settings.family,
+        declared=settings.declared,
+        weights=settings.weights,
+        offset=settings.offset,
+        exposure=settings.exposure,
+        excluded=tuple(excluded),
+        fill=settings.missing == "mean",
+        strict=settings.strict,
+    )
+
+
+def _check_formula(formula: Formula, wanted: Wanted) -> None:
+    """Raise InputError if the family cannot have such a model, or a column has two uses."""
+    family = FAMILIES[wanted.family]
+    for name in wanted.extra:
+        # the trials of a share, as in died / n
+        trials = family.binary and name == wanted.weights and name in formula.target_columns
+        if name in formula.columns and not trials:
+            raise InputError(
+                f"column {name} is in the formula and is a weight, offset or exposure: "
+                "it cannot be both"
+            )
+    if formula.has_offset and not family.takes_offset:
+        raise InputError(f"{wanted.family} takes no offset")
+    if formula.grouped is not None and not family.binary:
+        raise InputError(f"{formula.target}: it is a target of logistic, not of {wanted.family}")
+
+
+def _described(
+    members: Members, request: ColumnRequest, introductions: Mapping[str, Introduction]
+) -> dict[str, Description]:
+    """The clients' descriptions; those that could not know the request are asked for theirs."""
+    known = {
+        name: each.description
+        for name, each in introductions.items()
+        if each.description is not None and each.request == request
+    }
+    lacking = introductions.keys() - known.keys()
+    if lacking:
+        # those of one place answer together
+        places = [names for names in members.cohorts.values() if lacking & set(names)]
+        asked = members.only([name for names in places for name in names])
+        known |= ask_everyone(asked, Describe(request))
+    return {name: known[name] for name in introductions}
+
+
+def _measured(
+    request: ColumnRequest,
+    introductions: Mapping[str, Introduction],
+    taking_part: Iterable[str],
+) -> dict[str, Measured] | None:
+    """What those that take part have told of functions such as ``poly``, if all of them have."""
+    found = {}
+    for name in taking_part:
+        told = introductions[name]
+        if told.measured is None or told.request != request:
+            return None
+        found[name] = told.measured
+    return found
+
+
+def _left_out(
+    descriptions: Mapping[str, Description], used: Mapping[str, int], empty: Sequence[str]
+) -> list[Finding]:
+    """The clients that take no part."""
+    incomplete = [name for name in descriptions if name not in used]
+    found = []
+    for names, what in ((incomplete, "complete row"), (empty, "row with a value")):
+        found += [
+            Finding(
+                name,
+                f"client {name} has no {what} and is left out",
+                f"clients have no {what} and are left out",
+                name,
+            )
+            for name in names
+        ]
+    return found
+
+
 def _agree_on_plan(
     members: Members,
     formula: Formula,
     settings: Settings,
     schema: Schema,
     descriptions: Mapping[str, Description],
+    measured: Mapping[str, Measured] | None,
 ) -> tuple[Plan, dict[str, int], list[Finding]]:
     """The plan of the clients that take part, with the state of its functions.
 
@@ -167,7 +243,7 @@ def _agree_on_plan(
     findings : list of Finding
     """
     plan, findings = _plan(formula, settings, schema, descriptions)
-    pooled = agree_on_state(members.only(list(descriptions)), plan, settings.strict)
+    pooled = agree_on_state(members.only(list(descriptions)), plan, settings.strict, measured)
     used = {name: each.kept for name, each in descriptions.items()} | pooled.used
     for name, count in used.items():
         _check_inside(name, descriptions[name].kept - count, settings)
@@ -175,11 +251,13 @@ def _agree_on_plan(
     if not inside:
         raise InputError(f"formula {formula.text!r}: every row is outside the breaks of cut()")
     if len(inside) < len(descriptions):
-        return _agree_on_plan(members, formula, settings, schema, inside)
+        return _agree_on_plan(members, formula, settings, schema, inside, measured)
     return pooled.plan, used, findings + pooled.warnings
 
 
-def complete(formula: Formula, members: Members, excluded: Sequence[str | None]) -> Formula:
+def _complete(
+    formula: Formula, present: Mapping[str, Mapping[str, Fit | None]], excluded: Sequence[str]
+) -> Formula:
     """The formula with ``.`` replaced by all other columns but those ``excluded``.
 
     Raises
@@ -187,12 +265,11 @@ def complete(formula: Formula, members: Members, excluded: Sequence[str | None])
     InputError
         If clients have different columns, or no such target.
     """
-    columns = ask_everyone(members, Columns())
-    empty = _empty(columns)
-    columns = {name: own for name, own in columns.items() if name not in empty} or columns
+    empty = _empty(present)
+    columns = {name: own for name, own in present.items() if name not in empty} or present
     name, first = next(iter(columns.items()))
-    for other, present in columns.items():
-        differing = set(first) ^ set(present)
+    for other, own in columns.items():
+        differing = set(first) ^ set(own)
         if differing:
             raise InputError(
                 f"clients {name} and {other} differ in column {listed(sorted(differing))}: "
@@ -249,15 +326,6 @@ def _check_declared(settings: Settings, present: Mapping[str, Mapping[str, objec
             raise InputError(
                 f"types: there is no column {column} at any client{_nearest(column, everything)}"
             )
-
-
-def _request(formula: Formula, settings: Settings, schema: Schema) -> ColumnRequest:
-    filled: set[str] = set()
-    if settings.missing == "mean":
-        numbers = {column for column, kind in schema.types.items() if kind != "text"}
-        covariates = set(formula.columns) - set(formula.target_columns) - formula.offset_columns
-        filled = covariates & numbers - schema.categories
-    return ColumnRequest(schema.types, schema.categories, frozenset(filled), settings.strict)
 
 
 def _check_complete(descriptions: Mapping[str, Description]) -> None:

@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.formula.pooled_functions import CATEGORIES, function_of
-from fedsplit.data.pooled.agreement import Asking, agree_on_states
+from fedsplit.data.formula.pooled_functions import CATEGORIES
+from fedsplit.data.pooled.agreement import agree_on_states
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.errors import InputError
 from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.introduction import askings
+from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.remote.members import Members
@@ -40,7 +42,9 @@ class PooledState(NamedTuple):
     warnings: list[Finding]
 
 
-def agree_on_state(members: Members, plan: Plan, strict: bool) -> PooledState:
+def agree_on_state(
+    members: Members, plan: Plan, strict: bool, told: Mapping[str, Measured] | None = None
+) -> PooledState:
     """Ask the clients that take part for what the functions of a formula need.
 
     Parameters
@@ -51,24 +55,24 @@ def agree_on_state(members: Members, plan: Plan, strict: bool) -> PooledState:
         Complete but for the state.
     strict : bool
         Whether clients refuse answers that could disclose single rows.
+    told : mapping of str to Measured, optional
+        By client, what it has told of the first statistics, if all of them have.
 
     Raises
     ------
     InputError
         If there is no such function of these rows, such as a polynomial of too high a degree.
     """
-    calls = Formula(plan.formula).pooled
-    askings: dict[str, Asking] = {}
-    for call in calls:
-        asking = function_of(call).asking(call.options)
-        if asking is not None:
-            askings[call.text] = asking
+    formula = Formula(plan.formula)
     rows = FederatedRows(members, plan, strict)
     used: dict[str, int] = {}
     warnings: list[Finding] = []
 
     def ask(wanted: Mapping[str, Statistic]) -> dict[str, Array]:
-        measured = rows.measure(wanted)
+        if told is not None and not used:
+            measured = [told[name] for name in members.names]
+        else:
+            measured = rows.measure(wanted)
         used.update(zip(members.names, [each.used for each in measured], strict=True))
         warnings.extend(finding for each in measured for finding in each.warnings)
         return {
@@ -77,11 +81,11 @@ def agree_on_state(members: Members, plan: Plan, strict: bool) -> PooledState:
         }
 
     try:
-        states = agree_on_states(askings, ask)
+        states = agree_on_states(askings(formula), ask)
     except InputError:
         raise
     except ValueError as error:
         raise InputError(f"formula {plan.formula!r}: {error}") from None
-    if not used and any(call.function in CATEGORIES for call in calls):
+    if not used and any(call.function in CATEGORIES for call in formula.pooled):
         ask({})
     return PooledState(replace(plan, state=states), used, list(dict.fromkeys(warnings)))

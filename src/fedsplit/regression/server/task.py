@@ -19,11 +19,11 @@ from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.client.design import AT_REST, Calibration, Moments, Recession
 from fedsplit.regression.client.fit_questions import (
-    ExpectedInformation,
+    Along,
+    Course,
     Fitted,
     Frame,
     GoodnessOfFit,
-    Pearson,
     Recede,
     Receding,
 )
@@ -84,6 +84,8 @@ class Task:
         What makes the clients' costs of their designs.
     clients : FitClients
         The clients of the rounds.
+    asked : sequence of Row
+        What was asked before the rounds.
     """
 
     def __init__(
@@ -102,7 +104,8 @@ class Task:
         classes = self.family.count_classes(labels)
         self.names = self.family.coefficient_names(self.pool.names, labels)
         self._check_target()
-        self._pearson: tuple[Proof, float] | None = None
+        # the last answers about how well a model fits, with the question
+        self._told: tuple[Fitted, list[GoodnessOfFit]] | None = None
         found = Coordinates(rows, self.pool, settings, classes)
         self.coordinates = found
         self.scaling = found.scaling
@@ -113,6 +116,7 @@ class Task:
         delta = settings.delta / self.scaling.unit
         self.frame = Frame(self.scaling, found.whiten, delta, found.symmetric, ridge, found.precise)
         self.clients = rows.settle(self.frame)
+        self.asked = tuple(rows.members.history.exchanges)
 
     @property
     def d(self) -> int:
@@ -331,7 +335,7 @@ class Task:
         )
         deviance = self._deviance(proof) * unit
         null_deviance = self._null_deviance(proof)
-        log_likelihood, calibration = self._fitted(x, deviance)
+        log_likelihood, calibration = self._likelihood(proof)
         rows = [row._replace(objective=unit * row.objective) for row in found.trace.rows]
         return Inference(
             names=self.names,
@@ -359,11 +363,7 @@ class Task:
             return 1.0
         if self.family.pearson is None:
             return self._deviance(proof) / self._freedom
-        # one question per proof, however often it is wanted
-        if self._pearson is None or self._pearson[0] is not proof:
-            parts: list[float] = self.clients.entries(Pearson(self.basis @ proof.x))
-            self._pearson = proof, sum(parts)
-        return self._pearson[1] / self._freedom
+        return sum(each.pearson or 0.0 for each in self._fitted(proof)) / self._freedom
 
     def _deviance(self, proof: Proof) -> float:
         """Twice the loss above that of the saturated model, in the coordinates of the rounds."""
@@ -421,9 +421,8 @@ class Task:
         if self.family.canonical:
             H: Array = proof.information.sum(axis=0)
             return H
-        if not self.family.unit_weights:
-            asked = ExpectedInformation(self.basis @ proof.x)
-            return np.asarray(np.sum(self.clients.entries(asked), axis=0))
+        if self.family.expects_other:
+            return np.asarray(np.sum([each.expected for each in self._fitted(proof)], axis=0))
         if self.settings.biased is None:
             return self.pool.weight * np.eye(self.d)
         return self.basis.T @ self.pool.products(self.scaling) @ self.basis
@@ -432,30 +431,56 @@ class Task:
         """The deviance of the model without covariates, in the units of the files."""
         if self.family.log_likelihood is None:
             return None
-        clients = self.clients.insistent()
-        value = null_value(clients, self._start({}), self._intercepts, self.pool.weight)
+        null = self._null
+        told = [each.null for each in self._fitted(proof, last=True) if each.null is not None]
+
+        def ask(x: Array) -> list[Course]:
+            found: list[Course] = self.clients.entries(replace(null, x=x, curved=True))
+            return found
+
+        value = null_value(null.x, null.directions, self.pool.weight, told, ask)
         floor = float(np.sum(proof.scalars.floor))
         return 2.0 * (self.scaling.unit**2 * (value - floor) - self.pool.floor)
 
     @property
-    def _intercepts(self) -> Array:
-        """The directions of the intercept of each predictor, (d, copies); (d, 0) without one."""
+    def _null(self) -> Along:
+        """The model without covariates, or a point near it, with the directions of intercepts."""
         columns = np.arange(len(self.pool.names)) == self.pool.intercept
         each = columns[:, None].astype(np.float64)
         unit = np.kron(np.eye(self.coordinates.copies), each)
-        return self.coordinates.point_of_scaled(unit[:, unit.any(axis=0)])
+        intercepts = self.coordinates.point_of_scaled(unit[:, unit.any(axis=0)])
+        return Along(self._start({}), intercepts, self.clients.m)
 
-    def _fitted(self, x: Array, deviance: float) -> tuple[float | None, Calibration | None]:
+    def _fitted(self, proof: Proof, last: bool = False) -> list[GoodnessOfFit]:
+        """How well the model of a proof fits, by client: one question, however often it is wanted.
+
+        The calibration of a classifier is asked for at the ``last`` proof alone.
+        """
+        phi = 1.0
+        null = None
+        if self.family.log_likelihood is not None:
+            deviance = self._deviance(proof) * self.scaling.unit**2
+            phi = self.family.likelihood_dispersion(deviance, self.pool.n, self.pool.weight)
+            null = self._null
+        calibrate = last and self.family.binary
+        if self._told is not None:
+            before, told = self._told
+            if np.array_equal(before.x, self.basis @ proof.x) and before.calibrate >= calibrate:
+                return told
+        asked = Fitted(self.basis @ proof.x, phi, null, calibrate)
+        self._told = asked, self.clients.entries(asked)
+        return self._told[1]
+
+    def _likelihood(self, proof: Proof) -> tuple[float | None, Calibration | None]:
         """The log-likelihood, and the calibration of a binary classifier, if there are any."""
         if self.family.log_likelihood is None:
             return None, None
-        phi = self.family.likelihood_dispersion(deviance, self.pool.n, self.pool.weight)
-        fits: list[GoodnessOfFit] = self.clients.entries(Fitted(self.basis @ x, phi))
+        told = self._fitted(proof, last=True)
         calibration = None
-        parts = [each.calibration for each in fits if each.calibration is not None]
+        parts = [each.calibration for each in told if each.calibration is not None]
         if parts:
             calibration = Calibration(*np.sum(parts, axis=0))
-        return sum(each.log_likelihood for each in fits), calibration
+        return sum(each.log_likelihood or 0.0 for each in told), calibration
 
     def _start(self, reached: Mapping[str, float]) -> Array:
         """The coefficients ``reached``, if they are of these columns, or an intercept alone."""

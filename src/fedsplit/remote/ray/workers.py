@@ -81,7 +81,7 @@ class Worker:
             self._cohort = cohort
         if self._cohort is None:
             in_rounds = isinstance(request.question, CostQuestion)
-            if self._make is None or in_rounds:
+            if self._make is None or (in_rounds and request.preparation is None):
                 raise Unprepared
             self._cohort = self._make()
         return self._cohort

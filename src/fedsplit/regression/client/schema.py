@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.types import Fit, Type
 from fedsplit.errors import InputError
+from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.options import Settings
 
 IN_WORDS: Mapping[Type, str] = {
     "number": "numbers",
@@ -18,6 +19,77 @@ IN_WORDS: Mapping[Type, str] = {
     "text": "text",
 }
 """What a column of each type holds."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a user has said about a model, before anybody has looked at its columns.
+
+    Attributes
+    ----------
+    formula, family : str
+    declared : mapping of str to Type
+        The types of columns that the user has declared.
+    weights, offset, exposure : str or None
+        Columns.
+    excluded : tuple of str
+        Columns that ``.`` in the formula does not stand for.
+    fill : bool
+        Whether missing values of numbers are to be filled.
+    strict : bool
+        Whether to refuse answers that could disclose single rows.
+    """
+
+    formula: str
+    family: str
+    declared: Mapping[str, Type]
+    weights: str | None
+    offset: str | None
+    exposure: str | None
+    excluded: tuple[str, ...]
+    fill: bool
+    strict: bool
+
+    @property
+    def extra(self) -> list[str]:
+        """The columns that are no part of the formula."""
+        named = (self.weights, self.offset, self.exposure)
+        return [name for name in named if name is not None]
+
+    def columns(self, formula: Formula) -> tuple[str, ...]:
+        """The columns that the model needs, where ``formula`` has no ``.`` left."""
+        return tuple(dict.fromkeys([*formula.columns, *self.extra]))
+
+    def request(self, formula: Formula, schema: Schema) -> ColumnRequest:
+        """What is to be described, of columns that are read as decided."""
+        filled: set[str] = set()
+        if self.fill:
+            numbers = {column for column, kind in schema.types.items() if kind != "text"}
+            covariates = set(formula.columns) - set(formula.target_columns) - formula.offset_columns
+            filled = covariates & numbers - schema.categories
+        return ColumnRequest(schema.types, schema.categories, frozenset(filled), self.strict)
+
+    def request_of(self, name: str, present: Mapping[str, Fit | None]) -> ColumnRequest | None:
+        """What a client of this name and these columns would be asked for, if it were alone.
+
+        None if a category is among them that neither the formula nor the user has declared: its
+        levels are told only once the server has decided that it is one.
+        """
+        if self.family not in FAMILIES:
+            raise InputError(f"the server sent the unknown family {self.family[:40]!r}")
+        formula = Formula(self.formula)
+        if formula.open:
+            formula = formula.expanded(each for each in present if each not in self.excluded)
+        columns = self.columns(formula)
+        if not set(columns) <= set(present):
+            return None
+        request = self.request(formula, decide(formula, self, columns, {name: present}))
+        known = formula.categories | set(self.declared)
+        if FAMILIES[self.family].classifies:
+            known |= {str(formula.target_column)}
+        if not request.coded <= known:
+            return None
+        return request
 
 
 class Schema(NamedTuple):
@@ -37,7 +109,7 @@ class Schema(NamedTuple):
 
 def decide(
     formula: Formula,
-    settings: Settings,
+    wanted: Wanted,
     columns: Sequence[str],
     present: Mapping[str, Mapping[str, Fit | None]],
 ) -> Schema:
@@ -46,7 +118,7 @@ def decide(
     Parameters
     ----------
     formula : Formula
-    settings : Settings
+    wanted : Wanted
     columns : sequence of str
         Those of the model.
     present : mapping
@@ -61,15 +133,15 @@ def decide(
     target = formula.target_column
     if (
         target is not None
-        and FAMILIES[settings.family].classifies
-        and not _is_share(target, settings, _known(target, present))
+        and FAMILIES[wanted.family].classifies
+        and not _is_share(target, wanted, _known(target, present))
     ):
         categories.add(target)
     types: dict[str, Type] = {}
     for column in columns:
         fits = _known(column, present)
-        if column in settings.declared:
-            types[column] = settings.declared[column]
+        if column in wanted.declared:
+            types[column] = wanted.declared[column]
         elif column not in categories and any(fit.category for fit in fits.values()):
             types[column] = _stored_category(column, fits)
         else:
@@ -81,16 +153,16 @@ def decide(
     return Schema(types, frozenset(categories))
 
 
-def _is_share(column: str, settings: Settings, fits: Mapping[str, Fit]) -> bool:
+def _is_share(column: str, wanted: Wanted, fits: Mapping[str, Fit]) -> bool:
     """Whether a target of two classes is the share of successes among several trials."""
-    if not FAMILIES[settings.family].binary:
+    if not FAMILIES[wanted.family].binary:
         return False
-    numbers = all(settings.declared.get(column, fit.type) == "number" for fit in fits.values())
+    numbers = all(wanted.declared.get(column, fit.type) == "number" for fit in fits.values())
     if not numbers or all(fit.integer == "all" for fit in fits.values()):
         return False
-    if settings.weights is None:
+    if wanted.weights is None:
         raise InputError(
-            f"column {column} holds numbers that are not whole: {settings.family} needs 0 and 1, "
+            f"column {column} holds numbers that are not whole: {wanted.family} needs 0 and 1, "
             "or shares and a column of trials as weights, or cbind(successes, failures)"
         )
     return True
