@@ -1,0 +1,159 @@
+"""How often a fit asks every client, from its file to the table, and what is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedsplit as fs
+from faulty import channel_to, fit
+from fedsplit.data.sources.sources import sources
+from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.introduction import Introduction
+from fedsplit.regression.client.schema import Wanted
+from fedsplit.remote.counting import numbers_in
+from hospitals import RANDHIE, people
+
+ALL = "mdvis ~ logc + idp + fmde + linc + xage + female + educdec + physlm + disea + C(health)"
+
+
+def asked(formula: str, **settings: Any) -> tuple[fs.Model, list[str]]:
+    """A model, and the questions that its clients were asked."""
+    channel = channel_to(people())
+    model = fit(channel, formula, method="information", **settings)
+    return model, [question for _, question, _ in channel.log]
+
+
+def test_the_rand_data_take_at_most_eight_questions_from_files_to_table() -> None:
+    model = fs.fit(RANDHIE, ALL, family="poisson", method="information")
+    assert model.converged
+    assert model.questions <= 8
+    assert model.questions == model.rounds + 3
+    assert "questions 8   rounds 5   " in model.summary()
+
+
+@pytest.mark.parametrize(
+    ("formula", "settings", "before"),
+    [
+        ("visits ~ age + C(ward)", {"family": "poisson"}, ["columns", "code"]),
+        ("ill ~ age", {"family": "logistic"}, ["columns", "code"]),
+        ("stay ~ age + hours", {"family": "gamma"}, ["columns", "code"]),
+        ("score ~ age", {"family": "huber"}, ["columns", "code"]),
+        ("ward ~ age", {"family": "multinomial"}, ["columns", "code"]),
+        ("visits ~ age + hours", {"family": "poisson", "ridge": 2.0}, ["columns", "code"]),
+        ("visits ~ age + ward", {"family": "poisson", "types": {"ward": "text"}}, None),
+        ("visits ~ age + ward", {"family": "poisson"}, ["columns", "describe", "code"]),
+        ("visits ~ scale(age)", {"family": "poisson"}, ["columns", "code"]),
+        ("visits ~ poly(age, 2)", {"family": "poisson"}, ["columns", "measure", "code"]),
+        ("visits ~ cut(age, c(0, 50, 200))", {"family": "poisson"}, ["columns", "code"]),
+    ],
+)
+def test_what_is_counted_is_what_is_asked(
+    formula: str, settings: dict[str, Any], before: list[str] | None
+) -> None:
+    model, questions = asked(formula, **settings)
+    before = before or ["columns", "code"]
+    assert questions[: len(before)] == before
+    end = [] if model.log_likelihood is None else ["fitted"]
+    rounds = questions[len(before) : len(questions) - len(end)]
+    assert questions[len(questions) - len(end) :] == end
+    assert "settle" not in questions
+    assert len(rounds) == model.rounds
+    assert model.questions == len(questions)
+    here = fs.fit(people(), formula, method="information", **settings)
+    assert (here.questions, here.floats) == (model.questions, model.floats)
+    assert np.array_equal(here.coef, model.coef)
+
+
+def test_a_dot_in_the_formula_costs_no_question() -> None:
+    frames = {name: frame[["visits", "age", "hours"]] for name, frame in people().items()}
+    channel = channel_to(frames)
+    model = fit(channel, "visits ~ .", family="poisson")
+    assert [question for _, question, _ in channel.log][:2] == ["columns", "code"]
+    named = fs.fit(frames, "visits ~ age + hours", family="poisson")
+    assert np.array_equal(model.coef, named.coef)
+
+
+def wanted(formula: str, **changes: Any) -> Wanted:
+    plain: dict[str, Any] = {
+        "family": "poisson",
+        "declared": {},
+        "weights": None,
+        "offset": None,
+        "exposure": None,
+        "excluded": (),
+        "fill": False,
+        "strict": False,
+    }
+    return Wanted(formula, **{**plain, **changes})
+
+
+def told(formula: str, frame: pd.DataFrame | None = None, **changes: Any) -> Introduction:
+    frames = {"a": people()["hospital0"] if frame is None else frame}
+    return Dataset(sources(frames)[0]).introduce(wanted(formula, **changes))
+
+
+def test_levels_leave_a_client_at_once_only_where_the_category_is_declared() -> None:
+    for known in (told("visits ~ C(ward)"), told("visits ~ ward", declared={"ward": "text"})):
+        assert known.description is not None
+        assert set(known.description.levels) == {"ward"}
+    stored = people()["hospital0"].astype({"ward": "category"})
+    for nothing in (told("visits ~ age + ward"), told("visits ~ ward", stored)):
+        assert nothing[1:] == (None, None, None)
+        assert "north" not in str(nothing)
+
+
+def test_a_strict_client_and_a_bad_value_leave_their_message_to_the_next_question() -> None:
+    few = people()["hospital0"].head(8)
+    assert told("visits ~ age", few).description is not None
+    assert told("visits ~ age", few, strict=True)[1:] == (None, None, None)
+    names = people()["hospital0"].assign(name=[f"p{i}" for i in range(60)])
+    assert told("visits ~ C(name)", names)[1:] == (None, None, None)
+    assert told("visits ~ nothing")[1:] == (None, None, None)
+
+
+def test_a_client_that_reads_a_column_otherwise_is_asked_again() -> None:
+    frames = people()
+    frames["hospital1"] = frames["hospital1"].assign(ill=frames["hospital1"].ill == 1)
+    channel = channel_to(frames)
+    model = fit(channel, "visits ~ age + C(ill)", family="poisson")
+    assert [(question, names) for _, question, names in channel.log][:3] == [
+        ("columns", list(frames)),
+        ("describe", ["hospital1"]),
+        ("code", list(frames)),
+    ]
+    plain = fs.fit(people(), "visits ~ age + C(ill)", family="poisson")
+    assert np.array_equal(model.coef, plain.coef)
+
+
+def test_the_null_model_with_offsets_of_a_logit_is_that_of_newtons_method() -> None:
+    model, questions = asked("ill ~ age + offset(hours)", family="logistic")
+    only, _ = asked("ill ~ offset(hours)", family="logistic")
+    assert questions.count("along") >= 1
+    assert model.questions == len(questions)
+    assert model.null_deviance == pytest.approx(only.deviance, rel=1e-12)
+
+
+def test_a_model_keeps_what_was_asked(tmp_path: Path) -> None:
+    model, _ = asked("visits ~ age + C(ward)", family="poisson")
+    model.write(tmp_path)
+    loaded = fs.load(tmp_path)
+    assert (loaded.questions, loaded.floats) == (model.questions, model.floats)
+    assert loaded.to_dict() == model.to_dict()
+    lines = pd.read_csv(tmp_path / "trace.csv")
+    assert lines.questions.sum() == model.questions
+    assert lines.floats_up.sum() + lines.floats_down.sum() == model.floats
+    assert list(lines.kind)[:3] == ["handshake", "handshake", "setup"]
+    assert list(lines["round"]) == [0, 0, 0, *range(1, model.rounds + 1), model.rounds]
+    assert f"{model.questions} questions to every client" in (tmp_path / "report.html").read_text(
+        encoding="utf-8"
+    )
+
+
+def test_numbers_are_counted_wherever_they_are() -> None:
+    value = {"a": [1, 2.0, True, None, "x"], "b": (np.zeros((2, 3)), {"c": np.float64(1.0)})}
+    assert numbers_in(value) == 9
