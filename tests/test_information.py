@@ -6,6 +6,7 @@ import pytest
 import fedsplit as fs
 from fedsplit.arrays import Array, packed, unpacked
 from fedsplit.clients.questions import WAY, LocalModel
+from fedsplit.methods.information import InformationState
 from problems import problem
 
 LOSSES = ("least-squares", "logistic", "poisson", "gamma", "multinomial", "huber")
@@ -92,3 +93,26 @@ def test_symmetric_matrices_are_packed_and_unpacked() -> None:
     M = A + np.swapaxes(A, 1, 2)
     assert packed(M).shape == (3, 15)
     np.testing.assert_array_equal(unpacked(packed(M)), M)
+
+
+def test_without_a_method_solve_chooses_one_and_says_so() -> None:
+    rng = np.random.default_rng(0)
+    rows = [(rng.standard_normal((30, 3)), rng.standard_normal(30)) for _ in range(4)]
+    chosen = fs.solve(fs.Problem(fs.LeastSquares(), rows))
+    assert isinstance(chosen.state, InformationState)
+    assert chosen.notes == (
+        "method: FedSplitInformation, as Hessians of 4 clients × 3 coordinates are affordable",
+    )
+    assert fs.solve(fs.Problem(fs.LeastSquares(), rows), state=chosen.state).converged
+    vectors = fs.solve(fs.Problem(fs.LeastSquares(), rows), fs.FedSplit())
+    continued = fs.solve(fs.Problem(fs.LeastSquares(), rows), state=vectors.state)
+    assert continued.notes == ("method: FedSplit, as it continues from its state",)
+
+
+def test_hessians_that_are_too_large_or_not_known_are_not_asked_for() -> None:
+    wide = fs.Problem(fs.LeastSquares(), [(np.eye(501), np.ones(501))] * 2)
+    assert fs.solve(wide, rounds=3).notes[0].startswith("method: FedSplit, as Hessians of 2")
+    loss = fs.CustomLoss(lambda x, a: 0.5 * (x - a) @ (x - a), lambda x, a: x - a, d=2)
+    result = fs.solve(fs.Problem(loss, [np.ones(2), np.zeros(2)]))
+    assert result.notes == ("method: FedSplit, as the clients cannot tell their Hessians",)
+    np.testing.assert_allclose(result.x, 0.5, atol=1e-6)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrs, dtrtri
 
 Array: TypeAlias = NDArray[np.floating[Any]]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -94,16 +95,66 @@ def largest_eigenvalue(B: Array) -> Array:
 
 
 def packed(M: Array) -> Array:
-    """The entries on and below the diagonal of symmetric matrices: (..., d, d) -> (..., d(d+1)/2)."""
-    entries: Array = M[(..., *np.tril_indices(M.shape[-1]))]
+    """The lower triangles of symmetric matrices: (..., d, d) -> (..., d(d + 1)/2)."""
+    d = M.shape[-1]
+    entries = np.empty((*M.shape[:-2], d * (d + 1) // 2))
+    for i in range(d):  # rows are copied at memory speed, indices are not
+        entries[..., i * (i + 1) // 2 : (i + 1) * (i + 2) // 2] = M[..., i, : i + 1]
     return entries
 
 
 def unpacked(entries: Array) -> Array:
-    """The symmetric matrices with these entries on and below the diagonal: undoes ``packed``."""
+    """The symmetric matrices with these lower triangles: undoes ``packed``."""
     d = int(np.sqrt(2 * entries.shape[-1]))
     M = np.empty((*entries.shape[:-1], d, d))
-    rows, columns = np.tril_indices(d)
-    M[..., rows, columns] = entries
-    M[..., columns, rows] = entries
+    for i in range(d):
+        row = entries[..., i * (i + 1) // 2 : (i + 1) * (i + 2) // 2]
+        M[..., i, : i + 1] = row
+        M[..., : i + 1, i] = row
     return M
+
+
+class Cholesky:
+    """Factors of symmetric, positive definite matrices, (k, d, d), one per client.
+
+    Units are taken out first: M_j = S_j C_j S_j, where the diagonal of C_j is 1, and ``shift`` is
+    added to that. If rounding leaves a C_j indefinite all the same, it gets a larger shift.
+    """
+
+    def __init__(self, M: Array, shift: float = 1e-14) -> None:
+        diagonal = np.einsum("kii->ki", M)
+        self.sizes: Array = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        self._shift = shift
+        C = M / (self.sizes[:, :, None] * self.sizes[:, None, :])
+        add_diagonal(C, np.full(M.shape[1], shift))
+        try:
+            self._factors: Array = np.linalg.cholesky(C)
+        except np.linalg.LinAlgError:
+            self._factors = np.stack([_factor(each, shift) for each in C])
+
+    def solve(self, G: Array) -> Array:
+        """M_j⁻¹ g_j for every j: (k, d) -> (k, d)."""
+        scaled = G / self.sizes
+        for j, L in enumerate(self._factors):
+            scaled[j] = dpotrs(L.T, scaled[j], lower=0)[0]
+        return scaled / self.sizes
+
+    @property
+    def freedom(self) -> Array:
+        """How many directions the M_j determine: d - shift · tr C_j⁻¹, (k,)."""
+        inverses = (dtrtri(L.T, lower=0)[0] for L in self._factors)
+        lost = np.array([np.sum(np.square(inverse)) for inverse in inverses])
+        freedom: Array = self.sizes.shape[1] - self._shift * lost
+        return freedom
+
+
+def _factor(C: Array, shift: float) -> Array:
+    """The Cholesky factor of C, (d, d), with the least shift in steps of ten that it needs."""
+    while True:
+        try:
+            return np.linalg.cholesky(C)
+        except np.linalg.LinAlgError:
+            if not shift < 1.0:
+                raise
+            C = C + 9.0 * shift * np.eye(len(C))
+            shift *= 10.0

@@ -13,6 +13,7 @@ from fedsplit.arrays import Mask
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.questions import Answer, CostQuestion
 
+
 class Exchange(NamedTuple):
     """One question to every client, and the answers.
 

@@ -93,6 +93,8 @@ class Clients:
         Whether questions cost nothing but arithmetic, so that they may be asked for a measurement.
     recorded : bool
         Whether questions are counted or kept by others, so that an extra one makes a difference.
+    hessians : bool
+        Whether every client can tell its Hessian by a formula.
     incidents : sequence of Incident
         What went wrong so far.
     """
@@ -102,6 +104,7 @@ class Clients:
     names: Sequence[str] | None = None
     free: bool = True
     recorded: bool = False
+    hessians: bool = False
     incidents: Sequence[Incident] = ()
 
     def __init__(self, oracle: Oracle) -> None:

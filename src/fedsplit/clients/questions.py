@@ -131,7 +131,7 @@ USABLE: Mapping[str, Callable[[Array], Any]] = {
 VECTOR = Part(("d",))
 NUMBER = Part((), "number")
 
-WAY = tuple(2.0**-k for k in range(12)) + (0.0,)
+WAY = (*(2.0**-k for k in range(12)), 0.0)
 """The shares of the way between two points at which ``LocalModel`` tells f_j; the first is x."""
 
 
@@ -522,17 +522,18 @@ class LocalModel(CostQuestion):
         usable = np.isfinite(slope).all(axis=1) & np.isfinite(H).all(axis=(1, 2))
         slope = np.where(usable[:, None], slope, 0.0)
         H = np.where(usable[:, None, None], H, 0.0)
-        if self.reach == 0.0:
+        # With fewer observations than coordinates a client has no minimiser of its own.
+        stays = ~usable | costs.terms.underdetermined()
+        if self.reach == 0.0 or stays.all():
             return x, slope, H
-        if self.metric is not None:
-            M = unpacked(self.metric) / self.reach
-            p, gradient, B = model_point(costs, x, slope, M, x if v is None else v)
-            stays = ~usable
-        else:
-            own = own_metric(H.copy(), slope, self.reach)
-            p, gradient, B = model_point(costs, x, slope, own, x)
+        if self.metric is None:
+            own = own_metric(H, slope, self.reach)
+            p, gradient, B = model_point(costs, x, slope, H, own, x)
             # A client that can tell its classes apart would go on without end.
-            stays = ~usable | (costs.margin(p) > 0)
+            stays = stays | (costs.margin(p) > 0)
+        else:
+            M = unpacked(self.metric) / self.reach
+            p, gradient, B = model_point(costs, x, slope, H, M, x if v is None else v)
         return (
             np.where(stays[:, None], x, p),
             np.where(stays[:, None], slope, gradient),

@@ -32,6 +32,7 @@ class StackedClients(Clients):
         self.d = d
         self.m = sum(len(block.clients) for block in blocks)
         self._blocks = [(_index(block.clients), Costs(block.terms, ridge)) for block in blocks]
+        self.hessians = all(block.terms.exact_hessian for block in blocks)
         self._present = np.ones(self.m, dtype=bool)
 
     def with_ridge(self, ridge: Array) -> StackedClients:

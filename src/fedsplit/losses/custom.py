@@ -51,6 +51,11 @@ class CustomLoss:
     concordance: Callable[[Any], float] | float = np.inf
     floor: Callable[[Any], float] | float = -np.inf
 
+    @property
+    def exact_hessian(self) -> bool:
+        """Whether there is a ``hessian``."""
+        return self.hessian is not None
+
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
         return stack_custom(CustomTerms(self, list(clients)))
 
@@ -97,6 +102,10 @@ class CustomTerms(Terms):
     @property
     def d(self) -> int:
         return self.phi.d
+
+    @property
+    def exact_hessian(self) -> bool:
+        return self.phi.exact_hessian
 
     def value(self, X: Array) -> Array:
         values = np.empty(self.k)

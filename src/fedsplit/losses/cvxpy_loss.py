@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
@@ -37,6 +37,8 @@ class CvxpyLoss:
 
     build: Callable[[Any, Any], Any]
     d: int
+
+    exact_hessian: ClassVar[bool] = False
 
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
         costs = [Expression(self, j, data) for j, data in enumerate(clients)]

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedsplit.arrays import (
     Array,
+    Mask,
     add_diagonal,
     extreme_eigenvalues,
     gram,
@@ -67,6 +68,9 @@ class LinearTerms(Terms):
         if self.A.shape[1] < self.d:
             return self
         return None
+
+    def underdetermined(self) -> Mask:
+        return np.sum(self.w > 0, axis=1) < self.d
 
     def value(self, X: Array) -> Array:
         return self.total(self.eta(X))

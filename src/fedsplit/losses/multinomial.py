@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, gram, largest_eigenvalue, solve_wide
+from fedsplit.arrays import Array, Mask, gram, largest_eigenvalue, solve_wide
 from fedsplit.checks import count
 from fedsplit.errors import InputError
 from fedsplit.losses.linear import least, longest
@@ -127,6 +127,9 @@ class MultinomialTerms(Terms):
     @property
     def rank(self) -> int:
         return int((self.classes - 1) * min(self.A.shape[1:]))
+
+    def underdetermined(self) -> Mask:
+        return np.sum(self.w > 0, axis=1) < self.A.shape[2]
 
     def value(self, X: Array) -> Array:
         total: Array = np.sum(self.w * self.phi.value(self._eta(X), self.b), axis=1)

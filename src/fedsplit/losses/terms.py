@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from fedsplit.arrays import Array, add_diagonal, extreme_eigenvalues, solve_rows
+from fedsplit.arrays import Array, Mask, add_diagonal, extreme_eigenvalues, solve_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +47,18 @@ class Terms(ABC):
         """∇²f_j(x_j), (k, d, d), in a new array."""
 
     @property
+    def exact_hessian(self) -> bool:
+        """Whether Hessians are formulas, not differences of gradients."""
+        return True
+
+    @property
     def rank(self) -> int:
         """A bound on the rank of every Hessian: below d if a client has fewer rows than columns."""
         return self.d
+
+    def underdetermined(self) -> Mask:
+        """Which clients have fewer observations than x has coordinates, (k,)."""
+        return np.zeros(self.k, dtype=bool)
 
     def diagonal(self, X: Array) -> Array:
         """The diagonal of ∇²f_j(x_j), (k, d)."""

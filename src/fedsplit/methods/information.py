@@ -1,8 +1,9 @@
-"""FedSplit with information: clients answer with their Hessians, and every answer brings a proof."""
+"""FedSplit with information: clients tell Hessians, and every answer brings a proof."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -30,15 +31,16 @@ PRECISION = 1e-12
 """How far the residual of the server's own problem is reduced with a penalty."""
 
 
-class Models(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Models:
     """The second-order expansion of every f_j at its own p_j.
 
     Attributes
     ----------
     p, y : (m, d) arrays
         The points, and ∇f_j there.
-    B : (m, d(d + 1)/2) array
-        ∇²f_j there, the entries on and below the diagonal.
+    B : (m, d, d) array
+        ∇²f_j there.
     heard : (m,) mask
         Who has answered; the others are taken for the mean of these.
     """
@@ -50,28 +52,35 @@ class Models(NamedTuple):
 
     def updated(self, answer: Answer) -> Models:
         """The models after an answer; those of absent clients stay."""
-        own = answer.present[:, None]
+        present = answer.present
+        B = unpacked(answer.parts["hessian"])
+        B[~present] = self.B[~present]
+        own = present[:, None]
         return Models(
             np.where(own, answer.parts["point"], self.p),
             np.where(own, answer.parts["gradient"], self.y),
-            np.where(own, answer.parts["hessian"], self.B),
-            self.heard | answer.present,
+            B,
+            self.heard | present,
         )
+
+    def kept(self, kept: Mask) -> Models:
+        """Those of some clients, (m,)."""
+        return Models(self.p[kept], self.y[kept], self.B[kept], self.heard[kept])
 
     def gradients(self, x: Array) -> Array:
         """The gradients of the models at x, (m, d); 0 of clients that were not heard."""
-        moved = matvec(unpacked(self.B), x - self.p)
+        moved = matvec(self.B, x - self.p)
         return np.where(self.heard[:, None], self.y + moved, 0.0)
 
     def are_at(self, x: Array) -> bool:
         """Whether all of them are about x, so that they have the gradient of F there."""
         return bool(self.heard.all() and (self.p == x).all())
 
-    @property
+    @cached_property
     def hessian(self) -> Array:
         """Σ_j B_j, (d, d), as if everyone had been heard."""
-        heard = self.B[self.heard]
-        H = unpacked(heard.sum(axis=0) * (len(self.B) / max(1, len(heard))))
+        heard = max(1, int(self.heard.sum()))
+        H = self.B.sum(axis=0) * (len(self.B) / heard)
         return H + np.diag(np.where(np.diag(H) > 0, SHIFT * np.diag(H), 1.0))
 
 
@@ -176,9 +185,10 @@ class FedSplitInformation:
     def start(self, clients: Clients, x0: Array) -> InformationState:
         """No question; from a start far off, the first answers say whether 0 is a better one."""
         m = clients.m
-        zeros = np.zeros((m, clients.d))
-        nothing = np.zeros((m, clients.d * (clients.d + 1) // 2))
-        models = Models(np.tile(x0, (m, 1)), zeros, nothing, np.zeros(m, dtype=bool))
+        d = clients.d
+        zeros = np.zeros((m, d))
+        unheard = np.zeros(m, dtype=bool)
+        models = Models(np.tile(x0, (m, 1)), zeros, np.zeros((m, d, d)), unheard)
         return InformationState(zeros[0], zeros[0], x0, zeros[0], models, FIRST_REACH)
 
     def update(self, clients: Clients, state: InformationState) -> InformationState:
@@ -202,8 +212,7 @@ class FedSplitInformation:
 
     def remaining(self, state: InformationState, kept: Mask) -> InformationState:
         """The state to continue from with the clients kept, (m,), after others were removed."""
-        models = Models(*(each[kept] for each in state.models))
-        return self.resume(state._replace(models=models))
+        return self.resume(state._replace(models=state.models.kept(kept)))
 
     def _ask(self, clients: Clients, state: InformationState) -> Answer:
         x = state.ahead

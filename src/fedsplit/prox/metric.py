@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsplit.arrays import Array, add_diagonal, dots, matvec, solve_rows
+from fedsplit.arrays import Array, Cholesky, add_diagonal, dots, matvec
 from fedsplit.losses.costs import Costs
 from fedsplit.prox.line_search import Point, search
 
@@ -22,9 +22,6 @@ MOST_STEPS = 50
 
 SHIFT = 1e-6
 """Added to the diagonal of a client's Hessian, relative to it, so that it is regular."""
-
-LEAST_SHIFT = 1e-14
-"""The same for a system that should be regular, and may not be for rounding."""
 
 
 @dataclass(frozen=True)
@@ -66,37 +63,22 @@ def own_metric(H: Array, g: Array, most: float) -> Array:
     Parameters
     ----------
     H : (k, d, d) array
-        ∇²f_j(x), which is overwritten; a shift makes a singular one regular.
+        ∇²f_j(x); a shift makes a singular one regular.
     g : (k, d) array
         ∇f_j(x).
     most : float
         The largest reach.
     """
-    size = _sizes(H)
-    freedom = H.shape[1]
-    C = add_diagonal(H / (size[:, :, None] * size[:, None, :]), SHIFT * np.ones(freedom))
-    inverse = np.linalg.inv(C)
-    length2 = dots(g / size, matvec(inverse, g / size))
-    determined = freedom - SHIFT * np.einsum("kii->k", inverse)
-    reach = np.clip(length2 / np.maximum(determined, 1.0) - 1.0, LEAST_REACH, most)
-    return add_diagonal(H, SHIFT * size**2) / reach[:, None, None]
-
-
-def _sizes(H: Array) -> Array:
-    """The roots of the diagonals, (k, d), which take out the units; 1 where there is nothing."""
-    diagonal = np.einsum("kii->ki", H)
-    return np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-
-
-def _newton_step(H: Array, G: Array) -> Array:
-    """H_j⁻¹g_j without units, (k, d), also if H_j is singular to rounding."""
-    size = _sizes(H)
-    C = H / (size[:, :, None] * size[:, None, :])
-    return solve_rows(add_diagonal(C, LEAST_SHIFT * np.ones(H.shape[1])), G / size) / size
+    factors = Cholesky(H, SHIFT)
+    length2 = dots(g, factors.solve(g))
+    reach = np.clip(length2 / np.maximum(factors.freedom, 1.0) - 1.0, LEAST_REACH, most)
+    regular = add_diagonal(H.copy(), SHIFT * factors.sizes**2)
+    regular /= reach[:, None, None]
+    return regular
 
 
 def model_point(
-    costs: Costs, X: Array, slope: Array, M: Array, V: Array
+    costs: Costs, X: Array, slope: Array, H: Array, M: Array, V: Array
 ) -> tuple[Array, Array, Array]:
     """Where Newton's method on h_j ends, with the gradient and the Hessian of f_j there.
 
@@ -106,6 +88,8 @@ def model_point(
         The f_j of k clients.
     X, slope : (k, d) arrays
         The starts, and the gradients of f_j there.
+    H : (k, d, d) array
+        The Hessians of f_j there.
     M : (d, d) or (k, d, d) array
         The metric.
     V : (k, d) array
@@ -116,22 +100,25 @@ def model_point(
     p, gradient : (k, d) arrays
     hessian : (k, d, d) array
     """
-    merit = MetricMerit(costs, V, np.broadcast_to(M, (*X.shape, X.shape[1])))
+    merit = MetricMerit(costs, V, np.broadcast_to(M, H.shape))
     at = Point(np.array(X), merit.value(X), np.ones(len(X), dtype=bool))
     g = slope
-    B = costs.hessian(X)
+    B = H
     active = np.isfinite(at.h)
+    travelled = np.zeros(len(X))
     for _ in range(MOST_STEPS):
+        factors = Cholesky(B + merit.M)
         G = g + matvec(merit.M, at.U - V)
-        step = _newton_step(B + merit.M, G)
+        step = np.where(active[:, None], factors.solve(G), 0.0)
+        at = search(merit, at, step, dots(G, step), share=1e-4)
+        g = costs.gradient(at.U)
+        # The next step with the factors at hand says whether it is worth new ones.
+        G = g + matvec(merit.M, at.U - V)
+        left = np.sqrt(np.maximum(dots(G, factors.solve(G)), 0.0))
         way = at.U - X
-        length = np.sqrt(np.maximum(dots(G, step), 0.0))
         travelled = np.sqrt(np.maximum(dots(way, matvec(B + merit.M, way)), 0.0))
-        active = active & at.moved & (length > RATIO * travelled) & (length > 0)
+        B = costs.hessian(at.U)
+        active = active & at.moved & (left > RATIO * travelled)
         if not active.any():
             break
-        step = np.where(active[:, None], step, 0.0)
-        at = search(merit, at, step, np.where(active, dots(G, step), 0.0), share=1e-4)
-        g = costs.gradient(at.U)
-        B = costs.hessian(at.U)
     return at.U, g, B

@@ -198,4 +198,6 @@ class RemoteClients(Clients):
 def in_process(clients: Clients) -> RemoteClients:
     """Clients of this process, asked over a channel, so that answers can be kept on the way."""
     cohort = ProblemCohort([str(j) for j in range(clients.m)], lambda m: clients)
-    return RemoteClients(Members(LocalChannel(cohort)), clients.d, {0: Fingerprint()}, {0: ""})
+    remote = RemoteClients(Members(LocalChannel(cohort)), clients.d, {0: Fingerprint()}, {0: ""})
+    remote.hessians = clients.hessians
+    return remote

@@ -15,8 +15,8 @@ from fedsplit.checks import count, instance, number
 from fedsplit.clients.oracle import Clients, Oracle, clients_of
 from fedsplit.errors import InputError
 from fedsplit.methods import with_penalty
+from fedsplit.methods.default import default_method
 from fedsplit.methods.method import Method, State
-from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.penalty import Penalty, check_dimension
 from fedsplit.problem import Problem
 from fedsplit.rounds.loop import Callback, Run, StoppingRule
@@ -57,7 +57,9 @@ def solve(
     problem : Problem or Clients
         What to minimise.
     method : Method, optional
-        ``FedSplit()`` if None.
+        None chooses ``FedSplitInformation()``, which needs few rounds but sends the clients'
+        Hessians, or ``FedSplit()``, which sends vectors only, where Hessians are too large, or no
+        client can tell them; ``notes`` says which.
     rounds : int
         The budget: questions asked of every client, set-up and certificate included.
     tol : float
@@ -98,10 +100,12 @@ def solve(
         all rounds before.
     """
     oracle = problem.clients if isinstance(problem, Problem) else problem
-    if method is None:
-        method = FedSplit()
     instance("problem", oracle, "a Problem, or an oracle with m, d and ask", "ask")
     clients = clients_of(oracle)
+    notes: tuple[str, ...] = ()
+    if method is None:
+        method, chosen = default_method(clients, state)
+        notes = (chosen,)
     instance("method", method, "a Method", "update")
     count("rounds", rounds)
     number("tol", tol, strict=False)
@@ -119,11 +123,10 @@ def solve(
     if x0 is not None and state is not None:
         raise InputError("pass x0 or state, not both: a state has its own x")
     start = check_start(clients, method, x0, state)
-    notes: tuple[str, ...] = ()
     known = origin_of(state)
     if known is not None and not known.is_that_of(Origin.at(start, clients, penalty)):
         state = None
-        notes = (CHANGED,)
+        notes = (*notes, CHANGED)
     rule = StoppingRule()
     if tol > 0 and method.settles:
         rule = ProvedGap(tol)

@@ -102,6 +102,8 @@ class RayClients(RemoteClients):
         self._identified = dict(found)
         self._prepared = set(found)
         self.free = measured
+        loss = source.loss if isinstance(source, Problem) else loss
+        self.hessians = getattr(loss, "exact_hessian", True)
 
     def __enter__(self) -> RayClients:
         return self

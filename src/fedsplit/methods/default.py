@@ -1,0 +1,42 @@
+"""The method of a run whose user named none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedsplit.clients.oracle import Clients
+from fedsplit.methods.information import FedSplitInformation, InformationState
+from fedsplit.methods.method import Method, State
+from fedsplit.methods.variants import FedSplit
+
+MOST_COORDINATES = 500
+"""Above this, a client's few Newton steps take longer than a vector method's whole run."""
+
+MOST_ENTRIES = 2e7
+"""Of all clients' Hessians together, m·d²: what the server holds and adds up in every round."""
+
+
+def default_method(clients: Clients, state: State | None = None) -> tuple[Method[Any], str]:
+    """``FedSplitInformation``, or ``FedSplit`` where Hessians are too large or not known.
+
+    Returns
+    -------
+    method : Method
+        That of the state, if there is one.
+    why : str
+        The choice in words.
+    """
+    m = clients.m
+    d = clients.d
+    reason = f"Hessians of {m} clients × {d} coordinates are affordable"
+    vectors = ""
+    if not clients.hessians:
+        vectors = "the clients cannot tell their Hessians"
+    elif d > MOST_COORDINATES or m * d**2 > MOST_ENTRIES:
+        vectors = f"Hessians of {m} clients × {d} coordinates are too large"
+    if state is not None:
+        reason = "it continues from its state"
+        vectors = reason * (not isinstance(state, InformationState))
+    if vectors:
+        return FedSplit(), f"method: FedSplit, as {vectors}"
+    return FedSplitInformation(), f"method: FedSplitInformation, as {reason}"
