@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -46,6 +46,7 @@ class LinearTerms(Terms):
     b: Array
     w: Array
     o: Array
+    _latest: dict[str, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def k(self) -> int:
@@ -135,9 +136,17 @@ class LinearTerms(Terms):
         return cp.sum(cp.multiply(w, phi))
 
     def eta(self, X: Array) -> Array:
-        """The predictor a_iᵀx_j + o_i of every observation, (k, n)."""
+        """The predictor a_iᵀx_j + o_i of every observation, (k, n), not to be written to.
+
+        The latest is kept: value, gradient and Hessian are mostly wanted at the same points.
+        """
+        latest = self._latest.get("eta")
+        if latest is not None and np.array_equal(latest[0], X):
+            return latest[1]
         eta = matvec(self.A, X)
         eta += self.o
+        eta.flags.writeable = False
+        self._latest["eta"] = X.copy(), eta
         return eta
 
     def product(self, X: Array) -> Array:

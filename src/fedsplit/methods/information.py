@@ -145,6 +145,13 @@ class InformationState(NamedTuple):
     def iterate(self) -> Array:
         return self.ahead
 
+    @property
+    def values(self) -> Array | None:
+        """f_j(x), (m,), where the answers had them."""
+        if self.evidence is None:
+            return None
+        return self.evidence.scalars.value
+
 
 @dataclass(frozen=True)
 class FedSplitInformation:

@@ -221,7 +221,7 @@ class Run:
         if after is None:
             return self.rule.finish(self, "method")
         residual = float(np.linalg.norm(after.iterate - before.iterate))
-        objective = self._measure(after.x)
+        objective = self._measure(after.x, getattr(after, "values", None))
         if self.meter.present.any():
             sign = self.divergence.sign(before.iterate, residual, objective, self.measured)
             if sign:
@@ -249,21 +249,22 @@ class Run:
         elif self._begun:
             self.state = remaining(self.state, kept)
 
-    def _measure(self, x: Array) -> float:
+    def _measure(self, x: Array, values: Array | None = None) -> float:
         """F(x) with the penalty; nan where it is not known, which is no sign of divergence.
 
-        Remote clients are not asked for a measurement alone.
+        Nobody is asked if the f_j(x), ``values``, came with an answer. Remote clients are not asked
+        for a measurement alone.
         """
-        self.measured = False
-        if not self.clients.free:
-            return np.nan
-        paused = time.perf_counter()
-        answer = self.clients.value(x)
-        self._began += time.perf_counter() - paused  # a measurement is not the run's time
-        value = np.nan
-        if answer.present.all():
-            self.measured = True
-            value = float(answer.rows.sum())
+        self.measured = values is not None
+        if values is None:
+            if not self.clients.free:
+                return np.nan
+            paused = time.perf_counter()
+            answer = self.clients.value(x)
+            self._began += time.perf_counter() - paused  # a measurement is not the run's time
+            self.measured = bool(answer.present.all())
+            values = np.where(self.measured, answer.rows, np.nan)
+        value = float(values.sum())
         if self.penalty is not None:
             value += self.penalty.value(x)
         return value
