@@ -19,6 +19,7 @@ from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array, Mask, packed, unpacked
 from fedsplit.losses.costs import Costs
+from fedsplit.losses.jeffreys import jeffreys
 from fedsplit.prox.metric import model_point, own_metric
 from fedsplit.prox.solver import ProxSolver
 
@@ -541,6 +542,50 @@ class LocalModel(CostQuestion):
         )
 
 
+@dataclass(frozen=True)
+class ModifiedScore(CostQuestion):
+    """∇f_j(x) less the client's share of the slope of Jeffreys' penalty, and what a step needs.
+
+    Parameters
+    ----------
+    x : (d,) array
+    metric : (d(d + 1)/2,) array
+        The entries of V, which stands for (Σ_j ∇²f_j(x))⁻¹, on and below its diagonal: the
+        leverages of a client's rows are those among the rows of all.
+    before : (d,) array
+        Where the server was; the answer's ``spread`` is c·max_i |a_iᵀ(x - before)|.
+    """
+
+    x: Array
+    metric: Array
+    before: Array
+
+    vectors = ("x", "before")
+    everyone = True
+
+    parts: ClassVar = {
+        "gradient": VECTOR,
+        "hessian": Part(("triangle",)),
+        "augmented": Part(("triangle",)),
+        "value": NUMBER,
+        "bend": Part((), "distance"),
+        "spread": NUMBER,
+        "floor": NUMBER,
+    }
+
+    def answer(self, costs: Costs, x: Array, before: Array) -> Sequence[Array]:
+        penalty = jeffreys(costs.terms, x, unpacked(self.metric))
+        return [
+            costs.gradient(x) - penalty.slope,
+            packed(costs.hessian(x)),
+            packed(penalty.information),
+            costs.value(x),
+            penalty.bend,
+            costs.terms.spread(x - before),
+            costs.terms.floor(),
+        ]
+
+
 QUESTIONS: Mapping[str, type[CostQuestion]] = {
     question.name(): question
     for question in (
@@ -557,6 +602,7 @@ QUESTIONS: Mapping[str, type[CostQuestion]] = {
         Margin,
         Information,
         LocalModel,
+        ModifiedScore,
     )
 }
 """Everything that clients answer about their costs, by name."""

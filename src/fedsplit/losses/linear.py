@@ -22,6 +22,7 @@ from fedsplit.arrays import (
     solve_rows,
     solve_wide,
 )
+from fedsplit.errors import InputError
 from fedsplit.losses.observations import Observations, check_columns, read
 from fedsplit.losses.stacking import stack_rows
 from fedsplit.losses.terms import Block, Terms
@@ -212,6 +213,10 @@ class LinearLoss(ABC):
     @abstractmethod
     def curvature(self, eta: Array, b: Array) -> Array:
         """φ''(η, b)."""
+
+    def tilt(self, eta: Array, b: Array) -> Array:
+        """φ'''/φ'', which Firth's correction needs."""
+        raise InputError(f"{type(self).__name__} states no third derivative")
 
     def floor(self, b: Array) -> Array:
         """A lower bound on φ(·, b); -inf if none is known."""

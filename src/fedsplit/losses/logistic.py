@@ -37,6 +37,10 @@ class Logistic(BinaryLoss):
         curvature: Array = e / np.square(1.0 + e)
         return curvature
 
+    def tilt(self, eta: Array, b: Array) -> Array:
+        tilt: Array = -np.tanh(0.5 * eta)
+        return tilt
+
     def floor(self, b: Array) -> Array:
         return np.zeros_like(b)
 

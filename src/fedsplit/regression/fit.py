@@ -16,6 +16,7 @@ from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression, Settings
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.server.federation import release_rows
+from fedsplit.regression.server.firth import FirthEstimate
 from fedsplit.regression.server.handshake import Agreement, agree
 from fedsplit.regression.server.identifiability import Unbounded
 from fedsplit.regression.server.limit import not_estimable, without_receding
@@ -176,9 +177,9 @@ def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str,
             "columns nearly cancel: rounding can have moved coefficients by up to "
             f"{_known(certificate.arithmetic)} standard errors; centre them, or leave one out"
         )
-    if certificate.standard_errors is not None and not found.converged:
+    if certificate.bound is not None and not found.converged:
         warnings.append(
-            f"{certificate.standard_errors:.1g} standard errors are proved, not the tolerance of "
+            f"{certificate.bound:.1g} standard errors are proved, not the tolerance of "
             f"{task.settings.tol:g}: {_advice(found, task.settings)}"
         )
     # A model keeps its clients only where a question to them costs nothing.
@@ -224,6 +225,9 @@ def certified(task: Task, found: Estimate) -> FitCertificate:
     arithmetic: float | None = task.arithmetic(found)
     if arithmetic == math.inf:
         arithmetic = None
+    stationary = None
+    if isinstance(found, FirthEstimate):
+        stationary = found.look.distance
     return FitCertificate(
-        gap, task.distance(found), proved.reason, arithmetic, task.inflation(found)
+        gap, task.distance(found), proved.reason, arithmetic, task.inflation(found), stationary
     )

@@ -175,6 +175,12 @@ class Settings:
         metavar="λ",
         check=partial(number, strict=False),
     )
+    firth: bool = option(
+        False,
+        "Firth's logistic regression, as R's logistf: the likelihood is penalised by ½ log det of "
+        "the information over all clients, so that separable classes have finite coefficients.",
+        "model",
+    )
     nonnegative: Sequence[str] = option(
         (),
         "Coefficients constrained to be nonnegative.",
@@ -328,6 +334,18 @@ class Settings:
             )
         if self.offset is not None and not family.takes_offset:
             raise InputError(f"{self.family} takes no offset")
+        if self.firth:
+            self._check_firth()
+
+    def _check_firth(self) -> None:
+        """Refuse what Firth's penalty cannot be combined with."""
+        if not FAMILIES[self.family].binary:
+            raise InputError(f"firth is for the family logistic, not {self.family}")
+        if self.biased is not None:
+            raise InputError(f"firth is a penalty of its own: leave out {self.biased}, or firth")
+        default = next(each.default for each in fields(Settings) if each.name == "method")
+        if self.method != default:
+            raise InputError(f"firth has its own method: leave out {self.method}, or firth")
 
     @property
     def declared(self) -> Mapping[str, Type]:
@@ -449,6 +467,7 @@ class PathOptions(Regression):
 
     ridge: float = field(init=False, default=0.0)
     l1: float = field(init=False, default=0.0)
+    firth: bool = field(init=False, default=False)
     method: str = field(init=False, default="fedsplit")
     standardize: bool = field(
         default=True, metadata={"option": options_of(Settings)["standardize"]}

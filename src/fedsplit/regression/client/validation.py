@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, unpacked
 from fedsplit.clients.questions import Question
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
@@ -108,11 +108,23 @@ def check_whitening(whiten: Array, design: Design) -> None:
         raise InputError(UNFIT)
 
 
+def _check_metric(metric: Array, d: int) -> None:
+    """Refuse the entries of a matrix that is not d×d and positive semidefinite."""
+    if metric.shape != (d * (d + 1) // 2,) or not np.isfinite(metric).all():
+        raise InputError(f"the server sent a metric that is not a finite {d}×{d} matrix")
+    spectrum = np.linalg.eigvalsh(unpacked(metric))
+    if spectrum[0] < -1e-9 * max(spectrum[-1], 0.0):
+        raise InputError("the server sent a metric that is not positive semidefinite")
+
+
 def check_question(question: Question, d: int) -> None:
     """Refuse points of another dimension, and unbounded work."""
     for point in question.points():
         if point is not None and point.shape not in ((d,), (1, d)):
             raise InputError(f"the server sent a point of shape {point.shape}, expected ({d},)")
+    metric = getattr(question, "metric", None)
+    if metric is not None:
+        _check_metric(metric, d)
     # of a question or of its solver, where they have such a setting
     steps = max(
         getattr(question, "steps", 0), getattr(getattr(question, "solver", None), "steps", 0)

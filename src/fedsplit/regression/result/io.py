@@ -21,7 +21,7 @@ from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result import sealing
 from fedsplit.regression.result.model import BEFORE, FitCertificate, Model
-from fedsplit.regression.server.inference import CLIENT_COLUMNS
+from fedsplit.regression.server.inference import CLIENT_COLUMNS, PenalisedLikelihood
 from fedsplit.rounds.trace import Row, Trace
 
 FORMAT = 1
@@ -65,6 +65,7 @@ def to_dict(model: Model) -> dict[str, Any]:
         "r_squared": _json(model.r_squared),
         "f_test": _f_test(model),
         "aic": _json(model.aic),
+        "penalised": _penalised(model),
         "dispersion": _json(model.dispersion),
         "questions": model.questions,
         "rounds": model.rounds,
@@ -76,6 +77,21 @@ def to_dict(model: Model) -> dict[str, Any]:
         "removed": dict(model.removed),
         "incidents": [each._asdict() for each in model.incidents],
         "warnings": list(model.warnings),
+    }
+
+
+def _penalised(model: Model) -> dict[str, Any] | None:
+    """Of Firth's regression; ``information_se`` are standard errors without augmentation."""
+    if model.penalised is None:
+        return None
+    errors = pd.Series(model.errors, index=list(model.names))
+    return {
+        "log_likelihood": _json(model.penalised.value),
+        "null_log_likelihood": _json(model.penalised.null),
+        "likelihood_ratio": _json(model.penalised.ratio),
+        "df": model.penalised.df,
+        "p": _json(model.penalised.p),
+        "information_se": _by_name(errors),
     }
 
 
@@ -184,6 +200,7 @@ def load(path: str | Path) -> Model:
             not_estimable=record.get("not_estimable", {}),
             recessions=[_recession(each) for each in record.get("recessions", ())],
             limit=arrays.get("limit"),
+            penalised=_likelihood(record.get("penalised")),
         )
         _check(model)
         _check_copies(model, record)
@@ -204,6 +221,14 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
             "fit the model again"
         )
     return record, arrays
+
+
+def _likelihood(record: Mapping[str, Any] | None) -> PenalisedLikelihood | None:
+    if record is None:
+        return None
+    return PenalisedLikelihood(
+        record["log_likelihood"], record["null_log_likelihood"], record["df"]
+    )
 
 
 def _recession(record: Mapping[str, Any]) -> Recession:

@@ -25,6 +25,7 @@ from fedsplit.regression.options import Settings
 from fedsplit.regression.result.prediction import Kind, Unseen, predict
 from fedsplit.regression.result.table import Summary, fragment, shortened, summary
 from fedsplit.regression.server.bias import Bias, bias
+from fedsplit.regression.server.inference import PenalisedLikelihood
 from fedsplit.regression.server.task import Task
 from fedsplit.rounds.trace import Row, Trace
 
@@ -53,6 +54,10 @@ class FitCertificate:
     inflation : float
         How many times those of the table these standard errors are: 1 unless the fit is nearly
         perfect.
+    stationary : float or None
+        With ``firth`` there is no gap: the penalised likelihood need not be concave. Upper bound on
+        the length of the modified score in the norm of the inverse information. The next step would
+        move no coefficient by more standard errors than this.
     """
 
     gap: float | None
@@ -60,12 +65,22 @@ class FitCertificate:
     reason: str
     arithmetic: float | None = None
     inflation: float = 1.0
+    stationary: float | None = None
+
+    @property
+    def bound(self) -> float | None:
+        """What the tolerance is about: ``standard_errors``, or ``stationary`` with ``firth``."""
+        if self.stationary is not None:
+            return self.stationary
+        return self.standard_errors
 
     def within(self, limit: float) -> bool:
         """Whether rounding moved no coefficient by more than this, in standard errors."""
         return self.arithmetic is not None and self.arithmetic <= limit
 
     def __str__(self) -> str:
+        if self.stationary is not None:
+            return self._stationary_point(self.stationary)
         if self.gap is None or self.standard_errors is None:
             return f"nothing is proved: {self.reason}"
         text = (
@@ -80,6 +95,15 @@ class FitCertificate:
                 "the fit is nearly perfect"
             )
         return text
+
+    def _stationary_point(self, bound: float) -> str:
+        text = (
+            "a stationary point of the penalised likelihood: the modified score is within "
+            f"{bound:.1g} standard errors of zero"
+        )
+        if self.arithmetic is not None:
+            text += f", and rounding moves it by at most {self.arithmetic:.1g}"
+        return f"{text}. That it is the maximum is not proved: the likelihood need not be concave"
 
 
 class FTest(NamedTuple):
@@ -170,6 +194,8 @@ class Model:
         Of the model with the intercept and the offset alone, as R's glm defines it: without an
         intercept, of the offset alone. None where there is no log-likelihood, and for models that
         an older version saved.
+    penalised : PenalisedLikelihood or None
+        With ``firth``, the penalised log-likelihood, that of the intercept alone, and their ratio.
     """
 
     plan: Plan
@@ -200,6 +226,7 @@ class Model:
     task: Task | None = field(default=None, repr=False)
     x: Array | None = field(default=None, repr=False)
     null_deviance: float | None = None
+    penalised: PenalisedLikelihood | None = None
     beside: Sequence[Row] = ()
 
     def with_exchanges(self, beside: Sequence[Row]) -> Model:
@@ -309,7 +336,8 @@ class Model:
 
     @property
     def aic(self) -> float | None:
-        if self.log_likelihood is None:
+        # Firth's estimate does not maximise the likelihood
+        if self.log_likelihood is None or self.settings.firth:
             return None
         return self.family.aic(self.log_likelihood, self.rank)
 
@@ -366,7 +394,7 @@ class Model:
         """
         if self.null_deviance is None or self.log_likelihood is None:
             return None
-        if self.settings.biased is not None:
+        if self.settings.biased is not None or self.settings.firth:
             return None
         share = self.family.explained(self.log_likelihood, self.deviance, self.null_deviance)
         return max(share, 0.0)  # the model of the constant alone may fall short by rounding
@@ -417,7 +445,9 @@ class Model:
         matrix = self.robust_ if robust else self.covariance_
         if matrix is None:
             reason = self.se_reason
-            if robust and self.settings.biased is None:
+            if self.settings.firth:
+                reason = "firth has the standard errors of R's logistf alone"
+            elif robust and self.settings.biased is None:
                 reason = "it needs two clients or more, and more rows than coefficients"
             raise InputError(f"there is no {'robust ' * robust}covariance: {reason}")
         return pd.DataFrame(matrix, index=list(self.names), columns=list(self.names))
@@ -487,6 +517,8 @@ class Model:
             raise InputError("this model has no clients at hand to run on: fit it in one process")
         if self.limit is not None:
             raise InputError("some coefficients grow without bound: there is nothing to compare")
+        if self.settings.firth:
+            raise InputError("averaging methods have no Firth correction: nothing to compare")
         if self.settings.l1 or self.settings.nonnegative:
             raise InputError(
                 "averaging methods take no l1 and no constraints: there is nothing to compare"

@@ -15,7 +15,7 @@ from fedsplit import html as pages
 from fedsplit.data.formula.formula import Formula
 from fedsplit.regression.client.design import SMALLEST_CELL
 from fedsplit.regression.result import figures
-from fedsplit.regression.result.table import absent, decimals, fit_lines, number, p_value
+from fedsplit.regression.result.table import absent, decimals, fit_lines, number, p_value, title
 
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
@@ -45,6 +45,7 @@ def html(model: Model) -> str:
     return pages.render(
         "fit.html",
         model=model,
+        title=title(model),
         target=formula.target,
         intercept=formula.intercept,
         reference=reference,

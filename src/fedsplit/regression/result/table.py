@@ -88,7 +88,7 @@ def aligned(rows: list[list[str]], left: tuple[int, ...] = (0,)) -> list[str]:
 def _head(model: Model) -> list[str]:
     clients = f"{len(model.clients)} client{'s' * (len(model.clients) != 1)}"
     return [
-        f"{model.family.name} regression over {clients}, {model.family.link.name} link",
+        f"{title(model)} over {clients}, {model.family.link.name} link",
         model.formula,
         *_classes(model),
         *(f"{text}: {agreed}" for text, agreed in model.plan.agreed.items()),
@@ -96,6 +96,13 @@ def _head(model: Model) -> list[str]:
         f"residual degrees of freedom {model.df_residual:,}",
         *("   ".join(f"{name} {text}" for name, text in line.items()) for line in fit_lines(model)),
     ]
+
+
+def title(model: Model) -> str:
+    """What kind of regression it is."""
+    if model.settings.firth:
+        return f"Firth's {model.family.name} regression"
+    return f"{model.family.name} regression"
 
 
 def _classes(model: Model) -> list[str]:
@@ -112,6 +119,7 @@ def fit_lines(model: Model) -> list[dict[str, str]]:
     family = model.family
     first = {
         "log-likelihood": model.log_likelihood,
+        "penalised log-likelihood": getattr(model.penalised, "value", None),
         "deviance": model.deviance,
         "null deviance": model.null_deviance,
         "AIC": model.aic,
@@ -127,6 +135,10 @@ def fit_lines(model: Model) -> list[dict[str, str]]:
     if test is not None:
         freedom = f"{test.df_model:,} and {test.df_residual:,} degrees of freedom"
         lines[1]["F"] = f"{test.value:,.4g} on {freedom}, p {p_value(test.p)}"
+    if model.penalised is not None and model.penalised.p is not None:
+        freedom = f"{model.penalised.df:,} degree{'s' * (model.penalised.df != 1)} of freedom"
+        ratio = decimals(model.penalised.ratio, ",.6g")
+        lines[1]["likelihood ratio"] = f"{ratio} on {freedom}, p {p_value(model.penalised.p)}"
     return [line for line in lines if line]
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from fedsplit.arrays import Array
 from fedsplit.regression.client.design import Calibration
@@ -17,6 +18,39 @@ SINGULAR = 1e-13
 
 CLIENT_COLUMNS = ("n", "missing", "leverage", "score", "shift", "coefficient")
 """The columns of ``contributions``."""
+
+
+class PenalisedLikelihood(NamedTuple):
+    """log L + ½ log det of the information, which Firth's regression maximises.
+
+    Attributes
+    ----------
+    value : float
+        At the estimate.
+    null : float or None
+        The maximum over the intercept alone, with the same columns in the information; None where
+        the model has an offset.
+    df : int
+        How many coefficients there are beside the intercept.
+    """
+
+    value: float
+    null: float | None
+    df: int
+
+    @property
+    def ratio(self) -> float | None:
+        """The likelihood ratio statistic of all covariates; None without ``null``."""
+        if self.null is None:
+            return None
+        return 2.0 * (self.value - self.null)
+
+    @property
+    def p(self) -> float | None:
+        """Its p-value by the χ² distribution."""
+        if self.ratio is None or self.df == 0:
+            return None
+        return float(stats.chi2.sf(self.ratio, self.df))
 
 
 class Inference(NamedTuple):
@@ -42,6 +76,7 @@ class Inference(NamedTuple):
     floats: int
     converged: bool
     x: Array
+    penalised: PenalisedLikelihood | None = None
 
     def without(self, names: Collection[str]) -> Inference:
         """The same without numbers for these coefficients."""

@@ -11,6 +11,7 @@ import numpy as np
 from fedsplit.arrays import Array, Mask, add_diagonal
 from fedsplit.clients.oracle import Clients, Removed
 from fedsplit.clients.stacked import QUIET
+from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, listed
 from fedsplit.methods import parse
 from fedsplit.methods.method import State
@@ -32,7 +33,14 @@ from fedsplit.regression.options import Settings
 from fedsplit.regression.server.arithmetic import gradient_error
 from fedsplit.regression.server.coordinates import Coordinates
 from fedsplit.regression.server.federation import FederatedRows
-from fedsplit.regression.server.inference import Inference, contributions, inverse, sandwich
+from fedsplit.regression.server.firth import FirthEstimate, FirthSearch
+from fedsplit.regression.server.inference import (
+    Inference,
+    PenalisedLikelihood,
+    contributions,
+    inverse,
+    sandwich,
+)
 from fedsplit.regression.server.null_model import null_value
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.proof import Proof
@@ -221,6 +229,8 @@ class Task:
             Coefficients that an earlier run ended with.
         """
         settings = self.settings
+        if settings.firth:
+            return self._run_firth(report, reached or {})
         in_units = None
         if report is not None:
             unit = self.scaling.unit**2
@@ -250,6 +260,30 @@ class Task:
                     coef = self.coefficients(search.states[-1].x)
                     gone.reached = dict(zip(self.names, coef.tolist(), strict=True))
                 raise
+
+    def _run_firth(
+        self, report: Callable[[Progress], object] | None, reached: Mapping[str, float]
+    ) -> FirthEstimate:
+        """Run the rounds until the modified score is proved to be within the tolerance of zero."""
+        search = FirthSearch(self.clients, self.settings.tol, self.settings.rounds, report)
+        mean = self._null_mean(0.0)
+        # the columns are orthonormal over all clients
+        V = np.eye(self.d) / (self.pool.weight * mean * (1.0 - mean))
+        with np.errstate(**QUIET):
+            try:
+                return search.run(self._start(reached), V)
+            except Removed as gone:
+                if search.x is not None:
+                    coef = self.coefficients(search.x)
+                    gone.reached = dict(zip(self.names, coef.tolist(), strict=True))
+                raise
+
+    def _null_mean(self, more: float) -> float:
+        """The share of events, with ``more`` trials whose share is ½; ½ without an intercept."""
+        if self.pool.intercept is None:
+            return 0.5
+        weight = self.pool.weight
+        return (weight * self.pool.target + 0.5 * more) / (weight + more)
 
     def _recedes(self, direction: Array) -> bool:
         """Whether no row's loss rises along a direction, (d,), and that of some row falls."""
@@ -337,7 +371,7 @@ class Task:
         null_deviance = self._null_deviance(proof)
         log_likelihood, calibration = self._likelihood(proof)
         rows = [row._replace(objective=unit * row.objective) for row in found.trace.rows]
-        return Inference(
+        inference = Inference(
             names=self.names,
             aliased=self.aliased,
             coef=np.where(self.kept, self.coefficients(x), np.nan),
@@ -356,6 +390,42 @@ class Task:
             converged=found.converged and self.arithmetic(found) <= MOST_ROUNDING,
             x=x,
         )
+        if isinstance(found, FirthEstimate):
+            return self._with_firth(inference, found)
+        return inference
+
+    def _with_firth(self, inference: Inference, found: FirthEstimate) -> Inference:
+        """The numbers of R's logistf: standard errors by the augmented information."""
+        back = np.where(self.kept[:, None], self.back, np.nan)
+        log_likelihood = float(inference.log_likelihood or 0.0)
+        # of the coordinates, and of the ways to choose the successes of groups
+        volume = float(np.linalg.slogdet(self.back[self.kept])[1])
+        constant = log_likelihood + float(found.proof.scalars.value.sum())
+        df = self.d - (self.pool.intercept is not None)
+        return inference._replace(
+            covariance_=back @ inverse(found.look.augmented) @ back.T,
+            robust_=None,
+            penalised=PenalisedLikelihood(
+                constant - found.look.objective - volume,
+                self._penalised_null(constant - volume),
+                df,
+            ),
+        )
+
+    def _penalised_null(self, constant: float) -> float | None:
+        """The penalised log-likelihood of the intercept alone; None if there is an offset.
+
+        All rows have the same μ, and columns that are orthonormal over all clients the information
+        Wμ(1 - μ)I: the penalty is as good as d more trials, half of them with an event.
+        """
+        plan = next(iter(self.rows.codings.values())).plan
+        if plan.offset is not None or Formula(plan.formula).has_offset:
+            return None
+        weight = self.pool.weight
+        events = weight * self.pool.target
+        mu = self._null_mean(float(self.d))
+        likelihood = events * np.log(mu) + (weight - events) * np.log1p(-mu)
+        return float(constant + likelihood + 0.5 * self.d * np.log(weight * mu * (1.0 - mu)))
 
     def _dispersion(self, proof: Proof) -> float:
         """φ in the coordinates of the rounds."""

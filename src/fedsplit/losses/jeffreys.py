@@ -1,0 +1,60 @@
+"""Jeffreys' penalty ½ log det ∇²F, from rows that no two clients share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedsplit.arrays import Array, gram, rmatvec
+from fedsplit.errors import InputError
+from fedsplit.losses.linear import LinearTerms
+from fedsplit.losses.terms import Terms
+
+
+class Jeffreys(NamedTuple):
+    """What k clients contribute to the penalty at x, given V, with leverages h_i = w_i φ''_i q_i.
+
+    Attributes
+    ----------
+    slope : (k, d) array
+        ½ Σ_i w_i φ'''_i q_i a_i, where q_i = a_iᵀVa_i. Their sum over all clients is the gradient
+        of ½ log det ∇²F if V is the inverse of ∇²F, Firth's correction of the score.
+    information : (k, d, d) array
+        Σ_i (w_i + h_i) φ''_i a_i a_iᵀ: the Hessian as if every row came once more, with the weight
+        of its leverage.
+    bend : (k,) array
+        ¼ Σ_i h_i q_i (φ'''_i/φ''_i)². If V is off by a share δ, the sum of the slopes is off by at
+        most δ√Σbend in the norm of (∇²F)⁻¹.
+    """
+
+    slope: Array
+    information: Array
+    bend: Array
+
+
+def jeffreys(terms: Terms, X: Array, V: Array) -> Jeffreys:
+    """The contributions of stacked clients at the points X, (k, d), given V, (d, d).
+
+    Raises InputError for losses that do not state a third derivative.
+
+    Notes
+    -----
+    The bound: q_i is off by at most δq_i, and Σ_i w_i φ''_i (a_iᵀu)² ≤ 1 for u of unit length in
+    the norm of ∇²F. By Cauchy's inequality ½ Σ_i w_i |φ'''_i| δq_i |a_iᵀu| is at most
+    δ(¼ Σ_i w_i φ'''_i² q_i²/φ''_i)^½.
+    """
+    if not isinstance(terms, LinearTerms):
+        raise InputError("Firth's correction is for losses of one linear predictor")
+    eta = terms.eta(X)
+    tilt = terms.phi.tilt(eta, terms.b)
+    curvature = terms.phi.curvature(eta, terms.b)
+    products = np.matmul(terms.A, np.broadcast_to(V, (terms.k, *V.shape)))
+    q = np.maximum(np.sum(products * terms.A, axis=2), 0.0)
+    h = terms.w * curvature * q
+    root = np.sqrt((terms.w + h) * curvature)
+    return Jeffreys(
+        rmatvec(terms.A, 0.5 * h * tilt),
+        gram(root[:, :, None] * terms.A),
+        0.25 * np.sum(h * q * np.square(tilt), axis=1),
+    )
