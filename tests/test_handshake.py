@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 
 import fedsplit as fs
 from fedsplit.commands.app import run
+from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client import disclosure
+from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments
+from fedsplit.regression.fit import prepare
+from fedsplit.regression.options import FitOptions
+from fedsplit.regression.server.pool import Pool
+from fedsplit.remote.channel import LocalChannel
+from fedsplit.remote.members import Members
 from hospitals import people, write
 
 
@@ -363,3 +371,14 @@ def test_separable_classes_of_a_multinomial_are_refused() -> None:
     frame["k"] = np.where(frame.x > 0, "a", np.where(frame.x > -1, "b", "c"))
     with pytest.raises(fs.InputError, match="separable"):
         fs.fit(frame, "k ~ x + z", family="multinomial", group="c")
+
+
+def test_the_moments_of_a_gaussian_determine_its_fit() -> None:
+    frames = people()
+    formula = "score ~ age + hours + offset(visits)"
+    members = Members(LocalChannel(DatasetCohort([Dataset(each) for each in sources(frames)])))
+    agreement = prepare(members, FitOptions(frames, formula))
+    pool = Pool(agreement.moments, agreement.intercept)
+    slopes = np.linalg.solve(pool.scatter[1:, 1:], pool.cross[1:])
+    coef = [pool.net_target - slopes @ pool.mean[1:], *slopes]
+    np.testing.assert_allclose(coef, fs.fit(frames, formula).coef, rtol=1e-9)

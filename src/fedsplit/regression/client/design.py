@@ -60,6 +60,11 @@ class Moments(NamedTuple):
     floor : float
         How far the best loss of a model that knows every row is above the floor of the loss: more
         than 0 where a row stands for trials of both classes.
+    net_mean : float
+        The mean of y, the target less its offset.
+    cross : (p,) array
+        Σ w (a - mean)(y - net_mean): with the scatter it determines a fit of least squares. Empty
+        for other families, which have no use for it.
     """
 
     names: Sequence[str]
@@ -72,6 +77,8 @@ class Moments(NamedTuple):
     log_exposed: float
     classes: tuple[int, ...] = ()
     floor: float = 0.0
+    net_mean: float = 0.0
+    cross: Array = np.zeros(0)
 
 
 class Scaling(NamedTuple):
@@ -202,6 +209,11 @@ class Design:
         log_exposed = math.log(weight)
         if self.o.any():
             log_exposed = float(logsumexp(self.o, b=self.w))
+        net_mean = 0.0
+        cross: Array = np.zeros(0)
+        if self.family.quadratic:
+            net_mean = float(self.w @ (self.b - self.o) / weight)
+            cross = centred.T @ (self.w * (self.b - self.o - net_mean))
         return Moments(
             names=self.columns,
             n=self.rows,
@@ -213,6 +225,8 @@ class Design:
             log_exposed=log_exposed,
             classes=classes,
             floor=self.groups.floor if self.groups is not None else 0.0,
+            net_mean=net_mean,
+            cross=cross,
         )
 
     def margins(self, whiten: Array, direction: Array) -> Array:

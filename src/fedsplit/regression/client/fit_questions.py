@@ -247,8 +247,10 @@ class Code(FitQuestion):
         plan = self.coding.plan
         p = len(moments.names)
         classes = FAMILIES[plan.family].count_classes(plan.classes)
-        shapes = (moments.mean.shape, moments.scatter.shape, len(moments.classes))
-        if shapes != ((p,), (p, p), classes):
+        crossed = p * FAMILIES[plan.family].quadratic
+        found = (moments.mean, moments.scatter, moments.cross)
+        shapes = (*(part.shape for part in found), len(moments.classes))
+        if shapes != ((p,), (p, p), (crossed,), classes):
             return "moments of the wrong shape"
         if (
             not (moments.n > 0 and 0 < moments.weight < math.inf)
@@ -257,7 +259,7 @@ class Code(FitQuestion):
             return "negative counts, or weights that are not positive"
         if not 0 <= moments.floor < math.inf:
             return "a loss of the saturated model that cannot be"
-        means = [*moments.mean, moments.target_mean]
+        means = [*moments.mean, moments.target_mean, moments.net_mean]
         if not (np.isfinite(means).all() and moments.log_exposed < math.inf):
             return "means that are not finite"
         if (np.diag(moments.scatter) < 0).any() or moments.target_scatter < 0:

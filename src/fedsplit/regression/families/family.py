@@ -64,6 +64,8 @@ class Family:
         How much moving η by t, (n,), favours each target b, (n,), for ever: the loss of a row never
         rises if this is at least 0, and falls to its infimum if it is positive. None if no loss
         falls for ever, or if that cannot be said of one η.
+    quadratic : bool
+        Whether the loss is ½(b - η)², so that moments determine the fit, but for rounding.
     takes_offset : bool
         Whether a column may be added to η.
     classifies : bool
@@ -91,6 +93,7 @@ class Family:
     fit_measure: str = "McFadden's R²"
     overall_f: bool = False
     has_units: bool = False
+    quadratic: bool = False
     margin: Callable[[Array, Array], Array] | None = None
     takes_offset: bool = True
     classifies: bool = False

@@ -22,5 +22,6 @@ GAUSSIAN = Family(
     fit_measure="R²",
     overall_f=True,
     has_units=True,
+    quadratic=True,
 )
 """b ~ N(η, φ/w)."""

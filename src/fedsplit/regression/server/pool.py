@@ -39,6 +39,8 @@ class Pool:
         Of the columns, as in ``Moments``.
     target, spread : float
         Mean and standard deviation of the target.
+    net_target, cross : float, (p,) array
+        As ``net_mean`` and ``cross`` in ``Moments``.
     log_exposure : float
         The logarithm of the mean of e^offset.
     classes : (K,) array
@@ -65,6 +67,11 @@ class Pool:
         target_within = sum(each.target_scatter for each in moments)
         target_between = self.weight * float(shares @ np.square(targets - self.target))
         self.spread = float(np.sqrt((target_within + target_between) / self.weight))
+        nets = np.array([each.net_mean for each in moments])
+        self.net_target = float(shares @ nets)
+        self.cross: Array = np.sum([each.cross for each in moments], axis=0)
+        if self.cross.size:
+            self.cross = self.cross + (shares * (nets - self.net_target)) @ means * self.weight
         exposed = logsumexp([each.log_exposed for each in moments])
         self.log_exposure = float(exposed - np.log(self.weight))
         self.classes = np.sum([each.classes for each in moments], axis=0)
