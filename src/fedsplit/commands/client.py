@@ -38,6 +38,7 @@ class Configuration(NamedTuple):
     folder: str
     max_rounds: int | None
     strict: bool
+    vectors: bool
     log: str | None
     restarted: bool
     na: Sequence[str]
@@ -105,6 +106,14 @@ def client_command(
             rich_help_panel="Privacy",
         ),
     ] = False,
+    vectors: Annotated[
+        bool,
+        typer.Option(
+            "--vectors",
+            help="Tell matrices for proofs only: the rounds of the whole fit then use vectors.",
+            rich_help_panel="Privacy",
+        ),
+    ] = False,
     log: Annotated[
         Path | None,
         typer.Option(
@@ -154,6 +163,7 @@ def client_command(
         folder=str(folder.absolute()),
         max_rounds=max_rounds,
         strict=strict,
+        vectors=vectors,
         log=_absolute(log),
         restarted=False,
         na=reading.na,
@@ -209,6 +219,7 @@ def _answer(chosen: Configuration, stop: threading.Event) -> None:
         folder=folder,
         max_rounds=chosen.max_rounds,
         strict=chosen.strict,
+        vectors=chosen.vectors,
         log=paths.get("log"),
         fresh=not chosen.restarted,
         reading=Reading(tuple(chosen.na), chosen.decimal),

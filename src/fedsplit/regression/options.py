@@ -98,10 +98,15 @@ def _is_share(name: str, value: object, zero: bool = False, one: bool = True) ->
         raise InputError(f"{name} must be between 0 and 1, not {value!r}")
 
 
+AUTO = "auto"
+"""The method that suits the clients."""
+
+
 def _is_method(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise InputError(f"{name} must be a name, as in 'fedsplit', not {value!r}")
-    parse(value)
+    if value != AUTO:
+        parse(value)
 
 
 def _are_names(name: str, value: Any) -> None:
@@ -306,8 +311,10 @@ class Settings:
         check=partial(count, least=0),
     )
     method: str = option(
-        "fedsplit",
-        "Optimisation method, as `fedsplit compare` takes it.",
+        AUTO,
+        "Optimisation method, as `fedsplit compare` takes it. `auto` is `information`, whose few "
+        "rounds bring a matrix of every client, or `fedsplit`, whose rounds bring vectors, if a "
+        "client refuses matrices or they would be too large.",
         "run",
         metavar="NAME",
         check=_is_method,

@@ -81,12 +81,14 @@ class CachedCohort(DatasetCohort):
     dataset : Dataset
     folder : Path
         Where to keep them.
-    strict : bool
+    strict, vectors : bool
         As in ``DatasetCohort``.
     """
 
-    def __init__(self, dataset: Dataset, folder: Path, strict: bool = False) -> None:
-        super().__init__([dataset], strict)
+    def __init__(
+        self, dataset: Dataset, folder: Path, strict: bool = False, vectors: bool = False
+    ) -> None:
+        super().__init__([dataset], strict, vectors)
         self._folder = folder / "prepared"
         self._dataset = dataset
 
@@ -194,9 +196,9 @@ class CachedCohort(DatasetCohort):
             groups=about.groups,
         )
         self._forget()
-        self._coding = coding
         self.rows = [rows]
         self._moments = [about.moments]
+        self._take(coding)
 
     def _restore(self, key: str) -> None:
         """Restore the preparation with this key, if it is on disk."""

@@ -25,6 +25,7 @@ from fedsplit.regression.client.fit_questions import (
     Frame,
     key_of,
 )
+from fedsplit.regression.client.matrices import MatrixGuard
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.threads import one_blas_thread
@@ -41,6 +42,8 @@ class DatasetCohort:
     datasets : sequence of Dataset
     strict : bool
         Refuse answers that could disclose single rows, even if a question does not ask for that.
+    vectors : bool
+        Tell matrices for proofs only.
 
     Attributes
     ----------
@@ -51,13 +54,17 @@ class DatasetCohort:
         The coded rows, of the clients that take part.
     """
 
-    def __init__(self, datasets: Sequence[Dataset], strict: bool = False) -> None:
+    def __init__(
+        self, datasets: Sequence[Dataset], strict: bool = False, vectors: bool = False
+    ) -> None:
         self.strict = strict
+        self.vectors = vectors
         self.names = [dataset.name for dataset in datasets]
         self.datasets = dict(zip(self.names, datasets, strict=True))
         self.rows: list[Design] = []
         self._coding: Coding | None = None
         self._moments: list[Moments] = []
+        self._guards: list[MatrixGuard] = []
         # The problem without its ridge, under the key of everything that it depends on.
         self._base: tuple[str, Problem] | None = None
         # The latest two preparations by key.
@@ -79,6 +86,8 @@ class DatasetCohort:
         question = request.question
         with one_blas_thread(), np.errstate(**QUIET):
             self._prepare(request)
+            for guard in self._guards:
+                guard.check(question)
             if isinstance(question, FitQuestion):
                 return question.answer(self, request.key)
             if isinstance(question, CostQuestion):
@@ -95,13 +104,22 @@ class DatasetCohort:
         self._forget()
         strict = coding.strict or self.strict
         coded = [self._code(name, coding, strict) for name in coding.names]
-        self._coding = coding
         self.rows = [rows for rows, _ in coded]
         self._moments = [rows.moments() for rows in self.rows]
+        self._take(coding)
         return [
-            Coded(moments, warnings)
-            for moments, (_, warnings) in zip(self._moments, coded, strict=True)
+            Coded(moments, [*warnings, *guard.findings], not guard.findings)
+            for moments, guard, (_, warnings) in zip(
+                self._moments, self._guards, coded, strict=True
+            )
         ]
+
+    def _take(self, coding: Coding) -> None:
+        """Take note of the coding of the rows; matrices of the same ones are counted on."""
+        if coding != self._coding:
+            strict = coding.strict or self.strict
+            self._guards = [MatrixGuard(rows, strict, self.vectors) for rows in self.rows]
+        self._coding = coding
 
     def _code(self, name: str, coding: Coding, strict: bool) -> tuple[Design, Sequence[Finding]]:
         """The rows of one client that are at rest, and what their moments could disclose."""

@@ -224,10 +224,13 @@ class Coded(NamedTuple):
         Of its coded rows.
     warnings : sequence of Finding
         What they could disclose.
+    matrices : bool
+        Whether the client tells a matrix in every round.
     """
 
     moments: Moments
     warnings: Sequence[Finding]
+    matrices: bool = True
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ What leaves this machine, to the server alone:
   once       means and cross products of the coded columns; once or twice more if columns are
              nearly dependent, or some rows say nothing about the coefficients
   seldom     whether a direction of the coefficients suits every row: yes or no
-  per round  a vector as long as the coefficients, and a few numbers
+  per round  {rounds}, and a few numbers
   per proof  the gradient and the information matrix of this client, and a few numbers
   at the end the log-likelihood, and for a classifier counts of rows by predicted probability
 Rows never leave, as long as the server asks only what fedsplit asks.
@@ -49,6 +49,13 @@ Rows never leave, as long as the server asks only what fedsplit asks.
 {limit}Every question and every answer is logged in {log}
 This machine runs its own fedsplit {version}; it takes no code from the server.
 """
+
+
+ROUNDS = {
+    False: "vectors and an information matrix, or a vector, as long as the coefficients",
+    True: "a vector as long as the coefficients",
+}
+"""What a client tells in a round, by whether it is vectors alone."""
 
 
 class Site:
@@ -66,6 +73,8 @@ class Site:
         The most questions that are answered, over all models.
     strict : bool
         Refuse answers that could disclose single rows, even if the server does not ask for that.
+    vectors : bool
+        Tell matrices for proofs only.
     log : Path, optional
         A file with one line of JSON per question; ``folder/questions.jsonl`` where None.
     fresh : bool
@@ -82,6 +91,7 @@ class Site:
         folder: Path,
         max_rounds: int | None = None,
         strict: bool = False,
+        vectors: bool = False,
         log: Path | None = None,
         fresh: bool = False,
         reading: Reading = PLAIN,
@@ -96,7 +106,7 @@ class Site:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         self.log = log or folder / "questions.jsonl"
-        self._cohort = CachedCohort(Dataset(self._source, name), folder, strict)
+        self._cohort = CachedCohort(Dataset(self._source, name), folder, strict, vectors)
         self._lock = threading.Lock()
         self._spent = folder / "rounds"
         if fresh:
@@ -117,6 +127,7 @@ class Site:
             columns=len(columns),
             where=self._data,
             smallest=SMALLEST_CELL,
+            rounds=ROUNDS[self._cohort.vectors],
             guards=f"An answer from fewer than {FEWEST_ROWS} rows, a level of fewer than "
             f"{SMALLEST_CELL}, or\nfewer than {ROWS_PER_PARAMETER} rows per parameter "
             f"{consequence}.",

@@ -55,6 +55,11 @@ class FederatedRows:
         Whether clients refuse answers that could disclose single rows.
     recessions : tuple of Recession
         Only rows that are at rest along these directions take part.
+
+    Attributes
+    ----------
+    matrices : bool
+        Whether every client tells a matrix in every round.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class FederatedRows:
     ) -> None:
         self.members = members
         self.recessions = recessions
+        self.matrices = True
         self._moments: dict[int, list[Moments]] = {}
         self.codings = {
             at: Coding(plan, strict, names, recessions) for at, names in members.cohorts.items()
@@ -92,7 +98,9 @@ class FederatedRows:
         self._moments = {
             at: [each.moments for each in reply.value] for at, reply in replies.items()
         }
-        return _entries(replies)
+        coded: list[Coded] = _entries(replies)
+        self.matrices = all(each.matrices for each in coded)
+        return coded
 
     def products(self, scaling: Scaling, directions: Array) -> Array:
         """Σ w y yᵀ over all clients of the combinations y = Dᵀa of the scaled columns a, (k, k)."""
@@ -136,6 +144,7 @@ class FitClients(RemoteClients):
         preparations = {at: Settle(coding, frame) for at, coding in codings}
         keys = {at: key_of(coding, frame) for at, coding in codings}
         super().__init__(rows.members, len(frame.ridge), dict(preparations), keys, moments)
+        self.hessians = rows.matrices
 
     def without(self, names: Sequence[str]) -> RemoteClients:
         """Not possible here: coding and coordinates were agreed by all, and must be agreed anew."""

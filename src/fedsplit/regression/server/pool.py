@@ -144,6 +144,12 @@ class Pool:
         centred = self.scatter / np.outer(scaling.scale, scaling.scale)
         return centred + self.weight * np.outer(mean, mean)
 
+    def target_products(self, scaling: Scaling) -> Array:
+        """Σ w a y of the scaled columns and the scaled target, (p,), of a quadratic loss."""
+        mean = (self.mean - scaling.centre) / scaling.scale
+        target = (self.net_target - scaling.origin) / scaling.unit
+        return self.cross / (scaling.scale * scaling.unit) + self.weight * target * mean
+
     def dependent(self) -> dict[int, Array]:
         """The columns that those before them determine, apart from a constant.
 

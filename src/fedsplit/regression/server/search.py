@@ -36,6 +36,12 @@ from fedsplit.rounds.trace import Row, Trace
 EXACT = 1e-10
 """Information matrices that can be off by a smaller share are those of x."""
 
+NEAR = 100.0
+"""Times the tolerance: a radius within which the distance in standard errors is looked at."""
+
+IDLE = 3
+"""Rounds in a row that halve no bound, or stand still, after which the search ends."""
+
 PATIENCE = 60
 """After this many rounds Newton's method takes over."""
 
@@ -164,6 +170,7 @@ class Search(StoppingRule):
         self._smallest = np.inf  # estimated gap
         self._idle = 0  # rounds in a row that stood still
         self._stands = False
+        self._closest = np.inf  # the least proved radius
         self._proofs: list[tuple[int, Certificate]] = []
         self._proof: Proof  # the last one
         # A proof is asked for at an estimated gap of _target, a share of the gap that would do:
@@ -219,7 +226,7 @@ class Search(StoppingRule):
         self._floats += row.floats_up + row.floats_down
         evidence = getattr(state, "evidence", None)
         if evidence is not None:
-            return self._judge(run, evidence)
+            return self._judge(run, evidence, before)
         gap = estimated_gap(move, state.s)
         self._show(run, gap)
         small = np.linalg.norm(move) <= STANDSTILL * np.linalg.norm(state.iterate)
@@ -247,22 +254,42 @@ class Search(StoppingRule):
             run.state = self._renew(run.state)
         return None
 
-    def _judge(self, run: Run, evidence: Evidence) -> StoppedBy | None:
-        """Look at what the answers of the last round prove."""
-        state = run.state
-        proof = prove_by_evidence(evidence, state.x, self.penalty, run.subgradient)
+    def _judge(self, run: Run, evidence: Evidence, before: State) -> StoppedBy | None:
+        """Look at what the answers of the last round prove at their x, at no price."""
+        if evidence is getattr(before, "evidence", None):
+            return None  # a step was refused: this has been looked at
+        x = run.state.x
+        proof = prove_by_evidence(evidence, x, self.penalty, run.subgradient)
         self._proof = proof
-        radius = proof.certificate.radius
         self._proofs.append((self._round, proof.certificate))
-        if radius is None or radius > 100.0 * self.tol or self._distance(proof) > self.tol:
-            return None
-        if evidence.spread.max() > EXACT:
-            information = MeteredClients(self.clients.insistent())
-            self._proof = proof._replace(information=information.information(state.x).rows)
-            _record(run, information)
-        return "certificate"
+        self._tell(run, proof.certificate)
+        radius = np.inf
+        if proof.certificate.radius is not None:
+            radius = proof.certificate.radius
+        # The distance in standard errors may need another question.
+        if radius <= NEAR * self.tol and self._distance(proof) <= self.tol:
+            if evidence.spread.max() > EXACT:
+                meter = MeteredClients(self.clients.insistent())
+                self._proof = proof._replace(information=meter.information(x).rows)
+                _record(run, meter)
+            return "certificate"
+        still = np.linalg.norm(run.state.iterate - x) <= STANDSTILL * np.linalg.norm(x)
+        self._idle += 1
+        if not (still or 0.5 * self._closest < radius < np.inf):
+            self._idle = 0
+        self._closest = min(radius, self._closest)
+        if self._idle >= IDLE:
+            return "residual"  # rounding leaves no better bound
+        if not self.bounded:
+            row = run.trace.rows[-1]
+            self._separation.look(row.margin, self._round, self.states)
+            if self._separation.direction.any():
+                raise self._error(run)
+        return None
 
     def finish(self, run: Run, stopped_by: StoppedBy) -> StoppedBy | None:
+        if getattr(run.state, "evidence", None) is not None:
+            return stopped_by  # every round has been looked at
         _record(run, self._separation.meter)
         proof = self._prove(run, run.state.x, run.subgradient)
         if self._helped:
@@ -323,10 +350,14 @@ class Search(StoppingRule):
         self._round = len(run.trace)
         self._floats = sum(row.floats_up + row.floats_down for row in run.trace.rows)
         self._proofs.append((self._round, certificate))
+        self._tell(run, certificate)
+        return proof
+
+    def _tell(self, run: Run, certificate: Certificate) -> None:
+        """Report what a proof says, if it says something."""
         if self.report is not None and certificate.gap is not None:
             m = self.clients.m
             self.report(Progress(self._round, certificate.gap, m, m, self._floats, proved=True))
-        return proof
 
     def _distance(self, proof: Proof) -> float:
         """The proved distance in standard errors; inf if there is no proof."""

@@ -14,6 +14,8 @@ from fedsplit.clients.stacked import QUIET
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, listed
 from fedsplit.methods import parse
+from fedsplit.methods.default import default_method
+from fedsplit.methods.information import FedSplitInformation
 from fedsplit.methods.method import State
 from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
@@ -29,7 +31,7 @@ from fedsplit.regression.client.fit_questions import (
     Receding,
 )
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.options import Settings
+from fedsplit.regression.options import AUTO, Settings
 from fedsplit.regression.server.arithmetic import gradient_error
 from fedsplit.regression.server.coordinates import Coordinates
 from fedsplit.regression.server.federation import FederatedRows
@@ -57,6 +59,18 @@ A better fit has standard errors so small that rounding shows in them.
 
 MOST_ROUNDING = 1e-6
 """In standard errors: a fit that the arithmetic may have moved further is not converged."""
+
+
+INFORMATION = "information"
+"""The name of the method with matrices."""
+
+
+def _chosen(clients: Clients) -> str:
+    """The name of the method that suits the clients."""
+    method, _ = default_method(clients)
+    if isinstance(method, FedSplitInformation):
+        return INFORMATION
+    return "fedsplit"
 
 
 class Task:
@@ -124,6 +138,8 @@ class Task:
         delta = settings.delta / self.scaling.unit
         self.frame = Frame(self.scaling, found.whiten, delta, found.symmetric, ridge, found.precise)
         self.clients = rows.settle(self.frame)
+        if settings.method == AUTO:
+            self.settings = replace(settings, method=_chosen(self.clients))
         self.asked = tuple(rows.members.history.exchanges)
 
     @property
@@ -519,7 +535,7 @@ class Task:
         each = columns[:, None].astype(np.float64)
         unit = np.kron(np.eye(self.coordinates.copies), each)
         intercepts = self.coordinates.point_of_scaled(unit[:, unit.any(axis=0)])
-        return Along(self._start({}), intercepts, self.clients.m)
+        return Along(self._intercept_alone, intercepts, self.clients.m)
 
     def _fitted(self, proof: Proof, last: bool = False) -> list[GoodnessOfFit]:
         """How well the model of a proof fits, by client: one question, however often it is wanted.
@@ -553,10 +569,24 @@ class Task:
         return sum(each.log_likelihood or 0.0 for each in told), calibration
 
     def _start(self, reached: Mapping[str, float]) -> Array:
-        """The coefficients ``reached``, if they are of these columns, or an intercept alone."""
-        pool = self.pool
+        """The coefficients ``reached``, if they are of these columns, or an intercept alone.
+
+        If the loss is quadratic, the moments tell a better start: the solution, but for rounding.
+        """
         if set(reached) == set(self.names):
             return self.coordinates.point(np.array([reached[name] for name in self.names]))
+        if self.family.quadratic and self.settings.method == INFORMATION:
+            H = self.basis.T @ self.pool.products(self.scaling) @ self.basis
+            products = self.basis.T @ self.pool.target_products(self.scaling)
+            x: Array = inverse(H + np.diag(self.frame.ridge)) @ products
+            if np.isfinite(x).all():
+                return x
+        return self._intercept_alone
+
+    @property
+    def _intercept_alone(self) -> Array:
+        """The model without covariates, (d,); 0 without an intercept."""
+        pool = self.pool
         x = np.zeros((self.coordinates.copies, len(pool.names)))
         if pool.intercept is not None:
             eta = self.family.null_predictor(pool.target, pool.classes, pool.log_exposure)
