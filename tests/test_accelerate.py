@@ -190,12 +190,12 @@ def test_badly_scaled_features_take_few_rounds_and_three_vectors_a_question() ->
     x, designs = rng.standard_normal(20), [rng.standard_normal((60, 20)) * scales for _ in range(5)]
     p = fs.Problem(fs.LeastSquares(), [(A, A @ x + rng.standard_normal(60)) for A in designs])
     assert rounds_to(p, fs.FedSplit(), 1e-6, 200) <= 30
-    trace = fs.solve(p, rounds=6, tol=0).trace
+    trace = fs.solve(p, fs.FedSplit(), rounds=6, tol=0).trace
     assert (trace.floats_down[1:] == 5 * 60).all()  # v, x and the steps
     cheap = fs.FedSplit(prox=fs.GradientProx(3))
     assert "GradientProx" in fs.solve(p, cheap, rounds=4, tol=0).notes[0]
     with pytest.raises(fs.InputError, match="a step per coordinate"):
-        fs.solve(p, cheap, state=fs.solve(p, rounds=4, tol=0).state)
+        fs.solve(p, cheap, state=fs.solve(p, fs.FedSplit(), rounds=4, tol=0).state)
 
 
 @pytest.mark.parametrize("accelerate", [None, fs.Secants(5), fs.Anderson(5)], ids=repr)
@@ -432,3 +432,15 @@ def test_rounds_in_which_nobody_answers_are_no_harm(m: int) -> None:
         result = fs.solve(unreliable(p, 0.4, values=False), rounds=400)
         assert result.converged
         np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["poisson", "gamma"])
+def test_a_start_far_away_ends_at_the_optimum(name: str) -> None:
+    p = problem(name, [20, 30, 25], 2, seed=1)
+    best = p.objective(p.solution())
+    for x0 in ([6.0, 6.0], [-4.0, 4.0], [0.1, 0.1]):
+        result = fs.solve(p, fs.FedSplit(), x0=np.array(x0), rounds=60)
+        assert result.converged
+        assert p.objective(result.x) <= best + 1e-9
+    far = fs.solve(p, fs.FedSplit(), x0=np.array([6.0, 6.0]), rounds=60)
+    assert "starts at 0" in far.notes[0]

@@ -151,9 +151,12 @@ class Clients:
         """ℓ_j and L_j, (m, 2): those that hold everywhere, or those at x."""
         return self.ask(Curvature(x))
 
-    def diagonal(self, x: Array) -> Answer:
-        """The diagonal of ∇²f_j(x), (m, d), and the parts ``smallest`` and ``largest``, (m,)."""
-        return self.ask(Diagonal(x))
+    def diagonal(self, x: Array, origin: bool = False) -> Answer:
+        """The diagonal of ∇²f_j(x), (m, d), and the parts ``smallest`` and ``largest``, (m,).
+
+        With ``origin`` also the parts ``value`` and ``value_at_0``, (m,).
+        """
+        return self.ask(Diagonal(x, origin))
 
     def decrement(self, x: Array, g: Array) -> Answer:
         """The ``ProofScalars`` at x, each a part, (m,)."""

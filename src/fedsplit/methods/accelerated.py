@@ -15,6 +15,7 @@ from fedsplit.errors import InputError
 from fedsplit.methods.accelerator import Accelerator, Proposal, View
 from fedsplit.methods.adapt import Adapt, StepSize
 from fedsplit.methods.anderson import Anderson
+from fedsplit.methods.first_look import first_look
 from fedsplit.methods.memory import ROUNDING, Memory
 from fedsplit.methods.method import average, choose_step, subgradient_of_average
 from fedsplit.methods.trust import TRIALS, Best, Trust
@@ -96,7 +97,9 @@ class AcceleratedFedSplit:
             step = StepSize(s, xp.ones(clients.d), first=s)
             low = high = xp.full(clients.m, 1.0 / s)
         else:
-            step, low, high, notes = self.adapt.start(clients, x0, self.step, self._obstacle())
+            x0, answer, better = first_look(clients, x0, self.penalty)
+            step, low, high, notes = self.adapt.start(clients, answer, self.step, self._obstacle())
+            notes = (*better, *notes)
         accelerator = self._accelerator(clients.d)
         if accelerator is not self.accelerate:
             notes = (

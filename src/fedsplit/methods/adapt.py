@@ -12,7 +12,6 @@ from fedsplit.arrays import Array
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.questions import Answer
-from fedsplit.errors import InputError
 
 SCALED = 100.0
 """Features whose curvatures differ by more than this are badly scaled: each gets its own step."""
@@ -80,14 +79,15 @@ class Adapt:
         number("Adapt: bound", self.bound, least=1.0)
 
     def start(
-        self, clients: Clients, x0: Array, step: float | None, obstacle: str | None
+        self, clients: Clients, answer: Answer, step: float | None, obstacle: str | None
     ) -> tuple[StepSize, Array, Array, tuple[str, ...]]:
-        """The first step, from one question; absent clients count as typical of the others.
+        """The first step, from a first look; absent clients count as typical of the others.
 
         Parameters
         ----------
         clients : Clients
-        x0 : (d,) array
+        answer : Answer
+            That of ``first_look``.
         step : float or None
             The user's first step.
         obstacle : str or None
@@ -101,8 +101,7 @@ class Adapt:
         notes : tuple of str
             What the user should know.
         """
-        xp = array_namespace(x0)
-        answer = _diagonals(clients, x0)
+        xp = array_namespace(answer.rows)
         diagonals = answer.rows[answer.present]
         high = answer.parts["largest"][answer.present]
         low = answer.parts["smallest"][answer.present]
@@ -143,25 +142,6 @@ class Adapt:
         if step.s / CHANGE <= wanted <= step.s * CHANGE:
             return step.s
         return wanted
-
-
-def _diagonals(clients: Clients, x0: Array) -> Answer:
-    """The answer to the first question, repeated while no client answers."""
-    answer = clients.diagonal(x0)
-    attempts = 1
-    while not answer.present.any():
-        if attempts > 20:
-            raise InputError(f"no client answered the first question, asked {attempts} times")
-        answer = clients.diagonal(x0)
-        attempts += 1
-    xp = array_namespace(x0)
-    for part in answer.parts.values():
-        if not xp.all(xp.isfinite(part[answer.present])):
-            raise InputError(
-                "no step follows from the curvature at the start, which is not finite: "
-                "pass another x0"
-            )
-    return answer
 
 
 def _equalising(diagonal: Array) -> Array:
