@@ -33,7 +33,7 @@ def test_no_coefficient_is_farther_from_the_pooled_one_than_proved(family: str, 
 
 
 def test_too_few_rounds_are_said_and_the_bound_still_holds() -> None:
-    model = fs.fit(RANDHIE, FORMULA, family="poisson", rounds=10)
+    model = fs.fit(RANDHIE, FORMULA, family="poisson", rounds=10, method="fedsplit")
     best = fs.fit(RANDHIE, FORMULA, family="poisson")
     assert not model.converged
     away = float(np.max(np.abs(model.coef - best.coef) / best.errors))
@@ -129,7 +129,7 @@ def test_every_round_is_reported_and_the_last_gap_is_proved_in_the_files_units(
 ) -> None:
     seen: list[Progress] = []
     frames = {name: frame.assign(score=1e3 * frame.score) for name, frame in people().items()}
-    model = fs.fit(frames, "score ~ age", progress=seen.append)
+    model = fs.fit(frames, "score ~ age", progress=seen.append, method="fedsplit")
     *moves, last = seen
     assert [each.round for each in moves] == list(range(1, len(moves) + 1))
     assert all(each.proved for each in moves)
@@ -142,9 +142,18 @@ def test_every_round_is_reported_and_the_last_gap_is_proved_in_the_files_units(
     monkeypatch.setattr(
         "fedsplit.regression.server.search.CAUTION", 1e-12
     )  # so that the first proofs are asked too early
-    assert len(fs.fit(RANDHIE, FORMULA, family="poisson", progress=seen.append).proofs) > 1
+    settings = {"family": "poisson", "method": "fedsplit"}
+    assert len(fs.fit(RANDHIE, FORMULA, progress=seen.append, **settings).proofs) > 1
     assert [each.round for each in seen] == sorted(each.round for each in seen)
     assert [each.floats for each in seen] == sorted(each.floats for each in seen)
+
+
+def test_with_matrices_every_round_is_reported_with_what_it_proves() -> None:
+    seen: list[Progress] = []
+    model = fs.fit(RANDHIE, FORMULA, family="poisson", progress=seen.append)
+    assert [each.round for each in seen] == list(range(1, model.rounds + 1))
+    assert seen[-1].gap == model.certificate.gap
+    assert seen[-1].proved
 
 
 @pytest.mark.slow

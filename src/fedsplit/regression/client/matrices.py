@@ -56,12 +56,8 @@ class MatrixGuard:
         if not why:
             return []
         one = why.replace("allow ", "allows ").replace("have ", "has ")
-        consequence = "so that the rounds use vectors"
-        return [
-            Finding(
-                name, f"client {name} {one}, {consequence}", f"clients {why}, {consequence}", name
-            )
-        ]
+        so = "so that the rounds use vectors"
+        return [Finding(name, f"client {name} {one}, {so}", f"clients {why}, {so}", name)]
 
     def check(self, question: Question) -> None:
         """Raise InputError if this question asks for a matrix too many."""

@@ -354,10 +354,14 @@ class Search(StoppingRule):
         return proof
 
     def _tell(self, run: Run, certificate: Certificate) -> None:
-        """Report what a proof says, if it says something."""
-        if self.report is not None and certificate.gap is not None:
-            m = self.clients.m
-            self.report(Progress(self._round, certificate.gap, m, m, self._floats, proved=True))
+        """Report a round with what it proves, if it proves something."""
+        if self.report is None:
+            return
+        m = self.clients.m
+        now = Progress(self._round, np.nan, m, m, self._floats)
+        if certificate.gap is not None:
+            now = now._replace(gap=certificate.gap, proved=True)
+        self.report(now)
 
     def _distance(self, proof: Proof) -> float:
         """The proved distance in standard errors; inf if there is no proof."""
