@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
@@ -113,8 +114,16 @@ def to_frame(columns: Mapping[str, Values]) -> pd.DataFrame:
     """Return columns as a frame without copying them."""
     # Made once, not for every column.
     index = pd.RangeIndex(max(map(len, columns.values()), default=0))
-    found = dict(columns)
-    for name, values in columns.items():
+    found: dict[int, Any] = dict(enumerate(columns.values()))
+    for place, values in found.items():
         if values.dtype == object:  # which pandas would convert to its own strings
-            found[name] = pd.Series(values, index, dtype=object, copy=False)
-    return pd.DataFrame(found, index, copy=False)
+            found[place] = pd.Series(values, index, dtype=object, copy=False)
+    frame = pd.DataFrame(found, index, copy=False)
+    frame.columns = _names(tuple(columns))
+    return frame
+
+
+@lru_cache(maxsize=256)
+def _names(names: tuple[str, ...]) -> pd.Index:
+    """Return the names of columns, which small clients mostly share, for pandas."""
+    return pd.Index(names, dtype=object)
