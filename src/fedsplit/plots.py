@@ -62,6 +62,8 @@ STYLES: dict[str, Style] = {
     "fedsplit-e5-broadcast": Style("FedSplit, e = 5, from x", SKY, "^"),
     "fedsplit-e10-broadcast": Style("FedSplit, e = 10, from x", GREEN, "<"),
     "fedsplit-e100-broadcast": Style("FedSplit, e = 100, from x", BLACK, ">"),
+    "fedsplit-default": Style("FedSplit, default", BLACK, "D"),
+    "information": Style("FedSplit with information", ORANGE, "P"),
 }
 
 OTHER_STYLES = (
