@@ -313,3 +313,57 @@ def test_residuals_at_delta_at_the_optimum_leave_the_residual_of_the_method_to_d
     result = fs.solve(fs.Problem(fs.Huber(1.0), data), method)
     assert (result.stopped_by, result.converged, result.certificate.gap) == ("residual", True, None)
     assert result.x[0] == pytest.approx(2.0, abs=1e-9)
+
+
+def test_clients_without_a_definite_hessian_prove_the_gap_by_that_of_their_sum() -> None:
+    p = problem("logistic", [3] * 30, 5, seed=1)
+    x = p.solution() + 1e-4
+    told = p.clients.decrement(x, np.ones(5)).parts
+    assert np.isinf(told["q"]).all()
+    certificate = fs.certify(p.clients, x)
+    assert certificate.reason == "self-concordance"
+    assert certificate.gap is not None
+    truth = p.objective(x) - p.objective(p.solution())
+    assert truth <= certificate.gap + 1e-12 <= 1.1 * truth
+    result = fs.solve(p, fs.FedSplit())
+    assert (result.converged, result.stopped_by) == (True, "certificate")
+    assert result.trace.rows[-1].floats_up == 30 * 5 * 5
+
+
+def test_hessians_that_are_too_large_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsplit.rounds.certificate.MATRICES", 30 * 5 * 5 - 1)
+    p = problem("logistic", [3] * 30, 5, seed=1)
+    certificate = fs.certify(p.clients, p.solution())
+    assert certificate.gap is None
+    assert "no client's Hessian" in certificate.reason
+
+
+def test_the_bound_of_a_lasso_with_more_columns_than_rows_is_that_of_its_support() -> None:
+    p = problem("least-squares", [4] * 5, 40, seed=2)
+    penalty = fs.L1(3.0)
+    best = fs.solve(p, fs.FedSplit(), penalty=penalty, rounds=500, tol=0).x
+    assert 0 < np.count_nonzero(best) < 20  # strictly fewer than all rows
+    value = p.objective(best) + penalty.value(best)
+    for size in (1e-3, 1e-6):
+        x = best + size * np.sign(best)
+        certificate = fs.certify(p.clients, x, penalty)
+        assert certificate.gap is not None
+        assert certificate.reason == "a quadratic bound"
+        truth = p.objective(x) + penalty.value(x) - value
+        assert 0.9 * truth - 1e-13 <= certificate.gap <= 1.1 * truth + 1e-13
+
+
+@pytest.mark.parametrize("penalty", [fs.L1([1.0, 0.0, 2.0]), fs.ElasticNet(1.0, 0.5)])
+def test_the_nearest_subgradient_and_its_slack_are_below_the_penalty(
+    penalty: fs.L1 | fs.ElasticNet,
+) -> None:
+    rng = np.random.default_rng(0)
+    for x in (np.zeros(3), np.array([0.0, 1.0, -2.0])):
+        for v in 2.0 * rng.standard_normal((20, 3)):
+            slope, slack = penalty.nearest_subgradient(x, v)
+            assert (slack >= 0).all()
+            for h in rng.standard_normal((20, 3)):
+                rise = penalty.value(x + h) - penalty.value(x)
+                assert rise >= slope @ h + slack @ np.abs(h) - 1e-12
+            # Towards v, no other subgradient is closer: v - slope is normal to the subdifferential.
+            assert (v - slope) @ (slope - penalty.nearest_subgradient(x, -v)[0]) >= -1e-12

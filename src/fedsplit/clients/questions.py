@@ -330,29 +330,29 @@ class Curvature(CostQuestion):
 
 @dataclass(frozen=True)
 class Diagonal(CostQuestion):
-    """The diagonal of ∇²f_j(x), and its smallest and largest eigenvalue.
+    """The diagonal of ∇²f_j(x), its smallest and largest eigenvalue, and f_j(x).
 
     Parameters
     ----------
     x : (d,) array
     origin : bool
-        Whether to answer with f_j(x) and f_j(0) too: a start far away may be worse than none.
+        Whether to answer with f_j(0) too: a start far away may be worse than none.
     """
 
     x: Array
     origin: bool = False
 
-    parts: ClassVar = {"diagonal": VECTOR, "smallest": Part(), "largest": Part()}
+    parts: ClassVar = {"diagonal": VECTOR, "smallest": Part(), "largest": Part(), "value": NUMBER}
 
     def answer_parts(self) -> Mapping[str, Part]:
         if not self.origin:
             return self.parts
-        return {**self.parts, "value": NUMBER, "value_at_0": NUMBER}
+        return {**self.parts, "value_at_0": NUMBER}
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
-        parts = [costs.diagonal(x), *costs.bounds_at(x)]
+        parts = [costs.diagonal(x), *costs.bounds_at(x), costs.value(x)]
         if self.origin:
-            parts += [costs.value(x), costs.value(np.zeros_like(x))]
+            parts.append(costs.value(np.zeros_like(x)))
         return parts
 
 

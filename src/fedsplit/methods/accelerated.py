@@ -13,7 +13,7 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.clients.questions import Answer
 from fedsplit.errors import InputError
 from fedsplit.methods.accelerator import Accelerator, Proposal, View
-from fedsplit.methods.adapt import Adapt, StepSize
+from fedsplit.methods.adapt import Adapt, Outset, StepSize
 from fedsplit.methods.anderson import Anderson
 from fedsplit.methods.first_look import first_look
 from fedsplit.methods.memory import ROUNDING, Memory
@@ -22,6 +22,10 @@ from fedsplit.methods.trust import TRIALS, Best, Trust
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
+
+SURPRISE = 0.01
+"""A step's gain counts as at least this share of Σ_j‖p_j - x‖²/s: while clients are off their
+models, a penalty may hold x where it is."""
 
 
 class AcceleratedState(NamedTuple):
@@ -38,6 +42,9 @@ class AcceleratedState(NamedTuple):
     trust : Trust
     notes : tuple of str
         What the user should know.
+    gain : float
+        By how much F falls with the last step, as the models have it: about F(x) - F* before it.
+        Not a number after a plain step.
     """
 
     x: Array
@@ -46,6 +53,7 @@ class AcceleratedState(NamedTuple):
     memory: Memory
     trust: Trust
     notes: tuple[str, ...]
+    gain: float = math.nan
 
     @property
     def s(self) -> float | Array:
@@ -59,6 +67,11 @@ class AcceleratedState(NamedTuple):
     @property
     def subgradient(self) -> Array:
         return subgradient_of_average(self.x, self.z, self.s)
+
+    @property
+    def smooth_value(self) -> float:
+        """About F(x) without the penalty; not a number if that is not known."""
+        return self.memory.objective(self.x / self.step.scale)
 
 
 @dataclass(frozen=True)
@@ -91,15 +104,16 @@ class AcceleratedFedSplit:
 
     def start(self, clients: Clients, x0: Array) -> AcceleratedState:
         xp = array_namespace(x0)
-        notes: tuple[str, ...] = ()
         if self.adapt is None:
             s = choose_step(self.step, fedsplit_step, clients, x0)
-            step = StepSize(s, xp.ones(clients.d), first=s)
-            low = high = xp.full(clients.m, 1.0 / s)
+            each = xp.full(clients.m, 1.0 / s)
+            unknown = xp.full(clients.m, math.nan)
+            outset = Outset(StepSize(s, xp.ones(clients.d), first=s), each, each, unknown)
         else:
             x0, answer, better = first_look(clients, x0, self.penalty)
-            step, low, high, notes = self.adapt.start(clients, answer, self.step, self._obstacle())
-            notes = (*better, *notes)
+            outset = self.adapt.start(clients, answer, self.step, self._obstacle())
+            outset = outset._replace(notes=(*better, *outset.notes))
+        step, low, high, values, notes = outset
         accelerator = self._accelerator(clients.d)
         if accelerator is not self.accelerate:
             notes = (
@@ -113,7 +127,7 @@ class AcceleratedFedSplit:
             pairs = max(1, min(pairs, clients.d, 4 * 2**20 // (clients.m * clients.d)))
         z = xp.tile(x0, (clients.m, 1))
         x = average(z, step.in_x, self.penalty)
-        memory = Memory.empty(x0 / step.scale, low, high, pairs)
+        memory = Memory.empty(x0 / step.scale, low, high, values, pairs)
         trust = Trust(Best(math.inf, memory.p, step.s, low, high))
         return AcceleratedState(x, z, step, memory, trust, notes)
 
@@ -220,7 +234,11 @@ class AcceleratedFedSplit:
         taken = trust.taken + proposal.accelerated
         move = float(xp.linalg.vector_norm((proposal.x - state.x) / scale))
         trust = trust._replace(taken=taken, reach=max(move, 0.5 * trust.reach))
-        return AcceleratedState(proposal.x, proposal.z(step), step, memory, trust, state.notes)
+        gain = proposal.gain
+        if gain < SURPRISE * residual**2:
+            gain = SURPRISE * residual**2
+        z = proposal.z(step)
+        return AcceleratedState(proposal.x, z, step, memory, trust, state.notes, gain)
 
     def _follow(self, step: StepSize, trust: Trust, proposal: Proposal) -> tuple[StepSize, Trust]:
         """The step that suits the curvature seen, and the trust that is left with it."""

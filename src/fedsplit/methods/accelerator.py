@@ -61,6 +61,8 @@ class Proposal(NamedTuple):
         Whether this is an accelerated step; else it is the plain one.
     adapts : bool
         Whether the step may follow ``low`` and ``high`` now.
+    gain : float
+        By how much F falls on the way to x, if that is known.
     """
 
     x: Array
@@ -70,6 +72,7 @@ class Proposal(NamedTuple):
     high: float
     accelerated: bool
     adapts: bool
+    gain: float = math.nan
 
     def z(self, step: StepSize) -> Array:
         """The next z, (m, d)."""

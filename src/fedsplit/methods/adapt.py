@@ -57,11 +57,34 @@ class StepSize(NamedTuple):
         return self._replace(cap=1.2 * self.cap)
 
 
+class Outset(NamedTuple):
+    """What the set-up round shows.
+
+    Attributes
+    ----------
+    step : StepSize
+        The first step.
+    low, high : (m,) array
+        The extreme curvatures of each client, in the coordinates x/scale.
+    values : (m,) array
+        f_j at the start; nan where it is not known.
+    notes : tuple of str
+        What the user should know.
+    """
+
+    step: StepSize
+    low: Array
+    high: Array
+    values: Array
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Adapt:
     """Choose the step from the clients' curvature, and let it follow what their answers show.
 
-    One set-up round asks for the diagonal of each Hessian at the start and its extreme eigenvalues.
+    One set-up round asks for the diagonal of each Hessian at the start, its extreme eigenvalues
+    and the cost.
     If the diagonal's entries differ by more than 100 times, every coordinate gets its own step.
     From then on s = 1/√(smallest · largest curvature seen), changed only when it is off by more
     than 1.4 times, and lowered for a local solver that is too inexact for it.
@@ -80,7 +103,7 @@ class Adapt:
 
     def start(
         self, clients: Clients, answer: Answer, step: float | None, obstacle: str | None
-    ) -> tuple[StepSize, Array, Array, tuple[str, ...]]:
+    ) -> Outset:
         """The first step, from a first look; absent clients count as typical of the others.
 
         Parameters
@@ -92,14 +115,6 @@ class Adapt:
             The user's first step.
         obstacle : str or None
             Why the coordinates cannot have their own steps, if they cannot.
-
-        Returns
-        -------
-        step : StepSize
-        low, high : (m,) array
-            The extreme curvatures of each client, in the coordinates x/scale.
-        notes : tuple of str
-            What the user should know.
         """
         xp = array_namespace(answer.rows)
         diagonals = answer.rows[answer.present]
@@ -130,9 +145,11 @@ class Adapt:
         lows[answer.present] = xp.where(curved, low, sigma)
         highs = xp.full(clients.m, sigma)
         highs[answer.present] = xp.where(curved, high, sigma)
+        values = answer.parts["value"]
+        values = xp.where(answer.present, values, xp.mean(values[answer.present]))
         if step is None:
             step = 1.0 / sigma
-        return StepSize(step, scale, first=step), lows, highs, notes
+        return Outset(StepSize(step, scale, first=step), lows, highs, values, notes)
 
     def follow(self, step: StepSize, low: float, high: float) -> float:
         """The step for curvature between low and high; the one in use if that is close to it."""

@@ -28,7 +28,7 @@ def first_look(
     xp = array_namespace(x0)
     answer = _heard(clients, x0, origin=bool(xp.any(x0 != 0.0)))
     notes: tuple[str, ...] = ()
-    if "value" in answer.parts and _prefers_origin(answer, x0, penalty):
+    if "value_at_0" in answer.parts and _prefers_origin(answer, x0, penalty):
         x0 = xp.zeros_like(x0)
         answer = _heard(clients, x0, origin=False)
         notes = (BETTER,)

@@ -52,6 +52,21 @@ def minimise(
     return _proximal_gradient(M, b, 1.0 / largest, penalty, scale, x, reduction)
 
 
+def gain(
+    M: Array, penalty: Penalty | None, scale: Array, x: Array, best: Array, slope: Array
+) -> float:
+    """How much smaller ``minimise``'s objective is at its minimiser than at x.
+
+    The quadratic's gradient at the minimiser is -slope, so this is ½‖h‖²_M with
+    h = (best - x)/scale, and by how much g is above its tangent.
+    """
+    h = (best - x) / scale
+    curved = 0.5 * float(h @ (M @ h))
+    if penalty is None:
+        return curved
+    return max(0.0, curved + float(slope @ h) + penalty.value(x) - penalty.value(best))
+
+
 def _proximal_gradient(
     M: Array,
     b: Array,

@@ -11,6 +11,7 @@ With B_j = I/s this is Algorithm 1. Stacked arrays hold pairs as (k, m, d), newe
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -19,7 +20,7 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array, dots, matvec, norms, rmatvec
 from fedsplit.checks import count
 from fedsplit.methods.accelerator import Proposal, View
-from fedsplit.methods.quadratic import minimise
+from fedsplit.methods.quadratic import gain, minimise
 
 NEARLY_SINGULAR = 1e-8
 """The smallest curvature of the mean model counts as at least this share of its largest."""
@@ -77,15 +78,17 @@ class Secants:
         if view.trusted:
             b = xp.sum(models.times(memory.p) - memory.y, axis=0)
             x, slope = minimise(total, b, largest, view.penalty, scale, view.x)
+            gained = gain(total, view.penalty, scale, view.x, x, slope)
             excess = max(1.0, float(xp.linalg.vector_norm((x - view.x) / scale)) / view.longest)
             if excess > 1.0 and view.penalty is None:
                 x = view.x + (x - view.x) / excess
+                gained = math.nan
             # With a penalty, part of the way would not be an output of its prox: no step at all.
             if excess == 1.0 or view.penalty is None:
                 # The models' gradients at x, shifted alike so that their sum is -slope.
                 y: Array = memory.y + models.times(x / scale - memory.p)
                 y = y - (xp.sum(y, axis=0) + slope) / m
-                return Proposal(x, y, memory, low, high, accelerated=True, adapts=True)
+                return Proposal(x, y, memory, low, high, True, True, gained)
         x, y = view.plain_step(view.z)
         return Proposal(x, y, memory, low, high, accelerated=False, adapts=False)
 

@@ -41,6 +41,11 @@ class ElasticNet:
     def prox(self, v: Array, t: float | Array) -> Array:
         return soft_threshold(v, t * np.asarray(self.l1)) / (1.0 + t * np.asarray(self.l2))
 
+    def nearest_subgradient(self, x: Array, v: Array) -> tuple[Array, Array]:
+        ridge = np.asarray(self.l2) * x
+        nearest, slack = L1(self.l1).nearest_subgradient(x, v - ridge)
+        return ridge + nearest, slack
+
     def dual_gap(self, x: Array, gradient: Array, level: float) -> float:
         l2 = np.asarray(self.l2, dtype=np.float64)
         excess = np.maximum(np.abs(gradient) - np.asarray(self.l1), 0.0)

@@ -45,6 +45,11 @@ class L1:
             gap += level * float(excess)
         return gap
 
+    def nearest_subgradient(self, x: Array, v: Array) -> tuple[Array, Array]:
+        lam = np.broadcast_to(np.asarray(self.lam, dtype=np.float64), x.shape)
+        nearest = np.where(x == 0, np.clip(v, -lam, lam), lam * np.sign(x))
+        return nearest, np.where(x == 0, lam - np.abs(nearest), 0.0)
+
 
 def soft_threshold(v: Array, t: float | Array) -> Array:
     """sign(v)·max(|v| - t, 0), the prox of t‖x‖₁."""

@@ -27,6 +27,9 @@ class Penalty(Protocol):
     dual_gap : (x, gradient, level) -> float, optional
         An upper bound on max_y ⟨∇f(x), x - y⟩ + g(x) - g(y), over the y with g(y) ≤ level: the
         optimum is one of them, so it bounds F(x) - F*. Certificates use it if it is there.
+    nearest_subgradient : (x, v) -> tuple of two arrays, optional
+        The subgradient of g at x closest to v, and slack ≥ 0 with g(x + h) ≥ g(x) +
+        ⟨subgradient, h⟩ + Σ_i slack_i|h_i| for all h. Certificates use it if it is there.
     """
 
     def value(self, x: Array) -> float:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.questions import Answer, ProofScalars
 from fedsplit.clients.stacked import QUIET
@@ -46,6 +46,9 @@ class Certificate:
     hopeful: bool = False
 
 
+MATRICES = 2**24
+"""The most floats of Hessians, m·d², that a certificate may ask for."""
+
 MOVED = Certificate(None, None, math.nan, "x has moved since the last proof")
 
 NOT_ASKED = Certificate(None, None, math.nan, "the run ended before a certificate was asked for")
@@ -62,22 +65,26 @@ def certify(
     penalty: Penalty | None = None,
     subgradient: Array | None = None,
     allowed: Callable[[], bool] = lambda: True,
+    tol: float = 0.0,
 ) -> Certificate:
-    """Prove how far x is from the optimum, with two questions to every client.
+    """Prove how far x is from the optimum, with two questions to every client, or three.
 
     Parameters
     ----------
     clients : Clients
-        They are asked for gradients, then for scalars. Absent clients are asked again at the same
-        x, while ``allowed()``.
+        They are asked for gradients, then for scalars, and for their Hessians if these are at most
+        16 Mi floats and none of them is positive definite, while that of the sum may be. Absent
+        clients are asked again at the same x, while ``allowed()``.
     x : (d,) array
     penalty : Penalty, optional
         A convex g that is part of F.
     subgradient : (d,) array, optional
         One of g at x, such as ``result.state.subgradient``. Without it, only a duality bound can be
-        proved.
+        proved, unless the penalty tells the best one.
     allowed : callable
         Whether one more question may be asked.
+    tol : float
+        A gap of tol·max(1, |F|) is small enough: no Hessians are then asked for.
 
     Returns
     -------
@@ -105,27 +112,59 @@ def certify(
         return INTERRUPTED
     [gradients] = answers.values()
     gradient = gradients.sum(axis=0)
-    slope = gradient
-    if subgradient is not None:
-        slope = gradient + subgradient
+    slope, slack = best_slope(gradient, x, penalty, subgradient)
     answers = _everyone(clients.m, lambda: clients.decrement(x, slope), allowed)
     if answers is None:
         return INTERRUPTED
     scalars = ProofScalars(**answers)
     bounds = [_dual(scalars, x, gradient, penalty)]
-    if penalty is None or subgradient is not None:
-        convexity = float(getattr(penalty, "convexity", 0.0))
-        bounds += [_strong(scalars, slope, convexity), _curved(scalars, slope, convexity)]
-    return _best(bounds, scalars, x, penalty)
+    if penalty is not None and subgradient is None and slack is None:
+        return _best(bounds, scalars, x, penalty)
+    convexity = float(getattr(penalty, "convexity", 0.0))
+    bounds += [_strong(scalars, slope, convexity), _curved(scalars, slope, convexity)]
+    proof = _best(bounds, scalars, x, penalty)
+    proved = proof.gap is not None and proof.gap <= tol * max(1.0, abs(proof.objective))
+    if proved or np.isfinite(scalars.q).any() or clients.m * clients.d**2 > MATRICES:
+        return proof
+    answers = _everyone(clients.m, lambda: clients.information(x), allowed)
+    if answers is None:
+        return proof
+    [hessians] = answers.values()
+    pooled = certify_by_information(hessians.sum(axis=0), slope, scalars, x, penalty, slack)
+    if proof.gap is None or (pooled.gap is not None and pooled.gap < proof.gap):
+        return pooled
+    return proof
+
+
+def best_slope(
+    gradient: Array, x: Array, penalty: Penalty | None, subgradient: Array | None
+) -> tuple[Array, Array | None]:
+    """A subgradient of F at x, the smallest one if the penalty tells it, and its slack.
+
+    The slack is that of ``nearest_subgradient`` in ``Penalty``; None if the penalty has none.
+    """
+    nearest = getattr(penalty, "nearest_subgradient", None)
+    if nearest is not None:
+        subgradient, slack = nearest(x, -gradient)
+        return gradient + subgradient, slack
+    if subgradient is None:
+        return gradient, None
+    return gradient + subgradient, None
 
 
 def certify_by_information(
-    H: Array, slope: Array, scalars: ProofScalars, x: Array, penalty: Penalty | None = None
+    H: Array,
+    slope: Array,
+    scalars: ProofScalars,
+    x: Array,
+    penalty: Penalty | None = None,
+    slack: Array | None = None,
 ) -> Certificate:
     """Prove how far x is from the optimum, if the Hessian of the sum is known.
 
     There is a proof also where every client's own Hessian is singular, for want of rows or of some
-    category: ν² = γᵀH⁻¹γ needs no bound. What rounding adds to γ is allowed for.
+    category: ν² = γᵀH⁻¹γ needs no bound. What rounding adds to γ is allowed for. With a slack, see
+    ``_supported``, H need only be regular on the support.
 
     Parameters
     ----------
@@ -136,12 +175,18 @@ def certify_by_information(
     scalars : ProofScalars
     x : (d,) array
     penalty : Penalty, optional
+    slack : (d,) array, optional
+        g(x + h) is at least Σ_i slack_i|h_i| above the tangent that the slope has.
     """
-    nu2, mu, _ = inverse_norm(H[None], slope[None])
+    _, mu, _ = inverse_norm(H[None], slope[None])
+    on = _supported(H, slope, slack)
+    within = H[np.ix_(on, on)]
+    nu2, _, _ = inverse_norm(within[None], slope[None, on])
     if np.isinf(nu2[0]):
         objective = _objective(scalars, x, penalty)
         return Certificate(None, None, objective, "the Hessian of the sum is singular")
-    nu = math.sqrt(nu2[0]) + _rounding(H, scalars, x)
+    nu = math.sqrt(nu2[0]) + _rounding(within, scalars, x[on])
+    scalars = scalars._replace(q=nu2)
     bound = None
     if math.isfinite(nu):
         bound = _near(nu * nu, float(mu[0]), scalars)
@@ -149,6 +194,25 @@ def certify_by_information(
         bound = _strong(scalars, slope, float(getattr(penalty, "convexity", 0.0)))
     # That no client's own Hessian is definite does not matter here.
     return _best([bound], scalars._replace(q=nu2), x, penalty)
+
+
+def _supported(H: Array, slope: Array, slack: Array | None) -> Mask:
+    """The coordinates on which a proof needs the Hessian, (d,).
+
+    F(x + h) - F(x) ≥ ⟨γ, h⟩ + Σ_i slack_i|h_i| + (what the curvature adds). If u has (Hu + γ)_i = 0
+    where i is on, and |Hu + γ|_i ≤ slack_i elsewhere, the first two terms are at least -⟨Hu, h⟩, so
+    that uᵀHu takes the place of ν². With u = 0 elsewhere that is γᵀH⁻¹γ on the support alone.
+    """
+    if slack is None or not np.isfinite(H).all():
+        return np.ones(len(slope), dtype=bool)
+    on: Mask = (slack == slack.min()) | (slope != 0.0)  # at least one
+    more = on
+    while more.any():
+        u = np.zeros(len(slope))
+        u[on] = -np.linalg.lstsq(H[np.ix_(on, on)], slope[on], rcond=None)[0]
+        more = ~on & ~(np.abs(H @ u) <= slack)
+        on = on | more
+    return on
 
 
 def moved(H: Array, nu: float, scalars: ProofScalars) -> float:

@@ -65,7 +65,7 @@ def solve(
     tol : float
         Stop when the proved bound on F(x) - F* is at most tol · max(1, |F|); if none can be proved,
         when ‖z⁺ - z‖ ≤ tol · max(1, ‖z‖), where z is the variable whose fixed point the method
-        seeks. A proof costs two rounds. All proofs together cost at most two rounds or a tenth of
+        seeks. A proof costs two rounds. All proofs together cost at most six rounds or a tenth of
         the run, and more only if absent clients have to be asked again. Two rounds of a budget of
         20 or more are kept for a proof at the end. 0 spends the whole budget and proves nothing.
     x0 : (d,) array, optional

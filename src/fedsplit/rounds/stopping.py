@@ -11,6 +11,7 @@ from fedsplit.rounds.certificate import (
     MOVED,
     NOT_ASKED,
     Certificate,
+    best_slope,
     certify,
     certify_by_information,
 )
@@ -19,6 +20,9 @@ from fedsplit.rounds.result import StoppedBy
 
 CAUTION = 100.0
 """Before the first proof, the gap is taken to be this many times what the last move says."""
+
+FASTEST = 0.1
+"""A round is not expected to leave less than this share of the gap, however fast those before."""
 
 STANDSTILL = 1e-12
 """A residual below this share of ‖z‖ is rounding: the method stands still, wherever that is."""
@@ -31,7 +35,10 @@ PROOF = 2
 """The rounds of a certificate: gradients, and scalars."""
 
 PRICE = 0.1
-"""The share of a run's rounds that certificates may cost, beyond the first."""
+"""The share of a run's rounds that certificates may cost, beyond the first three."""
+
+LOOSENESS = 4.0
+"""Before the first proof, it is taken to show this many times the gap that the method promises."""
 
 
 def estimated_gap(move: Array, s: float | Array) -> float:
@@ -56,15 +63,30 @@ def heard_since(small: bool, heard: Mask, present: Mask) -> Mask:
     return np.zeros_like(heard)
 
 
+def promised_gap(before: State, state: State) -> float:
+    """What F(x) - F* probably is, from a round's states before and after it.
+
+    A method that models the costs knows the gap at the x before, as the gain of the step from
+    there. The gap at x is the same share of that as the gain is of the round's before.
+    """
+    gain = float(getattr(state, "gain", np.nan))
+    if not np.isfinite(gain):
+        return CAUTION * estimated_gap(state.iterate - before.iterate, state.s)
+    earlier = float(getattr(before, "gain", np.nan))
+    if not earlier > 0.0:
+        return gain
+    return gain * min(1.0, max(FASTEST, gain / earlier))
+
+
 class ProvedGap(StoppingRule):
     """Stop when F(x) - F* ≤ tol · max(1, |F|) is proved.
 
     If nothing can be proved, stop when ‖z⁺ - z‖ ≤ tol · max(1, ‖z‖); if a larger gap is proved,
     when the method stands still.
 
-    A proof is asked for when the last move, as an estimate of the gap, promises one, and the price
-    is within limits; with absent clients, when all of them have answered since the moves became so
-    small.
+    A proof is asked for when the last step promises one, and the price is within limits; with
+    absent clients, when all of them have answered since the steps became so small. What a proof
+    shows beside the promise tells how much to ask of the next.
 
     Parameters
     ----------
@@ -84,7 +106,7 @@ class ProvedGap(StoppingRule):
         self._proved: State | None = None  # the state that the certificate is about
         self._certified = False
         self._provable = True
-        self._caution = CAUTION
+        self._looseness = LOOSENESS
         self._level = np.nan  # |F|, if it is known
         self._heard: Mask = np.zeros(run.clients.m, dtype=bool)
 
@@ -100,15 +122,17 @@ class ProvedGap(StoppingRule):
         row = run.trace.rows[-1]
         present = run.meter.present
         size = float(np.linalg.norm(state.iterate))
-        estimate = estimated_gap(state.iterate - before.iterate, state.s)
-        enough = self.tol * self._scale(run, estimate)
+        gap = promised_gap(before, state)
+        promised = self._looseness * gap
+        enough = self.tol * self._scale(run, promised)
         # A residual means something if proxes are precise and F, where it is measured, is finite.
         precise = row.error <= max(self.tol, ROUGHEST) * max(1.0, size)
         precise = precise and bool(np.isfinite(row.objective) or not run.measured)
-        still = precise and residual <= self.tol * max(1.0, size) and estimate <= enough
-        promising = still or (self._provable and self._caution * estimate <= enough)
-        self._heard = heard_since(promising, self._heard, present)
-        if not self._heard.all():
+        moved = estimated_gap(state.iterate - before.iterate, state.s)
+        still = precise and residual <= self.tol * max(1.0, size) and moved <= enough
+        self._heard = heard_since(still or gap <= enough, self._heard, present)
+        promising = still or (self._provable and promised <= enough)
+        if not (promising and self._heard.all()):
             return None
         if self._provable:
             if not self._affordable(run):
@@ -117,7 +141,8 @@ class ProvedGap(StoppingRule):
             if self._certified:
                 return "certificate"
             if self._certificate.gap is not None:
-                self._caution = 10.0 * self._certificate.gap / max(estimate, 1e-300)
+                # What this proof has shown, with a margin.
+                self._looseness *= 2.0 * self._certificate.gap / max(promised, 1e-300)
             if self._provable:
                 # Not yet proved, or the method stands still where the optimum is not.
                 still = still and residual <= STANDSTILL * size
@@ -128,11 +153,10 @@ class ProvedGap(StoppingRule):
     def _judge(self, run: Run, evidence: Evidence, residual: float) -> StoppedBy | None:
         """Look at what the answers of the last round prove, at no price."""
         state = run.state
-        slope = evidence.gradients.sum(axis=0)
-        if run.penalty is not None:
-            slope = slope + run.subgradient
+        gradient = evidence.gradients.sum(axis=0)
+        slope, slack = best_slope(gradient, state.x, run.penalty, run.subgradient)
         proof = certify_by_information(
-            evidence.least_hessian, slope, evidence.scalars, state.x, run.penalty
+            evidence.least_hessian, slope, evidence.scalars, state.x, run.penalty, slack
         )
         self._take(proof, state)
         if self._certified:
@@ -162,19 +186,24 @@ class ProvedGap(StoppingRule):
     def _affordable(self, run: Run) -> bool:
         """Whether one more proof is within the budget and the price."""
         done = len(run.trace) + PROOF
-        return done <= run.rounds and self._spent + PROOF <= max(PROOF, PRICE * done)
+        return done <= run.rounds and self._spent + PROOF <= max(3 * PROOF, PRICE * done)
 
-    def _scale(self, run: Run, estimate: float) -> float:
+    def _scale(self, run: Run, promised: float) -> float:
         """max(1, |F|), which the tolerance is relative to; 1 while F is not known.
 
-        A run of 30 rounds can afford one to ask for F, if the gap may be within the tolerance for a
-        large F.
+        Some methods know it nearly. Otherwise a run of 30 rounds can afford one to ask for F, if
+        the gap may be within the tolerance for a large F.
         """
+        x = run.state.x
+        smooth = float(getattr(run.state, "smooth_value", np.nan))
         long = len(run.trace) >= 30 and bool(run.meter.present.all())
         if np.isfinite(self._certificate.objective):
             self._level = abs(self._certificate.objective)
-        elif np.isnan(self._level) and long and self._caution * estimate <= 1e6 * self.tol:
-            x = run.state.x
+        elif np.isfinite(smooth):
+            if run.penalty is not None:
+                smooth += run.penalty.value(x)
+            self._level = abs(smooth)
+        elif np.isnan(self._level) and long and promised <= 1e6 * self.tol:
             run.count_as("certificate")
             answer = run.meter.value(x)
             run.record(run.objective)
@@ -196,6 +225,7 @@ class ProvedGap(StoppingRule):
             run.penalty,
             run.subgradient,
             allowed=lambda: before + run.meter.waiting < run.rounds,
+            tol=self.tol,
         )
         run.record(run.objective)
         # Questions to absent clients are not part of the price.
