@@ -88,6 +88,8 @@ class Mail:
         return fit_over(channel, chosen)
 
     def log(self, name: str = "a") -> list[dict[str, object]]:
+        if not self.sites[name].log.exists():
+            return []
         return [
             json.loads(line)
             for line in self.sites[name].log.read_text(encoding="utf-8").splitlines()
@@ -185,9 +187,8 @@ def test_a_source_that_changes_in_the_middle_of_a_run_is_named(folder: Path) -> 
         def send(
             self, mail: Mapping[str, bytes], timeout: float
         ) -> dict[str, tuple[bytes | None, str, float]]:
-            if any(letter.startswith(b"prox") for letter in mail.values()) and self.rules != {
-                "strict": False
-            }:
+            rounds = [line for line in self.log("b") if line["question"] == "local_model"]
+            if rounds and self.rules != {"strict": False}:  # it has been prepared
                 table(99).to_csv(self.folder / "b.csv", index=False)
                 os.utime(self.folder / "b.csv", ns=(1, 1))
                 self.rules = {"strict": False}
@@ -451,7 +452,7 @@ def test_every_question_and_what_was_sent_is_in_the_log(folder: Path) -> None:
     assert FORMULA in str(lines[1]["asked"])
     # the coordinates travel with the first question of the rounds
     assert [FORMULA in str(line.get("prepared")) for line in lines[2:5]] == [True, False, False]
-    assert questions.count("prox") == int((model.trace.kind == "round").sum())
+    assert questions.count("local_model") == int((model.trace.kind == "round").sum())
     told = lines[0]["sent"]
     assert isinstance(told, list)
     assert (

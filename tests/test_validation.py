@@ -102,7 +102,7 @@ LIES: list[tuple[str, Callable[[Reply], Reply], str]] = [
     ("code", unprepared, "it lost what it was prepared with"),
     ("fitted", of_fitted(log_likelihood=np.nan), "a log-likelihood that is nan"),
     ("fitted", unprepared, "it lost what it was prepared with"),
-    ("prox", unprepared, "it lost what it was prepared with"),
+    ("local_model", unprepared, "it lost what it was prepared with"),
 ]
 
 
