@@ -1,17 +1,21 @@
-"""Seconds from many small files to agreed moments: ``make bench-sites``.
+"""Seconds from many small files to agreed moments, and to a table: ``make bench-sites``.
 
-The ratio is to the time in which pandas reads the same files, in the same process. The two take
-turns, after one warm-up each, and imports are not counted. Prints Markdown.
+The first ratio is to the time in which pandas reads the same files; the second to that in which
+pandas reads them and statsmodels fits the pooled rows. All take turns in one process, after one
+warm-up each, and imports are not counted. Prints Markdown.
 """
 
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import statsmodels.formula.api as smf
 
+import fedsplit as fs
 from fedsplit.data.sources.sources import sources
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fit import prepare
@@ -49,10 +53,20 @@ def agree(folder: Path) -> None:
     assert sum(moments.n for moments in agreement.moments) == SITES * ROWS
 
 
-def read(folder: Path) -> None:
+def fit(folder: Path) -> None:
+    """Read the files, and fit them to a table."""
+    model = fs.fit(str(folder / "*.csv"), FORMULA)
+    assert str(SITES * ROWS) in str(model.summary()).replace(",", "")
+
+
+def read(folder: Path) -> pd.DataFrame:
     """Read the files with pandas."""
-    for path in folder.glob("*.csv"):
-        pd.read_csv(path)
+    return pd.concat([pd.read_csv(path) for path in sorted(folder.glob("*.csv"))])
+
+
+def pooled_fit(folder: Path) -> None:
+    """Read the files with pandas, and fit the pooled rows with statsmodels to a table."""
+    str(smf.ols(FORMULA, read(folder)).fit().summary())
 
 
 def main() -> None:
@@ -60,9 +74,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_sites(folder)
-        ours, theirs = side_by_side([lambda: agree(folder), lambda: read(folder)], REPETITIONS)
-    head(f"{SITES} files of {ROWS} rows", "seconds", "pandas reads them in", "ratio")
-    row("to agreed moments", f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.2f}")
+        works = [partial(work, folder) for work in (agree, read, fit, pooled_fit)]
+        agreed, reading, fitted, pooled = side_by_side(works, REPETITIONS)
+    head(f"{SITES} files of {ROWS} rows", "seconds", "beside", "ratio")
+    row(
+        "to agreed moments",
+        f"{agreed:.2f}",
+        f"pandas reads: {reading:.2f}",
+        f"{agreed / reading:.2f}",
+    )
+    row(
+        "to a table",
+        f"{fitted:.2f}",
+        f"pandas reads, statsmodels fits: {pooled:.2f}",
+        f"{fitted / pooled:.2f}",
+    )
 
 
 if __name__ == "__main__":
