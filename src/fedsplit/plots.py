@@ -175,7 +175,7 @@ def conditioning(table: Columns, slopes: Mapping[str, float], title: str) -> Fig
             np.median(seeds, axis=1),
             color=style.colour,
             marker=style.marker,
-            label=f"{style.label}: slope {slope:.2f}",
+            label=f"{style.label}: slope {slope:z.2f}",
             linewidth=1.6,
         )
     return _with_legend(figure)
