@@ -52,7 +52,7 @@ def test_strict_clients_with_few_rows_tell_no_matrices_in_the_rounds() -> None:
 
 @pytest.mark.parametrize("rules", [{"vectors": True}, {"strict": True}])
 def test_a_method_that_needs_more_matrices_is_refused_in_words(rules: dict[str, bool]) -> None:
-    with pytest.raises(InputError, match=r"client hospital.*: use the method fedsplit"):
+    with pytest.raises(InputError, match=r"client hospital.*: choose the method fedsplit"):
         fit(cohort((60, 45, 20), **rules), method="information")
 
 
@@ -71,5 +71,5 @@ def test_a_server_that_goes_on_asking_gets_no_more_matrices() -> None:
     for x in points:
         clients.answer(request._replace(question=Information(x)))
     clients.answer(request._replace(question=Information(points[-1])))  # a repetition is free
-    with pytest.raises(InputError, match="has told 15 matrices of its rows, which is all"):
+    with pytest.raises(InputError, match="has told 15 matrices of its rows, and strict"):
         clients.answer(request._replace(question=Information(np.zeros(2))))

@@ -81,17 +81,25 @@ class Question(ABC):
         Whether the answers are useless unless every client gives one.
     vectors : tuple of str
         The fields that are points.
+    brings_matrices : bool
+        Whether a method asks this in every round, and for matrices of a client's rows.
     """
 
     answer_type: ClassVar[Any]
     prepares: ClassVar[bool] = False
     everyone: ClassVar[bool] = False
     vectors: ClassVar[tuple[str, ...]] = ()
+    brings_matrices: ClassVar[bool] = False
 
     @classmethod
     def name(cls) -> str:
         """The question's name in messages and logs, such as ``prox``."""
         return re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    @property
+    def matrices(self) -> int:
+        """How many matrices of its rows a client tells in its answer."""
+        return 0
 
     def points(self) -> list[Array | None]:
         """The fields named in ``vectors``."""
@@ -161,6 +169,11 @@ class CostQuestion(Question):
     def answer_parts(self) -> Mapping[str, Part]:
         """The arrays of an answer to this very question."""
         return self.parts
+
+    @property
+    def matrices(self) -> int:
+        shapes = [part.shape for part in self.answer_parts().values()]
+        return shapes.count(("d", "d")) + shapes.count(("triangle",))
 
     def floats_down(self, d: int) -> int:
         """Floats sent to each client: arrays and step sizes count, a solver's settings do not."""
@@ -495,6 +508,7 @@ class LocalModel(CostQuestion):
     both: bool = False
 
     vectors = ("x", "v", "before")
+    brings_matrices = True
 
     parts: ClassVar = {
         "point": VECTOR,
@@ -578,6 +592,7 @@ class ModifiedScore(CostQuestion):
 
     vectors = ("x", "before")
     everyone = True
+    brings_matrices = True
 
     parts: ClassVar = {
         "gradient": VECTOR,

@@ -17,6 +17,9 @@ RATIO = 0.1
 """Newton stops when its next step would be a smaller share of the way from x. What is left does
 not matter: the model is exact at p_j, wherever that is."""
 
+ROUNDING = 16 * np.finfo(np.float64).eps
+"""A squared step that is a smaller share of h_j is lost in it."""
+
 MOST_STEPS = 50
 """Far more Newton steps than a convex cost with a line search needs."""
 
@@ -105,7 +108,6 @@ def model_point(
     g = slope
     B = H
     active = np.isfinite(at.h)
-    travelled = np.zeros(len(X))
     for _ in range(MOST_STEPS):
         factors = Cholesky(B + merit.M)
         G = g + matvec(merit.M, at.U - V)
@@ -114,11 +116,12 @@ def model_point(
         g = costs.gradient(at.U)
         # The next step with the factors at hand says whether it is worth new ones.
         G = g + matvec(merit.M, at.U - V)
-        left = np.sqrt(np.maximum(dots(G, factors.solve(G)), 0.0))
+        left = dots(G, factors.solve(G))
         way = at.U - X
-        travelled = np.sqrt(np.maximum(dots(way, matvec(B + merit.M, way)), 0.0))
+        travelled = dots(way, matvec(B + merit.M, way))
+        enough = np.maximum(RATIO**2 * travelled, ROUNDING * np.abs(at.h))
         B = costs.hessian(at.U)
-        active = active & at.moved & (left > RATIO * travelled)
+        active = active & at.moved & (left > enough)
         if not active.any():
             break
     return at.U, g, B

@@ -384,6 +384,10 @@ class Along(FitQuestion):
     answer_type = list[Course]
     kind = "end"
 
+    @property
+    def matrices(self) -> int:
+        return int(self.curved)
+
     def answer(self, cohort: DatasetCohort, key: str) -> list[Course]:
         clients = cohort.among(key, self.m)
         d, k = self.directions.shape

@@ -7,11 +7,13 @@ q·d(d + 1)/2 numbers, and n rows are n·d.
 from __future__ import annotations
 
 import math
+from hashlib import sha256
 
-from fedsplit.clients.questions import Information, LocalModel, Question
+from fedsplit.clients.questions import Question
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
+from fedsplit.remote import codec
 
 ROUNDS = 10
 """A fit by matrices has seldom more rounds."""
@@ -42,7 +44,7 @@ class MatrixGuard:
         self._most = math.inf
         if strict:
             self._most = math.floor(2 * MOST_SHARE * rows.rows / parameters)
-        self._told: set[tuple[str, bytes]] = set()
+        self._told: dict[bytes, int] = {}
 
     @property
     def findings(self) -> list[Finding]:
@@ -60,14 +62,17 @@ class MatrixGuard:
         return [Finding(name, f"client {name} {one}, {so}", f"clients {why}, {so}", name)]
 
     def check(self, question: Question) -> None:
-        """Raise InputError if this question asks for a matrix too many."""
-        if not isinstance(question, Information | LocalModel):
+        """Raise InputError if this question asks for a matrix too many; repetitions are free."""
+        if not question.matrices:
             return
-        if isinstance(question, LocalModel) and self.findings:
-            raise InputError(f"{self.findings[0].one}: use the method fedsplit")
-        self._told.add((question.name(), question.x.tobytes()))
-        if len(self._told) > max(PROOFS, self._most):
+        if question.brings_matrices and self.findings:
             raise InputError(
-                f"client {self._name} has told {len(self._told) - 1} matrices of its rows, which "
-                "is all that strict checks allow: use the method fedsplit, or fewer columns"
+                f"{self.findings[0].one}: choose the method fedsplit, and leave out firth"
+            )
+        self._told[sha256(codec.encode(question)).digest()] = question.matrices
+        told = sum(self._told.values())
+        if told > max(PROOFS, self._most):
+            raise InputError(
+                f"client {self._name} has told {told - question.matrices} matrices of its rows, "
+                "and strict checks allow no more: choose the method fedsplit, or fewer columns"
             )
