@@ -20,8 +20,8 @@ not matter: the model is exact at p_j, wherever that is."""
 ROUNDING = 16 * np.finfo(np.float64).eps
 """A squared step that is a smaller share of h_j is lost in it."""
 
-MOST_STEPS = 50
-"""Far more Newton steps than a convex cost with a line search needs."""
+MOST_STEPS = 10
+"""Of Newton: a client that is not there yet goes on in the next round."""
 
 SHIFT = 1e-6
 """Added to the diagonal of a client's Hessian, relative to it, so that it is regular."""
