@@ -36,3 +36,10 @@ def test_a_start_beyond_float64_is_no_obstacle() -> None:
     p = fs.Problem(fs.Gamma(), list(zip(np.split(A, 3), np.split(b, 3), strict=True)))
     assert p.objective(np.array([5.0, 5.0])) == np.inf
     assert fs.solve(p, fs.FedSplitInformation(), x0=np.array([5.0, 5.0])).converged
+
+
+@pytest.mark.parametrize("seed", [160, 335])
+def test_a_newton_step_that_has_to_be_a_millionth_as_long_is_found_on_its_line(seed: int) -> None:
+    outcome = attempt(random_glm(seed), fs.FedSplitInformation())
+    assert outcome.converged, outcome
+    assert outcome.questions <= 20

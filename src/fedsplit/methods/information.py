@@ -203,7 +203,7 @@ class FedSplitInformation:
         answer = self._ask(clients, state)
         models = state.models.updated(answer)
         if answer.present.all() and not self._falls(state, answer):
-            return self._refused(state, models, answer)
+            return self._refused(state, answer)
         ahead, slope = self._minimise(models, x)
         evidence = _evidence(answer)
         both = evidence is not None and not np.isfinite(evidence.spread).all()
@@ -247,8 +247,8 @@ class FedSplitInformation:
             value += self.penalty.value(x)
         return float(np.nan_to_num(value, nan=np.inf, posinf=np.inf))
 
-    def _refused(self, state: InformationState, models: Models, answer: Answer) -> InformationState:
-        """Back on the way to the point of least F."""
+    def _refused(self, state: InformationState, answer: Answer) -> InformationState:
+        """Back on the way to the point of least F, with the models that showed the way."""
         way = state.ahead - state.x
         F = [
             self._value(values, state.x + t * way)
@@ -262,7 +262,6 @@ class FedSplitInformation:
         return state._replace(
             ahead=state.x + t * way,
             slope=np.full_like(way, np.nan),  # known again after the next minimisation
-            models=models,
             s=SHORTER * min(state.s, REACH),
             still=True,
         )
