@@ -343,7 +343,7 @@ class Curvature(CostQuestion):
 
 @dataclass(frozen=True)
 class Diagonal(CostQuestion):
-    """The diagonal of ∇²f_j(x), its smallest and largest eigenvalue, and f_j(x).
+    """The diagonal of ∇²f_j(x), about its smallest and largest eigenvalue, and f_j(x).
 
     Parameters
     ----------
@@ -363,7 +363,7 @@ class Diagonal(CostQuestion):
         return {**self.parts, "value_at_0": NUMBER}
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
-        parts = [costs.diagonal(x), *costs.bounds_at(x), costs.value(x)]
+        parts = [costs.diagonal(x), *costs.extremes_at(x), costs.value(x)]
         if self.origin:
             parts.append(costs.value(np.zeros_like(x)))
         return parts

@@ -18,6 +18,7 @@ from fedsplit.arrays import (
     solve_rows,
 )
 from fedsplit.errors import InputError
+from fedsplit.losses.factors import MANY, lanczos
 from fedsplit.losses.terms import Terms
 from fedsplit.losses.work import counter
 
@@ -109,6 +110,17 @@ class Costs:
             L = self.terms.largest(X) + self.ridge.max()
             return np.full(L.shape, self.ridge.min()), L
         return extreme_eigenvalues(self.hessian(X))
+
+    def extremes_at(self, X: Array) -> tuple[Array, Array]:
+        """The same, but only about so where there are many coordinates: for a first step."""
+        k, d = X.shape
+        if d <= MANY:
+            return self.bounds_at(X)
+        counter.hessians += 1
+        ell, L = lanczos(self.terms.times(X), k, d)
+        if self.terms.rank < d:
+            ell = np.zeros(k)
+        return ell + self.ridge.min(), L + self.ridge.max()
 
     def decrement(self, X: Array, G: Array) -> tuple[Array, ...]:
         """The fields of ``ProofScalars`` at x_j, given the gradient g of the sum, each (k,)."""

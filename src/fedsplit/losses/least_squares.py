@@ -15,9 +15,8 @@ from fedsplit.arrays import (
     dots,
     extreme_eigenvalues,
     matvec,
-    rmatvec,
-    solve_rows,
 )
+from fedsplit.losses.factors import Inverse, factored
 from fedsplit.losses.linear import LinearLoss, LinearTerms
 from fedsplit.losses.observations import Observations, check_columns, read
 from fedsplit.losses.stacking import chunks, stack_rows
@@ -90,7 +89,9 @@ class GramTerms(Terms):
     u: Array
     g: Array
     f: Array
-    _factor: dict[bytes, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False)
+    _factor: dict[bytes, tuple[Inverse, Array]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def k(self) -> int:
@@ -116,16 +117,12 @@ class GramTerms(Terms):
         factor = self._factor.get(key)
         if factor is None:
             counter.factorisations += 1
-            R = add_diagonal(self.H.copy(), D)
-            # a MiB at a time and in place: no second array of the block's size
-            few = max(1, 2**20 // (8 * self.d**2))
-            for i in range(0, self.k, few):
-                R[i : i + few] = np.linalg.inv(R[i : i + few])
-            factor = R, matvec(R, self.c)
+            R = factored(add_diagonal(self.H.copy(), D))
+            factor = R, R(self.c)
             self._factor.clear()
             self._factor[key] = factor
         R, Rc = factor
-        U = matvec(R, Q)
+        U = R(Q)
         U += Rc
         return U
 
@@ -174,27 +171,24 @@ def gram_terms(data: Sequence[Observations]) -> GramTerms:
 class WideTerms(LinearTerms):
     """Clients with fewer rows than columns: every system has the size of the rows."""
 
-    _factor: dict[bytes, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False)
+    _factor: dict[bytes, Inverse] = field(default_factory=dict, init=False, repr=False)
 
     def minimise(self, D: Array, Q: Array) -> Array:
-        """(D + AᵀWA)⁻¹(q + AᵀWb) = D⁻¹q + Vᵀ(β - Vq), with V and β kept for the latest D.
+        """u = D⁻¹(q + Aᵀμ) with μ = W^½(I + W^½KW^½)⁻¹W^½(b - AD⁻¹q) and K = AD⁻¹Aᵀ.
 
-        V = C⁻¹BD⁻¹ and β = C⁻¹W^½b, where B = W^½A and CCᵀ = I + BD⁻¹Bᵀ: then
-        (D + AᵀWA)⁻¹ = D⁻¹ - VᵀV.
+        The inverse is kept for the latest D.
         """
+        root = np.sqrt(self.w)
         key = D.tobytes()
         factor = self._factor.get(key)
         if factor is None:
             counter.factorisations += 1
-            root = np.sqrt(self.w)
-            B = root[:, :, None] * self.A
-            M = np.matmul(B / D, np.swapaxes(B, 1, 2))
-            C = np.linalg.cholesky(add_diagonal(M, np.ones(B.shape[1])))
-            factor = np.linalg.solve(C, B / D), solve_rows(C, root * self.b)
+            M = root[:, :, None] * self.row_products(D) * root[:, None, :]
+            factor = factored(add_diagonal(M, np.ones(M.shape[1])))
             self._factor.clear()
             self._factor[key] = factor
-        V, beta = factor
-        return Q / D + rmatvec(V, beta - matvec(V, Q))
+        mu = root * factor(root * (self.b - self.product(Q / D)))
+        return (Q + self.adjoint(mu)) / D
 
     def steady(self, X: Array) -> Array:
         return np.full(self.k, np.inf)

@@ -47,6 +47,7 @@ class LinearTerms(Terms):
     b: Array
     w: Array
     o: Array
+    _products: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
     _latest: dict[str, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -86,6 +87,10 @@ class LinearTerms(Terms):
     def diagonal(self, X: Array) -> Array:
         diagonal: Array = np.sum(np.square(self._root(X)), axis=1)
         return diagonal
+
+    def times(self, X: Array) -> Callable[[Array], Array]:
+        bend = self.bend(self.eta(X))
+        return lambda U: self.adjoint(bend(self.product(U)))
 
     def largest(self, X: Array) -> Array:
         return largest_eigenvalue(self._root(X))
@@ -168,7 +173,15 @@ class LinearTerms(Terms):
         return self.w * self.phi.curvature(eta, self.b)
 
     def row_products(self, D: Array) -> Array:
-        products: Array = np.matmul(self.A / D, np.swapaxes(self.A, 1, 2))
+        # kept for the latest D up to a factor: for one number D, AAᵀ serves all steps
+        top = D.max()
+        key = (D / top).tobytes()
+        kept = self._products.get(key)
+        if kept is None:
+            kept = np.matmul(self.A * (top / D), np.swapaxes(self.A, 1, 2))
+            self._products.clear()
+            self._products[key] = kept
+        products: Array = kept / top
         return products
 
     def bend(self, eta: Array) -> Callable[[Array], Array]:

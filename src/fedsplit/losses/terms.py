@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, add_diagonal, extreme_eigenvalues, solve_rows
+from fedsplit.arrays import Array, Mask, add_diagonal, extreme_eigenvalues, matvec, solve_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +65,10 @@ class Terms(ABC):
         """The diagonal of ∇²f_j(x_j), (k, d)."""
         diagonal: Array = np.einsum("kii->ki", self.hessian(X))
         return diagonal
+
+    def times(self, X: Array) -> Callable[[Array], Array]:
+        """The product with ∇²f_j(x_j): (k, d) -> (k, d)."""
+        return partial(matvec, self.hessian(X))
 
     def largest(self, X: Array) -> Array:
         """The largest eigenvalue of ∇²f_j(x_j), (k,)."""

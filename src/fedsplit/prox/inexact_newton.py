@@ -15,7 +15,7 @@ from fedsplit.prox.expansion import Expansion, in_metric
 from fedsplit.prox.krylov import Krylov, preconditioner
 from fedsplit.prox.local import Local, descend
 from fedsplit.prox.solver import Proximal, Start
-from fedsplit.prox.span import Span, kept_products
+from fedsplit.prox.span import Span
 
 
 @dataclass(frozen=True)
@@ -61,4 +61,4 @@ def _local(costs: Costs, h: Expansion) -> Local:
     rows = costs.terms.wide
     if rows is None:
         return Krylov(h, preconditioner(costs, h.D))
-    return Span.of(h, rows, kept_products(costs, rows, h.D))
+    return Span.of(h, rows)

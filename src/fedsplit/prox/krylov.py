@@ -9,11 +9,9 @@ from scipy.linalg import lapack
 
 from fedsplit.arrays import Array, Mask, add_diagonal, dots, matvec, solve_rows
 from fedsplit.losses.costs import Costs
+from fedsplit.losses.factors import MANY
 from fedsplit.losses.work import counter
 from fedsplit.prox.expansion import Expansion, in_metric, stretched
-
-LARGEST_FACTOR = 512
-"""The most coordinates for which a factor is worth its time."""
 
 MOST_PRODUCTS = 30
 """A Newton system that takes more is better solved by its own factor."""
@@ -99,7 +97,7 @@ class Krylov:
             turn = dots(r, z) / np.where(active, rq, 1.0)
             q = z + np.where(active, turn, 0.0)[:, None] * q
             rq = dots(r, z)
-        if p.shape[1] <= LARGEST_FACTOR:
+        if p.shape[1] <= MANY:
             self._factored(at, np.flatnonzero(active).tolist(), p, a)
         return p, a
 
@@ -136,7 +134,7 @@ def preconditioner(costs: Costs, D: Array) -> Array:
 def _at_the_origin(costs: Costs, D: Array) -> Array:
     k = costs.terms.k
     d = costs.terms.d
-    if d > LARGEST_FACTOR:
+    if d > MANY:
         return 1.0 / (D + costs.terms.diagonal(np.zeros((k, d))))
     H = costs.cache.get(_at_the_origin)
     if H is None:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, add_diagonal, dots, matvec, solve_rows
-from fedsplit.losses.costs import Costs
+from fedsplit.arrays import Array, Mask, add_diagonal, dots, matvec
+from fedsplit.losses.factors import solve_definite
 from fedsplit.losses.terms import Rows
 from fedsplit.losses.work import counter
 from fedsplit.prox.expansion import Expansion, in_metric
@@ -52,8 +52,9 @@ class Span:
         self.PP = PP
 
     @classmethod
-    def of(cls, h: Expansion, terms: Rows, K: Array) -> Span:
+    def of(cls, h: Expansion, terms: Rows) -> Span:
         P = h.G / h.D
+        K = terms.row_products(h.D)
         return cls(h, terms, K, terms.product(P), in_metric(h.D, P))
 
     def start(self) -> Spanned:
@@ -84,7 +85,7 @@ class Span:
         root = np.sqrt(W)
         M = root[:, :, None] * self.K * root[:, None, :]
         M = add_diagonal(M, np.ones(M.shape[1]))
-        mu = r - root * solve_rows(M, root * matvec(self.K, r))
+        mu = r - root * solve_definite(M, root * matvec(self.K, r))
         Kmu = matvec(self.K, mu)
         a = -c[:, None] * self.AP - Kmu
         moved = c * (at.c * self.PP + dots(at.mu, self.AP)) + at.c * dots(mu, self.AP)
@@ -102,14 +103,3 @@ class Span:
         """‖cP + D⁻¹Aᵀμ‖ in the metric D, (k,)."""
         square = c**2 * self.PP + 2.0 * c * dots(mu, self.AP) + dots(mu, matvec(self.K, mu))
         return np.sqrt(np.maximum(square, 0.0))
-
-
-def kept_products(costs: Costs, terms: Rows, D: Array) -> Array:
-    """K = AD⁻¹Aᵀ, (k, n, n), kept for the latest D."""
-    key = D.tobytes()
-    kept = costs.cache.get(kept_products)
-    if kept is None or kept[0] != key:
-        kept = key, terms.row_products(D)
-        costs.cache[kept_products] = kept
-    K: Array = kept[1]
-    return K
