@@ -352,3 +352,17 @@ def test_a_metric_that_is_none_is_refused(metric: np.ndarray) -> None:
     check_question(ModifiedScore(x, packed(np.eye(2)), x), 2)
     with pytest.raises(fs.InputError, match="the server sent a metric that is not"):
         check_question(ModifiedScore(x, metric, x), 2)
+
+
+def test_it_converges_whatever_the_classes_look_like() -> None:
+    rng = np.random.default_rng(7)
+    for n, d, size in ((8, 2, 50.0), (20, 4, 5.0), (60, 8, 1.0), (300, 5, 10.0)):
+        A = rng.standard_normal((n, d))
+        chances = 1 / (1 + np.exp(-size * A @ rng.standard_normal(d)))
+        y = (rng.random(n) < chances).astype(int)
+        y[:2] = 0, 1
+        frame = pd.DataFrame(A, columns=[f"x{k}" for k in range(d)])
+        frame = frame.assign(y=y, site=np.arange(n) % 3)
+        model = firth(frame, "y ~ " + " + ".join(frame.columns[:d]), group="site")
+        assert model.converged
+        assert model.rounds <= 80

@@ -38,7 +38,7 @@ MOST_CUTS = 40
 """How often a step is shortened before the search gives up."""
 
 STANDSTILL = 20
-"""So many steps without halving the score, and rounding leaves no better one."""
+"""So many steps that neither lower the objective nor halve the score: the rest is rounding."""
 
 REASON = "the penalised likelihood need not be concave: a stationary point is all that is proved"
 
@@ -89,8 +89,8 @@ class Look:
 
     @property
     def rounding(self) -> float:
-        """About how much of the objective is rounding."""
-        sizes = np.abs(self.parts["value"]).sum() + np.abs(np.log(np.diag(self.hessian))).sum()
+        """About how much of the objective is rounding: of the sum, and of H in log det H."""
+        sizes = np.abs(self.parts["value"]).sum() + np.abs(self.inverse * self.hessian).sum()
         return float(16.0 * EPS * sizes)
 
     @cached_property
@@ -179,11 +179,13 @@ class FirthSearch:
             if following is None:
                 break
             self._remember(now, following)
-            now = following
             idle += 1
-            if now.distance <= 0.5 * least:
-                least = now.distance
+            if following.objective < now.objective - now.rounding:
                 idle = 0
+            if following.distance <= 0.5 * least:
+                least = following.distance
+                idle = 0
+            now = following
         return self._estimate(now)
 
     def _look(self, x: Array, V: Array, before: Array) -> Look:
@@ -224,6 +226,8 @@ class FirthSearch:
             look = self._look(now.x + step, now.inverse, now.x)
             if look.objective <= now.objective + now.rounding:
                 return self._consistent(look)
+            # the curvature that was learnt elsewhere misleads here
+            self._pairs = []
             step = step * min(0.5, LONGEST / max(look.parts["spread"].max(), LONGEST))
         return None
 
