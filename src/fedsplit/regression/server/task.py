@@ -138,7 +138,7 @@ class Task:
         delta = settings.delta / self.scaling.unit
         self.frame = Frame(self.scaling, found.whiten, delta, found.symmetric, ridge, found.precise)
         self.clients = rows.settle(self.frame)
-        if settings.method == AUTO:
+        if settings.method == AUTO and not settings.firth:
             self.settings = replace(settings, method=_chosen(self.clients))
         self.asked = tuple(rows.members.history.exchanges)
 
