@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -131,21 +131,44 @@ class MultinomialTerms(Terms):
     def underdetermined(self) -> Mask:
         return np.sum(self.w > 0, axis=1) < self.A.shape[2]
 
+    @property
+    def predictors(self) -> MultinomialTerms | None:
+        if self.rank < self.d:
+            return None  # ``solve`` has systems of the size of the rows
+        return self
+
     def value(self, X: Array) -> Array:
-        total: Array = np.sum(self.w * self.phi.value(self._eta(X), self.b), axis=1)
-        return np.where(np.isnan(total), np.inf, total)
+        return self.total(self.eta(X))
 
     def gradient(self, X: Array) -> Array:
-        p, rest = _probabilities(self._eta(X))
+        return self.adjoint(self.slopes(self.eta(X)))
+
+    def product(self, X: Array) -> Array:
+        return self.eta(X)  # there is no offset
+
+    def adjoint(self, R: Array) -> Array:
+        g: Array = np.matmul(np.swapaxes(R @ self.phi.mix, 1, 2), self.A)
+        return g.reshape(self.k, self.d)
+
+    def total(self, eta: Array) -> Array:
+        total: Array = np.sum(self.w * self.phi.value(eta, self.b), axis=1)
+        return np.where(np.isnan(total), np.inf, total)
+
+    def slopes(self, eta: Array) -> Array:
+        p, rest = _probabilities(eta)
         own = _labels(self.b)
         # the slope of the own class, p - 1, from 1 - p: it keeps its digits where p is near 1
         np.put_along_axis(p, own, -np.take_along_axis(rest, own, axis=-1), axis=-1)
-        slopes = np.swapaxes(self.w[:, :, None] * p[:, :, 1:] @ self.phi.mix, 1, 2)
-        g: Array = np.matmul(slopes, self.A).reshape(self.k, self.d)
-        return g
+        slopes: Array = self.w[:, :, None] * p[:, :, 1:]
+        return slopes
+
+    def bend(self, eta: Array) -> Callable[[Array], Array]:
+        p = _probabilities(eta)[0][:, :, 1:]
+        weighted = self.w[:, :, None] * p
+        return lambda a: weighted * (a - np.sum(p * a, axis=-1, keepdims=True))
 
     def hessian(self, X: Array) -> Array:
-        p, rest = (each[:, :, 1:] for each in _probabilities(self._eta(X)))
+        p, rest = (each[:, :, 1:] for each in _probabilities(self.eta(X)))
         others = self.classes - 1
         columns = self.A.shape[2]
         H = np.empty((self.k, others, columns, others, columns))
@@ -198,14 +221,14 @@ class MultinomialTerms(Terms):
         return norm, np.where(np.isnan(leverage), np.inf, leverage)
 
     def spread(self, H: Array) -> Array:
-        eta = all_classes(self._eta(H))
+        eta = all_classes(self.eta(H))
         return np.max(np.where(self.w > 0, np.ptp(eta, axis=-1), 0.0), axis=1)
 
     def floor(self) -> Array:
         return np.zeros(self.k)
 
     def margin(self, X: Array) -> Array:
-        eta = all_classes(self._eta(X))
+        eta = all_classes(self.eta(X))
         own = _labels(self.b)
         right = np.take_along_axis(eta, own, axis=-1)[..., 0]
         np.put_along_axis(eta, own, -np.inf, axis=-1)
@@ -223,7 +246,7 @@ class MultinomialTerms(Terms):
         """Whether x is the coefficients of one predictor, as in logistic regression."""
         return self.classes == 2 and not self.phi.symmetric
 
-    def _eta(self, X: Array) -> Array:
+    def eta(self, X: Array) -> Array:
         """The predictors of classes 1 to K - 1, (k, n, K - 1)."""
         coefficients = np.matmul(self.phi.mix, X.reshape(self.k, self.classes - 1, -1))
         eta: Array = np.matmul(self.A, np.swapaxes(coefficients, 1, 2))
@@ -240,7 +263,7 @@ class MultinomialTerms(Terms):
 
         R = (I - uuᵀ/(1 + √p_0)) diag(u), with u = √p over classes 1 to K - 1.
         """
-        p, rest = _probabilities(self._eta(X))
+        p, rest = _probabilities(self.eta(X))
         reference = np.sqrt(p[:, :, :1])
         p = p[:, :, 1:]
         rest = rest[:, :, 1:]

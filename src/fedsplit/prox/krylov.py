@@ -116,8 +116,8 @@ class Krylov:
         return matvec(self.P, r)
 
 
-def preconditioner(costs: Costs, D: Array) -> Array:
-    """(diag(D) + ∇²terms_j(0))⁻¹, (k, d, d), or for many coordinates that of its diagonal, (k, d).
+def preconditioner(costs: Costs, D: Array, rows: int) -> Array:
+    """(diag(D) + ∇²terms_j(0))⁻¹, (k, d, d), or that of its diagonal, (k, d).
 
     It depends on the data and on the step alone: kept for the latest step, it serves all rounds,
     and no answer depends on the questions before it.
@@ -125,16 +125,16 @@ def preconditioner(costs: Costs, D: Array) -> Array:
     key = D.tobytes()
     kept = costs.cache.get(preconditioner)
     if kept is None or kept[0] != key:
-        kept = key, _at_the_origin(costs, D)
+        kept = key, _at_the_origin(costs, D, rows)
         costs.cache[preconditioner] = kept
     P: Array = kept[1]
     return P
 
 
-def _at_the_origin(costs: Costs, D: Array) -> Array:
+def _at_the_origin(costs: Costs, D: Array, rows: int) -> Array:
     k = costs.terms.k
     d = costs.terms.d
-    if d > MANY:
+    if d > MANY or rows < d:  # a factor would take too much time, or memory beside the data
         return 1.0 / (D + costs.terms.diagonal(np.zeros((k, d))))
     H = costs.cache.get(_at_the_origin)
     if H is None:
