@@ -8,6 +8,7 @@ import numpy as np
 
 from fedsplit.arrays import Array, Cholesky, add_diagonal, dots, matvec
 from fedsplit.losses.costs import Costs
+from fedsplit.losses.work import counter
 from fedsplit.prox.line_search import Point, search
 
 LEAST_REACH = 0.1
@@ -72,6 +73,7 @@ def own_metric(H: Array, g: Array, most: float) -> Array:
     most : float
         The largest reach.
     """
+    counter.factorisations += 1
     factors = Cholesky(H, SHIFT)
     length2 = dots(g, factors.solve(g))
     reach = np.clip(length2 / np.maximum(factors.freedom, 1.0) - 1.0, LEAST_REACH, most)
@@ -109,6 +111,7 @@ def model_point(
     B = H
     active = np.isfinite(at.h)
     for _ in range(MOST_STEPS):
+        counter.factorisations += 1
         factors = Cholesky(B + merit.M)
         G = g + matvec(merit.M, at.U - V)
         step = np.where(active[:, None], factors.solve(G), 0.0)

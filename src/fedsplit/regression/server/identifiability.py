@@ -16,6 +16,8 @@ from fedsplit.rounds.trace import Row
 SPAN = 5
 """The moves of this many rounds are examined together, and as often."""
 
+SPAN_OF_MATRICES = 2
+"""The same for a method whose steps are as long as Newton's."""
 
 LENGTHS = 2.0 ** np.arange(7)
 """Of Newton's step: where the losses fall for ever, the longest of these is the best."""
@@ -61,6 +63,8 @@ class Separation:
 
     Attributes
     ----------
+    span : int
+        How many rounds are examined together.
     meter : MeteredClients
         Counts the questions.
     proved : bool
@@ -70,6 +74,7 @@ class Separation:
     """
 
     def __init__(self, clients: Clients, verify: Callable[[Array], bool] | None) -> None:
+        self.span = SPAN
         self._verify = verify
         self.meter = MeteredClients(clients.insistent())
         self.proved = False
@@ -77,7 +82,7 @@ class Separation:
         self._first: Array | None = None  # x after the first round
 
     def look(self, margin: float, number: int, states: Sequence[State]) -> None:
-        """Look at a round, and every ``SPAN`` rounds at the moves of the last ones.
+        """Look at a round, and every ``span`` rounds at the moves of the last ones.
 
         Parameters
         ----------
@@ -86,7 +91,7 @@ class Separation:
         number : int
             The number of the round.
         states : sequence of State
-            Those after the last ``SPAN`` rounds, and the one before.
+            Those after the last rounds.
         """
         x = states[-1].x
         if self._first is None:
@@ -94,8 +99,8 @@ class Separation:
         if margin > 0:
             self.proved = True
             self.direction = x
-        elif number % SPAN == 0 and number > 2 * SPAN:
-            move = x - states[0].x
+        elif number % self.span == 0 and number > 2 * self.span:
+            move = x - states[-1 - self.span].x
             if np.linalg.norm(move) > 0.01 * np.linalg.norm(x):
                 self.search(x)
 

@@ -13,12 +13,13 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.oracle import Clients
 from fedsplit.methods import with_penalty
-from fedsplit.methods.information import Evidence
+from fedsplit.methods.information import Evidence, FedSplitInformation
 from fedsplit.methods.method import Method, State
 from fedsplit.methods.newton import Newton
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.server.identifiability import (
     SPAN,
+    SPAN_OF_MATRICES,
     Separation,
     Unbounded,
     undetermined,
@@ -186,6 +187,8 @@ class Search(StoppingRule):
         elif getattr(method, "newton_may_finish", False):
             self._helped = True
             self._patience = PATIENCE
+        if isinstance(method, FedSplitInformation):
+            self._separation.span = SPAN_OF_MATRICES
         run = Run(self.clients, method, self, self.rounds, self.penalty)
         try:
             result = run.go(check_start(self.clients, method, x0, state), state)
