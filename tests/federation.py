@@ -31,8 +31,8 @@ site, asked = Site(name, data, folder=Path(folder)), 0
 def answer(message):
     global asked
     out = site.reply(message)
-    asked += message.startswith(b"prox")
-    if asked == int(nth) and message.startswith(b"prox"):
+    asked += message.startswith(b"local_model")
+    if asked == int(nth) and message.startswith(b"local_model"):
         told = read_reply(out, Answer, 0.0).value
         point = np.full_like(told.rows, np.nan)
         out = write_reply(Reply("answer", told._replace(parts=told.parts | {"point": point})))
@@ -132,7 +132,7 @@ class Processes:
     def kept(self, name: str) -> Path:
         return self.folder / f"kept {name}"
 
-    def asked(self, name: str, question: str = "prox") -> int:
+    def asked(self, name: str, question: str = "local_model") -> int:
         """How many such questions a client has answered."""
         log = self.kept(name) / "questions.jsonl"
         if not log.exists():

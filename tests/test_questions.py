@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fedsplit as fs
-from faulty import channel_to, fit
+from faulty import Fault, Moment, channel_to, fit, silent
 from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.introduction import Introduction
@@ -152,6 +152,22 @@ def test_a_model_keeps_what_was_asked(tmp_path: Path) -> None:
     assert f"{model.questions} questions to every client" in (tmp_path / "report.html").read_text(
         encoding="utf-8"
     )
+
+
+def test_the_rounds_of_a_run_that_lost_a_client_are_counted() -> None:
+    def script(moment: Moment) -> Fault | None:
+        gone = moment.client == "hospital1" and moment.number >= 5
+        return silent if gone else None
+
+    channel = channel_to(people(), script)
+    patience = fs.Patience(min_clients=2)
+    model = fit(channel, "visits ~ age + C(ward)", script, patience, family="poisson")
+    assert list(model.removed) == ["hospital1"]
+    kinds = [row.kind for row in model.exchanges]
+    assert kinds.count("handshake") == 4
+    assert kinds[3:5] == ["round", "round"]
+    assert kinds.count("round") > model.rounds
+    assert model.questions == sum(row.questions for row in model.exchanges)
 
 
 def test_numbers_are_counted_wherever_they_are() -> None:

@@ -38,12 +38,14 @@ What leaves this machine, to the server alone:
              categories with their counts, sums of columns whose missing values are to be filled
   once       for poly, scale, bs, ns and cut in the formula: sums of powers of their columns,
              and counts of rows in wide intervals, none of them below {smallest}
-  once       means and cross products of the coded columns; once or twice more if columns are
-             nearly dependent, or some rows say nothing about the coefficients
+  once       means and cross products of the coded columns, for gaussian also with the target;
+             once or twice more if columns are nearly dependent, or some rows say nothing about
+             the coefficients
   seldom     whether a direction of the coefficients suits every row: yes or no
   per round  {rounds}, and a few numbers
   per proof  the gradient and the information matrix of this client, and a few numbers
-  at the end the log-likelihood, and for a classifier counts of rows by predicted probability
+  at the end the log-likelihood, the loss without covariates, and for a classifier counts of
+             rows by predicted probability
 Rows never leave, as long as the server asks only what fedsplit asks.
 {guards}
 {limit}Every question and every answer is logged in {log}

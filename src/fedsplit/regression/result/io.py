@@ -20,7 +20,7 @@ from fedsplit.regression.client.design import Calibration, Recession
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result import sealing
-from fedsplit.regression.result.model import BEFORE, FitCertificate, Model
+from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.server.inference import CLIENT_COLUMNS, PenalisedLikelihood
 from fedsplit.rounds.trace import Row, Trace
 
@@ -156,8 +156,7 @@ def write_trace(model: Model, path: Path) -> None:
     """
     trace = Trace(model.trace.start, model.exchanges)
     rows = pd.DataFrame(trace.rows).drop(columns="latency")
-    before = sum(row.kind in BEFORE for row in model.beside)
-    numbers = np.clip(np.arange(1, len(rows) + 1) - before, 0, model.rounds)
+    numbers = np.clip(np.arange(1, len(rows) + 1) - model.before, 0, model.rounds)
     rows.index = pd.Index(numbers, name="round")
     for name, seconds in trace.latency.items():
         rows[f"seconds of {name}"] = seconds

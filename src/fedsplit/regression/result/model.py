@@ -330,9 +330,13 @@ class Model:
     @property
     def exchanges(self) -> list[Row]:
         """All that was asked: the handshake, the rounds and the end."""
-        first = [row for row in self.beside if row.kind in BEFORE]
-        last = [row for row in self.beside if row.kind not in BEFORE]
-        return [*first, *self.trace.rows, *last]
+        return [*self.beside[: self.before], *self.trace.rows, *self.beside[self.before :]]
+
+    @property
+    def before(self) -> int:
+        """How many of ``beside`` came before the rounds; those of a run that lost a client too."""
+        kinds = [row.kind in BEFORE for row in self.beside]
+        return len(kinds) - kinds[::-1].index(True) if any(kinds) else 0
 
     @property
     def aic(self) -> float | None:

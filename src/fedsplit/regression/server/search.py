@@ -158,6 +158,7 @@ class Search(StoppingRule):
 
     def __post_init__(self) -> None:
         self.states: list[State] = []  # the last ones, after each round
+        self.rows: list[Row] = []  # of the trace
         verify = self.verify
         if self.penalty is not None:
             verify = None
@@ -190,6 +191,7 @@ class Search(StoppingRule):
         if isinstance(method, FedSplitInformation):
             self._separation.span = SPAN_OF_MATRICES
         run = Run(self.clients, method, self, self.rounds, self.penalty)
+        self.rows = run.trace.rows
         try:
             result = run.go(check_start(self.clients, method, x0, state), state)
         except Diverged:

@@ -272,6 +272,7 @@ class Task:
             try:
                 return search.run(parse(settings.method), self._start(reached or {}), state)
             except Removed as gone:
+                self.rows.members.history.exchanges += search.rows
                 if search.states:
                     coef = self.coefficients(search.states[-1].x)
                     gone.reached = dict(zip(self.names, coef.tolist(), strict=True))
