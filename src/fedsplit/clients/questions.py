@@ -20,7 +20,7 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array, Mask, packed, unpacked
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.jeffreys import jeffreys
-from fedsplit.prox.metric import model_point, own_metric
+from fedsplit.prox.metric import model_point, own_metric, pooled_metric
 from fedsplit.prox.solver import ProxSolver
 
 NOT_FINITE = "an answer that is not finite"
@@ -532,44 +532,54 @@ class LocalModel(CostQuestion):
     def answer(
         self, costs: Costs, x: Array, v: Array | None, before: Array | None
     ) -> Sequence[Array]:
-        start = x if before is None else before
-        values = [costs.value(start + t * (x - start)) for t in WAY]
         slope = costs.gradient(x)
-        p, gradient, B = self._model(costs, x, slope, v)
-        norm, _ = costs.terms.concordance(None)
-        parts = [p, gradient, packed(B), np.stack(values, axis=1), slope]
-        parts += [costs.terms.spread(x - p), norm, costs.terms.floor(), costs.terms.steady(x)]
-        parts += [costs.bounds[0], costs.margin(x)]
+        if before is None:
+            values = np.tile(costs.value(x)[:, None], len(WAY))
+        else:
+            values = costs.values(before, x, slope, WAY)
+        p, gradient, B = self._model(costs, x, values[:, 0], slope, v)
+        terms = costs.terms
+        parts = [p, gradient, packed(B), values, slope, terms.spread(x - p), costs.norm]
+        parts += [terms.floor(), terms.steady(x), costs.convexity, costs.margin(x)]
         if self.both:
             parts.append(packed(costs.hessian(x)))
         return parts
 
     def _model(
-        self, costs: Costs, x: Array, slope: Array, v: Array | None
+        self, costs: Costs, x: Array, value: Array, slope: Array, v: Array | None
     ) -> tuple[Array, Array, Array]:
         """p_j, ∇f_j(p_j) and ∇²f_j(p_j)."""
-        H = costs.hessian(x)
         # Beyond float64 there is no model; the server refuses such an x by its value.
-        usable = np.isfinite(slope).all(axis=1) & np.isfinite(H).all(axis=(1, 2))
+        usable = np.isfinite(slope).all(axis=1)
         slope = np.where(usable[:, None], slope, 0.0)
-        H = np.where(usable[:, None, None], H, 0.0)
         # With fewer observations than coordinates a client has no minimiser of its own.
         stays = ~usable | costs.terms.underdetermined()
         if self.reach == 0.0 or stays.all():
-            return x, slope, H
+            return _finite(x, slope, costs.hessian(x))
         if self.metric is None:
-            own = own_metric(H, slope, self.reach)
-            p, gradient, B = model_point(costs, x, slope, H, own, x)
+            metric = own_metric(_finite(x, slope, costs.hessian(x))[2], slope, self.reach)
+            p, gradient, B = model_point(costs, x, value, slope, metric, x)
             # A client that can tell its classes apart would go on without end.
             stays = stays | (costs.margin(p) > 0)
         else:
-            M = unpacked(self.metric) / self.reach
-            p, gradient, B = model_point(costs, x, slope, H, M, x if v is None else v)
-        return (
-            np.where(stays[:, None], x, p),
-            np.where(stays[:, None], slope, gradient),
-            np.where(stays[:, None, None], H, B),
-        )
+            metric = pooled_metric(unpacked(self.metric), self.reach)
+            centre = x if v is None else v
+            p, gradient, B = model_point(costs, x, value, slope, metric, centre)
+        if stays.any():
+            p = np.where(stays[:, None], x, p)
+            gradient = np.where(stays[:, None], slope, gradient)
+            B = np.where(stays[:, None, None], costs.hessian(x), B)
+        return _finite(p, gradient, B)
+
+
+def _finite(p: Array, gradient: Array, B: Array) -> tuple[Array, Array, Array]:
+    """The models, or none of clients whose numbers are beyond float64."""
+    usable = np.isfinite(gradient).all(axis=1) & np.isfinite(B).all(axis=(1, 2))
+    usable = usable & np.isfinite(p).all(axis=1)
+    if usable.all():
+        return p, gradient, B
+    own = usable[:, None]
+    return np.where(own, p, 0.0), np.where(own, gradient, 0.0), np.where(own[:, :, None], B, 0.0)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -25,6 +26,10 @@ from fedsplit.losses.work import counter
 SINGULAR = (
     "I + s∇²f_j is singular to rounding: the step s is too large for this data, use a smaller one"
 )
+
+
+SHORT = 1.0
+"""A way is short if the Hessians on it differ by a factor of e at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +56,25 @@ class Costs:
     def value(self, X: Array) -> Array:
         """f_j(x_j), (k,)."""
         return self.terms.value(X) + 0.5 * dots(X, self.ridge * X)
+
+    def values(self, X: Array, Y: Array, G: Array, shares: Sequence[float]) -> Array:
+        """f_j(x_j + t(y_j - x_j)) for every t of ``shares``, (k, len(shares)).
+
+        On a short way they are those of the parabola through both ends with ∇f_j(y_j), the rows of
+        G, as its slope: exact at t = 0 and 1, and for a quadratic everywhere.
+        """
+        way = Y - X
+        short = self.terms.spread(way) <= SHORT
+        left = 1.0 - np.array(shares)
+        end = self.value(Y)[:, None]
+        slope = dots(G, way)[:, None]
+        bend = self.value(X)[:, None] - end + slope
+        parabola = end - left * slope + left**2 * bend
+        if short.all():
+            return parabola
+        ridge = [0.5 * dots(U, self.ridge * U) for U in (Y - t * way for t in left)]
+        exact = self.terms.values(X, Y, shares) + np.stack(ridge, axis=1)
+        return np.where(short[:, None], parabola, exact)
 
     def gradient(self, X: Array) -> Array:
         """∇f_j(x_j), (k, d)."""
@@ -98,6 +122,16 @@ class Costs:
         """ℓ_j and L_j of f_j, each (k,), that hold everywhere."""
         ell, L = self.terms.bounds()
         return ell + self.ridge.min(), L + self.ridge.max()
+
+    @cached_property
+    def convexity(self) -> Array:
+        """ℓ_j of f_j, (k,), that holds everywhere."""
+        return self.terms.convexity() + self.ridge.min()
+
+    @cached_property
+    def norm(self) -> Array:
+        """The first of ``Terms.concordance``, (k,): how fast the Hessians can change."""
+        return self.terms.concordance(None)[0]
 
     def bounds_at(self, X: Array) -> tuple[Array, Array]:
         """The extreme eigenvalues of ∇²f_j(x_j), each (k,).

@@ -111,6 +111,16 @@ class LinearTerms(Terms):
             return low * ell, high * L
         return np.zeros(self.k), high * largest_eigenvalue(B)
 
+    def convexity(self) -> Array:
+        if self.phi.curvature_range[0] == 0.0:
+            return np.zeros(self.k)
+        return super().convexity()
+
+    def values(self, X: Array, Y: Array, shares: Sequence[float]) -> Array:
+        way = matvec(self.A, Y - X)
+        eta = self.eta(Y)
+        return np.stack([self.total(eta + (t - 1.0) * way) for t in shares], axis=1)
+
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
         # D³f[h, u, u] = Σ_i w_i φ'''(η_i) (a_iᵀh)(a_iᵀu)², and |φ'''| ≤ c φ''
         c = self.phi.concordance

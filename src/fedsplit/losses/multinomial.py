@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, Mask, gram, largest_eigenvalue, solve_wide
+from fedsplit.arrays import Array, Mask, gram, largest_eigenvalue, matvec, rmatvec, solve_wide
 from fedsplit.checks import count
 from fedsplit.errors import InputError
 from fedsplit.losses.linear import least, longest
@@ -56,14 +56,7 @@ class Multinomial:
 
     def value(self, eta: Array, b: Array | Labels) -> Array:
         """φ of every observation: eta is (..., K - 1), b and the answer are (...)."""
-        eta = all_classes(eta)
-        eta = eta - np.take_along_axis(eta, _labels(b), axis=-1)
-        top = np.argmax(eta, axis=-1, keepdims=True)
-        largest = np.take_along_axis(eta, top, axis=-1)
-        rest = np.exp(eta - largest)
-        np.put_along_axis(rest, top, 0.0, axis=-1)  # so that log1p keeps the digits of a tiny loss
-        loss: Array = largest[..., 0] + np.log1p(np.sum(rest, axis=-1))
-        return loss
+        return _loss(np.moveaxis(eta, -1, 0), b)
 
     def sample(self, eta: Array, rng: np.random.Generator) -> Array:
         """Draw labels, (n,), for predictors eta of shape (n, K - 1)."""
@@ -111,6 +104,7 @@ class MultinomialTerms(Terms):
     A: Array
     b: Labels
     w: Array
+    _latest: dict[str, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def classes(self) -> int:
@@ -140,6 +134,11 @@ class MultinomialTerms(Terms):
     def value(self, X: Array) -> Array:
         return self.total(self.eta(X))
 
+    def values(self, X: Array, Y: Array, shares: Sequence[float]) -> Array:
+        way = self.eta(Y - X)
+        eta = self.eta(Y)
+        return np.stack([self.total(eta + (t - 1.0) * way) for t in shares], axis=1)
+
     def gradient(self, X: Array) -> Array:
         return self.adjoint(self.slopes(self.eta(X)))
 
@@ -147,35 +146,36 @@ class MultinomialTerms(Terms):
         return self.eta(X)  # there is no offset
 
     def adjoint(self, R: Array) -> Array:
-        g: Array = np.matmul(np.swapaxes(R @ self.phi.mix, 1, 2), self.A)
-        return g.reshape(self.k, self.d)
+        by_class = np.stack([rmatvec(self.A, each) for each in np.swapaxes(R, 0, 1)], axis=1)
+        g: Array = np.matmul(self.phi.mix, by_class).reshape(self.k, self.d)
+        return g
 
     def total(self, eta: Array) -> Array:
-        total: Array = np.sum(self.w * self.phi.value(eta, self.b), axis=1)
+        total = np.sum(self.w * _loss(np.swapaxes(eta, 0, 1), self.b), axis=1)
         return np.where(np.isnan(total), np.inf, total)
 
     def slopes(self, eta: Array) -> Array:
-        p, rest = _probabilities(eta)
-        own = _labels(self.b)
-        # the slope of the own class, p - 1, from 1 - p: it keeps its digits where p is near 1
-        np.put_along_axis(p, own, -np.take_along_axis(rest, own, axis=-1), axis=-1)
-        slopes: Array = self.w[:, :, None] * p[:, :, 1:]
+        p, rest = _probabilities(np.swapaxes(eta, 0, 1))
+        slopes = np.empty_like(eta)
+        for c in range(1, self.classes):
+            # that of the own class, p - 1, from 1 - p: it keeps its digits where p is near 1
+            slopes[:, c - 1] = self.w * np.where(self.b == c, -rest[c], p[c])
         return slopes
 
     def bend(self, eta: Array) -> Callable[[Array], Array]:
-        p = _probabilities(eta)[0][:, :, 1:]
-        weighted = self.w[:, :, None] * p
-        return lambda a: weighted * (a - np.sum(p * a, axis=-1, keepdims=True))
+        p = np.swapaxes(_probabilities(np.swapaxes(eta, 0, 1))[0][1:], 0, 1)
+        weighted = self.w[:, None, :] * p
+        return lambda a: weighted * (a - np.sum(p * a, axis=1, keepdims=True))
 
     def hessian(self, X: Array) -> Array:
-        p, rest = (each[:, :, 1:] for each in _probabilities(self.eta(X)))
+        p, rest = (each[1:] for each in _probabilities(np.swapaxes(self.eta(X), 0, 1)))
         others = self.classes - 1
         columns = self.A.shape[2]
         H = np.empty((self.k, others, columns, others, columns))
         for c in range(others):
-            H[:, c, :, c] = gram(np.sqrt(self.w * p[:, :, c] * rest[:, :, c])[:, :, None] * self.A)
+            H[:, c, :, c] = gram(np.sqrt(self.w * p[c] * rest[c])[:, :, None] * self.A)
             for e in range(c):
-                weighted = (self.w * p[:, :, c] * p[:, :, e])[:, :, None] * self.A
+                weighted = (self.w * p[c] * p[e])[:, :, None] * self.A
                 H[:, c, :, e] = -np.matmul(np.swapaxes(self.A, 1, 2), weighted)
                 H[:, e, :, c] = np.swapaxes(H[:, c, :, e], 1, 2)
         if self.phi.symmetric:
@@ -205,6 +205,9 @@ class MultinomialTerms(Terms):
             share = 0.25
         return np.zeros(self.k), share * largest_eigenvalue(np.sqrt(self.w)[:, :, None] * self.A)
 
+    def convexity(self) -> Array:
+        return np.zeros(self.k)
+
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
         # The third derivative is at most the second times the range of a_iᵀh_c over the classes c
         # of an observation i. With ‖h‖ ≤ 1 the range is at most √2‖a_i‖, reached by two classes.
@@ -221,18 +224,21 @@ class MultinomialTerms(Terms):
         return norm, np.where(np.isnan(leverage), np.inf, leverage)
 
     def spread(self, H: Array) -> Array:
-        eta = all_classes(self.eta(H))
-        return np.max(np.where(self.w > 0, np.ptp(eta, axis=-1), 0.0), axis=1)
+        eta = self.eta(H)
+        highest = np.maximum(np.max(eta, axis=1), 0.0)
+        lowest = np.minimum(np.min(eta, axis=1), 0.0)
+        return np.max(np.where(self.w > 0, highest - lowest, 0.0), axis=1)
 
     def floor(self) -> Array:
         return np.zeros(self.k)
 
     def margin(self, X: Array) -> Array:
-        eta = all_classes(self.eta(X))
-        own = _labels(self.b)
-        right = np.take_along_axis(eta, own, axis=-1)[..., 0]
-        np.put_along_axis(eta, own, -np.inf, axis=-1)
-        return least(right - np.max(eta, axis=-1), self.w)
+        eta = np.swapaxes(self.eta(X), 0, 1)
+        right = _own(eta, self.b)
+        wrong = np.where(self.b == 0, -np.inf, 0.0)
+        for c, each in enumerate(eta, start=1):
+            wrong = np.maximum(wrong, np.where(self.b == c, -np.inf, each))
+        return least(right - wrong, self.w)
 
     def expression(self, cp: Any, j: int, u: Any) -> Any:
         A = self.A[j]
@@ -247,9 +253,18 @@ class MultinomialTerms(Terms):
         return self.classes == 2 and not self.phi.symmetric
 
     def eta(self, X: Array) -> Array:
-        """The predictors of classes 1 to K - 1, (k, n, K - 1)."""
+        """The predictors of classes 1 to K - 1, (k, K - 1, n), not to be written to.
+
+        The latest are kept: value, gradient and Hessian are mostly wanted at the same points.
+        """
+        latest = self._latest.get("eta")
+        if latest is not None and np.array_equal(latest[0], X):
+            return latest[1]
         coefficients = np.matmul(self.phi.mix, X.reshape(self.k, self.classes - 1, -1))
-        eta: Array = np.matmul(self.A, np.swapaxes(coefficients, 1, 2))
+        by_class = [matvec(self.A, coefficients[:, c]) for c in range(self.classes - 1)]
+        eta = np.stack(by_class, axis=1)
+        eta.flags.writeable = False
+        self._latest["eta"] = X.copy(), eta
         return eta
 
     def _root(self, X: Array) -> Array:
@@ -263,7 +278,8 @@ class MultinomialTerms(Terms):
 
         R = (I - uuᵀ/(1 + √p_0)) diag(u), with u = √p over classes 1 to K - 1.
         """
-        p, rest = _probabilities(self.eta(X))
+        found = _probabilities(np.swapaxes(self.eta(X), 0, 1))
+        p, rest = (np.moveaxis(each, 0, -1) for each in found)
         reference = np.sqrt(p[:, :, :1])
         p = p[:, :, 1:]
         rest = rest[:, :, 1:]
@@ -273,27 +289,52 @@ class MultinomialTerms(Terms):
         return root
 
 
-def _labels(b: Array | Labels) -> Labels:
-    """b as indices into a last axis of classes: (...) -> (..., 1)."""
-    labels: Labels = b.astype(np.intp, copy=False)[..., None]
-    return labels
-
-
 def all_classes(eta: Array) -> Array:
     """The predictors of all classes, that of the reference being 0: (..., K - 1) -> (..., K)."""
     return np.concatenate([np.zeros((*eta.shape[:-1], 1)), eta], axis=-1)
 
 
+def _own(eta: Array, b: Labels | Array) -> Array:
+    """The predictor of each observation's own class: (K - 1, ...), (...) -> (...)."""
+    own = np.zeros(b.shape)
+    for c, each in enumerate(eta, start=1):
+        own = np.where(b == c, each, own)
+    return own
+
+
+def _loss(eta: Array, b: Labels | Array) -> Array:
+    """log Σ_c e^{η_c} - η_b of every observation: (K - 1, ...), (...) -> (...)."""
+    own = _own(eta, b)
+    # the sum is e^largest (1 + rest), without the term of the class that is the largest: log1p
+    # keeps the digits of a tiny loss
+    largest = np.zeros_like(own)
+    rest = np.zeros_like(own)
+    for c, each in enumerate([np.zeros_like(own), *eta]):
+        largest, rest = _add(largest, rest, each - own, b != c)
+    loss: Array = largest + np.log1p(rest)
+    return loss
+
+
+def _add(
+    largest: Array, rest: Array, eta: Array, counts: Mask | bool = True
+) -> tuple[Array, Array]:
+    """e^largest (1 + rest) + e^eta in the same form, where it ``counts``."""
+    share = np.exp(-np.abs(eta - largest)) * counts
+    grows = eta > largest
+    rest = np.where(grows, (1.0 + rest) * share, rest + share)
+    return np.maximum(largest, eta), rest
+
+
 def _probabilities(eta: Array) -> tuple[Array, Array]:
-    """p_c and 1 - p_c of all K classes, both with all their digits: (..., K - 1) -> (..., K)."""
-    eta = all_classes(eta)
-    top = np.argmax(eta, axis=-1, keepdims=True)
-    p = np.exp(eta - np.take_along_axis(eta, top, axis=-1))
-    np.put_along_axis(p, top, 0.0, axis=-1)
-    others = np.sum(p, axis=-1, keepdims=True)
-    np.put_along_axis(p, top, 1.0, axis=-1)
+    """p_c and 1 - p_c of all K classes, both with all their digits: (K - 1, ...) -> (K, ...)."""
+    largest = np.zeros(eta.shape[1:])
+    others = np.zeros(eta.shape[1:])
+    for each in eta:
+        largest, others = _add(largest, others, each)
+    p = np.empty((len(eta) + 1, *eta.shape[1:]))
+    p[0] = np.exp(-largest)
+    p[1:] = np.exp(eta - largest)
     p /= 1.0 + others
     # 1 - p cancels where p is near 1, which only the largest one can be
-    rest = 1.0 - p
-    np.put_along_axis(rest, top, others / (1.0 + others), axis=-1)
+    rest = np.where(p > 0.5, others / (1.0 + others), 1.0 - p)
     return p, rest

@@ -89,6 +89,14 @@ class Terms(ABC):
         """ℓ_j and L_j, each (k,), that hold at every x: 0 and +inf if nothing better is known."""
         return np.zeros(self.k), np.full(self.k, np.inf)
 
+    def convexity(self) -> Array:
+        """ℓ_j of ``bounds``, (k,), where it is to be had without L_j."""
+        return self.bounds()[0]
+
+    def values(self, X: Array, Y: Array, shares: Sequence[float]) -> Array:
+        """f_j(x_j + t(y_j - x_j)) for every t of ``shares``, (k, len(shares))."""
+        return np.stack([self.value(X + t * (Y - X)) for t in shares], axis=1)
+
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
         """How fast the Hessians can change: two bounds c_j, each (k,).
 
@@ -156,7 +164,7 @@ class Terms(ABC):
 class Predictors(Protocol):
     """Terms f_j(x) = Φ_j(η), η = A_jx + o_j: steps along Ap then need no product with A.
 
-    Predictors are (k, n), or (k, n, c) where an observation has several.
+    Predictors are (k, n), or (k, c, n) where an observation has several.
     """
 
     def eta(self, X: Array) -> Array:

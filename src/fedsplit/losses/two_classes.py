@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedsplit.arrays import Array, matvec
+from fedsplit.arrays import Array
 from fedsplit.errors import InputError
 from fedsplit.losses.linear import LinearLoss, LinearTerms, least
 from fedsplit.losses.observations import Observations
@@ -20,7 +20,7 @@ class BinaryTerms(LinearTerms):
 
     def margin(self, X: Array) -> Array:
         # offsets are excluded: they do not grow with x, so they separate nothing for ever
-        return least(self.b * matvec(self.A, X), self.w)
+        return least(self.b * self.product(X), self.w)
 
 
 class BinaryLoss(LinearLoss):

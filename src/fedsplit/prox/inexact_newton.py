@@ -60,5 +60,5 @@ def _local(costs: Costs, h: Expansion) -> Local:
     """By the rows where they are few, else by the columns."""
     rows = costs.terms.wide
     if rows is None:
-        return Krylov(h, preconditioner(costs, h.D, h.eta.shape[1]))
+        return Krylov(h, preconditioner(costs, h.D, h.eta.shape[-1]))
     return Span.of(h, rows)

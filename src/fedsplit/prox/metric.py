@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, Cholesky, add_diagonal, dots, matvec
+from fedsplit.arrays import Array, Cholesky, Mask, add_diagonal, dots, matvec
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.work import counter
 from fedsplit.prox.line_search import Point, search
@@ -20,6 +22,9 @@ not matter: the model is exact at p_j, wherever that is."""
 
 ROUNDING = 16 * np.finfo(np.float64).eps
 """A squared step that is a smaller share of h_j is lost in it."""
+
+CHORDS = 3
+"""Steps with the same matrix, one gradient each, before Newton's, which take a Hessian each."""
 
 MOST_STEPS = 10
 """Of Newton: a client that is not there yet goes on in the next round."""
@@ -57,8 +62,23 @@ class MetricMerit:
         return self.costs.gradient(U) + matvec(self.M, U - self.V)
 
 
-def own_metric(H: Array, g: Array, most: float) -> Array:
-    """Each client's own metric H_j/reach_j, (k, d, d), for the first question.
+class Metric(NamedTuple):
+    """A metric, and a guess at the curvature beside it.
+
+    Attributes
+    ----------
+    M : (d, d) or (k, d, d) array
+        Positive definite.
+    solve : callable
+        About (∇²f_j + M)⁻¹g_j for every j: (k, d) -> (k, d).
+    """
+
+    M: Array
+    solve: Callable[[Array], Array]
+
+
+def own_metric(H: Array, g: Array, most: float) -> Metric:
+    """Each client's own metric H_j/reach_j for the first question.
 
     The squared length of a client's own Newton step, in its own Hessian, is about the number of
     coefficients if its data are noise. James and Stein's estimator shrinks the step by
@@ -79,24 +99,40 @@ def own_metric(H: Array, g: Array, most: float) -> Array:
     reach = np.clip(length2 / np.maximum(factors.freedom, 1.0) - 1.0, LEAST_REACH, most)
     regular = add_diagonal(H.copy(), SHIFT * factors.sizes**2)
     regular /= reach[:, None, None]
-    return regular
+    share = (reach / (1.0 + reach))[:, None]  # (H + H/r)⁻¹ is r/(1 + r) times H⁻¹
+    return Metric(regular, lambda G: share * factors.solve(G))
+
+
+def pooled_metric(mean: Array, reach: float) -> Metric:
+    """The metric mean/reach of clients whose Hessians are about their mean, (d, d)."""
+    d = len(mean)
+    factor = Cholesky(mean[None])
+    inverse = np.stack([factor.solve(unit[None])[0] for unit in np.eye(d)])
+    inverse *= reach / (1.0 + reach)
+
+    def solve(G: Array) -> Array:
+        return matvec(np.broadcast_to(inverse, (len(G), d, d)), G)
+
+    return Metric(mean / reach, solve)
 
 
 def model_point(
-    costs: Costs, X: Array, slope: Array, H: Array, M: Array, V: Array
+    costs: Costs, X: Array, value: Array, slope: Array, metric: Metric, V: Array
 ) -> tuple[Array, Array, Array]:
-    """Where Newton's method on h_j ends, with the gradient and the Hessian of f_j there.
+    """Near the minimiser of h_j, with the gradient and the Hessian of f_j there.
+
+    Steps with the curvature guessed take a gradient each, and suffice where clients are alike.
+    Where one does not halve the gradient, Newton's method goes on.
 
     Parameters
     ----------
     costs : Costs
         The f_j of k clients.
-    X, slope : (k, d) arrays
-        The starts, and the gradients of f_j there.
-    H : (k, d, d) array
-        The Hessians of f_j there.
-    M : (d, d) or (k, d, d) array
-        The metric.
+    X : (k, d) array
+        The starts.
+    value, slope : (k,) and (k, d) arrays
+        f_j and ∇f_j there.
+    metric : Metric
     V : (k, d) array
         The centres.
 
@@ -105,20 +141,56 @@ def model_point(
     p, gradient : (k, d) arrays
     hessian : (k, d, d) array
     """
-    merit = MetricMerit(costs, V, np.broadcast_to(M, H.shape))
-    at = Point(np.array(X), merit.value(X), np.ones(len(X), dtype=bool))
+    merit = MetricMerit(costs, V, np.broadcast_to(metric.M, (*X.shape, X.shape[1])))
+    away = X - V
+    h = value + 0.5 * dots(away, matvec(merit.M, away))
+    least = np.sqrt(ROUNDING * np.abs(h))
+    U = np.array(X)
     g = slope
-    B = H
-    active = np.isfinite(at.h)
+    G = g + matvec(merit.M, away)
+    step = metric.solve(G)
+    length = _length(G, step)
+    travelled = np.zeros_like(length)
+    active = length > least
+    hard = np.zeros_like(active)
+    for _ in range(CHORDS):
+        if not active.any():
+            return U, g, costs.hessian(U)
+        trial = np.where(active[:, None], U - step, U)
+        ahead = costs.gradient(trial)
+        G = ahead + matvec(merit.M, trial - V)
+        step = metric.solve(G)
+        left = _length(G, step)
+        taken = active & (left <= 0.5 * length)
+        hard |= active & ~taken
+        U = np.where(taken[:, None], trial, U)
+        g = np.where(taken[:, None], ahead, g)
+        travelled = np.where(taken, travelled + length, travelled)
+        length = np.where(taken, left, length)
+        active = taken & (length > RATIO * travelled) & (length > least)
+    hard |= active
+    if not hard.any():
+        return U, g, costs.hessian(U)
+    return _newton(merit, X, U, g, hard)
+
+
+def _newton(
+    merit: MetricMerit, X: Array, U: Array, g: Array, active: Mask
+) -> tuple[Array, Array, Array]:
+    """Newton's method on the h_j that are ``active``, from U, as in ``model_point``."""
+    costs = merit.costs
+    at = Point(U, merit.value(U), np.ones(len(U), dtype=bool))
+    B = costs.hessian(U)
+    active = active & np.isfinite(at.h)
     for _ in range(MOST_STEPS):
         counter.factorisations += 1
         factors = Cholesky(B + merit.M)
-        G = g + matvec(merit.M, at.U - V)
+        G = g + matvec(merit.M, at.U - merit.V)
         step = np.where(active[:, None], factors.solve(G), 0.0)
         at = search(merit, at, step, dots(G, step), share=1e-4)
         g = costs.gradient(at.U)
         # The next step with the factors at hand says whether it is worth new ones.
-        G = g + matvec(merit.M, at.U - V)
+        G = g + matvec(merit.M, at.U - merit.V)
         left = dots(G, factors.solve(G))
         way = at.U - X
         travelled = dots(way, matvec(B + merit.M, way))
@@ -128,3 +200,8 @@ def model_point(
         if not active.any():
             break
     return at.U, g, B
+
+
+def _length(X: Array, Y: Array) -> Array:
+    """√⟨x_j, y_j⟩ for every j, where y_j is a positive definite matrix times x_j, (k,)."""
+    return np.sqrt(np.maximum(dots(X, Y), 0.0))
