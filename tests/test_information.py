@@ -116,3 +116,39 @@ def test_hessians_that_are_too_large_or_not_known_are_not_asked_for() -> None:
     result = fs.solve(fs.Problem(loss, [np.ones(2), np.zeros(2)]))
     assert result.notes == ("method: FedSplit, as the clients cannot tell their Hessians",)
     np.testing.assert_allclose(result.x, 0.5, atol=1e-6)
+
+
+def test_a_start_at_the_minimiser_without_the_penalty_is_not_taken_for_the_one_with_it() -> None:
+    federated = problem("least-squares", [30, 20, 50], d=6)
+    free = federated.solution()
+    penalty = fs.L1(5.0)
+    result = fs.solve(federated, fs.FedSplitInformation(), x0=free, penalty=penalty)
+    assert result.converged
+    np.testing.assert_allclose(result.x, fs.solve(federated, penalty=penalty).x, atol=1e-9)
+    assert np.linalg.norm(result.x - free) > 1e-3
+
+
+@pytest.mark.parametrize("loss", ["logistic", "poisson", "multinomial", "least-squares", "huber"])
+def test_costs_between_two_points_are_those_of_the_terms(loss: str) -> None:
+    federated = problem(loss, [30, 20, 50], d=6)
+    d = federated.d
+    rng = np.random.default_rng(0)
+    shares = [1.0, 0.5, 0.25, 0.0]
+    for size, rtol in ((1e-2, 1e-6), (4.0, 1e-12)):
+        before, x = size * rng.standard_normal((2, d))
+        asked = federated.clients.local_model(x, None, None, 0.0, before, False)
+        line = federated.clients.line(before, x - before, np.array(shares[::-1]))
+        found = asked.parts["values"][:, [0, 1, 2, -1]]
+        np.testing.assert_allclose(found, line.rows[:, ::-1], rtol=rtol)
+        ends = [federated.clients.value(u).rows for u in (x, before)]
+        np.testing.assert_allclose(found[:, [0, -1]], np.stack(ends, axis=1), rtol=1e-13)
+
+
+def test_clients_that_are_alike_take_one_hessian_per_later_question() -> None:
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((4, 2000, 5))
+    data = [(each, rng.logistic(size=2000) < each @ np.ones(5)) for each in A]
+    result = fs.solve(fs.Problem(fs.Logistic(), data), fs.FedSplitInformation())
+    hessians = [row.hessians for row in result.trace.rows]
+    assert result.converged
+    assert hessians[1:] == [4] * (len(hessians) - 1)

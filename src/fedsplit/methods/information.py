@@ -13,6 +13,7 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.clients.questions import WAY, Answer, ProofScalars
 from fedsplit.methods.method import EPS, NUMERICAL_HAZARD
 from fedsplit.methods.quadratic import minimise
+from fedsplit.methods.semismooth import minimise_coordinatewise
 from fedsplit.penalties.penalty import Penalty, check_penalty
 
 FIRST_REACH = 256.0
@@ -196,7 +197,10 @@ class FedSplitInformation:
         zeros = np.zeros((m, d))
         unheard = np.zeros(m, dtype=bool)
         models = Models(np.tile(x0, (m, 1)), zeros, np.zeros((m, d, d)), unheard)
-        return InformationState(zeros[0], zeros[0], x0, zeros[0], models, FIRST_REACH)
+        slope = zeros[0]
+        if self.penalty is not None:
+            slope = np.full(d, np.nan)  # known after the first minimisation
+        return InformationState(zeros[0], slope, x0, slope, models, FIRST_REACH)
 
     def update(self, clients: Clients, state: InformationState) -> InformationState:
         x = state.ahead
@@ -272,13 +276,16 @@ class FedSplitInformation:
         g = models.gradients(x).sum(axis=0) * (len(models.heard) / max(1, models.heard.sum()))
         if self.penalty is None:
             return x - np.linalg.solve(H, g), np.zeros_like(x)
+        b = H @ x - g
         scale = np.ones_like(x)
         if getattr(self.penalty, "coordinatewise", False):
+            found = minimise_coordinatewise(H, b, self.penalty, x, PRECISION)
+            if found is not None:
+                return found
             scale = 1.0 / np.sqrt(np.diag(H))
         M = scale[:, None] * H * scale
         largest = float(np.linalg.eigvalsh(M)[-1])
-        b = scale * (H @ x - g)
-        ahead, slope = minimise(M, b, largest, self.penalty, scale, x, PRECISION)
+        ahead, slope = minimise(M, scale * b, largest, self.penalty, scale, x, PRECISION)
         return ahead, slope / scale
 
 

@@ -1,0 +1,43 @@
+"""The server's own problem with a coordinatewise penalty, against its optimality conditions."""
+
+import numpy as np
+import pytest
+
+import fedsplit as fs
+from fedsplit.methods.quadratic import minimise
+from fedsplit.methods.semismooth import minimise_coordinatewise
+from fedsplit.penalties.penalty import Penalty
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "penalty",
+    [fs.L1(3.0), fs.ElasticNet(2.0, 0.5), fs.Box(-0.1, 0.2), fs.NonNegative()],
+    ids=["lasso", "elastic net", "box", "nonnegative"],
+)
+def test_the_minimiser_is_that_of_proximal_gradient_steps(penalty: Penalty, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((60, 20)) * np.geomspace(1.0, 100.0, 20)
+    H = A.T @ A
+    b = A.T @ rng.standard_normal(60) * 3.0
+    found = minimise_coordinatewise(H, b, penalty, rng.standard_normal(20), 1e-12)
+    assert found is not None
+    x, slope = found
+    np.testing.assert_allclose(H @ x + slope, b, atol=1e-9 * np.abs(b).max())
+    np.testing.assert_allclose(penalty.prox(x + slope, 1.0), x, atol=1e-9)
+    scale = 1.0 / np.sqrt(np.diag(H))
+    M = scale[:, None] * H * scale
+    largest = float(np.linalg.eigvalsh(M)[-1])
+    slow, _ = minimise(M, scale * b, largest, penalty, scale, np.zeros(20), 1e-13)
+    np.testing.assert_allclose(x, slow, atol=1e-8 * np.abs(x).max())
+    np.testing.assert_array_equal(x == 0, slow == 0)
+
+
+def test_from_the_minimiser_it_stays_there() -> None:
+    H = np.array([[2.0, 0.5], [0.5, 1.0]])
+    b = np.array([3.0, 0.2])
+    first = minimise_coordinatewise(H, b, fs.L1(1.0), np.zeros(2), 1e-12)
+    assert first is not None
+    again = minimise_coordinatewise(H, b, fs.L1(1.0), first[0], 1e-12)
+    assert again is not None
+    np.testing.assert_allclose(again[0], [1.0, 0.0], atol=1e-15)
