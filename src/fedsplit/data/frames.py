@@ -92,7 +92,9 @@ def _fit(series: pd.Series, reading: Reading) -> Fit | None:
         return EMPTY
     match stored:
         case "number":
-            integer = share(int((present % 1 == 0).sum()), len(present))
+            numbers = present.to_numpy(dtype=np.float64)
+            whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
+            integer = share(int(np.count_nonzero(whole)), len(present))
             return Fit(integer, "all", "none", "none", "none")
         case "boolean":
             return Fit("none", "none", "none", "all", "none")

@@ -155,7 +155,7 @@ def _held_out(
     clients = outside.settle(task.frame)
     start = np.zeros(task.d)
     floor = ProofScalars(**clients.decrement(start, start).parts).floor.sum()
-    values = np.array([clients.value(each.x).rows.sum() for each in task.follow(penalties)])
+    values = np.array([clients.value(x).rows.sum() for x in task.points(penalties)])
     weight = sum(moments[j].weight for j in fold.held_out)
     floor += sum(moments[j].floor for j in fold.held_out) / task.scaling.unit**2
     deviance: Array = 2.0 * (values - floor) * task.scaling.unit**2 / weight

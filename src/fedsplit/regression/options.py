@@ -475,7 +475,7 @@ class PathOptions(Regression):
     ridge: float = field(init=False, default=0.0)
     l1: float = field(init=False, default=0.0)
     firth: bool = field(init=False, default=False)
-    method: str = field(init=False, default="fedsplit")
+    method: str = field(init=False, default=AUTO)
     standardize: bool = field(
         default=True, metadata={"option": options_of(Settings)["standardize"]}
     )

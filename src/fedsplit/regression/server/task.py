@@ -13,11 +13,10 @@ from fedsplit.clients.oracle import Clients, Removed
 from fedsplit.clients.stacked import QUIET
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, listed
-from fedsplit.methods import parse
+from fedsplit.methods import parse, with_penalty
 from fedsplit.methods.default import default_method
-from fedsplit.methods.information import FedSplitInformation
+from fedsplit.methods.information import FedSplitInformation, InformationState
 from fedsplit.methods.method import State
-from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.client.design import AT_REST, Calibration, Moments, Recession
@@ -128,6 +127,7 @@ class Task:
         self._check_target()
         # the last answers about how well a model fits, with the question
         self._told: tuple[Fitted, list[GoodnessOfFit]] | None = None
+        self._inverted: tuple[Proof, Array, Array] | None = None
         found = Coordinates(rows, self.pool, settings, classes)
         self.coordinates = found
         self.scaling = found.scaling
@@ -338,10 +338,26 @@ class Task:
             penalty = self.penalty(l1, ridge)
             state = None
             if last is not None:
-                gradients, information = last.proof.gradients, last.proof.information
-                state = FedSplit(penalty=penalty).resume(last.state, gradients, information)
+                state = with_penalty(parse(self.settings.method), penalty).resume(last.state)
             last = self.run(penalty, state=state)
             yield last
+
+    def points(self, penalties: Sequence[tuple[float, float]]) -> Iterator[Array]:
+        """x of ``follow``, (d,), without proofs where one question tells all about the costs.
+
+        Models of second order are exact for quadratics: the first run has the clients' sums.
+        """
+        first, *rest = penalties
+        found = self.run(self.penalty(*first))
+        yield found.x
+        if not (self.family.quadratic and self.settings.method == INFORMATION):
+            yield from (each.x for each in self.follow(rest, found))
+            return
+        state: InformationState = found.state
+        for l1, ridge in rest:
+            state = FedSplitInformation(self.penalty(l1, ridge)).resume(state)
+            state = state._replace(x=state.ahead)
+            yield state.x
 
     @np.errstate(**QUIET)
     def infer(self, found: Estimate, missing: Mapping[str, int]) -> Inference:
@@ -360,7 +376,7 @@ class Task:
         phi = self._dispersion(proof)
         H = proof.information.sum(axis=0)
         back = np.where(self.kept[:, None], self.back, np.nan)
-        expected = back @ inverse(self._expected(proof)) @ back.T
+        expected = back @ self._inverses(proof)[1] @ back.T
         covariance = None
         robust = None
         if self.settings.biased is None:
@@ -477,7 +493,7 @@ class Task:
             nu = gradient_error(design, H, proof.x, proof.scalars, weight)
             radius = moved(H, nu, proof.scalars) * self._per_radius(proof)
             phi = max(self._dispersion(proof), LEAST_DISPERSION)
-            V = self.back @ inverse(self._expected(proof)) @ self.back.T
+            V = self.back @ self._inverses(proof)[1] @ self.back.T
             converted = self.coordinates.conversion_error(proof.x)
             errors = np.sqrt(phi * np.diag(V))[self.kept]
             bound = float(radius + np.max(converted[self.kept] / errors))
@@ -496,12 +512,23 @@ class Task:
         phi = max(self._dispersion(proof), LEAST_DISPERSION)
         back = self.back[self.kept]
         with np.errstate(divide="ignore", **QUIET):
-            bound = np.diag(back @ inverse(proof.information.sum(axis=0)) @ back.T)
-            errors = phi * np.diag(back @ inverse(self._expected(proof)) @ back.T)
+            observed, expected = self._inverses(proof)
+            bound = np.diag(back @ observed @ back.T)
+            errors = phi * np.diag(back @ expected @ back.T)
             worst = float(np.sqrt(np.max(bound / errors)))
         if np.isnan(worst):
             return np.inf
         return worst
+
+    def _inverses(self, proof: Proof) -> tuple[Array, Array]:
+        """Those of the observed and of the expected information, (d, d), once per proof."""
+        if self._inverted is None or self._inverted[0] is not proof:
+            observed = inverse(proof.information.sum(axis=0))
+            expected = observed
+            if not self.family.canonical:
+                expected = inverse(self._expected(proof))
+            self._inverted = proof, observed, expected
+        return self._inverted[1:]
 
     def _expected(self, proof: Proof) -> Array:
         """The expected information in the coordinates of the rounds, (d, d)."""
