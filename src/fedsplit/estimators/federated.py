@@ -105,8 +105,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
         intercept = None
         if self.fit_intercept:
             intercept = 0
-        designs, spread = independent(designs, intercept, settings.biased is not None)
-        moments = [design.moments() for design in designs]
+        designs, moments, spread = independent(designs, intercept, settings.biased is not None)
         pool = Pool(moments, intercept)
         predictors = max(1, len(labels) - 1)
         coef: Array = np.zeros((predictors, len(pool.names)))

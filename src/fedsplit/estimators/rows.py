@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
-from fedsplit.regression.client.design import Design
+from fedsplit.regression.client.design import Design, Moments
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.pool import Pool
@@ -65,29 +65,34 @@ def _labels(groups: Any, n: int) -> pd.Series:
         if shape[1:] != (1,):
             raise InputError(f"groups must have one label per row, its shape is {shape}")
         groups = np.asarray(groups)[:, 0]
+    if isinstance(groups, np.ndarray) and groups.dtype.kind in "biu":
+        return pd.Series(groups)  # whole numbers need no objects to be told apart
     return pd.Series(list(groups), dtype=object)
 
 
 def independent(
     designs: list[Design], intercept: int | None, penalised: bool
-) -> tuple[list[Design], Array]:
+) -> tuple[list[Design], list[Moments], Array]:
     """Leave out columns that explain nothing: constants and, without a penalty, combinations.
 
     Returns
     -------
     designs : list of Design
         With r of the p columns.
+    moments : list of Moments
+        Theirs.
     spread : (p, r) array
         Takes coefficients of these columns to those of all. If the columns are B M, apart from
         constants, where B are those kept, β = M⁺b is the shortest that predicts what b does.
     """
-    pool = Pool([design.moments() for design in designs], intercept)
+    moments = [design.moments() for design in designs]
+    pool = Pool(moments, intercept)
     p = len(pool.names)
     left_out = {
         i: weights for i, weights in pool.dependent().items() if not (penalised and weights.any())
     }
     if not left_out:
-        return designs, np.eye(p)
+        return designs, moments, np.eye(p)
     kept = [i for i in range(p) if i not in left_out]
     M = np.eye(p)[kept]
     for i, weights in left_out.items():
@@ -97,4 +102,5 @@ def independent(
         # The constants that were left out, and the means of combinations, go into the intercept.
         spread[intercept] += pool.mean[kept] - pool.mean @ spread
     columns = [pool.names[i] for i in kept]
-    return [replace(each, columns=columns, A=each.A[:, kept]) for each in designs], spread
+    designs = [replace(each, columns=columns, A=each.A[:, kept]) for each in designs]
+    return designs, [design.moments() for design in designs], spread

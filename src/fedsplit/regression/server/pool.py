@@ -163,6 +163,8 @@ class Pool:
         products = self._products
         sizes = np.sqrt(np.diag(products))
         found: dict[int, Array] = {i: np.zeros(p) for i in np.flatnonzero(self.empty).tolist()}
+        if self._regular([i for i in range(p) if i != self.intercept and i not in found]):
+            return found
         kept: list[int] = []
         # The correlations of the columns kept are LLᵀ. The squared length of a new row of L is the
         # share of its variance that they explain.
@@ -182,6 +184,17 @@ class Pool:
                 found[i] = np.zeros(p)
                 found[i][kept] = sizes[i] / sizes[kept] * solve_triangular(L[:k, :k].T, row)
         return found
+
+    def _regular(self, columns: list[int]) -> bool:
+        """Whether each of these columns has more to say than those before it."""
+        products = self._products[np.ix_(columns, columns)]
+        sizes = np.sqrt(np.diag(products))
+        try:
+            L = np.linalg.cholesky(products / np.outer(sizes, sizes))
+        except np.linalg.LinAlgError:
+            return False
+        # far from the limit: near it the pivots of different factorisations may differ
+        return bool((np.square(np.diag(L)) > 1e3 * DEPENDENT).all())
 
     @property
     def _products(self) -> Array:
