@@ -14,7 +14,7 @@ from fedsplit.arrays import Array, norms
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.work import Work, counter
-from fedsplit.prox import SOLVERS
+from fedsplit.prox import SOLVERS, krylov
 from fedsplit.prox.solver import ProxSolver
 from problems import LOSSES, dimensions, loss, names, problem, ridges, seeds, sizes, steps
 
@@ -274,24 +274,49 @@ def test_newton_is_accurate_relative_to_its_way_from_x_in_the_metric_of_the_step
     assert (norms(answer.rows - exact) <= answer.error + 1e-9 * (1 + norms(V))).all()
 
 
+@pytest.mark.parametrize("s", [0.02, 3.0])
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_newton_by_products_is_as_accurate(name: str, s: float) -> None:
+    p = problem(name, [60, 45, 70], 20, seed=3, ridge=0.1)
+    V, S = arguments(p, 2), metric(s, p.d, 5)
+    x = 0.1 * arguments(p, 7)[0]
+    answer = p.clients.prox(V, S, x, fs.NewtonProx())
+    exact = p.clients.prox(V, S, x, EXACT).rows
+    away = norms((answer.rows - exact) / np.sqrt(S))
+    way = norms(np.maximum(abs(answer.rows - x), abs(answer.rows)) * np.sqrt(1 / S + 0.1))
+    assert (away <= 0.0101 * way).all()
+    assert (norms(answer.rows - exact) <= answer.error + 1e-9).all()
+
+
+def test_newton_makes_a_factor_where_products_would_be_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(krylov, "MOST_PRODUCTS", 1)
+    p = problem("poisson", [60, 45, 70], 20, seed=3, ridge=0.1)
+    V = arguments(p, 2)
+    answer = p.clients.prox(V, 3.0, np.zeros(20), fs.NewtonProx(1e-8))
+    assert (answer.work[:, 1:] > 2).all()
+    exact = p.clients.prox(V, 3.0, np.zeros(20), EXACT).rows
+    np.testing.assert_allclose(answer.rows, exact, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("rows", "d"), [(9, 6), (40, 20)])
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_an_answer_depends_neither_on_earlier_questions_nor_on_who_shares_the_block(
-    name: str,
+    name: str, rows: int, d: int
 ) -> None:
-    p = problem(name, [9] * 12 + [3] * 5, 6, seed=4)
+    p = problem(name, [rows] * 12 + [3] * 5, d, seed=4)
     # some clients are done at once, others need many steps: the block gets smaller on the way
     V = arguments(p, 1) * 10.0 ** np.arange(-8, 1).repeat(2)[:17, None]
-    x = np.full(6, 1e-9)
+    x = np.full(p.d, 1e-9)
     first = p.clients.prox(V, 0.7, x, fs.NewtonProx()).rows
     p.clients.prox(V, 31.0, x, fs.NewtonProx())
     np.testing.assert_array_equal(p.clients.prox(V, 0.7, x, fs.NewtonProx()).rows, first)
-    for j, (at, costs) in ((j, block) for block in p.clients._blocks for j in range(17)):
-        rows = np.arange(17)[at]
-        if j not in rows:
-            continue
-        alone = Costs(costs.terms.take([rows.tolist().index(j)]), costs.ridge)
-        own = fs.NewtonProx().solve(alone, V[j : j + 1], 0.7, x)
-        np.testing.assert_array_equal(own.u[0], first[j])
+    for at, costs in p.clients._blocks:
+        for row, j in enumerate(np.arange(17)[at]):
+            alone = Costs(costs.terms.take([row]), costs.ridge)
+            own = fs.NewtonProx().solve(alone, V[j : j + 1], 0.7, x)
+            np.testing.assert_array_equal(own.u[0], first[j])
 
 
 def test_newton_steps_of_few_rows_and_many_columns_need_no_product_with_them(

@@ -8,7 +8,10 @@ from typing import TypeAlias
 import numpy as np
 from scipy.linalg import lapack
 
-from fedsplit.arrays import Array, dots, matvec, norms
+from fedsplit.arrays import Array, dots, matvec, norms, solve_rows
+
+FEW = 16
+"""Up to so many coordinates, NumPy's loop over small systems is faster than any other way."""
 
 MANY = 512
 """Above so many coordinates, d³ operations are too many for what a round gains by them."""
@@ -41,9 +44,11 @@ def factored(M: Array) -> Inverse:
 
 def solve_definite(M: Array, G: Array) -> Array:
     """M_j⁻¹g_j for every j, M_j positive definite: (k, d, d), (k, d) -> (k, d)."""
+    if M.shape[1] <= FEW:
+        return solve_rows(M, G)
     solved = [lapack.dposv(each, g, lower=1)[1:] for each, g in zip(M, G, strict=True)]
-    if any(failed for _, failed in solved):
-        raise np.linalg.LinAlgError("a matrix is not positive definite")
+    if any(failed for _, failed in solved):  # definite but for rounding
+        return solve_rows(M, G)
     return np.stack([solution for solution, _ in solved])
 
 

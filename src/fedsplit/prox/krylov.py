@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lapack
 
-from fedsplit.arrays import Array, Mask, add_diagonal, dots, matvec, solve_rows
+from fedsplit.arrays import Array, Mask, add_diagonal, dots, matvec
 from fedsplit.losses.costs import Costs
-from fedsplit.losses.factors import MANY
+from fedsplit.losses.factors import FEW, MANY, solve_definite
 from fedsplit.losses.work import counter
 from fedsplit.prox.expansion import Expansion, in_metric, stretched
 
@@ -82,7 +82,8 @@ class Krylov:
         r = np.where(active[:, None], -at.gradient, 0.0)
         q = self._preconditioned(r)
         rq = dots(r, q)
-        for _ in range(MOST_PRODUCTS):
+        products = MOST_PRODUCTS * (p.shape[1] > FEW)
+        for _ in range(products):
             Aq = h.terms.product(q)
             Bq = h.D * q + h.terms.adjoint(bend(Aq))
             t = np.where(active, rq, 0.0) / np.where(active, dots(q, Bq), 1.0)
@@ -103,11 +104,13 @@ class Krylov:
 
     def _factored(self, at: Moved, rows: list[int], p: Array, a: Array) -> None:
         """Put the directions of some clients by factors of their own into p and a."""
-        few = self.h.take(rows)
+        few = self.h
+        if len(rows) < len(p):
+            few = few.take(rows)
         counter.hessians += 1
         counter.factorisations += 1
         H = add_diagonal(few.terms.hessian(few.X + at.delta[rows]), few.D)
-        p[rows] = solve_rows(H, -at.gradient[rows])
+        p[rows] = solve_definite(H, -at.gradient[rows])
         a[rows] = few.terms.product(p[rows])
 
     def _preconditioned(self, r: Array) -> Array:
@@ -134,7 +137,8 @@ def preconditioner(costs: Costs, D: Array, rows: int) -> Array:
 def _at_the_origin(costs: Costs, D: Array, rows: int) -> Array:
     k = costs.terms.k
     d = costs.terms.d
-    if d > MANY or rows < d:  # a factor would take too much time, or memory beside the data
+    # a factor would not be used, or take too much time, or memory beside the data
+    if not FEW < d <= min(rows, MANY):
         return 1.0 / (D + costs.terms.diagonal(np.zeros((k, d))))
     H = costs.cache.get(_at_the_origin)
     if H is None:
