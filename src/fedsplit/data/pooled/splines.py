@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.interpolate import BSpline
 
 from fedsplit.arrays import Array
 
@@ -59,6 +58,8 @@ class Spline(NamedTuple):
 
     def _values(self, x: Array, derivative: int = 0) -> Array:
         """The B-splines or their derivatives at x, (n, knots + degree + 1)."""
+        from scipy.interpolate import BSpline  # takes longer to import than a small fit
+
         ends = np.repeat(np.sort(self.boundary), self.degree + 1)
         t = np.sort(np.concatenate([ends, self.knots]))
         spline = BSpline(t, np.eye(len(t) - self.degree - 1), self.degree, extrapolate=True)

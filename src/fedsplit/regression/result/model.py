@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import fdtrc
 
 from fedsplit.arrays import Array
 from fedsplit.checks import number
@@ -22,6 +22,7 @@ from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
+from fedsplit.regression.result.distributions import Normal, StudentT
 from fedsplit.regression.result.prediction import Kind, Unseen, predict
 from fedsplit.regression.result.table import Summary, fragment, shortened, summary
 from fedsplit.regression.server.bias import Bias, bias
@@ -300,14 +301,14 @@ class Model:
         """Two-sided p-values by Student's t or the normal distribution, as R's ``summary``."""
         if self.zvalues is None:
             return None
-        return 2 * pd.Series(self._reference.sf(self.zvalues.abs()), index=list(self.names))
+        return 2 * self._reference.sf(self.zvalues.abs())
 
     @property
-    def _reference(self) -> Any:
+    def _reference(self) -> StudentT | Normal:
         """The distribution of a coefficient over its standard error, model-based or robust."""
         if self.family.statistic == "t":
-            return stats.t(self.df_residual)
-        return stats.norm
+            return StudentT(self.df_residual)
+        return Normal()
 
     @property
     def n(self) -> int:
@@ -413,7 +414,7 @@ class Model:
             return None
         explained = (self.null_deviance - self.deviance) / between
         value = explained * self.df_residual / self.deviance
-        p = float(stats.f.sf(value, between, self.df_residual))
+        p = float(fdtrc(between, self.df_residual, value))
         return FTest(value, between, self.df_residual, p)
 
     @property

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import root
 
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
@@ -100,6 +99,8 @@ def bias(
 
 def _fixed_point(method: FedGD | FedProx, clients: Clients, x: Array) -> Array:
     """The fixed point of one round near x, (d,)."""
+    from scipy.optimize import root  # takes longer to import than a small fit
+
     s = method.start(clients, x).s
 
     def residual(point: Array) -> Array:

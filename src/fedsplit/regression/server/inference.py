@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import chdtrc
 
 from fedsplit.arrays import Array
 from fedsplit.regression.client.design import Calibration
@@ -50,7 +50,7 @@ class PenalisedLikelihood(NamedTuple):
         """Its p-value by the χ² distribution."""
         if self.ratio is None or self.df == 0:
             return None
-        return float(stats.chi2.sf(self.ratio, self.df))
+        return float(chdtrc(self.df, self.ratio))
 
 
 class Inference(NamedTuple):
