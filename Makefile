@@ -38,8 +38,8 @@ format: .venv/installed-test  ## Format the code
 bench: .venv/installed-test  ## Measure the speed and memory of a round
 	$(BIN)/python benchmarks/speed.py
 
-bench-rounds: .venv/installed-test  ## Count the rounds and floats of every method (takes 15 minutes)
-	$(BIN)/python benchmarks/rounds.py
+bench-rounds: .venv/installed-test  ## Count questions and floats of every method (20 minutes; LIBSVM=FILE for your rows)
+	$(BIN)/python benchmarks/rounds.py --figure docs/images/frontier.png $(if $(LIBSVM),--libsvm $(LIBSVM))
 
 bench-fit: data .venv/installed-test  ## Measure the time and memory of a fit, beside statsmodels
 	$(BIN)/python benchmarks/fit.py

@@ -1,13 +1,10 @@
 """Random regressions and random starts, and a pooled Newton's method to compare with.
 
-The same seed gives the same problem, to the bit. ``python benchmarks/random_problems.py --first 0
---count 50`` runs some of them.
+The same seed gives the same problem, to the bit.
 """
 
 from __future__ import annotations
 
-import argparse
-import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +16,7 @@ from fedsplit.arrays import Array
 from fedsplit.losses.exponential import ExponentialLoss
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.methods.method import Method
+from measuring import head, row
 
 PROBLEMS = 600
 STARTS = 1000
@@ -232,34 +230,23 @@ def attempt(drawn: Drawn, method: Method[Any] | None, tol: float = 1e-9) -> Outc
     return Outcome(words, True, result.converged and gap <= 2.0 * tol, result.rounds, gap)
 
 
-def main() -> None:
-    """Run some of them, and print those that fail."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=50)
-    parser.add_argument("--starts", action="store_true")
-    parser.add_argument("--method", default="information")
-    arguments = parser.parse_args()
-    method = {"information": fs.FedSplitInformation(), "auto": None}[arguments.method]
-    draw = random_start if arguments.starts else random_glm
-    seeds = range(arguments.first, arguments.first + arguments.count)
-    known = 0
-    counts = []
-    for seed in seeds:
-        began = time.process_time()
-        drawn = draw(seed)
-        outcome = attempt(drawn, method)
-        took = time.process_time() - began
-        known += outcome.solved
-        if outcome.solved:
-            counts.append(outcome.questions)
-        if outcome.failed or took > 3:
-            print(seed, outcome, f"{took:.1f} s", flush=True)
-    print(
-        f"{known} of {len(seeds)} have a minimiser; questions: median {np.median(counts):.0f}, "
-        f"most {max(counts)}"
-    )
-
-
-if __name__ == "__main__":
-    main()
+def show(quick: bool = False) -> None:
+    """Run them all with the default of ``solve``, or some; print how many fail."""
+    head("random problems", "with a minimiser", "not found", "questions: median", "most")
+    for title, draw, count in (
+        ("regressions", random_glm, PROBLEMS),
+        ("starts", random_start, STARTS),
+    ):
+        known: list[Outcome] = []
+        for seed in range(count // 20 if quick else count):
+            outcome = attempt(draw(seed), None)
+            if outcome.failed:
+                print(f"{title} {seed}: {outcome}")
+            if outcome.solved:
+                known.append(outcome)
+        questions = [outcome.questions for outcome in known]
+        failed = sum(outcome.failed for outcome in known)
+        row(
+            *(title, f"{len(known)}", f"{failed}"),
+            *(f"{np.median(questions):.0f}", f"{max(questions)}"),
+        )

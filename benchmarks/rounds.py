@@ -1,8 +1,8 @@
-"""Rounds and floats to a gap: FedSplit with its defaults, the plain method, and every baseline.
+"""Questions and floats to a gap: the default of ``fs.solve``, vectors alone, and every baseline.
 
 Prints Markdown. Every run starts at x = 0 and knows of the curvature only what the method asks the
-clients for; set-up rounds count. Medians over the seeds.
-``python benchmarks/rounds.py --seeds 1 spiked-1e4`` does one row quickly.
+clients for; set-up counts. Then the questions of fits, sparse rows, and random problems.
+``python benchmarks/rounds.py --quick`` takes a few minutes, ``--only fits`` does one part.
 """
 
 from __future__ import annotations
@@ -11,14 +11,19 @@ import argparse
 import math
 import statistics
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import fedsplit as fs
+import fit_rounds
+import frontier
+import random_problems
+import sparse
 from fedsplit import ensembles
+from fedsplit.arrays import Array
 from fedsplit.methods.method import Method, State
 from fedsplit.rounds.trace import Row
 from measuring import head, row
@@ -40,7 +45,7 @@ class Case:
     tries : int
         The most rounds of each step that is tried in hindsight.
     prox : GradientProx, optional
-        The local solver; then only FedSplit is run.
+        The local solver; then only ``fs.FedSplit`` is run.
     """
 
     title: str
@@ -109,20 +114,28 @@ BASELINES: dict[str, Callable[[], Method[Any]]] = {
 }
 """As they come. GD and AGD are given the pooled constants at the optimum, which no client knows."""
 
+FAST = ("Anderson", "CG", "L-BFGS", "GIANT", "Newton")
+"""The baselines of a quick run: the others need hundreds of rounds."""
+
 GRID = tuple(10.0**power for power in np.arange(-2, 2.51, 0.5))
 """Steps that are tried in hindsight, as multiples of Theorem 1's."""
 
+OURS = ("default", "vectors", "vectors, step × 100", "vectors, step / 100")
+
 LABELS = (
-    *("ours", "ours, step × 100", "ours, step / 100", "plain, Theorem 1", "plain, best s"),
+    *OURS,
+    *("plain, Theorem 1", "plain, best s"),
     *BASELINES,
-    *("ADMM, best s", "GD, pooled ℓ, L", "AGD, pooled L"),
+    *("GD, pooled ℓ, L", "AGD, pooled L"),
 )
 
 Cost = tuple[float, float]
-"""Rounds, and floats in both directions: infinite if never reached, NaN if not applicable."""
+"""Questions, and floats in both directions: infinite if never reached, NaN if not applicable."""
 
 
-def cost(problem: fs.Problem, best: float, method: Method[Any], gap: float, most: int) -> Cost:
+def cost(
+    problem: fs.Problem, best: float, method: Method[Any] | None, gap: float, most: int
+) -> Cost:
     """Return what a method costs until the gap is reached."""
 
     def near(row: Row, state: State) -> bool:
@@ -139,44 +152,51 @@ def cost(problem: fs.Problem, best: float, method: Method[Any], gap: float, most
     return result.rounds, float(result.trace.floats_up.sum() + result.trace.floats_down.sum())
 
 
-def measure(name: str, seed: int) -> dict[str, Cost]:
+def measure(name: str, seed: int, quick: bool) -> dict[str, Cost]:
     """Return the costs of every method on one problem."""
     case = CASES[name]
     problem = case.make(seed)
-    clients = problem.clients
     x = problem.solution()
     best = problem.objective(x)
 
-    def run(method: Method[Any], most: int = case.most) -> Cost:
-        return cost(problem, best, method, case.gap, most)
+    def run(method: Method[Any] | None) -> Cost:
+        return cost(problem, best, method, case.gap, case.most)
 
-    def best_of(make: Callable[[float], Method[Any]]) -> Cost:
-        return min(run(make(factor * s), min(case.most, case.tries)) for factor in GRID)
+    found: dict[str, Cost] = {}
+    if case.prox is None:
+        found["default"] = run(None)
+    found["vectors"] = run(fs.FedSplit(prox=case.prox))
+    first = first_step(problem, case.prox)
+    found["vectors, step × 100"] = run(fs.FedSplit(100 * first, case.prox))
+    found["vectors, step / 100"] = run(fs.FedSplit(first / 100, case.prox))
+    if case.prox is not None:
+        return found
+    found |= {label: run(make()) for label, make in BASELINES.items() if not quick or label in FAST}
+    if not quick:
+        found |= informed(problem, x, run, case.tries)
+    return found
 
+
+def informed(
+    problem: fs.Problem, x: Array, run: Callable[[Method[Any]], Cost], tries: int
+) -> dict[str, Cost]:
+    """Return the costs of methods that are told about the curvature, at x* where need be."""
+    clients = problem.clients
     bounds = clients.curvature().rows
     ell = bounds[:, 0].min()
     L = bounds[:, 1].max()
     if ell == 0:
         ell = clients.curvature(x).rows[:, 0].min()  # which only hindsight knows
     s = 1.0 / math.sqrt(ell * L)
-    found = {"ours": run(fs.FedSplit(prox=case.prox))}
-    first = first_step(problem, case.prox)
-    found["ours, step × 100"] = run(fs.FedSplit(100 * first, case.prox))
-    found["ours, step / 100"] = run(fs.FedSplit(first / 100, case.prox))
-    if case.prox is not None:
-        paper = fs.GradientProx(10, start="iterate")
-        found["plain, Theorem 1"] = run(fs.FedSplit.plain(s, paper))
-        return found
-    found["plain, Theorem 1"] = run(fs.FedSplit.plain(s))
-    found["plain, best s"] = best_of(fs.FedSplit.plain)
-    found |= {label: run(make()) for label, make in BASELINES.items()}
-    found["ADMM, best s"] = best_of(fs.ADMM)
     pooled = np.linalg.eigvalsh(clients.pooled_information(x))
     # A logistic cost is most curved at the start, x = 0.
     start = np.linalg.eigvalsh(clients.pooled_information(np.zeros(problem.d)))
-    found["GD, pooled ℓ, L"] = run(fs.GD(2.0 / float(pooled[0] + pooled[-1])))
-    found["AGD, pooled L"] = run(fs.AGD(1.0 / float(max(pooled[-1], start[-1]))))
-    return found
+    return {
+        "plain, Theorem 1": run(fs.FedSplit.plain(s)),
+        "plain, best s": min(run(fs.FedSplit.plain(factor * s)) for factor in GRID),
+        "GD, pooled ℓ, L": run(fs.GD(2.0 / float(pooled[0] + pooled[-1]))),
+        "AGD, pooled L": run(fs.AGD(1.0 / float(max(pooled[-1], start[-1])))),
+    }
 
 
 def first_step(problem: fs.Problem, prox: fs.GradientProx | None) -> float:
@@ -187,13 +207,13 @@ def first_step(problem: fs.Problem, prox: fs.GradientProx | None) -> float:
 
 
 def median(costs: list[Cost]) -> Cost:
-    """Return the median rounds and the median floats."""
+    """Return the median questions and the median floats."""
     rounds, floats = zip(*costs, strict=True)
     return statistics.median(rounds), statistics.median(floats)
 
 
 def show(value: Cost) -> str:
-    """Return rounds, and thousands of floats, as a cell."""
+    """Return questions, and thousands of floats, as a cell."""
     rounds, floats = value
     if math.isnan(rounds):
         return "n/a"
@@ -202,39 +222,66 @@ def show(value: Cost) -> str:
     return f"{rounds:.0f} ({floats / 1e3:.0f}k)"
 
 
-def show_case(case: Case, found: dict[str, Cost]) -> None:
-    """Print a row of the table."""
-    cells = [show(found[label]) if label in found else "" for label in LABELS]
-    fewer = []
-    for i in (0, 1):
-        others = [label for label in found if not label.startswith("ours")]
-        better = [label for label in others if found[label][i] < found["ours"][i]]
-        fewer.append(", ".join(better) or "none")
-    row(case.title, f"{case.gap:.0e}", *cells, *fewer)
+def better(found: dict[str, Cost]) -> str:
+    """Return the baselines that beat the default by 1.2 times in questions and in floats."""
+    questions, floats = found["default"]
+    names = [
+        label
+        for label, (q, f) in found.items()
+        if label not in OURS and sparse.BETTER * q < questions and sparse.BETTER * f < floats
+    ]
+    return ", ".join(names) or "none"
+
+
+def show_suite(names: list[str], seeds: range, quick: bool) -> frontier.Costs:
+    """Print the table of the suite; return the costs by title."""
+    labels = [each for each in LABELS if not quick or each in (*OURS, *FAST)]
+    print(
+        f"Questions (thousands of floats, both directions), medians of {len(seeds)} seeds; "
+        "– is not within the budget."
+    )
+    head("problem", "gap", *labels, f"better by {sparse.BETTER} × in both")
+    drawn: frontier.Costs = {}
+    for name in names:
+        case = CASES[name]
+        runs = [measure(name, seed, quick) for seed in seeds]
+        found = {label: median([run[label] for run in runs]) for label in runs[0]}
+        drawn[case.title] = found
+        verdict = ""
+        if "default" in found:
+            verdict = better(found)
+        cells = [show(found[label]) if label in found else "" for label in labels]
+        row(case.title, f"{case.gap:.0e}", *cells, verdict)
+    return drawn
+
+
+PARTS = ("fits", "random", "sparse", "suite")
 
 
 def main() -> None:
-    """Measure the rows and print the table."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help="which rows; by default all")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="rows of the suite; by default all")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="fewer methods, smaller problems")
+    parser.add_argument("--libsvm", metavar="FILE", help="sparse rows in the place of generated")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="draw questions and floats")
     arguments = parser.parse_args()
     names = arguments.rows or list(CASES)
     if unknown := [name for name in names if name not in CASES]:
         parser.error(f"no row {unknown[0]!r}: use {', '.join(CASES)}")
-    seeds = range(arguments.seeds)
-    print(
-        f"Rounds (thousands of floats, both directions), medians of {len(seeds)} seeds; "
-        "– is not within the budget."
-    )
-    head("problem", "gap", *LABELS, "fewer rounds than ours", "fewer floats")
-    with ProcessPoolExecutor(arguments.processes) as pool:
-        jobs = {name: [pool.submit(measure, name, seed) for seed in seeds] for name in names}
-        for name, futures in jobs.items():
-            runs = [future.result() for future in futures]
-            costs = {label: median([run[label] for run in runs]) for label in runs[0]}
-            show_case(CASES[name], costs)
+    drawn: frontier.Costs = {}
+    if "suite" in arguments.only:
+        drawn |= show_suite(names, range(arguments.seeds), arguments.quick)
+    if "fits" in arguments.only:
+        fit_rounds.show(list(fit_rounds.FITS))
+    if "sparse" in arguments.only:
+        drawn |= sparse.show(sparse.rows(arguments.libsvm, arguments.quick), arguments.quick)
+    if "random" in arguments.only:
+        random_problems.show(arguments.quick)
+    if arguments.figure is not None:
+        frontier.draw(drawn, arguments.figure)
 
 
 if __name__ == "__main__":

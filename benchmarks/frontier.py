@@ -1,0 +1,50 @@
+"""A picture of questions against floats: which methods no other beats in both."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+Costs = dict[str, dict[str, tuple[float, float]]]
+"""Questions and floats, by problem and method."""
+
+SHOWN = ("default", "vectors", "L-BFGS", "CG", "GIANT", "Newton", "Anderson")
+
+
+def draw(costs: Costs, path: Path, most: int = 6) -> None:
+    """Draw a panel per problem, at most so many, spread over the list."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    titles = list(costs)
+    step = max(1, math.ceil(len(titles) / most))
+    titles = titles[::step][:most]
+    rows = math.ceil(len(titles) / 3)
+    figure, axes = plt.subplots(rows, 3, figsize=(12, 3.6 * rows), squeeze=False)
+    for axis in axes.flat[len(titles) :]:
+        axis.set_visible(False)
+    for axis, title in zip(axes.flat, titles, strict=False):
+        points = {
+            name: (floats, questions)
+            for name, (questions, floats) in costs[title].items()
+            if name in SHOWN and math.isfinite(questions)
+        }
+        best = sorted(
+            point
+            for point in points.values()
+            if not any(other[0] <= point[0] and other[1] < point[1] for other in points.values())
+        )
+        axis.step(*zip(*best, strict=True), where="post", color="0.8", zorder=1)
+        for name, (floats, questions) in points.items():
+            ours = name in SHOWN[:2]
+            axis.scatter(floats, questions, color="C3" if ours else "C0", zorder=2)
+            axis.annotate(
+                name, (floats, questions), xytext=(4, 4), textcoords="offset points", fontsize=8
+            )
+        axis.set(xscale="log", yscale="log", title=title, xlabel="floats", ylabel="questions")
+        axis.title.set_fontsize(9)
+        axis.margins(0.25)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
