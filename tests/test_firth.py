@@ -301,7 +301,7 @@ def test_the_slope_of_jeffreys_penalty_is_that_of_half_the_log_determinant() -> 
         return 0.5 * float(slogdet(p.clients.information(x).rows.sum(axis=0))[1])
 
     V = np.linalg.inv(p.clients.information(x).rows.sum(axis=0))
-    answer = p.clients.ask(ModifiedScore(x, packed(V), x)).parts
+    answer = p.clients.ask(ModifiedScore(x, packed(V), x, True, True)).parts
     slope = p.gradient(x) - answer["gradient"].sum(axis=0)
     steps = 1e-6 * np.eye(3)
     differences = [(penalty(x + step) - penalty(x - step)) / 2e-6 for step in steps]
@@ -332,7 +332,7 @@ def test_the_bound_on_leverages_of_another_point_holds() -> None:
 def test_losses_without_a_third_derivative_refuse_the_question() -> None:
     for name in ("poisson", "multinomial"):
         p = problem(name, [12, 7], 2)
-        question = ModifiedScore(np.zeros(p.d), packed(np.eye(p.d)), np.zeros(p.d))
+        question = ModifiedScore(np.zeros(p.d), packed(np.eye(p.d)), np.zeros(p.d), True, False)
         with pytest.raises(fs.InputError):
             p.clients.ask(question)
 
@@ -349,9 +349,9 @@ def test_losses_without_a_third_derivative_refuse_the_question() -> None:
 )
 def test_a_metric_that_is_none_is_refused(metric: np.ndarray) -> None:
     x = np.zeros(2)
-    check_question(ModifiedScore(x, packed(np.eye(2)), x), 2)
+    check_question(ModifiedScore(x, packed(np.eye(2)), x, True, True), 2)
     with pytest.raises(fs.InputError, match="the server sent a metric that is not"):
-        check_question(ModifiedScore(x, metric, x), 2)
+        check_question(ModifiedScore(x, metric, x, True, True), 2)
 
 
 def test_it_converges_whatever_the_classes_look_like() -> None:

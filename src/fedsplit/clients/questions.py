@@ -594,11 +594,16 @@ class ModifiedScore(CostQuestion):
         leverages of a client's rows are those among the rows of all.
     before : (d,) array
         Where the server was; the answer's ``spread`` is c·max_i |a_iᵀ(x - before)|.
+    hessian, augmented : bool
+        Whether to answer with ∇²f_j(x) too, and with the Hessian as if every row came once more,
+        with the weight of its leverage.
     """
 
     x: Array
     metric: Array
     before: Array
+    hessian: bool
+    augmented: bool
 
     vectors = ("x", "before")
     everyone = True
@@ -606,25 +611,29 @@ class ModifiedScore(CostQuestion):
 
     parts: ClassVar = {
         "gradient": VECTOR,
-        "hessian": Part(("triangle",)),
-        "augmented": Part(("triangle",)),
         "value": NUMBER,
         "bend": Part((), "distance"),
         "spread": NUMBER,
         "floor": NUMBER,
     }
 
+    def answer_parts(self) -> Mapping[str, Part]:
+        parts = dict(self.parts)
+        if self.hessian:
+            parts["hessian"] = Part(("triangle",))
+        if self.augmented:
+            parts["augmented"] = Part(("triangle",))
+        return parts
+
     def answer(self, costs: Costs, x: Array, before: Array) -> Sequence[Array]:
         penalty = jeffreys(costs.terms, x, unpacked(self.metric))
-        return [
-            costs.gradient(x) - penalty.slope,
-            packed(costs.hessian(x)),
-            packed(penalty.information),
-            costs.value(x),
-            penalty.bend,
-            costs.terms.spread(x - before),
-            costs.terms.floor(),
-        ]
+        parts = [costs.gradient(x) - penalty.slope, costs.value(x), penalty.bend]
+        parts += [costs.terms.spread(x - before), costs.terms.floor()]
+        if self.hessian:
+            parts.append(packed(costs.hessian(x)))
+        if self.augmented:
+            parts.append(packed(penalty.information))
+        return parts
 
 
 QUESTIONS: Mapping[str, type[CostQuestion]] = {

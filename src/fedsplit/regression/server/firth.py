@@ -17,6 +17,7 @@ from fedsplit.arrays import Array, packed, unpacked
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.questions import ModifiedScore, ProofScalars
+from fedsplit.errors import InputError
 from fedsplit.regression.server.inference import inverse
 from fedsplit.regression.server.proof import Proof
 from fedsplit.regression.server.search import Estimate, Progress
@@ -52,18 +53,21 @@ class Look:
     x : (d,) array
     V : (d, d) array
         What the leverages were computed with.
+    hessians : (m, d(d + 1)/2) array
+        ∇²f_j(x), the entries on and below the diagonal.
     parts : mapping of str to array
         The answers to ``ModifiedScore``, one row per client.
     """
 
     x: Array
     V: Array
+    hessians: Array
     parts: dict[str, Array]
 
     @cached_property
     def hessian(self) -> Array:
         """Σ_j ∇²f_j(x), (d, d)."""
-        return unpacked(self.parts["hessian"].sum(axis=0))
+        return unpacked(self.hessians.sum(axis=0))
 
     @cached_property
     def inverse(self) -> Array:
@@ -138,11 +142,12 @@ class FirthEstimate(Estimate):
 
 @dataclass
 class FirthSearch:
-    """Steps A⁻¹U* from x, with the modified score U* and the augmented information A.
+    """Steps H⁻¹U* from x, with the modified score U*.
 
     Each question is about a new x, with the inverse of the last H for V. Where that moves the score
-    by too much, it is asked again with the H that came back. A step at which the objective rises is
-    shortened. Without more, convergence is linear, since A is not the Hessian of the objective;
+    by too much, it is asked again with the H that came back: so every point costs a client one
+    matrix, and the last one a second, for the standard errors. A step at which the objective rises
+    is shortened. Without more, convergence is linear, since H is not the Hessian of the objective;
     changes of the score correct it as in BFGS.
 
     Parameters
@@ -170,7 +175,10 @@ class FirthSearch:
 
     def run(self, x: Array, V: Array) -> FirthEstimate:
         """Run from x, with V a guess of H⁻¹ there."""
-        now = self._consistent(self._look(x, V, x))
+        now = self._look(x, V, x)
+        if np.isnan(now.inverse).any():
+            raise InputError("no row says anything at the start: offsets are too large for firth")
+        now = self._consistent(now)
         least = now.distance
         idle = 0
         while now.distance > self.tol and idle < STANDSTILL:
@@ -186,16 +194,35 @@ class FirthSearch:
                 least = following.distance
                 idle = 0
             now = following
+        if "augmented" not in now.parts:
+            now = self._again(now, augmented=True)
         return self._estimate(now)
 
+    @property
+    def _spent(self) -> bool:
+        """Whether only the question for the standard errors is left."""
+        return len(self._rows) >= self.rounds - 1
+
     def _look(self, x: Array, V: Array, before: Array) -> Look:
-        """Ask about x; the question is a round of its own."""
-        answer = self._meter.ask(ModifiedScore(x, packed(V), before))
-        look = Look(x, V, answer.parts)
+        """Ask about a new x."""
+        parts = self._ask(ModifiedScore(x, packed(V), before, hessian=True, augmented=False))
+        return self._seen(Look(x, V, parts["hessian"], parts), before)
+
+    def _again(self, look: Look, augmented: bool) -> Look:
+        """Ask about the same x with H⁻¹ for V."""
+        V = look.inverse
+        parts = self._ask(ModifiedScore(look.x, packed(V), look.x, False, augmented))
+        return self._seen(Look(look.x, V, look.hessians, parts), look.x)
+
+    def _ask(self, question: ModifiedScore) -> dict[str, Array]:
+        return self._meter.ask(question).parts
+
+    def _seen(self, look: Look, before: Array) -> Look:
+        """Record the last question, which is a round of its own."""
         [exchange] = self._meter.take()
         if not self._rows:
             self._start = look.objective
-        moved = float(np.linalg.norm(x - before))
+        moved = float(np.linalg.norm(look.x - before))
         self._rows.append(Row.of(exchange, "round", look.objective, moved))
         if self.report is not None:
             gap = math.nan
@@ -211,17 +238,16 @@ class FirthSearch:
 
     def _consistent(self, look: Look) -> Look:
         """The same with leverages that are close enough to those at x."""
-        if np.isnan(look.inverse).any():
+        if look.lag <= LAG * max(look.score, self.tol) or self._spent:
             return look
-        if look.lag <= LAG * max(look.score, self.tol) or len(self._rows) >= self.rounds:
-            return look
-        return self._look(look.x, look.inverse, look.x)
+        # if this is the end, the standard errors come with it
+        return self._again(look, augmented=look.score <= self.tol)
 
     def _advance(self, now: Look) -> Look | None:
         """The next x at which the objective does not rise; None if there is none."""
         step = -self._inverse_curvature(now) @ now.gradient
         for _ in range(MOST_CUTS):
-            if len(self._rows) >= self.rounds or not np.isfinite(step).all():
+            if self._spent or not np.isfinite(step).all():
                 return None
             look = self._look(now.x + step, now.inverse, now.x)
             if look.objective <= now.objective + now.rounding:
@@ -239,8 +265,8 @@ class FirthSearch:
             self._pairs = [*self._pairs, (move, change)][-MEMORY:]
 
     def _inverse_curvature(self, now: Look) -> Array:
-        """A⁻¹, updated so that it takes the remembered changes of the gradient to the moves."""
-        B = inverse(now.augmented)
+        """H⁻¹, updated so that it takes the remembered changes of the gradient to the moves."""
+        B = now.inverse
         for s, y in self._pairs:
             R = np.eye(len(s)) - np.outer(y, s) / (s @ y)
             B = R.T @ B @ R + np.outer(s, s) / (s @ y)
@@ -261,7 +287,7 @@ class FirthSearch:
             steady=nothing,
         )
         certificate = Certificate(None, None, now.objective, REASON)
-        proof = Proof(now.x, parts["gradient"], unpacked(parts["hessian"]), scalars, certificate)
+        proof = Proof(now.x, parts["gradient"], unpacked(now.hessians), scalars, certificate)
         return FirthEstimate(
             x=now.x,
             proof=proof,
