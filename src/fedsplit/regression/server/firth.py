@@ -265,8 +265,11 @@ class FirthSearch:
             self._pairs = [*self._pairs, (move, change)][-MEMORY:]
 
     def _inverse_curvature(self, now: Look) -> Array:
-        """H⁻¹, updated so that it takes the remembered changes of the gradient to the moves."""
+        """H⁻¹ in scale, updated to take the remembered changes of the gradient to the moves."""
         B = now.inverse
+        if self._pairs:
+            s, y = self._pairs[-1]
+            B = B * (s @ y) / (y @ B @ y)
         for s, y in self._pairs:
             R = np.eye(len(s)) - np.outer(y, s) / (s @ y)
             B = R.T @ B @ R + np.outer(s, s) / (s @ y)
