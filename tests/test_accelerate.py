@@ -8,13 +8,14 @@ import pytest
 
 import fedsplit as fs
 from faulty import Unreliable
-from fedsplit.arrays import Mask
+from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.questions import Answer, CostQuestion, Prox, Value
+from fedsplit.methods import models
 from fedsplit.methods.accelerated import AcceleratedState
 from fedsplit.methods.fedsplit import FedSplitState, PlainFedSplit
 from fedsplit.methods.method import State
-from fedsplit.methods.secants import learn
+from fedsplit.methods.models import learn
 from fedsplit.rounds.trace import Row
 from problems import LOSSES, problem
 
@@ -444,3 +445,31 @@ def test_a_start_far_away_ends_at_the_optimum(name: str) -> None:
         assert p.objective(result.x) <= best + 1e-9
     far = fs.solve(p, fs.FedSplit(), x0=np.array([6.0, 6.0]), rounds=60)
     assert "starts at 0" in far.notes[0]
+
+
+def test_only_clients_with_news_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    m, d = 6, 3
+    H = rng.standard_normal((m, 5, d))
+    H = np.swapaxes(H, 1, 2) @ H
+    dp = rng.standard_normal((d, m, d))
+    dy = np.einsum("mij,kmj->kmi", H, dp)
+    known = learn(dp, dy, np.ones(m), np.ones(m))
+    learnt: list[int] = []
+    block = models._learn_block
+
+    def counted(dp: Array, dy: Array) -> tuple[Array, Array, Array, Array]:
+        learnt.append(dp.shape[1])
+        return block(dp, dy)
+
+    monkeypatch.setattr(models, "_learn_block", counted)
+    newest = rng.standard_normal((1, m, d))
+    images = np.einsum("mij,kmj->kmi", H, newest)
+    images[0, 1] *= 1.01  # the cost of client 1 has another Hessian here
+    pairs = np.concatenate([newest, dp[:-1]])
+    gradients = np.concatenate([images, dy[:-1]])
+    renewed = learn(pairs, gradients, known.low, known.high, known)
+    assert learnt == [1]
+    anew = learn(pairs, gradients, known.low, known.high)
+    np.testing.assert_allclose(renewed.times(newest[0]), anew.times(newest[0]), rtol=1e-9)
+    np.testing.assert_allclose(renewed.pooled(), anew.pooled(), rtol=1e-9, atol=1e-9)

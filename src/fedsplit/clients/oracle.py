@@ -152,9 +152,9 @@ class Clients:
         return self.ask(Curvature(x))
 
     def diagonal(self, x: Array, origin: bool = False) -> Answer:
-        """The diagonal of ∇²f_j(x), (m, d), and the parts ``smallest`` and ``largest``, (m,).
+        """The diagonal of ∇²f_j(x), (m, d), and ``smallest``, ``largest`` and ``value``, (m,).
 
-        With ``origin`` also the parts ``value`` and ``value_at_0``, (m,).
+        With ``origin`` also the part ``value_at_0``, (m,).
         """
         return self.ask(Diagonal(x, origin))
 

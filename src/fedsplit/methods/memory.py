@@ -8,6 +8,7 @@ from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array, Mask, dots, norms
 from fedsplit.clients.questions import Answer
+from fedsplit.methods.models import Models
 
 ROUNDING = 1e-11
 """A change of p below this share of p says nothing about the curvature."""
@@ -33,6 +34,8 @@ class Memory(NamedTuple):
         The extreme curvatures of each client seen so far.
     value : (m,) array
         About f_j(p_j): the cost at the start, and the integral of the gradients seen since.
+    models : Models or None
+        What an accelerator has learnt from the pairs before the newest.
     """
 
     x: Array
@@ -45,6 +48,7 @@ class Memory(NamedTuple):
     low: Array
     high: Array
     value: Array
+    models: Models | None = None
 
     @classmethod
     def empty(cls, x: Array, low: Array, high: Array, value: Array, pairs: int) -> Memory:
@@ -87,7 +91,7 @@ class Memory(NamedTuple):
         # The trapezium of the gradients at both ends. That at the start was not told: with the
         # curvature 1/s, which is FedSplit's model, it is twice the first one.
         ends = y + xp.where(self.heard[:, None], self.y, 2.0 * y)
-        return Memory(
+        return self._replace(
             x=x,
             p=p,
             y=y,
@@ -149,6 +153,7 @@ class Memory(NamedTuple):
             value=self.value + dots(self.y, x / scale - self.p),
             dp=xp.broadcast_to(xp.eye(d)[:, None], self.dp.shape),
             dy=xp.permute_dims(hessians * scale * scale[:, None], (1, 0, 2)),
+            models=None,
         )
 
     def of(self, kept: Mask) -> Memory:
@@ -173,12 +178,15 @@ class Memory(NamedTuple):
             dx=xp.zeros_like(self.dx),
             dp=xp.zeros_like(self.dp),
             dy=xp.zeros_like(self.dy),
+            models=None,
         )
 
 
 def _pushed(changes: Array, newest: Array, present: Mask) -> Array:
     """The changes, (k, m, d), with the newest at the front for the clients that are present."""
     xp = array_namespace(changes)
-    moved = xp.concat([newest[None], changes[:-1]], axis=0)
+    moved: Array = xp.concat([newest[None], changes[:-1]], axis=0)
+    if xp.all(present):
+        return moved
     pushed: Array = xp.where(present[None, :, None], moved, changes)
     return pushed

@@ -1,0 +1,176 @@
+"""Models of the clients' curvature, each a block BFGS matrix from the client's pairs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from array_api_compat import array_namespace
+
+from fedsplit.arrays import Array, Mask, dots, matvec, norms, rmatvec
+
+INDEPENDENT = 1e-2
+"""A direction adds to those that are kept if at least this share of it is new."""
+
+SYMMETRIC = 0.15
+"""Pairs (a, b) of one quadratic have a_iᵀb_j = b_iᵀa_j. One that misses this by more, relative to
+b, is too old."""
+
+DEFINITE = 1e-10
+"""Curvature below this share of the largest is rounding."""
+
+FORGET = 1.03
+"""By how much per round the extreme curvatures seen may approach those of the current pairs: costs
+change with x."""
+
+EXPLAINED = 1e-4
+"""A model that is off by at most this share of a new pair's dy need not learn from it."""
+
+BLOCK = 512
+"""How many clients' models are learnt together: their arrays stay in the processor's cache."""
+
+
+class Models(NamedTuple):
+    """B_j = σ_j(I - S_jᵀS_j) + Z_jᵀZ_j for m clients.
+
+    Attributes
+    ----------
+    sigma : (m,) array
+    S : (m, k, d) array
+        Orthonormal rows, zero where unused.
+    Z : (m, k, d) array
+    lowest, highest : (m,) array
+        The extreme curvatures within the span of S; inf and -inf where that is empty.
+    low, high : (m,) array
+        The extreme curvatures seen so far.
+    """
+
+    sigma: Array
+    S: Array
+    Z: Array
+    lowest: Array
+    highest: Array
+    low: Array
+    high: Array
+
+    def explains(self, dp: Array, dy: Array) -> Mask:
+        """Whether B_j dp_j is dy_j nearly, (m,)."""
+        return norms(dy - self.times(dp)) <= EXPLAINED * norms(dy)
+
+    def times(self, U: Array) -> Array:
+        """B_j u_j for every client, (m, d)."""
+        inside = rmatvec(self.S, matvec(self.S, U))
+        return self.sigma[:, None] * (U - inside) + rmatvec(self.Z, matvec(self.Z, U))
+
+    def pooled(self) -> Array:
+        """Σ_j B_j, (d, d)."""
+        xp = array_namespace(self.S)
+        d = self.S.shape[2]
+        S = xp.reshape(xp.sqrt(self.sigma)[:, None, None] * self.S, (-1, d))
+        Z = xp.reshape(self.Z, (-1, d))
+        total: Array = xp.sum(self.sigma) * xp.eye(d) - S.T @ S + Z.T @ Z
+        return total
+
+    def faded(self, low: Array, high: Array) -> Models:
+        """With the extremes seen so far, (m,), which fade: curvature met long ago is forgotten."""
+        xp = array_namespace(low)
+        seen = self.highest > 0
+        low = xp.where(seen, xp.minimum(self.lowest, FORGET * low), low)
+        high = xp.where(seen, xp.maximum(self.highest, high / FORGET), high)
+        return self._replace(sigma=xp.sqrt(low * high), low=low, high=high)
+
+
+def learn(dp: Array, dy: Array, low: Array, high: Array, known: Models | None = None) -> Models:
+    """The model of every client from its pairs.
+
+    The directions are made orthonormal, newest first, and their images follow by linearity. A pair
+    is left out if its direction is not new, or if it and the newer ones cannot come from one
+    quadratic: it is then too old, or the local solver too inexact. Every B_j is positive definite
+    and, on a quadratic, exact on all the directions kept. Elsewhere it is σ_j = √(low_j high_j), as
+    in Theorem 1.
+
+    Parameters
+    ----------
+    dp, dy : (k, m, d) array
+        The pairs (p - p', y - y'), newest first.
+    low, high : (m,) array
+        The extreme curvatures seen so far.
+    known : Models, optional
+        The models before the newest pairs. A model that explains its newest pair stays.
+    """
+    xp = array_namespace(dp)
+    k = max(1, int(xp.sum(xp.any(dp != 0.0, axis=(1, 2)))))  # the rest is empty for every client
+    _, m, d = dp.shape
+    S = xp.zeros((m, k, d))
+    Z = xp.zeros((m, k, d))
+    lowest = xp.full(m, xp.inf)
+    highest = xp.full(m, -xp.inf)
+    news = xp.arange(m)
+    if known is not None:
+        same = known.explains(dp[0], dy[0])
+        news = news[~same]
+        if news.shape[0] == 0:
+            return known.faded(low, high)
+        S[same, : known.S.shape[1]] = known.S[same]
+        Z[same, : known.S.shape[1]] = known.Z[same]
+        lowest[same] = known.lowest[same]
+        highest[same] = known.highest[same]
+    for first in range(0, news.shape[0], BLOCK):
+        rows = slice(first, first + BLOCK)  # a view, where that is possible
+        if news.shape[0] < m:
+            rows = news[rows]
+        S[rows], Z[rows], lowest[rows], highest[rows] = _learn_block(dp[:k, rows], dy[:k, rows])
+    return Models(low, S, Z, lowest, highest, low, high).faded(low, high)
+
+
+def _learn_block(dp: Array, dy: Array) -> tuple[Array, Array, Array, Array]:
+    """S, Z, and the extreme curvatures of some clients' models from all their pairs."""
+    xp = array_namespace(dp)
+    A, B = _orthonormal(dp, dy)
+    # The curvature within the span of the directions, symmetrised: pairs are exact only on a
+    # quadratic.
+    C = xp.matmul(A, xp.matrix_transpose(B))
+    curvature, U = xp.linalg.eigh(0.5 * (C + xp.matrix_transpose(C)))
+    highest = xp.max(curvature, axis=1)
+    kept = curvature > DEFINITE * xp.maximum(highest, 1e-300)[:, None]
+    U = xp.where(kept[:, None, :], U, 0.0)
+    S = xp.matmul(xp.matrix_transpose(U), A)
+    image = xp.matmul(xp.matrix_transpose(U), B)
+    # ZᵀZ maps every row of S to its image, is symmetric, and has the least rank that can do so.
+    across = image - xp.matmul(xp.matmul(image, xp.matrix_transpose(S)), S)
+    positive = xp.where(kept, curvature, 1.0)[:, :, None]
+    Z = (across + positive * S) / xp.sqrt(positive)
+    lowest = xp.min(xp.where(kept, curvature, xp.inf), axis=1)
+    return S, Z, lowest, xp.where(xp.any(kept, axis=1), highest, -xp.inf)
+
+
+def _orthonormal(dp: Array, dy: Array) -> tuple[Array, Array]:
+    """The directions of the pairs made orthonormal, and their images, both (m, k', d)."""
+    xp = array_namespace(dp)
+    k, m, d = dp.shape
+    A = xp.zeros((m, k, d))
+    B = xp.zeros((m, k, d))
+    for i in range(k):
+        newer_a = A[:, :i]
+        newer_b = B[:, :i]
+        a = dp[i]
+        b = dy[i]
+        length = norms(a)
+        used = length > 0
+        scale = xp.where(used, length, 1.0)[:, None]
+        a = a / scale
+        b = b / scale
+        for _ in range(2):  # twice is enough for orthogonality to rounding
+            c = matvec(newer_a, a)
+            a = a - rmatvec(newer_a, c)
+            b = b - rmatvec(newer_b, c)
+        length = norms(a)
+        used = used & (length > INDEPENDENT)
+        scale = xp.where(used, length, 1.0)[:, None]
+        a = a / scale
+        b = b / scale
+        size = norms(b)
+        asymmetry = norms(matvec(newer_a, b) - matvec(newer_b, a))
+        used = used & (asymmetry <= SYMMETRIC * size) & (dots(a, b) > DEFINITE * size)
+        A[:, i] = xp.where(used[:, None], a, 0.0)
+        B[:, i] = xp.where(used[:, None], b, 0.0)
+    return A, B
