@@ -226,10 +226,12 @@ def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(kind: str, tmp_pa
     with RayClients(source, cohorts=2, patience=BRIEF, measured=True, **made) as on_ray:
         first = on_ray.channel.pids()
         result = fs.solve(
-            on_ray, callbacks=[after(3, lambda: kill(first[0])), after(6, lambda: kill(first[1]))]
+            on_ray,
+            fs.FedSplit(),
+            callbacks=[after(3, lambda: kill(first[0])), after(6, lambda: kill(first[1]))],
         )
         assert not set(first) & set(on_ray.channel.pids())
-    same(result, fs.solve(p))
+    same(result, fs.solve(p, fs.FedSplit()))
 
 
 @pytest.mark.slow
