@@ -4,6 +4,7 @@
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,14 @@ import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, fit
 from fedsplit.arrays import packed, unpacked
 from fedsplit.clients.questions import ModifiedScore
+from fedsplit.data.sources.sources import sources
 from fedsplit.losses.jeffreys import jeffreys
+from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.client.service import Site
 from fedsplit.regression.client.validation import check_question
+from fedsplit.remote.channel import LocalChannel
+from fedsplit.remote.messages import MessageChannel
 from hospitals import people
 from problems import problem
 
@@ -272,6 +279,49 @@ def test_the_others_go_on_without_a_client_that_stays_away() -> None:
     assert model.converged
     rest = firth({name: frames[name] for name in ("hospital0", "hospital2")}, FORMULA)
     assert_allclose((model.coef - rest.coef) / rest.errors, 0, atol=2e-9)
+
+
+class Mail:
+    """Messages to clients on their owners' machines, which start again for every one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name, frame in people().items():
+            frame.to_csv(folder / f"{name}.csv", index=False)
+
+    def send(
+        self, mail: Mapping[str, bytes], timeout: float
+    ) -> dict[str, tuple[bytes | None, str, float]]:
+        return {name: (self.site(name).reply(letter), "", 0.01) for name, letter in mail.items()}
+
+    def site(self, name: str) -> Site:
+        return Site(name, str(self.folder / f"{name}.csv"), folder=self.folder / f"kept {name}")
+
+
+def test_messages_give_the_bits_of_one_process(tmp_path: Path) -> None:
+    channel = MessageChannel(Mail(tmp_path), list(people()))
+    there = fit(channel, FORMULA, family="logistic", firth=True)
+    here = firth(tmp_path / "*.csv", FORMULA)
+    assert np.array_equal(here.coef, there.coef)
+    assert here.penalised == there.penalised
+    assert here.rounds == there.rounds
+
+
+def test_clients_whose_owner_allows_vectors_only_refuse_it_in_words() -> None:
+    datasets = [Dataset(each) for each in sources(people())]
+    channel = LocalChannel(DatasetCohort(datasets, vectors=True))
+    with pytest.raises(fs.InputError, match=r"allows matrices for proofs only.*leave out firth"):
+        fit(channel, FORMULA, family="logistic", firth=True)
+
+
+def test_a_step_takes_one_matrix_of_a_clients_rows_and_the_end_another() -> None:
+    model = firth(people(), FORMULA)
+    d, m = len(model.names), len(model.clients)
+    matrix = m * d * (d + 1) // 2
+    vectors = m * (d + 4)
+    sent = model.trace.floats_up
+    assert set(sent) <= {vectors, vectors + matrix}
+    assert (sent > vectors).sum() <= len(sent) // 2 + 2
 
 
 def test_a_resumed_fit_ends_in_the_same_table(tmp_path: Path) -> None:

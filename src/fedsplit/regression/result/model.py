@@ -104,7 +104,10 @@ class FitCertificate:
         )
         if self.arithmetic is not None:
             text += f", and rounding moves it by at most {self.arithmetic:.1g}"
-        return f"{text}. That it is the maximum is not proved: the likelihood need not be concave"
+        return (
+            f"{text}. That it is the maximum is not proved: "
+            "the penalised likelihood need not be concave"
+        )
 
 
 class FTest(NamedTuple):
