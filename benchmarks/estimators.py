@@ -26,7 +26,7 @@ Fit = Callable[[], Any]
 ROWS = 50_000
 COLUMNS = 50
 GROUPS = 20
-REPETITIONS = 5
+REPETITIONS = 3
 
 
 def processor_seconds(work: Fit) -> tuple[float, Any]:

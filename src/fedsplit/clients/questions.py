@@ -20,7 +20,7 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array, Mask, packed, unpacked
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.jeffreys import jeffreys
-from fedsplit.prox.metric import model_point, own_metric, pooled_metric
+from fedsplit.prox.metric import own_metric, own_point, pooled_point
 from fedsplit.prox.solver import ProxSolver
 
 NOT_FINITE = "an answer that is not finite"
@@ -557,14 +557,14 @@ class LocalModel(CostQuestion):
         if self.reach == 0.0 or stays.all():
             return _finite(x, slope, costs.hessian(x))
         if self.metric is None:
-            metric = own_metric(_finite(x, slope, costs.hessian(x))[2], slope, self.reach)
-            p, gradient, B = model_point(costs, x, value, slope, metric, x)
+            _, _, H = _finite(x, slope, costs.hessian(x))
+            p, gradient, B = own_point(costs, x, slope, H, own_metric(H, slope, self.reach))
             # A client that can tell its classes apart would go on without end.
             stays = stays | (costs.margin(p) > 0)
         else:
-            metric = pooled_metric(unpacked(self.metric), self.reach)
+            mean = unpacked(self.metric)
             centre = x if v is None else v
-            p, gradient, B = model_point(costs, x, value, slope, metric, centre)
+            p, gradient, B = pooled_point(costs, x, value, slope, mean, self.reach, centre)
         if stays.any():
             p = np.where(stays[:, None], x, p)
             gradient = np.where(stays[:, None], slope, gradient)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -62,23 +60,8 @@ class MetricMerit:
         return self.costs.gradient(U) + matvec(self.M, U - self.V)
 
 
-class Metric(NamedTuple):
-    """A metric, and a guess at the curvature beside it.
-
-    Attributes
-    ----------
-    M : (d, d) or (k, d, d) array
-        Positive definite.
-    solve : callable
-        About (∇²f_j + M)⁻¹g_j for every j: (k, d) -> (k, d).
-    """
-
-    M: Array
-    solve: Callable[[Array], Array]
-
-
-def own_metric(H: Array, g: Array, most: float) -> Metric:
-    """Each client's own metric H_j/reach_j for the first question.
+def own_metric(H: Array, g: Array, most: float) -> Array:
+    """Each client's own metric H_j/reach_j, (k, d, d), for the first question.
 
     The squared length of a client's own Newton step, in its own Hessian, is about the number of
     coefficients if its data are noise. James and Stein's estimator shrinks the step by
@@ -99,30 +82,40 @@ def own_metric(H: Array, g: Array, most: float) -> Metric:
     reach = np.clip(length2 / np.maximum(factors.freedom, 1.0) - 1.0, LEAST_REACH, most)
     regular = add_diagonal(H.copy(), SHIFT * factors.sizes**2)
     regular /= reach[:, None, None]
-    share = (reach / (1.0 + reach))[:, None]  # (H + H/r)⁻¹ is r/(1 + r) times H⁻¹
-    return Metric(regular, lambda G: share * factors.solve(G))
+    return regular
 
 
-def pooled_metric(mean: Array, reach: float) -> Metric:
-    """The metric mean/reach of clients whose Hessians are about their mean, (d, d)."""
-    d = len(mean)
-    factor = Cholesky(mean[None])
-    inverse = np.stack([factor.solve(unit[None])[0] for unit in np.eye(d)])
-    inverse *= reach / (1.0 + reach)
-
-    def solve(G: Array) -> Array:
-        return matvec(np.broadcast_to(inverse, (len(G), d, d)), G)
-
-    return Metric(mean / reach, solve)
-
-
-def model_point(
-    costs: Costs, X: Array, value: Array, slope: Array, metric: Metric, V: Array
+def own_point(
+    costs: Costs, X: Array, slope: Array, H: Array, M: Array
 ) -> tuple[Array, Array, Array]:
-    """Near the minimiser of h_j, with the gradient and the Hessian of f_j there.
+    """Near the minimiser of h_j with centre x_j, by Newton's method.
 
-    Steps with the curvature guessed take a gradient each, and suffice where clients are alike.
-    Where one does not halve the gradient, Newton's method goes on.
+    Parameters
+    ----------
+    costs : Costs
+        The f_j of k clients.
+    X, slope : (k, d) arrays
+        The starts, and the gradients of f_j there.
+    H, M : (k, d, d) arrays
+        The Hessians there, and the metrics.
+
+    Returns
+    -------
+    p, gradient : (k, d) arrays
+    hessian : (k, d, d) array
+        Of f_j at p_j.
+    """
+    everyone = np.ones(len(X), dtype=bool)
+    return _newton(MetricMerit(costs, X, M), X, np.array(X), slope, H, everyone)
+
+
+def pooled_point(
+    costs: Costs, X: Array, value: Array, slope: Array, mean: Array, reach: float, V: Array
+) -> tuple[Array, Array, Array]:
+    """Near the minimiser of h_j in the metric mean/reach, from x_j.
+
+    Steps by the mean of all clients' Hessians take a gradient each, and suffice where clients are
+    alike. Where one does not halve the gradient, Newton's method goes on.
 
     Parameters
     ----------
@@ -132,7 +125,9 @@ def model_point(
         The starts.
     value, slope : (k,) and (k, d) arrays
         f_j and ∇f_j there.
-    metric : Metric
+    mean : (d, d) array
+        Positive definite.
+    reach : float
     V : (k, d) array
         The centres.
 
@@ -140,15 +135,21 @@ def model_point(
     -------
     p, gradient : (k, d) arrays
     hessian : (k, d, d) array
+        Of f_j at p_j.
     """
-    merit = MetricMerit(costs, V, np.broadcast_to(metric.M, (*X.shape, X.shape[1])))
+    d = len(mean)
+    merit = MetricMerit(costs, V, np.broadcast_to(mean / reach, (len(X), d, d)))
+    factor = Cholesky(mean[None])
+    inverse = np.stack([factor.solve(unit[None])[0] for unit in np.eye(d)])
+    # (H + H/r)⁻¹ is r/(1 + r) times H⁻¹
+    solve = np.broadcast_to(reach / (1.0 + reach) * inverse, merit.M.shape)
     away = X - V
     h = value + 0.5 * dots(away, matvec(merit.M, away))
     least = np.sqrt(ROUNDING * np.abs(h))
     U = np.array(X)
     g = slope
     G = g + matvec(merit.M, away)
-    step = metric.solve(G)
+    step = matvec(solve, G)
     length = _length(G, step)
     travelled = np.zeros_like(length)
     active = length > least
@@ -159,7 +160,7 @@ def model_point(
         trial = np.where(active[:, None], U - step, U)
         ahead = costs.gradient(trial)
         G = ahead + matvec(merit.M, trial - V)
-        step = metric.solve(G)
+        step = matvec(solve, G)
         left = _length(G, step)
         taken = active & (left <= 0.5 * length)
         hard |= active & ~taken
@@ -171,16 +172,15 @@ def model_point(
     hard |= active
     if not hard.any():
         return U, g, costs.hessian(U)
-    return _newton(merit, X, U, g, hard)
+    return _newton(merit, X, U, g, costs.hessian(U), hard)
 
 
 def _newton(
-    merit: MetricMerit, X: Array, U: Array, g: Array, active: Mask
+    merit: MetricMerit, X: Array, U: Array, g: Array, B: Array, active: Mask
 ) -> tuple[Array, Array, Array]:
-    """Newton's method on the h_j that are ``active``, from U, as in ``model_point``."""
+    """Newton's method on the h_j that are ``active``, from U with ∇f_j and ∇²f_j there."""
     costs = merit.costs
     at = Point(U, merit.value(U), np.ones(len(U), dtype=bool))
-    B = costs.hessian(U)
     active = active & np.isfinite(at.h)
     for _ in range(MOST_STEPS):
         counter.factorisations += 1

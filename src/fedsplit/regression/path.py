@@ -189,8 +189,9 @@ def path(options: PathOptions) -> RegularisationPath:
     """Fit a regression with an elastic net for many λ, and choose among them by held-out clients.
 
     The penalty is λ(l1_ratio‖coef‖₁ + (1 - l1_ratio)/2 ‖coef‖²), added to the sum of the losses;
-    the intercept is not penalised. Each λ starts from the last one: the server knows the clients'
-    curvature by then, and asks for a few rounds only.
+    the intercept is not penalised. λ multiplies a penalty on the sum, as in folds: scikit-learn's
+    alpha is λ over the number of rows. Each λ starts from the models of the last one, and takes one
+    question for least squares, a few for other families.
 
     <parameters>
 
