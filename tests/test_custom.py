@@ -315,9 +315,10 @@ def test_a_custom_loss_that_states_its_concordance_and_floor_gets_the_certificat
     assert proved.reason == "self-concordance"
     assert proved.gap is not None
     assert truth <= proved.gap <= 2 * truth
-    for g in (fs.L1(0.1), fs.L2Ball(5.0)):
+    # The bound of an L1 penalty is by curvature, of which ours knows leverages too.
+    for g, rel in ((fs.L1(0.1), 1e-2), (fs.L2Ball(5.0), 1e-9)):
         a, b = (fs.certify(p.clients, x, g) for p in (own, ours))
-        assert a.gap == pytest.approx(b.gap, rel=1e-9)
+        assert a.gap == pytest.approx(b.gap, rel=rel)
 
 
 def test_a_quadratic_of_the_users_own_may_say_that_it_is_one() -> None:
