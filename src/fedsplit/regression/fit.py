@@ -15,6 +15,7 @@ from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression, Settings
 from fedsplit.regression.result.model import FitCertificate, Model
+from fedsplit.regression.server.assessment import MOST_ROUNDING
 from fedsplit.regression.server.federation import release_rows
 from fedsplit.regression.server.firth import FirthEstimate
 from fedsplit.regression.server.handshake import Agreement, agree
@@ -22,7 +23,7 @@ from fedsplit.regression.server.identifiability import Unbounded
 from fedsplit.regression.server.limit import not_estimable, without_receding
 from fedsplit.regression.server.proof import PROOF
 from fedsplit.regression.server.search import Estimate, Progress
-from fedsplit.regression.server.task import MOST_ROUNDING, Task
+from fedsplit.regression.server.task import Task
 from fedsplit.remote.channel import Channel
 from fedsplit.remote.members import Members, Patience
 from fedsplit.rounds.trace import Row
@@ -156,7 +157,7 @@ def finish(
 def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str, str]) -> Model:
     """The model of where the rounds ended, where the coefficients ``lost`` have no estimate."""
     warnings = list(agreement.warnings)
-    inference = task.infer(found, agreement.missing)
+    inference = task.assessment.infer(found, agreement.missing)
     limit = None
     if lost:
         limit = inference.coef
@@ -222,12 +223,17 @@ def certified(task: Task, found: Estimate) -> FitCertificate:
     gap = proved.gap
     if gap is not None:
         gap *= task.scaling.unit**2
-    arithmetic: float | None = task.arithmetic(found)
+    arithmetic: float | None = task.assessment.arithmetic(found)
     if arithmetic == math.inf:
         arithmetic = None
     stationary = None
     if isinstance(found, FirthEstimate):
         stationary = found.look.distance
     return FitCertificate(
-        gap, task.distance(found), proved.reason, arithmetic, task.inflation(found), stationary
+        gap,
+        task.assessment.distance(found),
+        proved.reason,
+        arithmetic,
+        task.assessment.inflation(found),
+        stationary,
     )

@@ -55,7 +55,7 @@ def read_request(message: bytes, allowed: Mapping[str, type[Question]]) -> Reque
     name, body = _opened(message)
     if name not in allowed:
         raise InputError(f"the question {name[:40]!r} is not allowed here")
-    expected: Any = tuple[str, int, _preparation(allowed), allowed[name]]
+    expected: Any = tuple[str, int, _preparation(allowed), allowed[name]]  # type: ignore[misc]  # known when it runs
     key, m, preparation, question = codec.decode(expected, body, MESSAGE_LIMIT)
     return Request(question, key, m, preparation)
 

@@ -62,7 +62,7 @@ def null_value(
         least = value
         if (np.abs(slope) <= STEEP * weight).all():
             break
-        H = np.sum([each.curvature for each in told], axis=0)
+        H = sum(each.curvature for each in told if each.curvature is not None)
         step = np.linalg.solve(H, slope)
         if slope @ step <= SMALL * abs(value):
             break

@@ -210,7 +210,7 @@ class Search(StoppingRule):
             proof=self._proof,
             trace=run.trace,
             proofs=self._proofs,
-            floats=self._floats,
+            floats=sum(row.floats_up + row.floats_down for row in run.trace.rows),
             converged=converged,
             undetermined=weak,
             state=run.state,
@@ -290,6 +290,8 @@ class Search(StoppingRule):
             self._separation.look(row.margin, self._round, self.states)
             if self._separation.direction.any():
                 raise self._error(run)
+            _record(run, self._separation.meter)
+            self._round = len(run.trace)
         return None
 
     def finish(self, run: Run, stopped_by: StoppedBy) -> StoppedBy | None:
