@@ -23,6 +23,8 @@ import pytest
 import fedsplit as fs
 from fedsplit.data.files import delimited, delimited_cells
 from fedsplit.data.files.delimited import DelimitedTable
+from fedsplit.data.files.delimited_cells import Unsuited, split_columns
+from fedsplit.data.files.header import Header
 from fedsplit.data.files.value_labels import labelled
 from fedsplit.data.reading import Reading
 from fedsplit.data.sources.client_data import Source
@@ -494,3 +496,23 @@ def test_a_group_column_and_one_file_per_site_give_the_same_bits(tmp_path: Path)
     assert same_bits(grouped, split)
     assert same_bits(given, split)
     assert list(grouped.n_by_client.index) == [f"s{i}" for i in range(500)]
+
+
+def test_short_cells_are_codes_of_distinct_texts() -> None:
+    header = Header(["a", "long", "c"], ",", 1, False, 2)
+    content = "a,long,c\r\n1,a text of twenty two b,é\r\n12345678,x,\r\n1,x,é\r\n"
+    [columns] = split_columns(io.BytesIO(content.encode()), header)
+    a, long, c = columns
+    assert (list(a.texts), a.codes.tolist()) == (["1", "12345678"], [0, 1, 0])  # type: ignore[union-attr]  # short cells have codes
+    assert (list(long.texts), long.codes) == (["a text of twenty two b", "x", "x"], None)
+    assert list(c.every()) == ["é", "", "é"]
+
+
+@pytest.mark.parametrize(
+    "row", ["1,2,3,4", "1,2", "1,2\n3,4,5,6", "", f"1,2,{'x' * 65}", "1,\xff,3"]
+)
+def test_rows_that_another_parser_must_read_are_not_split(row: str) -> None:
+    header = Header(["a", "b", "c"], ",", 1, False, 2)
+    content = f"a,b,c\n1,2,3\n{row}\n".encode("latin-1")
+    with pytest.raises(Unsuited):
+        list(split_columns(io.BytesIO(content), header))

@@ -50,7 +50,7 @@ def stack_rows(
         return 2 * 8 * n * d > BLOCK_BYTES
 
     def length(j: int) -> int:
-        n = data[j].b.shape[0]
+        n = len(data[j].b)
         if alone(n):  # a client that never shares a block needs no padding, and no copy
             return n
         return padded(n)

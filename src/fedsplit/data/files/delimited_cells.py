@@ -52,7 +52,8 @@ class Column(NamedTuple):
         """Values of every row, (n,), from those of the texts."""
         if self.codes is None:
             return values
-        return values[self.codes]
+        found: NDArray[Any] = values[self.codes]
+        return found
 
     def every(self) -> Sequence[str]:
         """The texts of all rows."""
@@ -127,7 +128,7 @@ def _split(lines: bytes, header: Header, line_end: bytes) -> list[Column]:
 def _column(data: NDArray[np.uint8], starts: NDArray[Any], lengths: NDArray[Any]) -> Column:
     """The cells that begin at ``starts`` in the bytes of a file, (n,)."""
     # a word from every byte on, without a copy
-    words = np.ndarray((len(data) - WORD + 1,), "<u8", data, 0, (1,))  # type: ignore[call-overload]  # strides of one byte
+    words = np.ndarray((len(data) - WORD + 1,), "<u8", data, 0, (1,))
     width = max(1, -(-int(lengths.max()) // WORD))
     cells = np.empty((len(starts), width), dtype="<u8")
     for k in range(width):
