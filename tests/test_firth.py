@@ -318,7 +318,7 @@ def test_a_step_takes_one_matrix_of_a_clients_rows_and_the_end_another() -> None
     model = firth(people(), FORMULA)
     d, m = len(model.names), len(model.clients)
     matrix = m * d * (d + 1) // 2
-    vectors = m * (d + 4)
+    vectors = m * (2 * d + 4)
     sent = model.trace.floats_up
     assert set(sent) <= {vectors, vectors + matrix}
     assert (sent > vectors).sum() <= len(sent) // 2 + 2

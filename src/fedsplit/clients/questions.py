@@ -611,6 +611,7 @@ class ModifiedScore(CostQuestion):
 
     parts: ClassVar = {
         "gradient": VECTOR,
+        "slope": VECTOR,
         "value": NUMBER,
         "bend": Part((), "distance"),
         "spread": NUMBER,
@@ -627,7 +628,7 @@ class ModifiedScore(CostQuestion):
 
     def answer(self, costs: Costs, x: Array, before: Array) -> Sequence[Array]:
         penalty = jeffreys(costs.terms, x, unpacked(self.metric))
-        parts = [costs.gradient(x) - penalty.slope, costs.value(x), penalty.bend]
+        parts = [costs.gradient(x) - penalty.slope, penalty.slope, costs.value(x), penalty.bend]
         parts += [costs.terms.spread(x - before), costs.terms.floor()]
         if self.hessian:
             parts.append(packed(costs.hessian(x)))

@@ -32,8 +32,11 @@ LAG = 0.1
 LONGEST = 5.0
 """A step that the objective refuses moves no predictor by more, when it is tried again."""
 
-MEMORY = 5
-"""How many changes of x and of the score correct the curvature."""
+MEMORY = 10
+"""How many moves, and changes of the penalty's gradient, correct the curvature."""
+
+LEAST_CURVATURE = 0.1
+"""Of that of F: along moves with less, the curvature of F is taken."""
 
 MOST_CUTS = 40
 """How often a step is shortened before the search gives up."""
@@ -147,8 +150,8 @@ class FirthSearch:
     Each question is about a new x, with the inverse of the last H for V. Where that moves the score
     by too much, it is asked again with the H that came back: so every point costs a client one
     matrix, and the last one a second, for the standard errors. A step at which the objective rises
-    is shortened. Without more, convergence is linear, since H is not the Hessian of the objective;
-    changes of the score correct it as in BFGS.
+    is shortened. Without more, convergence is linear, since H is not the Hessian of the objective:
+    changes of the gradient of the penalty correct it as in BFGS.
 
     Parameters
     ----------
@@ -258,19 +261,17 @@ class FirthSearch:
         return None
 
     def _remember(self, before: Look, now: Look) -> None:
-        """Keep the move and the change of the gradient, if the objective is convex along it."""
-        move = now.x - before.x
-        change = now.gradient - before.gradient
-        if move @ change > EPS * (change @ change):
-            self._pairs = [*self._pairs, (move, change)][-MEMORY:]
+        """Keep the move, and how the gradient of the penalty -½ log det H changed with it."""
+        change = (before.parts["slope"] - now.parts["slope"]).sum(axis=0)
+        self._pairs = [*self._pairs, (now.x - before.x, change)][-MEMORY:]
 
     def _inverse_curvature(self, now: Look) -> Array:
-        """H⁻¹ in scale, updated to take the remembered changes of the gradient to the moves."""
+        """H⁻¹, updated to take Hs and the change of the penalty's gradient to each move s."""
         B = now.inverse
-        if self._pairs:
-            s, y = self._pairs[-1]
-            B = B * (s @ y) / (y @ B @ y)
-        for s, y in self._pairs:
+        for s, change in self._pairs:
+            y = now.hessian @ s + change
+            if s @ y < LEAST_CURVATURE * (s @ now.hessian @ s):
+                continue
             R = np.eye(len(s)) - np.outer(y, s) / (s @ y)
             B = R.T @ B @ R + np.outer(s, s) / (s @ y)
         return B
