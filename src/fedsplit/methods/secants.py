@@ -19,6 +19,7 @@ from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count
+from fedsplit.losses.factors import MANY, lanczos
 from fedsplit.methods.accelerator import Proposal, View
 from fedsplit.methods.models import learn
 from fedsplit.methods.quadratic import gain, minimise
@@ -58,9 +59,8 @@ class Secants:
         models = learn(memory.dp, memory.dy, memory.low, memory.high, memory.models)
         memory = memory._replace(low=models.low, high=models.high, models=models)
         total = models.pooled()
-        spectrum = xp.linalg.eigvalsh(total)
-        largest = float(spectrum[-1])
-        low = max(float(spectrum[0]), NEARLY_SINGULAR * largest) / m
+        smallest, largest = _extremes(total)
+        low = max(smallest, NEARLY_SINGULAR * largest) / m
         high = largest / m
         if view.trusted:
             b = xp.sum(models.times(memory.p) - memory.y, axis=0)
@@ -78,3 +78,13 @@ class Secants:
                 return Proposal(x, y, memory, low, high, True, True, gained)
         x, y = view.plain_step(view.z)
         return Proposal(x, y, memory, low, high, accelerated=False, adapts=False)
+
+
+def _extremes(M: Array) -> tuple[float, float]:
+    """The extreme eigenvalues of M, (d, d), or with many coordinates estimates from products."""
+    d = M.shape[0]
+    if d > MANY:
+        low, high = lanczos(lambda U: U @ M, 1, d)
+        return float(low[0]), 1.05 * float(high[0])
+    spectrum = array_namespace(M).linalg.eigvalsh(M)
+    return float(spectrum[0]), float(spectrum[-1])
