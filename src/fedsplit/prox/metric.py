@@ -21,10 +21,8 @@ not matter: the model is exact at p_j, wherever that is."""
 ROUNDING = 16 * np.finfo(np.float64).eps
 """A squared step that is a smaller share of h_j is lost in it."""
 
-CHORDS = 1
-"""Steps with the same matrix, one gradient each, before Newton's, which take a Hessian each. With
-more of them the points are less precise, and the RAND fit takes six questions in the place of
-five."""
+CHORDS = 3
+"""Steps with the same matrix, one gradient each, before Newton's, which take a Hessian each."""
 
 MOST_STEPS = 10
 """Of Newton: a client that is not there yet goes on in the next round."""
