@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,12 +86,8 @@ def estimators() -> None:
         ("lasso", "amounts", fs.FedLasso(alpha=0.05), sklearn.Lasso(alpha=0.05, tol=1e-10)),
     ):
         y = targets[target]
-        beside(
-            what,
-            lambda ours=ours, y=y: ours.fit(X, y, groups=groups),
-            lambda theirs=theirs, y=y: theirs.fit(X, y),
-            lambda model: model.coef_,
-        )
+        pooled = partial(theirs.fit, X, y)
+        beside(what, partial(ours.fit, X, y, groups=groups), pooled, lambda model: model.coef_)
 
 
 def paths() -> None:

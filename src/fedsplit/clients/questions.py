@@ -550,7 +550,7 @@ class LocalModel(CostQuestion):
     ) -> tuple[Array, Array, Array]:
         """p_j, ∇f_j(p_j) and ∇²f_j(p_j)."""
         # Beyond float64 there is no model; the server refuses such an x by its value.
-        usable = np.isfinite(slope).all(axis=1)
+        usable: Mask = np.asarray(np.isfinite(slope).all(axis=1))
         slope = np.where(usable[:, None], slope, 0.0)
         # With fewer observations than coordinates a client has no minimiser of its own.
         stays = ~usable | costs.terms.underdetermined()
@@ -574,8 +574,8 @@ class LocalModel(CostQuestion):
 
 def _finite(p: Array, gradient: Array, B: Array) -> tuple[Array, Array, Array]:
     """The models, or none of clients whose numbers are beyond float64."""
-    usable = np.isfinite(gradient).all(axis=1) & np.isfinite(B).all(axis=(1, 2))
-    usable = usable & np.isfinite(p).all(axis=1)
+    finite = np.isfinite(gradient).all(axis=1) & np.isfinite(B).all(axis=(1, 2))
+    usable: Mask = np.asarray(finite & np.isfinite(p).all(axis=1))
     if usable.all():
         return p, gradient, B
     own = usable[:, None]

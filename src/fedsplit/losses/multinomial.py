@@ -227,7 +227,8 @@ class MultinomialTerms(Terms):
         eta = self.eta(H)
         highest = np.maximum(np.max(eta, axis=1), 0.0)
         lowest = np.minimum(np.min(eta, axis=1), 0.0)
-        return np.max(np.where(self.w > 0, highest - lowest, 0.0), axis=1)
+        ranges: Array = np.max(np.where(self.w > 0, highest - lowest, 0.0), axis=1)
+        return ranges
 
     def floor(self) -> Array:
         return np.zeros(self.k)
@@ -327,8 +328,8 @@ def _add(
 
 def _probabilities(eta: Array) -> tuple[Array, Array]:
     """p_c and 1 - p_c of all K classes, both with all their digits: (K - 1, ...) -> (K, ...)."""
-    largest = np.zeros(eta.shape[1:])
-    others = np.zeros(eta.shape[1:])
+    largest: Array = np.zeros(eta.shape[1:])
+    others: Array = np.zeros(eta.shape[1:])
     for each in eta:
         largest, others = _add(largest, others, each)
     p = np.empty((len(eta) + 1, *eta.shape[1:]))

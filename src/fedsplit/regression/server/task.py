@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +13,9 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Clients, Removed
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError, listed
-from fedsplit.methods import parse, with_penalty
+from fedsplit.methods import parse
 from fedsplit.methods.default import default_method
-from fedsplit.methods.information import FedSplitInformation, InformationState
+from fedsplit.methods.information import FedSplitInformation
 from fedsplit.methods.method import State
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.penalties.penalty import FitPenalty
@@ -310,7 +311,8 @@ class Task:
             penalty = self.penalty(l1, ridge)
             state = None
             if last is not None:
-                state = with_penalty(parse(self.settings.method), penalty).resume(last.state)
+                method: Any = parse(self.settings.method)
+                state = replace(method, penalty=penalty).resume(last.state)
             last = self.run(penalty, state=state)
             yield last
 
@@ -325,7 +327,7 @@ class Task:
         if not (self.family.quadratic and self.settings.method == INFORMATION):
             yield from (each.x for each in self.follow(rest, found))
             return
-        state: InformationState = found.state
+        state: Any = found.state  # an InformationState
         for l1, ridge in rest:
             state = FedSplitInformation(self.penalty(l1, ridge)).resume(state)
             state = state._replace(x=state.ahead)
