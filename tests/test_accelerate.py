@@ -423,7 +423,7 @@ def test_above_two_thousand_columns_anderson_stands_in_and_the_result_says_so() 
     ]
     result = fs.solve(fs.Problem(fs.LeastSquares(), data, ridge=5.0))
     assert result.converged
-    assert "Anderson stands in" in result.notes[0]
+    assert any("Anderson stands in" in note for note in result.notes)
 
 
 @pytest.mark.parametrize("m", [1, 2, 3])
