@@ -41,13 +41,13 @@ bench: .venv/installed-test  ## Measure the speed and memory of a round
 bench-rounds: .venv/installed-test  ## Count questions and floats of every method (20 minutes; LIBSVM=FILE for your rows)
 	$(BIN)/python benchmarks/rounds.py --figure docs/images/frontier.png $(if $(LIBSVM),--libsvm $(LIBSVM))
 
-bench-fit: data .venv/installed-test  ## Measure the time and memory of a fit, beside statsmodels
+bench-fit: data .venv/installed-test  ## Measure the time and memory of a fit, beside statsmodels and scikit-learn
 	$(BIN)/python benchmarks/fit.py
 
 bench-engines: .venv/installed-test  ## Measure a round on every engine, by number of clients, columns and rows
 	$(BIN)/python benchmarks/engines.py
 
-bench-sites: .venv/installed-test  ## Measure the time from many small files to agreed moments, beside pandas
+bench-sites: .venv/installed-test  ## Measure the time from many small files to a table, beside pandas and statsmodels
 	$(BIN)/python benchmarks/sites.py
 
 bench-estimators: .venv/installed-test  ## Measure the estimators and paths beside scikit-learn's
