@@ -103,12 +103,11 @@ def test_a_server_that_is_stopped_goes_on_to_the_same_bits(
     sites = {name: SITES[name] for name in ("site3", "site4")}
     # the method of the most rounds, so that there is a middle to stop it in
     here = fs.fit(list(sites.values()), FORMULA, family="poisson", method="fedsplit")
-    model = (*MODEL, "--method", "fedsplit")
     out = tmp_path / "out"
     with Processes(tmp_path, list(sites)) as federation:
         for name, data in sites.items():
-            federation.client(name, data)
-        server = federation.server("--clients", "2", "--out", str(out), *model)
+            federation.client(name, data, "--vectors")
+        server = federation.server("--clients", "2", "--out", str(out), *MODEL)
         until(lambda: federation.asked("site3", "prox") >= 3, 90)
         server.send_signal(number)
         status, _, err = ended(server)
@@ -122,7 +121,7 @@ def test_a_server_that_is_stopped_goes_on_to_the_same_bits(
             "2",
             "--out",
             str(out),
-            *model,
+            *MODEL,
             "--resume",
             str(out / "checkpoint"),
             "--json",

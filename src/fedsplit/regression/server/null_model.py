@@ -50,7 +50,7 @@ def null_value(
         return least
     x = start
     least = np.inf
-    step = np.zeros(intercepts.shape[1])
+    step: Array = np.zeros(intercepts.shape[1])
     for _ in range(MOST_STEPS):
         told = ask(x)
         value, slope = _sums(told)
