@@ -37,14 +37,17 @@ def draw(costs: Costs, path: Path, most: int = 6) -> None:
             if not any(other[0] <= point[0] and other[1] < point[1] for other in points.values())
         )
         axis.step(*zip(*best, strict=True), where="post", color="0.8", zorder=1)
-        for name, (floats, questions) in points.items():
-            ours = name in SHOWN[:2]
-            axis.scatter(floats, questions, color="C3" if ours else "C0", zorder=2)
+        for i, (name, (floats, questions)) in enumerate(sorted(points.items())):
+            color = {"default": "C3", "vectors": "C1"}.get(name, "C0")
+            axis.scatter(floats, questions, color=color, zorder=2)
+            beside = (3, 5 if i % 2 else -12)  # above and below by turns
             axis.annotate(
-                name, (floats, questions), xytext=(4, 4), textcoords="offset points", fontsize=8
+                name, (floats, questions), xytext=beside, textcoords="offset points", fontsize=8
             )
         axis.set(xscale="log", yscale="log", title=title, xlabel="floats", ylabel="questions")
+        axis.set_ylim(1, 1000)
+        least = math.floor(math.log10(best[0][0]))
+        axis.set_xlim(10.0**least, 10.0 ** (least + 2))
         axis.title.set_fontsize(9)
-        axis.margins(0.25)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
