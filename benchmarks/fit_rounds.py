@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 import fedsplit as fs
-from fedsplit.arrays import Array
 from measuring import head, row
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -25,6 +25,8 @@ RAND = "mdvis ~ logc + idp + fmde + linc + xage + female + educdec + physlm + di
 
 MOST = 8
 """What no fit may exceed."""
+
+Array = NDArray[Any]
 
 Data = Mapping[str, pd.DataFrame] | str
 
@@ -115,7 +117,8 @@ def generated(
 def coefficients(columns: int, size: float = 1.0) -> Array:
     """As they may be, of this length."""
     x = np.cos(1.0 + np.arange(columns))
-    return size * x / np.linalg.norm(x)
+    x *= size / np.linalg.norm(x)
+    return x
 
 
 def binary(size: float, intercept: float = 0.0) -> Callable[[Array, Generator], Array]:
@@ -123,7 +126,8 @@ def binary(size: float, intercept: float = 0.0) -> Callable[[Array, Generator], 
 
     def draw(A: Array, rng: Generator) -> Array:
         eta = A @ coefficients(A.shape[1], size) + intercept
-        return (rng.uniform(size=len(A)) < 1.0 / (1.0 + np.exp(-eta))).astype(int)
+        events: Array = rng.uniform(size=len(A)) < 1.0 / (1.0 + np.exp(-eta))
+        return events.astype(int)
 
     return draw
 
@@ -131,7 +135,8 @@ def binary(size: float, intercept: float = 0.0) -> Callable[[Array, Generator], 
 def ten_classes(A: Array, rng: Generator) -> Array:
     """Names of classes, by the largest of ten noisy predictors."""
     eta = A @ rng.standard_normal((A.shape[1], 10)) + rng.gumbel(size=(len(A), 10))
-    return np.array(list("abcdefghij"))[np.argmax(eta, axis=1)]
+    names: Array = np.array(list("abcdefghij"))[np.argmax(eta, axis=1)]
+    return names
 
 
 def heavy_counts(A: Array, rng: Generator) -> Array:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 import fedsplit as fs
 from fedsplit.arrays import Array
@@ -110,7 +111,7 @@ def _draw(loss: LinearLoss | fs.Multinomial, rng: Generator, scale: float) -> Dr
     return Drawn(problem, np.zeros(problem.d), words)
 
 
-def _sizes(rng: Generator, m: int, columns: int, split: str) -> Array:
+def _sizes(rng: Generator, m: int, columns: int, split: str) -> NDArray[np.int64]:
     """Rows of each client, (m,)."""
     if split == "small":  # fewer rows than columns, where there are some columns
         return rng.integers(1, max(2, columns), size=m)
@@ -137,7 +138,7 @@ def _design(rng: Generator, n: int, columns: int, design: str) -> Array:
     return A
 
 
-def _weights(rng: Generator, n: int, firsts: Array, weighting: str) -> Array:
+def _weights(rng: Generator, n: int, firsts: NDArray[np.int64], weighting: str) -> Array:
     if weighting == "spread":
         return rng.uniform(0.5, 2.0, size=n)
     if weighting == "wild":
