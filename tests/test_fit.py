@@ -142,8 +142,8 @@ def test_every_round_is_reported_and_the_last_gap_is_proved_in_the_files_units(
     monkeypatch.setattr(
         "fedsplit.regression.server.search.CAUTION", 1e-12
     )  # so that the first proofs are asked too early
-    settings = {"family": "poisson", "method": "fedsplit"}
-    assert len(fs.fit(RANDHIE, FORMULA, progress=seen.append, **settings).proofs) > 1
+    early = fs.fit(RANDHIE, FORMULA, family="poisson", method="fedsplit", progress=seen.append)
+    assert len(early.proofs) > 1
     assert [each.round for each in seen] == sorted(each.round for each in seen)
     assert [each.floats for each in seen] == sorted(each.floats for each in seen)
 

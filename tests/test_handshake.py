@@ -17,7 +17,7 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client import disclosure
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.design import Design, Moments
+from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL, Design, Moments
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.pool import Pool
@@ -266,7 +266,7 @@ def test_what_would_tell_of_single_rows_is_refused_at_the_client_before_it_is_to
 
 def test_a_column_that_one_row_dominates_is_found_among_many_rows() -> None:
     rng = np.random.default_rng(0)
-    n = 3 * disclosure.ROWS_AT_A_TIME
+    n = 3 * ROWS_AT_A_TIME
     A = rng.standard_normal((n, 7))
     A[:, 0] = 1.0
     A[:, 1] = 0.0
@@ -277,7 +277,7 @@ def test_a_column_that_one_row_dominates_is_found_among_many_rows() -> None:
     A[:, 5] = np.repeat([0.0, 1.0], [n - 3, 3])
     exact = disclosure._counted_unlike(A)
     np.testing.assert_array_equal(exact[[0, 1, 3, 4, 5]], [0, 2, 1, 1, 3])
-    smallest = disclosure.SMALLEST_CELL
+    smallest = SMALLEST_CELL
     found = disclosure._unlike_others(A)
     np.testing.assert_array_equal(np.minimum(found, smallest), np.minimum(exact, smallest))
 

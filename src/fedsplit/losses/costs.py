@@ -126,7 +126,8 @@ class Costs:
     @cached_property
     def convexity(self) -> Array:
         """ℓ_j of f_j, (k,), that holds everywhere."""
-        return self.terms.convexity() + self.ridge.min()
+        ell: Array = self.terms.convexity() + self.ridge.min()
+        return ell
 
     @cached_property
     def norm(self) -> Array:

@@ -73,7 +73,8 @@ class LinearTerms(Terms):
         return None
 
     def underdetermined(self) -> Mask:
-        return np.sum(self.w > 0, axis=1) < self.d
+        few: Mask = np.sum(self.w > 0, axis=1) < self.d
+        return few
 
     def value(self, X: Array) -> Array:
         return self.total(self.eta(X))
@@ -137,7 +138,8 @@ class LinearTerms(Terms):
         if c in (0.0, np.inf):
             return super().spread(H)
         moved = np.where(self.w > 0, np.abs(matvec(self.A, H)), 0.0)
-        return c * np.max(moved, axis=1)
+        spread: Array = c * np.max(moved, axis=1)
+        return spread
 
     def floor(self) -> Array:
         total = np.sum(self.w * self.phi.floor(self.b), axis=1)

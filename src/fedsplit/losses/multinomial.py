@@ -123,7 +123,8 @@ class MultinomialTerms(Terms):
         return int((self.classes - 1) * min(self.A.shape[1:]))
 
     def underdetermined(self) -> Mask:
-        return np.sum(self.w > 0, axis=1) < self.A.shape[2]
+        few: Mask = np.sum(self.w > 0, axis=1) < self.A.shape[2]
+        return few
 
     @property
     def predictors(self) -> MultinomialTerms | None:

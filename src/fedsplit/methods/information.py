@@ -81,8 +81,9 @@ class Models:
     def hessian(self) -> Array:
         """Σ_j B_j, (d, d), as if everyone had been heard."""
         heard = max(1, int(self.heard.sum()))
-        H = self.B.sum(axis=0) * (len(self.B) / heard)
-        return H + np.diag(np.where(np.diag(H) > 0, SHIFT * np.diag(H), 1.0))
+        H: Array = self.B.sum(axis=0) * (len(self.B) / heard)
+        H[np.diag_indices_from(H)] += np.where(np.diag(H) > 0, SHIFT * np.diag(H), 1.0)
+        return H
 
 
 class Evidence(NamedTuple):

@@ -9,7 +9,7 @@ without ending at other points.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,6 +18,16 @@ from fedsplit.losses.costs import Costs
 
 HALVINGS = 1100
 """From 1 to below the least float: searches end long before, when a step moves nothing."""
+
+
+class Objective(Protocol):
+    """What is searched on: h_j and ∇h_j, at one point of every client."""
+
+    def value(self, U: Array) -> Array:
+        """h_j(u_j), (k,); +inf where that is not a number."""
+
+    def gradient(self, U: Array) -> Array:
+        """∇h_j(u_j), (k, d)."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +77,7 @@ class Point(NamedTuple):
     moved: Mask
 
 
-def search(merit: Merit, at: Point, step: Array, slope: Array, share: float) -> Point:
+def search(merit: Objective, at: Point, step: Array, slope: Array, share: float) -> Point:
     """Take u - t·step with the first t of 1, ½, ¼, … at which h falls by at least share·t·slope.
 
     A merit of +inf is a rejected step. If the change of h is lost in rounding, the same test is
@@ -75,7 +85,7 @@ def search(merit: Merit, at: Point, step: Array, slope: Array, share: float) -> 
 
     Parameters
     ----------
-    merit : Merit
+    merit : Objective
         h.
     at : Point
         The points to start from.
