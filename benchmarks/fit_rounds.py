@@ -116,7 +116,7 @@ def generated(
 
 def coefficients(columns: int, size: float = 1.0) -> Array:
     """As they may be, of this length."""
-    x = np.cos(1.0 + np.arange(columns))
+    x: Array = np.cos(1.0 + np.arange(columns))
     x *= size / np.linalg.norm(x)
     return x
 
@@ -142,7 +142,8 @@ def ten_classes(A: Array, rng: Generator) -> Array:
 def heavy_counts(A: Array, rng: Generator) -> Array:
     """Counts whose means spread over orders of magnitude, and that vary more than Poisson's."""
     eta = A @ coefficients(A.shape[1], 1.5)
-    return rng.poisson(np.exp(np.clip(eta, -9, 9)) * rng.gamma(0.5, 2.0, size=len(A)))
+    counts: Array = rng.poisson(np.exp(np.clip(eta, -9, 9)) * rng.gamma(0.5, 2.0, size=len(A)))
+    return counts
 
 
 def fifty_levels() -> Data:
