@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
 
 import fedsplit as fs
@@ -11,12 +14,15 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.client.fit_questions import Along, Fitted, Settle, key_of
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import LocalChannel, Request
 from hospitals import people
 
 FORMULA = "visits ~ age"
+FIRST = Information(np.ones(2))
+RNG = np.random.default_rng(0)
 
 
 def cohort(sizes: tuple[int, ...] = (60, 45, 30), **rules: bool) -> DatasetCohort:
@@ -71,5 +77,85 @@ def test_a_server_that_goes_on_asking_gets_no_more_matrices() -> None:
     for x in points:
         clients.answer(request._replace(question=Information(x)))
     clients.answer(request._replace(question=Information(points[-1])))  # a repetition is free
-    with pytest.raises(InputError, match="has told 15 matrices of its rows, and strict"):
+    with pytest.raises(InputError, match="has told 15 matrices of its rows, and its rules"):
         clients.answer(request._replace(question=Information(np.zeros(2))))
+
+
+def asked(clients: DatasetCohort) -> tuple[Settle, Request]:
+    """How the clients were prepared in a fit, and one of its requests."""
+    seen: list[Request] = []
+
+    class Listening(LocalChannel):
+        def ask(self, requests, timeout):  # type: ignore[no-untyped-def]  # as it is there
+            seen.extend(requests.values())
+            return super().ask(requests, timeout)
+
+    fit_over(Listening(clients), FitOptions(None, FORMULA, family="poisson"))
+    request = next(each for each in seen if isinstance(each.preparation, Settle))
+    assert isinstance(request.preparation, Settle)
+    return request.preparation, request._replace(preparation=None)
+
+
+def matrices_until_refused(clients: DatasetCohort, request: Request, question: object) -> int:
+    for told, x in enumerate(RNG.standard_normal((100, 2))):
+        try:
+            clients.answer(request._replace(question=question(x)))  # type: ignore[operator]  # made of x
+        except InputError:
+            return told
+    return 100
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Information,
+        lambda x: Along(x, np.eye(2), 3, curved=True),
+        lambda x: Fitted(x, 1.0, Along(x, np.eye(2), 3, curved=True)),
+        lambda x: Fitted(x, 1.0, expected=True),
+        lambda x: LocalModel(x, None, None, 0.0, None, both=True),
+    ],
+    ids=["information", "along", "fitted_along", "fitted_expected", "local_model"],
+)
+def test_every_way_to_a_matrix_is_counted(question: object) -> None:
+    clients = cohort((60, 45, 300), strict=True)
+    _, request = asked(clients)
+    assert matrices_until_refused(clients, request, question) < 15
+
+
+def test_a_count_goes_on_when_rows_are_coded_and_scaled_anew() -> None:
+    clients = cohort((60, 45, 300), strict=True)
+    settle, request = asked(clients)
+    clients.answer(request._replace(question=FIRST))
+    assert matrices_until_refused(clients, request, Information) < 15
+    other = replace(settle.coding.plan, family="gaussian")
+    clients.code(replace(settle.coding, plan=other))
+    clients.release()
+    frame = replace(settle.frame, ridge=settle.frame.ridge + 1e-9)
+    clients.settle(settle.coding, frame)
+    other_key = request._replace(key=key_of(settle.coding, frame))
+    assert matrices_until_refused(clients, other_key, Information) == 0
+    with pytest.raises(InputError, match="has told 15 matrices"):
+        clients.answer(other_key._replace(question=FIRST))  # other coordinates, another matrix
+    clients.settle(settle.coding, settle.frame)
+    clients.answer(request._replace(question=FIRST))  # a repetition is free
+
+
+def test_an_owner_who_allows_matrices_for_proofs_only_tells_no_more_than_proofs_need() -> None:
+    clients = cohort((60, 45, 300), vectors=True)
+    _, request = asked(clients)
+    assert 4 < matrices_until_refused(clients, request, Information) <= 16
+
+
+def test_rows_that_are_too_few_for_matrices_without_those_that_recede_use_vectors() -> None:
+    rng = np.random.default_rng(0)
+    frames = {}
+    for name in "abcd":
+        ward = rng.choice(list("abc"), 64, p=[0.4, 0.4, 0.2])
+        x = rng.standard_normal(64)
+        frames[name] = pd.DataFrame({"ward": ward, "x": x})
+        frames[name]["y"] = rng.poisson(np.exp(0.3 * x)) * (ward != "c")
+    model = fs.fit(frames, "y ~ x + C(ward)", family="poisson", strict=True)
+    assert model.not_estimable == {"C(ward)[T.c]": "-inf"}
+    assert model.settings.method == "fedsplit"
+    assert model.converged
+    assert len(model.warnings) == len(set(model.warnings))

@@ -16,13 +16,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedsplit as fs
-from fedsplit.clients.questions import QUESTIONS, Descend, Gradient, Line, Prox, Question
+from fedsplit.clients.questions import (
+    QUESTIONS,
+    Descend,
+    Gradient,
+    Information,
+    Line,
+    LocalModel,
+    Prox,
+    Question,
+)
 from fedsplit.data.sources.client_data import TableSource
 from fedsplit.data.tables import Values
 from fedsplit.data.types import Type
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Recession
 from fedsplit.regression.client.fit_questions import (
+    Along,
     Code,
     Coding,
     Describe,
@@ -298,6 +308,9 @@ def test_rows_that_were_coded_before_a_client_became_strict_are_coded_again(fold
         Prox(np.zeros(4), 0.1, None, fs.GradientProx(steps=2**40)),
         Line(np.zeros(4), np.zeros(4), np.zeros(2000)),
         Fitted(np.zeros(7), 1.0),
+        Along(np.zeros(4), np.ones(4), 3),
+        LocalModel(np.zeros(4), None, None, -1.0, None),
+        LocalModel(np.zeros(4), None, None, np.nan, None),
     ],
     ids=lambda question: question.name(),
 )
@@ -440,6 +453,19 @@ def test_rounds_end_at_the_owners_limit_also_after_a_restart_and_for_other_model
     ):
         Mail(folder, max_rounds=limit).fit(tol=1e-6)
     assert Mail(folder, max_rounds=limit, fresh=True).fit().converged
+
+
+def test_matrices_are_counted_on_after_a_restart_until_the_owner_begins_anew(folder: Path) -> None:
+    mail = Mail(folder, restarts=True, vectors=True)
+    mail.fit()
+    [frame] = (folder / "kept a" / "prepared").glob("*/*.frame")
+    for k in range(16):
+        ask(mail.site("a"), Information(np.full(4, 0.01 * k)), frame.stem)
+    reply = ask(mail.site("a"), Information(np.ones(4)), frame.stem)
+    assert reply.outcome == "refused"
+    assert "has told 16 matrices of its rows" in reply.text
+    mail.rules["fresh"] = True
+    assert ask(mail.site("a"), Information(np.ones(4)), frame.stem).outcome == "answer"
 
 
 def test_every_question_and_what_was_sent_is_in_the_log(folder: Path) -> None:

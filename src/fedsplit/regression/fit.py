@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.formula.formula import Formula, quoted
@@ -148,7 +148,8 @@ def finish(
                 raise
             earlier += error.trace
             agreement = without_receding(agreement, task, error)
-            task = make_task(agreement, task.settings)
+            # fewer rows may be too few for matrices
+            task = make_task(agreement, replace(task.settings, method=task.asked_method))
             lost = not_estimable(first, task)
     model = _model(task, agreement, found.after(earlier), lost)
     return model.with_exchanges([*first.asked, *history.exchanges[begun:]])

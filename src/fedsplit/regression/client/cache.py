@@ -19,6 +19,7 @@ from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.fit_questions import Coded, Coding, FitQuestion, Frame, key_of
 from fedsplit.regression.client.grouped import Groups
+from fedsplit.regression.client.matrices import Ledger
 from fedsplit.regression.client.validation import (
     check_coding,
     check_frame,
@@ -90,6 +91,7 @@ class CachedCohort(DatasetCohort):
     ) -> None:
         super().__init__([dataset], strict, vectors)
         self._folder = folder / "prepared"
+        self._told = folder / "matrices"
         self._dataset = dataset
 
     def answer(self, request: Request) -> Any:
@@ -153,6 +155,14 @@ class CachedCohort(DatasetCohort):
 
     def _folder_of(self, coding: Coding) -> Path:
         return self._folder / hashlib.sha256(codec.encode(coding)).hexdigest()[:32]
+
+    def _ledger(self, name: str, model: str) -> Ledger:
+        """Kept beside the owner's other counts: a process may end after every answer."""
+        return Ledger(self._told / model[:32])
+
+    def forget_told(self) -> None:
+        """Count the matrices that are told from 0 again."""
+        shutil.rmtree(self._told, ignore_errors=True)
 
     def _stamp(self) -> Stamp | None:
         path = self._dataset.path

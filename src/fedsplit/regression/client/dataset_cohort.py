@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -25,8 +27,9 @@ from fedsplit.regression.client.fit_questions import (
     Frame,
     key_of,
 )
-from fedsplit.regression.client.matrices import MatrixGuard
+from fedsplit.regression.client.matrices import Ledger, MatrixGuard, check_matrices
 from fedsplit.regression.families import FAMILIES
+from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.threads import one_blas_thread
 
@@ -65,6 +68,8 @@ class DatasetCohort:
         self._coding: Coding | None = None
         self._moments: list[Moments] = []
         self._guards: list[MatrixGuard] = []
+        # By client and model.
+        self._ledgers: dict[tuple[str, str], Ledger] = {}
         # The problem without its ridge, under the key of everything that it depends on.
         self._base: tuple[str, Problem] | None = None
         # The latest two preparations by key.
@@ -86,8 +91,7 @@ class DatasetCohort:
         question = request.question
         with one_blas_thread(), np.errstate(**QUIET):
             self._prepare(request)
-            for guard in self._guards:
-                guard.check(question)
+            check_matrices(self._guards, question, request.key)
             if isinstance(question, FitQuestion):
                 return question.answer(self, request.key)
             if isinstance(question, CostQuestion):
@@ -116,10 +120,19 @@ class DatasetCohort:
 
     def _take(self, coding: Coding) -> None:
         """Take note of the coding of the rows; matrices of the same ones are counted on."""
-        if coding != self._coding:
-            strict = coding.strict or self.strict
-            self._guards = [MatrixGuard(rows, strict, self.vectors) for rows in self.rows]
         self._coding = coding
+        strict = coding.strict or self.strict
+        # A server may choose among many directions of recession: their number counts.
+        every = replace(coding, strict=strict, recessions=())
+        model = sha256(codec.encode((every, len(coding.recessions)))).hexdigest()
+        self._guards = [
+            MatrixGuard(rows, strict, self.vectors, self._ledger(rows.name, model))
+            for rows in self.rows
+        ]
+
+    def _ledger(self, name: str, model: str) -> Ledger:
+        """What a client has told of its rows as they are coded for a model."""
+        return self._ledgers.setdefault((name, model), Ledger())
 
     def _code(self, name: str, coding: Coding, strict: bool) -> tuple[Design, Sequence[Finding]]:
         """The rows of one client that are at rest, and what their moments could disclose."""

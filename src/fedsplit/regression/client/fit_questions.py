@@ -390,9 +390,10 @@ class Along(FitQuestion):
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[Course]:
         clients = cohort.among(key, self.m)
-        d, k = self.directions.shape
-        if self.x.shape != (clients.d,) or d != clients.d or k > d:
-            raise InputError(f"the server sent directions of shape {(d, k)}")
+        shape = self.directions.shape
+        d = clients.d
+        if self.x.shape != (d,) or len(shape) != 2 or shape[0] != d or shape[1] > d:
+            raise InputError(f"the server sent a point and directions of {shape}, where d is {d}")
         values, gradients = clients.evaluate(self.x).parts.values()
         slopes = gradients @ self.directions
         if not self.curved:
@@ -449,16 +450,26 @@ class Fitted(FitQuestion):
         The model without covariates.
     calibrate : bool
         Whether a binary classifier counts its predictions: at the end, and not at points before.
+    expected : bool
+        Whether the expected information is wanted, where the Hessian is another.
     """
 
     x: Array
     dispersion: float
     null: Along | None = None
     calibrate: bool = True
+    expected: bool = False
 
     answer_type = list[GoodnessOfFit]
     vectors = ("x",)
     kind = "end"
+
+    @property
+    def matrices(self) -> int:
+        null = 0
+        if self.null is not None:
+            null = self.null.matrices
+        return null + self.expected
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[GoodnessOfFit]:
         whiten = cohort.frame(key).whiten
@@ -479,7 +490,7 @@ class Fitted(FitQuestion):
             calibration = design.calibration(self.x)
         if family.pearson is not None:
             pearson = design.pearson(self.x)
-        if family.expects_other:
+        if self.expected:
             expected = design.expected_information(self.x, whiten)
         return GoodnessOfFit(log_likelihood, calibration, pearson, expected, course)
 
@@ -490,6 +501,8 @@ class Fitted(FitQuestion):
             return NOT_FINITE
         if (self.null is None) != (entry.null is None):
             return "the model without covariates was asked for, or not"
+        if self.expected != (entry.expected is not None):
+            return "an information matrix was asked for, or not"
         wrong = self._check_expected(entry.expected)
         if self.null is not None and entry.null is not None:
             wrong = wrong or self.null.check(entry.null)

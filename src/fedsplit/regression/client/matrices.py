@@ -7,8 +7,11 @@ q·d(d + 1)/2 numbers, and n rows are n·d.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from hashlib import sha256
+from pathlib import Path
 
+from fedsplit import files
 from fedsplit.clients.questions import Question
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design
@@ -21,8 +24,44 @@ ROUNDS = 10
 PROOFS = 4
 """How many matrices a fit by vectors may need for its proofs."""
 
+SEARCHED = 16
+"""The same where coefficients may be without bound, and some more are needed to see that."""
+
 MOST_SHARE = 1 / 3
 """Of the numbers in the rows: a strict client tells no more in matrices."""
+
+
+class Ledger:
+    """How many matrices of the same rows were told, by the question that asked for them.
+
+    Parameters
+    ----------
+    path : Path, optional
+        A file that keeps it, so that the count outlives the process.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._told: dict[str, int] = {}
+        if path is not None and path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines()
+            self._told = {digest: int(count) for digest, count in map(str.split, lines)}
+
+    @property
+    def total(self) -> int:
+        """Of all questions."""
+        return sum(self._told.values())
+
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._told
+
+    def add(self, digest: str, matrices: int) -> None:
+        """Take note of what is about to be told."""
+        self._told[digest] = matrices
+        if self._path is not None:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lines = [f"{digest} {count}\n" for digest, count in self._told.items()]
+            files.write(self._path, "".join(lines))
 
 
 class MatrixGuard:
@@ -35,16 +74,21 @@ class MatrixGuard:
         Whether their number is limited.
     vectors : bool
         Whether the client's owner allows matrices for proofs only.
+    ledger : Ledger
+        What has been told of these rows.
     """
 
-    def __init__(self, rows: Design, strict: bool, vectors: bool) -> None:
+    def __init__(self, rows: Design, strict: bool, vectors: bool, ledger: Ledger) -> None:
         self._name = rows.name
         self._vectors = vectors
+        self._ledger = ledger
         parameters = rows.A.shape[1] * max(1, rows.classes - 1)
-        self._most = math.inf
+        self._enough = math.inf
         if strict:
-            self._most = math.floor(2 * MOST_SHARE * rows.rows / parameters)
-        self._told: dict[bytes, int] = {}
+            self._enough = math.floor(2 * MOST_SHARE * rows.rows / parameters)
+        self._most = max(PROOFS, self._enough)
+        if vectors:
+            self._most = min(SEARCHED, self._most)
 
     @property
     def findings(self) -> list[Finding]:
@@ -53,7 +97,7 @@ class MatrixGuard:
         why = ""
         if self._vectors:
             why = "allow matrices for proofs only"
-        elif self._most < ROUNDS:
+        elif self._enough < ROUNDS:
             why = f"have too few rows for {ROUNDS} matrices of them"
         if not why:
             return []
@@ -61,18 +105,30 @@ class MatrixGuard:
         so = "so that the rounds use vectors"
         return [Finding(name, f"client {name} {one}, {so}", f"clients {why}, {so}", name)]
 
-    def check(self, question: Question) -> None:
+    def check(self, question: Question, digest: str) -> None:
         """Raise InputError if this question asks for a matrix too many; repetitions are free."""
-        if not question.matrices:
-            return
         if question.brings_matrices and self.findings:
             raise InputError(
                 f"{self.findings[0].one}: choose the method fedsplit, and leave out firth"
             )
-        self._told[sha256(codec.encode(question)).digest()] = question.matrices
-        told = sum(self._told.values())
-        if told > max(PROOFS, self._most):
+        if self._most == math.inf or digest in self._ledger:
+            return
+        told = self._ledger.total
+        if told + question.matrices > self._most:
             raise InputError(
-                f"client {self._name} has told {told - question.matrices} matrices of its rows, "
-                "and strict checks allow no more: choose the method fedsplit, or fewer columns"
+                f"client {self._name} has told {told} matrices of its rows, and its rules allow "
+                "no more: choose the method fedsplit, or fewer columns"
             )
+        self._ledger.add(digest, question.matrices)
+
+
+def check_matrices(guards: Sequence[MatrixGuard], question: Question, key: str) -> None:
+    """Raise InputError if a question asks some client for a matrix too many.
+
+    The same question in other coordinates, which ``key`` names, is another one.
+    """
+    if not question.matrices:
+        return
+    digest = sha256(codec.encode((key, question))).hexdigest()
+    for guard in guards:
+        guard.check(question, digest)

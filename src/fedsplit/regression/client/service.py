@@ -80,7 +80,7 @@ class Site:
     log : Path, optional
         A file with one line of JSON per question; ``folder/questions.jsonl`` where None.
     fresh : bool
-        Reset the count of ``max_rounds``.
+        Reset the counts of questions and of matrices.
     reading : Reading
         How the file is read.
     """
@@ -113,6 +113,7 @@ class Site:
         self._spent = folder / "rounds"
         if fresh:
             self._spent.unlink(missing_ok=True)
+            self._cohort.forget_told()
 
     def terms(self) -> str:
         """What leaves this machine and what does not, in words; reads the file."""

@@ -125,6 +125,8 @@ def check_question(question: Question, d: int) -> None:
     metric = getattr(question, "metric", None)
     if metric is not None:
         _check_metric(metric, d)
+    if not 0.0 <= getattr(question, "reach", 0.0) < math.inf:
+        raise InputError("the server sent a reach that is below 0 or not finite")
     # of a question or of its solver, where they have such a setting
     steps = max(
         getattr(question, "steps", 0), getattr(getattr(question, "solver", None), "steps", 0)

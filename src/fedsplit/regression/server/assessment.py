@@ -303,7 +303,7 @@ class Assessment:
             before, told = self._told
             if np.array_equal(before.x, task.basis @ proof.x) and before.calibrate >= calibrate:
                 return told
-        asked = Fitted(task.basis @ proof.x, phi, null, calibrate)
+        asked = Fitted(task.basis @ proof.x, phi, null, calibrate, task.family.expects_other)
         self._told = asked, task.clients.entries(asked)
         return self._told[1]
 

@@ -42,7 +42,7 @@ def without_receding(agreement: Agreement, task: Task, error: Unbounded) -> Agre
         agreement,
         rows=rows,
         moments=[each.moments for each in coded],
-        warnings=[*agreement.warnings, *in_lines(findings)],
+        warnings=list(dict.fromkeys([*agreement.warnings, *in_lines(findings)])),
     )
 
 

@@ -82,6 +82,8 @@ class Task:
         What makes the clients' costs of their designs.
     clients : FitClients
         The clients of the rounds.
+    asked_method : str
+        As the settings had it before a method was chosen.
     asked : sequence of Row
         What was asked before the rounds.
     assessment : Assessment
@@ -115,6 +117,7 @@ class Task:
         delta = settings.delta / self.scaling.unit
         self.frame = Frame(self.scaling, found.whiten, delta, found.symmetric, ridge, found.precise)
         self.clients = rows.settle(self.frame)
+        self.asked_method = settings.method
         if settings.method == AUTO and not settings.firth:
             self.settings = replace(settings, method=_chosen(self.clients))
         self.asked = tuple(rows.members.history.exchanges)
