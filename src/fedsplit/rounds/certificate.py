@@ -152,6 +152,38 @@ def best_slope(
     return gradient + subgradient, None
 
 
+@np.errstate(**QUIET)
+def certify_at_hand(
+    H: Array,
+    gradient: Array,
+    scalars: ProofScalars,
+    x: Array,
+    penalty: Penalty | None,
+    subgradient: Array | None,
+) -> Certificate:
+    """Prove how far x is from the optimum, from what is known of it: nobody is asked.
+
+    Parameters
+    ----------
+    H : (d, d) array
+        At most Σ_j ∇²f_j(x), as positive semidefinite matrices are compared.
+    gradient : (d,) array
+        Σ_j ∇f_j(x).
+    scalars : ProofScalars
+        Without q, mu and leverage.
+    x : (d,) array
+    penalty : Penalty or None
+    subgradient : (d,) array or None
+        As in ``certify``.
+    """
+    slope, slack = best_slope(gradient, x, penalty, subgradient)
+    curved = certify_by_information(H, slope, scalars, x, penalty, slack)
+    dual = _best([_dual(scalars, x, gradient, penalty)], scalars, x, penalty)
+    if dual.gap is not None and (curved.gap is None or dual.gap < curved.gap):
+        return dual
+    return curved
+
+
 def certify_by_information(
     H: Array,
     slope: Array,
@@ -184,7 +216,7 @@ def certify_by_information(
     nu2, _, _ = inverse_norm(within[None], slope[None, on])
     if np.isinf(nu2[0]):
         objective = _objective(scalars, x, penalty)
-        return Certificate(None, None, objective, "the Hessian of the sum is singular")
+        return Certificate(None, None, objective, "the Hessian of the sum is singular: add a ridge")
     nu = math.sqrt(nu2[0]) + _rounding(within, scalars, x[on])
     scalars = scalars._replace(q=nu2)
     bound = None

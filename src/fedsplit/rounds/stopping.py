@@ -11,9 +11,8 @@ from fedsplit.rounds.certificate import (
     MOVED,
     NOT_ASKED,
     Certificate,
-    best_slope,
     certify,
-    certify_by_information,
+    certify_at_hand,
 )
 from fedsplit.rounds.loop import Run, StoppingRule
 from fedsplit.rounds.result import StoppedBy
@@ -26,6 +25,9 @@ FASTEST = 0.1
 
 STANDSTILL = 1e-12
 """A residual below this share of ‖z‖ is rounding: the method stands still, wherever that is."""
+
+STOOD = 3
+"""How many rounds in a row with a penalty stand still before a run ends without a proof."""
 
 ROUGHEST = 1e-6
 """A residual says nothing if local solvers err by more than this share of ‖z‖, or than the
@@ -108,6 +110,7 @@ class ProvedGap(StoppingRule):
         self._provable = True
         self._looseness = LOOSENESS
         self._level = np.nan  # |F|, if it is known
+        self._stood = 0  # rounds in a row that stood still
         self._heard: Mask = np.zeros(run.clients.m, dtype=bool)
 
     def look(self, run: Run, before: State, residual: float) -> StoppedBy | None:
@@ -153,10 +156,13 @@ class ProvedGap(StoppingRule):
     def _judge(self, run: Run, evidence: Evidence, residual: float) -> StoppedBy | None:
         """Look at what the answers of the last round prove, at no price."""
         state = run.state
-        gradient = evidence.gradients.sum(axis=0)
-        slope, slack = best_slope(gradient, state.x, run.penalty, run.subgradient)
-        proof = certify_by_information(
-            evidence.least_hessian, slope, evidence.scalars, state.x, run.penalty, slack
+        proof = certify_at_hand(
+            evidence.least_hessian,
+            evidence.gradients.sum(axis=0),
+            evidence.scalars,
+            state.x,
+            run.penalty,
+            run.subgradient,
         )
         self._take(proof, state)
         if self._certified:
@@ -164,12 +170,18 @@ class ProvedGap(StoppingRule):
         enough = STANDSTILL
         if proof.gap is None and not proof.hopeful:
             enough = self.tol
-        if residual <= enough * max(1.0, float(np.linalg.norm(state.iterate))):
+        self._stood += 1
+        if residual > enough * max(1.0, float(np.linalg.norm(state.iterate))):
+            self._stood = 0
+        # A constraint may hold x where it is while the models still become better.
+        if self._stood >= STOOD or (self._stood and run.penalty is None):
             return "residual"
         return None
 
     def finish(self, run: Run, stopped_by: StoppedBy) -> StoppedBy | None:
         kept = stopped_by == "rounds" and run.limit < run.rounds
+        if getattr(run.state, "evidence", None) is not None:
+            return stopped_by  # every round has been looked at
         if kept and self._provable and self._affordable(run) and run.meter.heard.all():
             self._prove(run)
         return stopped_by
