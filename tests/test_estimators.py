@@ -496,7 +496,7 @@ def test_frames_bring_names_and_any_labels_name_clients() -> None:
         ),
         (
             lambda X, y, g: fs.FedLogisticRegression(C=np.inf).fit(X, X[:, 0] > 0, groups=g),
-            "separable: .* without bound; lower C, or leave a column out",
+            "the classes are separable: .* without bound; lower C, or leave a column out",
         ),
     ],
 )

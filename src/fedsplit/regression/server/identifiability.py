@@ -111,6 +111,7 @@ class Separation:
         direction = recession(self.meter, x, self._first)
         if direction.any() and self._verify(direction):
             self.direction = direction
+            self.proved = bool(self.meter.margin(direction).rows.min() > 0)
 
     def error(self, columns: Sequence[str], basis: Array, trace: Sequence[Row]) -> Unbounded:
         """The error that says which coefficients would grow without bound.
