@@ -118,7 +118,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     ),
     "negative error": (
         _error(lambda error: error - 1.0),
-        "not finite",
+        "error is below zero",
     ),
     "short": (
         _rows(lambda rows: rows[..., :-1] if rows.ndim > 1 else rows[:0]),

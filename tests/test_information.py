@@ -5,7 +5,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.arrays import Array, packed, unpacked
-from fedsplit.clients.questions import WAY, LocalModel
+from fedsplit.clients.questions import NOT_FINITE, WAY, LocalModel
 from fedsplit.methods.information import InformationState
 from problems import problem
 
@@ -152,3 +152,12 @@ def test_clients_that_are_alike_take_one_hessian_per_later_question() -> None:
     hessians = [row.hessians for row in result.trace.rows]
     assert result.converged
     assert hessians[1:] == [4] * (len(hessians) - 1)
+
+
+@pytest.mark.parametrize("part", ["hessian", "spread", "norm", "steady", "ell"])
+def test_an_answer_that_no_convex_cost_gives_is_not_used(part: str) -> None:
+    question = LocalModel(np.zeros(3), None, None, 0.0, None)
+    answer = problem("logistic", [40], 3).among(1).ask(question)
+    assert question.check(answer, 1, 3) == ""
+    wrong = answer._replace(parts={**answer.parts, part: -1.0 - np.abs(answer.parts[part])})
+    assert question.check(wrong, 1, 3) in {f"{part} is below zero", NOT_FINITE}

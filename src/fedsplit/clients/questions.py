@@ -114,13 +114,14 @@ class Part(NamedTuple):
     shape : tuple of int or str
         Its shape per client, where ``"d"`` stands for the number of coordinates, and ``"triangle"``
         for that of the entries of a symmetric d×d matrix on and below its diagonal.
-    allowed : {"finite", "distance", "number", "some", "any"}
-        Whether entries must be finite, or finite and nonnegative; may be infinite; may be nan, but
-        not all those of a client; or may be anything.
+    allowed : {"finite", "distance", "size", "convex", "number", "some", "any"}
+        Whether entries must be finite, or finite and nonnegative, or only nonnegative; those of a
+        triangle finite, and nonnegative on the diagonal; may be infinite; may be nan, but not all
+        those of a client; or may be anything.
     """
 
     shape: tuple[int | str, ...] = ()
-    allowed: Literal["finite", "distance", "number", "some", "any"] = "finite"
+    allowed: Literal["finite", "distance", "size", "convex", "number", "some", "any"] = "finite"
 
     def shape_for(self, d: int) -> tuple[int, ...]:
         """The shape per client, for x with d coordinates."""
@@ -128,9 +129,18 @@ class Part(NamedTuple):
         return tuple(lengths.get(str(length)) or int(length) for length in self.shape)
 
 
+def _may_be_convex(triangles: Array) -> Any:
+    """Whether matrices with these entries, on and below the diagonal, may be Hessians."""
+    d = int(np.sqrt(2 * triangles.shape[-1]))
+    diagonal = np.cumsum(np.arange(1, d + 1)) - 1
+    return np.isfinite(triangles).all() and (triangles[..., diagonal] >= 0).all()
+
+
 USABLE: Mapping[str, Callable[[Array], Any]] = {
     "finite": lambda array: np.isfinite(array).all(),
     "distance": lambda array: (np.isfinite(array) & (array >= 0)).all(),
+    "size": lambda array: (array >= 0).all(),
+    "convex": _may_be_convex,
     "number": lambda array: not np.isnan(array).any(),
     "some": lambda array: not np.isnan(array).all(axis=1).any(),
     "any": lambda array: True,
@@ -139,6 +149,8 @@ USABLE: Mapping[str, Callable[[Array], Any]] = {
 
 VECTOR = Part(("d",))
 NUMBER = Part((), "number")
+SIZE = Part((), "size")
+HESSIAN = Part(("triangle",), "convex")
 
 WAY = (*(2.0**-k for k in (0, 1, 2, 3, 4, 5, 6, 8, 10, 14, 18, 24)), 0.0)
 """The shares of the way between two points at which ``LocalModel`` tells f_j; the first is x."""
@@ -211,9 +223,11 @@ class CostQuestion(Question):
                 return f"{name} has the wrong shape, {array.shape}, expected {shape}"
         if value.work.shape != (k, 3):
             return f"work has the wrong shape, {value.work.shape}, expected {(k, 3)}"
-        if all(USABLE[part.allowed](value.parts[name]) for name, part in parts.items()):
-            return ""
-        return NOT_FINITE
+        for name, part in parts.items():
+            array = value.parts[name]
+            if not USABLE[part.allowed](array):
+                return f"{name} is below zero" if np.isfinite(array).all() else NOT_FINITE
+        return ""
 
 
 @dataclass(frozen=True)
@@ -513,14 +527,14 @@ class LocalModel(CostQuestion):
     parts: ClassVar = {
         "point": VECTOR,
         "gradient": VECTOR,
-        "hessian": Part(("triangle",)),
+        "hessian": HESSIAN,
         "values": Part((len(WAY),), "number"),
         "slope": Part(("d",), "number"),
-        "spread": NUMBER,
-        "norm": NUMBER,
+        "spread": SIZE,
+        "norm": SIZE,
         "floor": NUMBER,
-        "steady": NUMBER,
-        "ell": NUMBER,
+        "steady": SIZE,
+        "ell": SIZE,
         "margin": Part((), "any"),
     }
 
@@ -614,16 +628,16 @@ class ModifiedScore(CostQuestion):
         "slope": VECTOR,
         "value": NUMBER,
         "bend": Part((), "distance"),
-        "spread": NUMBER,
+        "spread": SIZE,
         "floor": NUMBER,
     }
 
     def answer_parts(self) -> Mapping[str, Part]:
         parts = dict(self.parts)
         if self.hessian:
-            parts["hessian"] = Part(("triangle",))
+            parts["hessian"] = HESSIAN
         if self.augmented:
-            parts["augmented"] = Part(("triangle",))
+            parts["augmented"] = HESSIAN
         return parts
 
     def answer(self, costs: Costs, x: Array, before: Array) -> Sequence[Array]:

@@ -114,7 +114,10 @@ def _check_metric(metric: Array, d: int) -> None:
         raise InputError(f"the server sent a metric that is not a finite {d}×{d} matrix")
     spectrum = np.linalg.eigvalsh(unpacked(metric))
     if spectrum[0] < -1e-9 * max(spectrum[-1], 0.0):
-        raise InputError("the server sent a metric that is not positive semidefinite")
+        raise InputError(
+            "the server sent a metric that is not positive semidefinite: some client may have told "
+            "a matrix that is no Hessian of a convex cost"
+        )
 
 
 def check_question(question: Question, d: int) -> None:
