@@ -140,6 +140,13 @@ class Cholesky:
         return scaled / self.sizes
 
     @property
+    def inverses(self) -> Array:
+        """The M_j⁻¹, (k, d, d)."""
+        d = self.sizes.shape[1]
+        inverses = np.stack([dpotrs(L.T, np.eye(d), lower=0)[0] for L in self._factors])
+        return inverses / (self.sizes[:, :, None] * self.sizes[:, None, :])
+
+    @property
     def freedom(self) -> Array:
         """How many directions the M_j determine: d - shift · tr C_j⁻¹, (k,)."""
         inverses = (dtrtri(L.T, lower=0)[0] for L in self._factors)

@@ -139,8 +139,7 @@ def pooled_point(
     """
     d = len(mean)
     merit = MetricMerit(costs, V, np.broadcast_to(mean / reach, (len(X), d, d)))
-    factor = Cholesky(mean[None])
-    inverse = np.stack([factor.solve(unit[None])[0] for unit in np.eye(d)])
+    [inverse] = Cholesky(mean[None]).inverses
     # (H + H/r)⁻¹ is r/(1 + r) times H⁻¹
     solve = np.broadcast_to(reach / (1.0 + reach) * inverse, merit.M.shape)
     away = X - V

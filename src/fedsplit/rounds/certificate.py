@@ -210,10 +210,11 @@ def certify_by_information(
     slack : (d,) array, optional
         g(x + h) is at least Σ_i slack_i|h_i| above the tangent that the slope has.
     """
-    _, mu, _ = inverse_norm(H[None], slope[None])
+    nu2, mu, _ = inverse_norm(H[None], slope[None])
     on = _supported(H, slope, slack)
     within = H[np.ix_(on, on)]
-    nu2, _, _ = inverse_norm(within[None], slope[None, on])
+    if not on.all():
+        nu2, _, _ = inverse_norm(within[None], slope[None, on])
     if np.isinf(nu2[0]):
         objective = _objective(scalars, x, penalty)
         return Certificate(None, None, objective, "the Hessian of the sum is singular: add a ridge")
