@@ -7,7 +7,7 @@ import fedsplit as fs
 from fedsplit.arrays import Array, packed, unpacked
 from fedsplit.clients.questions import NOT_FINITE, WAY, LocalModel
 from fedsplit.methods.information import InformationState
-from problems import problem
+from problems import clients, problem
 
 LOSSES = ("least-squares", "logistic", "poisson", "gamma", "multinomial", "huber")
 
@@ -161,3 +161,37 @@ def test_an_answer_that_no_convex_cost_gives_is_not_used(part: str) -> None:
     assert question.check(answer, 1, 3) == ""
     wrong = answer._replace(parts={**answer.parts, part: -1.0 - np.abs(answer.parts[part])})
     assert question.check(wrong, 1, 3) in {f"{part} is below zero", NOT_FINITE}
+
+
+@pytest.mark.parametrize(
+    "penalty", [fs.Box(-0.05, 0.05), fs.NonNegative(), fs.L2Ball(0.1)], ids=str
+)
+@pytest.mark.parametrize("loss", ["logistic", "poisson", "gamma", "huber"])
+def test_an_optimum_on_the_boundary_is_proved(loss: str, penalty: fs.Penalty) -> None:
+    # x is there at once, but the models' slope is not yet the penalty's subgradient.
+    for seed in range(4):
+        result = fs.solve(problem(loss, [5, 2, 3], 1, seed=seed), penalty=penalty)
+        assert result.stopped_by == "certificate", seed
+
+
+def test_a_start_that_was_refused_is_not_taken_for_the_optimum() -> None:
+    # In small units every move is below the tolerance; only a proof may end the run.
+    p = problem("least-squares", [8, 8], 4, seed=0)
+    scaled = [(1e5 * A, b, w) for A, b, w in clients("least-squares", [8, 8], 4, seed=0)]
+    small = fs.Problem(fs.LeastSquares(), scaled)
+    result = fs.solve(small, x0=np.full(4, 1e-4), penalty=fs.L2Ball(1e-3), tol=1e-2)
+    assert result.stopped_by == "certificate"
+    np.testing.assert_allclose(1e5 * result.x, p.solution(), atol=1e-5)
+
+
+def test_a_start_far_away_is_refused_by_those_who_answer() -> None:
+    p = problem("gamma", [15, 20, 25], 3, seed=1, ridge=1e-3)
+    result = fs.solve(p, x0=np.full(3, 8.0), participation=0.4, rounds=100)
+    assert result.converged
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
+
+
+def test_a_start_without_finite_curvature_is_left_for_a_better_one() -> None:
+    p = problem("poisson", [15, 20, 25], 3, seed=1, ridge=1e-3)
+    result = fs.solve(p, fs.FedSplit(), x0=np.full(3, 500.0))
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-4)

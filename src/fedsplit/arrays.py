@@ -77,9 +77,12 @@ def solve_wide(B: Array, D: Array, G: Array) -> Array:
 def extreme_eigenvalues(H: Array) -> tuple[Array, Array]:
     """The smallest and the largest eigenvalue of every H_j ⪰ 0: (k, d, d) -> (k,), (k,).
 
-    A smallest eigenvalue at the level of rounding is 0.
+    A smallest eigenvalue at the level of rounding is 0. Of a matrix that is not finite they are 0
+    and inf.
     """
-    spectrum = np.linalg.eigvalsh(H)
+    finite = np.isfinite(H).all(axis=(1, 2))
+    spectrum = np.linalg.eigvalsh(np.where(finite[:, None, None], H, 0.0))
+    spectrum[~finite, -1] = np.inf
     smallest = spectrum[:, 0]
     largest = spectrum[:, -1]
     rounding = 4 * H.shape[-1] * np.finfo(np.float64).eps * largest

@@ -210,7 +210,9 @@ class FedSplitInformation:
         """The state after an answer to ``ask``."""
         x = state.ahead
         models = state.models.updated(answer)
-        if answer.present.all() and not self._falls(state, answer):
+        # Of the start those who answered can tell; later an absent one may be why F has to rise.
+        comparable = answer.present.all() or not state.models.heard.any()
+        if comparable and not self._falls(state, answer):
             return self._refused(state, answer)
         ahead, slope = self._minimise(models, x)
         here = state.slope
@@ -248,7 +250,7 @@ class FedSplitInformation:
 
     def _falls(self, state: InformationState, answer: Answer) -> bool:
         """Whether F at the point asked is at most what it was before, to rounding."""
-        values = answer.parts["values"]
+        values = answer.parts["values"][answer.present]
         now = self._value(values[:, 0], state.ahead)
         before = self._value(values[:, -1], state.x)
         return bool(now <= before + 16.0 * EPS * np.abs(values[:, -1]).sum())
@@ -264,7 +266,7 @@ class FedSplitInformation:
         way = state.ahead - state.x
         F = [
             self._value(values, state.x + t * way)
-            for t, values in zip(WAY, answer.parts["values"].T, strict=True)
+            for t, values in zip(WAY, answer.parts["values"][answer.present].T, strict=True)
         ]
         t = WAY[int(np.argmin(F))]
         if t == 0.0 and state.models.are_at(state.x):

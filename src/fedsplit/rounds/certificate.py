@@ -210,6 +210,9 @@ def certify_by_information(
     slack : (d,) array, optional
         g(x + h) is at least Σ_i slack_i|h_i| above the tangent that the slope has.
     """
+    if np.isnan(slope).any():
+        objective = _objective(scalars, x, penalty)
+        return Certificate(None, None, objective, "no subgradient at x is known", hopeful=True)
     nu2, mu, _ = inverse_norm(H[None], slope[None])
     on = _supported(H, slope, slack)
     within = H[np.ix_(on, on)]
