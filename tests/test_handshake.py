@@ -144,6 +144,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "a combination of age, hours",
     ),
     ({"formula": "score ~ age", "aliased": "drop"}, "aliased 'drop' is not known"),
+    (
+        {"formula": "score ~ age", "method": "irls"},
+        "'irls' is not known: use one of auto, fedsplit",
+    ),
     ({"formula": "score ~ np.log(age - 50)"}, "row 2: np.log(age - 50) is nan"),
     ({"formula": "score ~ age", "weights": "score"}, "the formula and is a weight"),
     ({"formula": "score ~ age", "weights": "ward"}, "column ward must hold numbers"),

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -128,6 +129,24 @@ def test_every_family_has_a_whole_page(family: str, tmp_path: Path) -> None:
     assert ("2", "Calibration") in headings or family != "logistic"
     assert len(pictures(text)) == (4 if family == "logistic" else 3)
     assert text.count("<img") == text.count(' alt="') == len(pictures(text))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, "In each round: vectors as long as the table of coefficients, its 2 × 2 information"),
+        ({"method": "fedsplit"}, "For each proof, of which there was 1: its gradient, its 2 × 2"),
+        ({"firth": True}, "at every new estimate its 2 × 2 information matrix"),
+    ],
+)
+def test_the_page_says_when_matrices_left_a_client(
+    settings: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"y": rng.integers(0, 2, 90), "x": rng.standard_normal(90)})
+    frame["site"] = frame.index % 3
+    model = fs.fit(frame, "y ~ x", family="logistic", group="site", **settings)
+    assert told in " ".join(visible(written(model, tmp_path)).split())
 
 
 def test_the_table_shows_what_the_model_has(tmp_path: Path) -> None:

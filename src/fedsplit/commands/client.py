@@ -94,7 +94,7 @@ def client_command(
         int | None,
         typer.Option(
             metavar="N",
-            help="Maximum number of rounds to answer, until this command is started again.",
+            help="Maximum number of questions to answer, until this command is started again.",
             rich_help_panel="Privacy",
         ),
     ] = None,

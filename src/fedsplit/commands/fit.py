@@ -37,8 +37,9 @@ def fit_command(
     clients by path or query, or one file together with --group.
 
     Before the first round, clients report counts, the names of categories, and moments. In each
-    round they answer with vectors as long as the table, and at the end with their information
-    matrix. The certificate bounds the distance of every coefficient from the pooled fit.
+    round they answer with vectors as long as the table and an information matrix, or with vectors
+    alone, and a matrix for the proof. The certificate bounds the distance of every coefficient from
+    the pooled fit.
 
     Exit status: 0 done; 1 tolerance not proved, a coefficient that would grow without bound, or a
     client that was removed or has no complete row; 2 bad input; 130 or 143 interrupted.

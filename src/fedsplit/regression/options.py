@@ -17,7 +17,7 @@ from fedsplit.checks import count, number, one_of
 from fedsplit.data.reading import DECIMAL_MARKS, Reading, read_codes
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, listed
-from fedsplit.methods import parse
+from fedsplit.methods import METHODS, parse
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.fields import Option, option, options_of
@@ -105,6 +105,7 @@ AUTO = "auto"
 def _is_method(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise InputError(f"{name} must be a name, as in 'fedsplit', not {value!r}")
+    one_of(name, value.partition(":")[0], (AUTO, *METHODS))
     if value != AUTO:
         parse(value)
 
