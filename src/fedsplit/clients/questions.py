@@ -566,8 +566,9 @@ class LocalModel(CostQuestion):
         # Beyond float64 there is no model; the server refuses such an x by its value.
         usable: Mask = np.asarray(np.isfinite(slope).all(axis=1))
         slope = np.where(usable[:, None], slope, 0.0)
-        # With fewer observations than coordinates a client has no minimiser of its own.
-        stays = ~usable | costs.terms.underdetermined()
+        # With fewer observations than coordinates a client has no minimiser of its own, and the
+        # model of a quadratic is the same everywhere.
+        stays = ~usable | costs.terms.underdetermined() | (costs.norm == 0)
         if self.reach == 0.0 or stays.all():
             return _finite(x, slope, costs.hessian(x))
         if self.metric is None:

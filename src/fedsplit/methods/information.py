@@ -124,7 +124,7 @@ class InformationState(NamedTuple):
         The next point, and a subgradient of the penalty there.
     models : Models
     s : float
-        The reach.
+        The reach; 0 if all clients stay at x.
     still : bool
         Whether the next question has p_j = x, as in Newton's method.
     both : bool
@@ -221,6 +221,8 @@ class FedSplitInformation:
         evidence = _evidence(answer)
         both = evidence is not None and not np.isfinite(evidence.spread).all()
         reach = min(REACH, state.s / SHORTER)
+        if state.models.heard.all() and not state.still and models.are_at(x):
+            reach = 0.0  # clients that stay at x in the pooled metric too need none
         return InformationState(
             x, here, ahead, slope, models, reach, False, both or state.both, evidence
         )

@@ -21,7 +21,7 @@ not matter: the model is exact at p_j, wherever that is."""
 ROUNDING = 16 * np.finfo(np.float64).eps
 """A squared step that is a smaller share of h_j is lost in it."""
 
-CHORDS = 3
+CHORDS = 2
 """Steps with the same matrix, one gradient each, before Newton's, which take a Hessian each."""
 
 MOST_STEPS = 10
