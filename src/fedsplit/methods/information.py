@@ -221,8 +221,10 @@ class FedSplitInformation:
         evidence = _evidence(answer)
         both = evidence is not None and not np.isfinite(evidence.spread).all()
         reach = min(REACH, state.s / SHORTER)
-        if state.models.heard.all() and not state.still and models.are_at(x):
-            reach = 0.0  # clients that stay at x in the pooled metric too need none
+        # Quadratics stay at x in any metric, and so does who stayed in the pooled one.
+        settled = state.models.heard.all() or bool((answer.parts["norm"] == 0).all())
+        if settled and not state.still and models.are_at(x):
+            reach = 0.0  # no metric is needed any more
         return InformationState(
             x, here, ahead, slope, models, reach, False, both or state.both, evidence
         )
