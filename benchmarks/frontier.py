@@ -8,7 +8,16 @@ from pathlib import Path
 Costs = dict[str, dict[str, tuple[float, float]]]
 """Questions and floats, by problem and method."""
 
-SHOWN = ("default", "vectors", "L-BFGS", "CG", "GIANT", "Newton", "Anderson")
+MARKERS = {
+    "default": ("C3", "*"),
+    "vectors": ("C1", "o"),
+    "L-BFGS": ("C0", "s"),
+    "CG": ("C2", "^"),
+    "GIANT": ("C4", "v"),
+    "Newton": ("C5", "D"),
+    "Anderson": ("C7", "P"),
+}
+"""Colour and marker of the methods that are shown."""
 
 
 def draw(costs: Costs, path: Path, most: int = 6) -> None:
@@ -22,14 +31,17 @@ def draw(costs: Costs, path: Path, most: int = 6) -> None:
     step = max(1, math.ceil(len(titles) / most))
     titles = titles[::step][:most]
     rows = math.ceil(len(titles) / 3)
-    figure, axes = plt.subplots(rows, 3, figsize=(12, 3.6 * rows), squeeze=False)
+    figure, axes = plt.subplots(
+        rows, 3, figsize=(12, 3.6 * rows), squeeze=False, layout="constrained"
+    )
     for axis in axes.flat[len(titles) :]:
         axis.set_visible(False)
+    labels = {}
     for axis, title in zip(axes.flat, titles, strict=False):
         points = {
             name: (floats, questions)
             for name, (questions, floats) in costs[title].items()
-            if name in SHOWN and math.isfinite(questions)
+            if name in MARKERS and math.isfinite(questions)
         }
         best = sorted(
             point
@@ -37,17 +49,16 @@ def draw(costs: Costs, path: Path, most: int = 6) -> None:
             if not any(other[0] <= point[0] and other[1] < point[1] for other in points.values())
         )
         axis.step(*zip(*best, strict=True), where="post", color="0.8", zorder=1)
-        for i, (name, (floats, questions)) in enumerate(sorted(points.items())):
-            color = {"default": "C3", "vectors": "C1"}.get(name, "C0")
-            axis.scatter(floats, questions, color=color, zorder=2)
-            beside = (3, 5 if i % 2 else -12)  # above and below by turns
-            axis.annotate(
-                name, (floats, questions), xytext=beside, textcoords="offset points", fontsize=8
+        for name, (sent, asked) in points.items():
+            colour, marker = MARKERS[name]
+            labels[name] = axis.scatter(
+                sent, asked, s=60, color=colour, marker=marker, zorder=2 + (name == "default")
             )
         axis.set(xscale="log", yscale="log", title=title, xlabel="floats", ylabel="questions")
         axis.set_ylim(1, 1000)
-        least = math.floor(math.log10(best[0][0]))
-        axis.set_xlim(10.0**least, 10.0 ** (least + 2))
+        floats = [point[0] for point in points.values()]
+        ends = (math.floor(math.log10(min(floats))), math.ceil(math.log10(max(floats))))
+        axis.set_xlim(10.0 ** ends[0], 10.0 ** ends[1])
         axis.title.set_fontsize(9)
-    figure.tight_layout()
+    figure.legend(labels.values(), labels, loc="outside lower center", ncols=len(labels))
     figure.savefig(path, dpi=110)
