@@ -214,8 +214,15 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize(
+    ("method", "rounds"),
+    [(fs.FedSplitInformation(), (1, 2)), (fs.FedSplit(), (3, 6))],
+    ids=["information", "vectors"],
+)
 @pytest.mark.parametrize("kind", ["arrays", pytest.param("files", marks=pytest.mark.slow)])
-def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(kind: str, tmp_path: Path) -> None:
+def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(
+    kind: str, method: Method[Any], rounds: tuple[int, int], tmp_path: Path
+) -> None:
     data = [
         (A, b, w, np.linspace(-1.0, 1.0, len(b)))
         for A, b, w in clients("logistic", [30, 20, 25], 4)
@@ -224,14 +231,11 @@ def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(kind: str, tmp_pa
     source: Any = p if kind == "arrays" else saved(data, tmp_path)
     made: dict[str, Any] = {} if kind == "arrays" else {"loss": fs.Logistic(), "ridge": 0.2}
     with RayClients(source, cohorts=2, patience=BRIEF, measured=True, **made) as on_ray:
-        first = on_ray.channel.pids()
-        result = fs.solve(
-            on_ray,
-            fs.FedSplit(),
-            callbacks=[after(3, lambda: kill(first[0])), after(6, lambda: kill(first[1]))],
-        )
-        assert not set(first) & set(on_ray.channel.pids())
-    same(result, fs.solve(p, fs.FedSplit()))
+        one, other = on_ray.channel.pids()
+        strikes = [after(rounds[0], lambda: kill(one)), after(rounds[1], lambda: kill(other))]
+        result = fs.solve(on_ray, method, callbacks=strikes)
+        assert not {one, other} & set(on_ray.channel.pids())
+    same(result, fs.solve(p, method))
 
 
 @pytest.mark.slow
@@ -248,7 +252,7 @@ def test_a_fit_whose_worker_is_killed_goes_on_to_the_same_bits(
     killed: list[int] = []
 
     def watch(now: Any) -> None:
-        if now.round == 4 and not killed:
+        if now.round == 2 and not killed:
             killed.append(made[0].pids()[1])
             kill(killed[0])
 
@@ -322,29 +326,45 @@ def test_a_round_closes_on_a_slow_worker_and_names_its_clients(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_cohort_that_stays_away_is_removed_where_enough_are_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "rounds"),
+    [(fs.FedSplitInformation(), 1), (fs.FedSplit.plain(0.7), 2)],
+    ids=["information", "vectors"],
+)
+def test_a_cohort_that_stays_away_is_removed_where_enough_are_left(
+    method: Method[Any], rounds: int, tmp_path: Path
+) -> None:
     flag = tmp_path / "slow"
     p = held_up(flag, 60.0)
     data = [each for _, each in enumerate(np.random.default_rng(0).standard_normal((4, 3)))]
     patience = fs.Patience(round_timeout=1.0, give_up=4.0, min_clients=2)
     with RayClients(p, cohorts=2, patience=patience) as on_ray:
-        result = fs.solve(on_ray, callbacks=[after(2, flag.touch)])
+        result = fs.solve(on_ray, method, tol=1e-12, callbacks=[after(rounds, flag.touch)])
     assert result.removed == ("2", "3")
     np.testing.assert_allclose(result.x, np.mean(data[:2], axis=0), atol=1e-6)
 
 
 @pytest.mark.slow
-def test_a_run_on_ray_is_resumed_from_its_checkpoint_with_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "rounds"),
+    [(fs.FedSplitInformation(), 2), (fs.FedSplit(), 5)],
+    ids=["information", "vectors"],
+)
+def test_a_run_on_ray_is_resumed_from_its_checkpoint_with_the_same_bits(
+    method: Method[Any], rounds: int, tmp_path: Path
+) -> None:
     p = problem("logistic", [30, 20, 25], 4, ridge=0.2)
 
     def stop() -> None:
         raise KeyboardInterrupt
 
     with RayClients(p, cohorts=2, measured=True) as on_ray:
+        kept = fs.Checkpoint(tmp_path / "kept")
         with pytest.raises(KeyboardInterrupt):
-            fs.solve(on_ray, callbacks=[fs.Checkpoint(tmp_path / "kept"), after(5, stop)])
-        result = fs.solve(on_ray, callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)])
-    same(result, fs.solve(p))
+            fs.solve(on_ray, method, callbacks=[kept, after(rounds, stop)])
+        kept = fs.Checkpoint(tmp_path / "kept", resume=True)
+        result = fs.solve(on_ray, method, callbacks=[kept])
+    same(result, fs.solve(p, method))
 
 
 @pytest.mark.slow
