@@ -186,7 +186,8 @@ def test_a_start_that_was_refused_is_not_taken_for_the_optimum() -> None:
 
 def test_a_start_far_away_is_refused_by_those_who_answer() -> None:
     p = problem("gamma", [15, 20, 25], 3, seed=1, ridge=1e-3)
-    result = fs.solve(p, x0=np.full(3, 8.0), participation=0.4, rounds=100)
+    method = fs.FedSplitInformation()
+    result = fs.solve(p, method, x0=np.full(3, 8.0), participation=0.4, rounds=100)
     assert result.converged
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
 
@@ -195,3 +196,19 @@ def test_a_start_without_finite_curvature_is_left_for_a_better_one() -> None:
     p = problem("poisson", [15, 20, 25], 3, seed=1, ridge=1e-3)
     result = fs.solve(p, fs.FedSplit(), x0=np.full(3, 500.0))
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", [2, 6, 10])
+def test_with_a_share_of_the_clients_in_a_round_the_default_converges(seed: int) -> None:
+    p = problem("poisson", [3] * 5, 4, seed=seed, ridge=1e-2, scale=2.0)
+    assert fs.solve(p, participation=0.3, seed=1).converged
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_long_proposal_is_refused_and_not_called_divergence(seed: int) -> None:
+    # Hardly any residual is within delta, so that the first Hessians are singular.
+    rng = np.random.default_rng(seed)
+    designs = [rng.standard_normal((5, 4)) for _ in range(20)]
+    data = [(A, A @ np.ones(4) + 100.0 * rng.standard_t(1.5, size=5)) for A in designs]
+    result = fs.solve(fs.Problem(fs.Huber(1.0), data), rounds=300)
+    assert result.stopped_by == "certificate"

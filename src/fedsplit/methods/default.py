@@ -16,8 +16,13 @@ MOST_ENTRIES = 2e7
 """Of all clients' Hessians together, m·d²: what the server holds and adds up in every round."""
 
 
-def default_method(clients: Clients, state: State | None = None) -> tuple[Method[Any], str]:
+def default_method(
+    clients: Clients, state: State | None = None, participation: float = 1.0
+) -> tuple[Method[Any], str]:
     """``FedSplitInformation``, or ``FedSplit`` where Hessians are too large or not known.
+
+    It is also ``FedSplit`` where only a share of the clients takes part in a round: no step can
+    then be refused for raising F, and models of absent clients may lead anywhere.
 
     Returns
     -------
@@ -34,6 +39,8 @@ def default_method(clients: Clients, state: State | None = None) -> tuple[Method
         vectors = "the clients cannot tell their Hessians"
     elif d > MOST_COORDINATES or m * d**2 > MOST_ENTRIES:
         vectors = f"Hessians of {m} clients × {d} coordinates are too large"
+    elif participation < 1.0:
+        vectors = "no step is safe to second order while clients are absent"
     if state is not None:
         reason = "it continues from its state"
         vectors = reason * (not isinstance(state, InformationState))

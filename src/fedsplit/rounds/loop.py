@@ -223,7 +223,10 @@ class Run:
         residual = float(np.linalg.norm(after.iterate - before.iterate))
         objective = self._measure(after.x, getattr(after, "values", None))
         if self.meter.present.any():
-            sign = self.divergence.sign(before.iterate, residual, objective, self.measured)
+            moved = residual
+            if getattr(after, "evidence", None) is not None and np.isfinite(residual):
+                moved = 0.0  # x has, the iterate is a proposal that is refused if F rises there
+            sign = self.divergence.sign(before.iterate, moved, objective, self.measured)
             if sign:
                 raise Diverged(sign, self.method.hazard, self._result("diverged"))
         self.state = after

@@ -102,18 +102,18 @@ def solve(
     oracle = problem.clients if isinstance(problem, Problem) else problem
     instance("problem", oracle, "a Problem, or an oracle with m, d and ask", "ask")
     clients = clients_of(oracle)
-    notes: tuple[str, ...] = ()
-    if method is None:
-        method, chosen = default_method(clients, state)
-        notes = (chosen,)
-    instance("method", method, "a Method", "update")
-    count("rounds", rounds)
-    number("tol", tol, strict=False)
     if not 0 < number("participation", participation) <= 1:
         raise InputError(
             "participation must be a share of the clients, above 0 and at most 1, "
             f"not {participation!r}"
         )
+    notes: tuple[str, ...] = ()
+    if method is None:
+        method, chosen = default_method(clients, state, participation)
+        notes = (chosen,)
+    instance("method", method, "a Method", "update")
+    count("rounds", rounds)
+    number("tol", tol, strict=False)
     count("seed", seed, least=0)
     if penalty is None:
         penalty = getattr(method, "penalty", None)
