@@ -56,6 +56,13 @@ def test_strict_clients_with_few_rows_tell_no_matrices_in_the_rounds() -> None:
     assert fit(cohort((60, 45, 20))).settings.method == "information"  # it is said, not refused
 
 
+def test_the_matrix_of_a_gaussian_model_is_told_with_the_moments_and_does_not_count() -> None:
+    frames = people(sizes=(60, 45, 30))
+    few = fs.fit(frames, "visits ~ age", strict=True)
+    assert (few.settings.method, few.warnings) == ("information", [])
+    assert fs.path(frames, "visits ~ age", strict=True, n_lambdas=30).converged.all()
+
+
 @pytest.mark.parametrize("rules", [{"vectors": True}, {"strict": True}])
 def test_a_method_that_needs_more_matrices_is_refused_in_words(rules: dict[str, bool]) -> None:
     with pytest.raises(InputError, match=r"client hospital.*: choose the method fedsplit"):

@@ -84,7 +84,8 @@ class MatrixGuard:
         self._ledger = ledger
         parameters = rows.A.shape[1] * max(1, rows.classes - 1)
         self._enough = math.inf
-        if strict:
+        # The matrix of a quadratic is the same everywhere, and part of the moments.
+        if strict and not rows.family.quadratic:
             self._enough = math.floor(2 * MOST_SHARE * rows.rows / parameters)
         self._most = max(PROOFS, self._enough)
         if vectors:
@@ -117,7 +118,7 @@ class MatrixGuard:
         if told + question.matrices > self._most:
             raise InputError(
                 f"client {self._name} has told {told} matrices of its rows, and its rules allow "
-                "no more: choose the method fedsplit, or fewer columns"
+                "no more: choose the method fedsplit, fewer columns, or fewer values of lambda"
             )
         self._ledger.add(digest, question.matrices)
 
