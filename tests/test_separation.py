@@ -279,3 +279,29 @@ def test_rows_that_have_receded_before_they_are_looked_for_are_found() -> None:
     assert model.converged
     means = frame.groupby("cell").y.mean().drop("c")
     np.testing.assert_allclose(np.exp(np.delete(model.coef, 2)), means, rtol=1e-9)
+
+
+def _signs(seed: int) -> list[pd.DataFrame]:
+    rng = np.random.default_rng(seed)
+    frames = [pd.DataFrame(rng.normal(size=(20, 3)), columns=["x", "z", "u"]) for _ in range(4)]
+    return [frame.assign(y=(frame.x - 0.5 * frame.z + 0.3 * frame.u > 0) * 1.0) for frame in frames]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rows_at_rest_of_one_class_are_no_reason_to_say_that_all_are(seed: int) -> None:
+    # One row next to the border changes sides: the classes are still separable, but only just.
+    sites = _signs(seed)
+    border = (sites[2].x - 0.5 * sites[2].z + 0.3 * sites[2].u).abs().idxmin()
+    sites[2].loc[border, "y"] = 1.0 - sites[2].y[border]
+    with pytest.raises(fs.InputError, match="separable"):
+        fs.fit(sites, "y ~ x + z + u", family="logistic")
+
+
+def test_a_long_way_to_the_minimum_is_not_searched_for_a_recession() -> None:
+    rng = np.random.default_rng(0)
+    sites = [pd.DataFrame(rng.normal(size=(2, 3)), columns=["x", "z", "u"]) for _ in range(60)]
+    sites = [s.assign(y=rng.poisson(np.exp(1.2 * s.x - 0.6 * s.z + 0.3 * s.u))) for s in sites]
+    ours = fs.fit(sites, "y ~ x + z + u", family="poisson")
+    newton = fs.fit(sites, "y ~ x + z + u", family="poisson", method="newton")
+    assert ours.converged
+    assert ours.questions <= newton.questions

@@ -20,10 +20,10 @@ from fedsplit.regression.server.federation import release_rows
 from fedsplit.regression.server.firth import FirthEstimate
 from fedsplit.regression.server.handshake import Agreement, agree
 from fedsplit.regression.server.identifiability import Unbounded
-from fedsplit.regression.server.limit import not_estimable, without_receding
+from fedsplit.regression.server.limit import not_estimable, separable, without_receding
 from fedsplit.regression.server.proof import PROOF
 from fedsplit.regression.server.search import Estimate, Progress
-from fedsplit.regression.server.task import Task
+from fedsplit.regression.server.task import NothingToFit, Task
 from fedsplit.remote.channel import Channel
 from fedsplit.remote.members import Members, Patience
 from fedsplit.rounds.trace import Row
@@ -149,7 +149,11 @@ def finish(
             earlier += error.trace
             agreement = without_receding(agreement, task, error)
             # fewer rows may be too few for matrices
-            task = make_task(agreement, replace(task.settings, method=task.asked_method))
+            settings = replace(task.settings, method=task.asked_method)
+            try:
+                task = make_task(agreement, settings)
+            except NothingToFit:
+                raise separable(error) from None
             lost = not_estimable(first, task)
     model = _model(task, agreement, found.after(earlier), lost)
     return model.with_exchanges([*first.asked, *history.exchanges[begun:]])

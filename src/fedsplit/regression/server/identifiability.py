@@ -101,7 +101,7 @@ class Separation:
             self.direction = x
         elif number % self.span == 0 and number > 2 * self.span:
             move = x - states[-1 - self.span].x
-            if np.linalg.norm(move) > 0.01 * np.linalg.norm(x):
+            if np.linalg.norm(move) > 0.01 * np.linalg.norm(x) and not _settles(states):
                 self.search(x)
 
     def search(self, x: Array) -> None:
@@ -131,6 +131,17 @@ class Separation:
         if self.proved:
             return Unbounded(f"the classes are separable: {what}; {advice}", None, trace)
         return Unbounded(f"the data are quasi-separable: {what}; {advice}", self.direction, trace)
+
+
+def _settles(states: Sequence[State]) -> bool:
+    """Whether the next step, if it is known, is much shorter than the last, as near a minimum.
+
+    Along a direction of recession each is about as long as the one before.
+    """
+    x = states[-1].x
+    ahead = getattr(states[-1], "ahead", x)
+    step = float(np.linalg.norm(ahead - x))
+    return 0.0 < step < 0.25 * float(np.linalg.norm(x - states[-2].x))
 
 
 def recession(clients: Clients, x: Array, first: Array) -> Array:

@@ -32,7 +32,7 @@ def without_receding(agreement: Agreement, task: Task, error: Unbounded) -> Agre
     assert error.direction is not None
     recession, rest = task.recession(error.direction)
     if not rest:
-        raise InputError(str(error).replace("quasi-separable", "separable"))
+        raise separable(error)
     old = agreement.rows
     recessions = (*old.recessions, recession)
     rows = FederatedRows(old.members.only(rest), agreement.plan, task.settings.strict, recessions)
@@ -44,6 +44,11 @@ def without_receding(agreement: Agreement, task: Task, error: Unbounded) -> Agre
         moments=[each.moments for each in coded],
         warnings=list(dict.fromkeys([*agreement.warnings, *in_lines(findings)])),
     )
+
+
+def separable(error: Unbounded) -> InputError:
+    """The error if the rows at rest say nothing either."""
+    return InputError(str(error).replace("quasi-separable", "separable"))
 
 
 def not_estimable(first: Task, last: Task) -> dict[str, str]:

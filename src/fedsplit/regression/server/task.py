@@ -41,6 +41,10 @@ INFORMATION = "information"
 """The name of the method with matrices."""
 
 
+class NothingToFit(InputError):
+    """The target is the same in every row."""
+
+
 def _chosen(clients: Clients) -> str:
     """The name of the method that suits the clients."""
     method, _ = default_method(clients)
@@ -372,7 +376,7 @@ class Task:
         elif self.family.classifies and (self.pool.classes == 0).any():
             what = "every row of every client is of the same class"
         if what:
-            raise InputError(f"{what}: there is nothing to fit")
+            raise NothingToFit(f"{what}: there is nothing to fit")
 
     @property
     def nonnegative(self) -> Mask:
