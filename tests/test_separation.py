@@ -305,3 +305,14 @@ def test_a_long_way_to_the_minimum_is_not_searched_for_a_recession() -> None:
     newton = fs.fit(sites, "y ~ x + z + u", family="poisson", method="newton")
     assert ours.converged
     assert ours.questions <= newton.questions
+
+
+def test_a_search_for_a_recession_in_vain_is_not_soon_repeated() -> None:
+    # As before, but the classes overlap by a hair; R's coefficient of x is 53.066233.
+    sites = _signs(10)
+    border = (sites[2].x - 0.5 * sites[2].z + 0.3 * sites[2].u).abs().idxmin()
+    sites[2].loc[border, "y"] = 1.0 - sites[2].y[border]
+    model = fs.fit(sites, "y ~ x + z + u", family="logistic")
+    assert model.converged
+    assert model.coef[1] == pytest.approx(53.066233, abs=1e-6)
+    assert model.questions <= 45

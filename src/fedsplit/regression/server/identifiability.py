@@ -80,6 +80,7 @@ class Separation:
         self.proved = False
         self.direction: Array = np.zeros(clients.d)
         self._first: Array | None = None  # x after the first round
+        self._rest = 0  # the round until which there is no other search
 
     def look(self, margin: float, number: int, states: Sequence[State]) -> None:
         """Look at a round, and every ``span`` rounds at the moves of the last ones.
@@ -99,10 +100,12 @@ class Separation:
         if margin > 0:
             self.proved = True
             self.direction = x
-        elif number % self.span == 0 and number > 2 * self.span:
+        elif number % self.span == 0 and number > max(2 * self.span, self._rest):
             move = x - states[-1 - self.span].x
             if np.linalg.norm(move) > 0.01 * np.linalg.norm(x) and not _settles(states):
                 self.search(x)
+                # Nearly separable data keep moving too: a search in vain is not soon repeated.
+                self._rest = 2 * (number + self.meter.waiting)
 
     def search(self, x: Array) -> None:
         """Look for a direction of recession from x, and have the clients verify it."""
