@@ -169,3 +169,12 @@ def test_the_distance_from_the_pool_is_proved_or_said_not_to_be(family: Family) 
     else:
         assert not model.converged
         assert "how fast its Hessian changes is not known" in model.certificate.reason
+
+
+def test_a_delta_far_below_the_residuals_is_named_where_a_run_does_not_converge() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"y": 1e6 * rng.standard_cauchy(60), "x": rng.standard_normal(60)})
+    frame["site"] = frame.index % 3
+    model = fs.fit(frame, "y ~ x", family="huber", group="site", rounds=20)
+    assert not model.converged
+    assert any("choose a larger delta, in units of the target" in each for each in model.warnings)

@@ -174,9 +174,10 @@ def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str,
         )
     if found.undetermined:
         weak = listed(found.undetermined, 4)
-        warnings.append(
-            f"the data hardly determine the coefficient of {weak}: add a ridge, or leave it out"
-        )
+        remedy = "add a ridge, or leave it out"
+        if task.family.name == "huber":  # whose curvature is that of rows with residuals below it
+            remedy = "choose a larger delta, in units of the target, add a ridge, or leave it out"
+        warnings.append(f"the data hardly determine the coefficient of {weak}: {remedy}")
     certificate = certified(task, found)
     if found.converged and not certificate.within(MOST_ROUNDING):
         warnings.append(
