@@ -384,7 +384,7 @@ def test_a_fit_on_other_data_is_refused_wherever_it_stopped(
     tmp_path: Path, method: str, asked: int
 ) -> None:
     """Also in the handshake, of which only a part has been told."""
-    settings = {"family": "poisson", "method": method}
+    settings: dict[str, Any] = {"family": "poisson", "method": method}
 
     def stop(moment: Moment) -> Fault | None:
         if moment.number > asked:
@@ -521,7 +521,7 @@ def test_a_run_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(
 def test_a_fit_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(
     tmp_path: Path, method: str, number: int
 ) -> None:
-    settings = {"family": "poisson", "method": method}
+    settings: dict[str, Any] = {"family": "poisson", "method": method}
     away = from_then_on("hospital1", number, FAULTS["died"][0])
     with pytest.raises(fs.TooFewClients, match="client hospital1"):
         fit(people(), FORMULA, away, checkpoint=fs.Checkpoint(tmp_path / "kept"), **settings)
