@@ -37,8 +37,8 @@ server_app = ServerApp()
 def answer(message: Message, context: Context) -> Message:
     """Answer a question about the file that the node's configuration names.
 
-    As in ``--node-config 'name="a" data="/path/a.csv" folder="/path"'``; ``max-rounds`` and
-    ``strict`` are optional.
+    As in ``--node-config 'name="a" data="/path/a.csv" folder="/path"'``; ``max-rounds``,
+    ``strict`` and ``vectors`` are optional.
     """
     node = context.node_config
     limit = None
@@ -50,6 +50,7 @@ def answer(message: Message, context: Context) -> Message:
         folder=Path(str(node["folder"])),
         max_rounds=limit,
         strict=bool(node.get("strict", False)),
+        vectors=bool(node.get("vectors", False)),
     )
     question, nonce = unpack(message.content)
     return Message(pack(site.reply(question), nonce), reply_to=message)
