@@ -92,6 +92,11 @@ class MatrixGuard:
             self._most = min(SEARCHED, self._most)
 
     @property
+    def limited(self) -> bool:
+        """Whether there is anything to count."""
+        return self._most < math.inf
+
+    @property
     def findings(self) -> list[Finding]:
         """Why the rounds get no matrices of this client; empty if they do."""
         name = self._name
@@ -112,7 +117,7 @@ class MatrixGuard:
             raise InputError(
                 f"{self.findings[0].one}: choose the method fedsplit, and leave out firth"
             )
-        if self._most == math.inf or digest in self._ledger:
+        if digest in self._ledger:
             return
         told = self._ledger.total
         if told + question.matrices > self._most:
@@ -128,8 +133,9 @@ def check_matrices(guards: Sequence[MatrixGuard], question: Question, key: str) 
 
     The same question in other coordinates, which ``key`` names, is another one.
     """
-    if not question.matrices:
+    limited = [guard for guard in guards if guard.limited]
+    if not question.matrices or not limited:
         return
     digest = sha256(codec.encode((key, question))).hexdigest()
-    for guard in guards:
+    for guard in limited:
         guard.check(question, digest)
