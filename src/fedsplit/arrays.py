@@ -80,7 +80,7 @@ def extreme_eigenvalues(H: Array) -> tuple[Array, Array]:
     A smallest eigenvalue at the level of rounding is 0. Of a matrix that is not finite they are 0
     and inf.
     """
-    finite: Mask = np.isfinite(H).all(axis=(1, 2))
+    finite: Mask = np.asarray(np.isfinite(H).all(axis=(1, 2)))
     spectrum = np.linalg.eigvalsh(np.where(finite[:, None, None], H, 0.0))
     spectrum[~finite, -1] = np.inf
     smallest = spectrum[:, 0]
