@@ -8,7 +8,8 @@ import pandas as pd
 
 import fedsplit as fs
 from fedsplit.arrays import Mask
-from fedsplit.clients.questions import CostQuestion, Curvature, Value
+from fedsplit.clients.question import CostQuestion
+from fedsplit.clients.questions import Curvature, Value
 from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort

@@ -24,7 +24,7 @@ import numpy as np
 from fedsplit.remote.channel import Reply
 from fedsplit.remote.flower.node import run_node
 from fedsplit.remote.messages import read_reply, write_reply
-from fedsplit.clients.questions import Answer
+from fedsplit.clients.question import Answer
 from fedsplit.regression.client.service import Site
 name, data, server, keys, folder, nth = sys.argv[1:]
 site, asked = Site(name, data, folder=Path(folder)), 0

@@ -10,7 +10,8 @@ import fedsplit as fs
 from faulty import Unreliable
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.questions import Answer, CostQuestion, Prox, Value
+from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.clients.questions import Prox, Value
 from fedsplit.methods import models
 from fedsplit.methods.accelerated import AcceleratedState
 from fedsplit.methods.fedsplit import FedSplitState, PlainFedSplit

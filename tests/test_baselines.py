@@ -11,7 +11,8 @@ import pytest
 import fedsplit as fs
 from faulty import Unreliable
 from fedsplit.arrays import Array
-from fedsplit.clients.questions import CostQuestion, Descend
+from fedsplit.clients.question import CostQuestion
+from fedsplit.clients.questions import Descend
 from fedsplit.clients.stacked import StackedClients
 from fedsplit.methods import METHODS, parse
 from fedsplit.methods.admm import ADMM

@@ -16,7 +16,8 @@ from msgspec.msgpack import Ext
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.clients.questions import Answer, ProofScalars, Prox, Question
+from fedsplit.clients.question import Answer, Question
+from fedsplit.clients.questions import ProofScalars, Prox
 from fedsplit.data.types import Fit, Share, Type
 from fedsplit.errors import InputError
 from fedsplit.methods.fedsplit import FedSplitState

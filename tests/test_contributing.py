@@ -16,7 +16,8 @@ import fedsplit as fs
 from fedsplit import clients, losses, methods, penalties, prox
 from fedsplit.arrays import Array
 from fedsplit.clients.metered import MeteredClients
-from fedsplit.clients.questions import QUESTIONS, CostQuestion, Part
+from fedsplit.clients.question import CostQuestion, Part
+from fedsplit.clients.questions import QUESTIONS
 from fedsplit.clients.sampled import SampledClients
 from fedsplit.commands.app import run
 from fedsplit.data.formula.pooled_functions import NUMBERS

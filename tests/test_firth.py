@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose
 import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, fit
 from fedsplit.arrays import packed, unpacked
-from fedsplit.clients.questions import ModifiedScore
+from fedsplit.clients.local_models import ModifiedScore
 from fedsplit.data.sources.sources import sources
 from fedsplit.losses.jeffreys import jeffreys
 from fedsplit.regression.client.dataset import Dataset

@@ -5,7 +5,8 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.arrays import Array, packed, unpacked
-from fedsplit.clients.questions import NOT_FINITE, WAY, LocalModel
+from fedsplit.clients.local_models import WAY, LocalModel
+from fedsplit.clients.question import NOT_FINITE
 from fedsplit.methods.information import InformationState
 from problems import clients, problem
 

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 import fedsplit as fs
-from fedsplit.clients.questions import Information, LocalModel
+from fedsplit.clients.local_models import LocalModel
+from fedsplit.clients.questions import Information
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset

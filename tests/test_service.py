@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedsplit as fs
+from fedsplit.clients.local_models import LocalModel
+from fedsplit.clients.question import Question
 from fedsplit.clients.questions import (
     QUESTIONS,
     Descend,
     Gradient,
     Information,
     Line,
-    LocalModel,
     Prox,
-    Question,
 )
 from fedsplit.data.sources.client_data import TableSource
 from fedsplit.data.tables import Values

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsplit import ensembles, theory
 from fedsplit.clients.oracle import Clients, Incident
-from fedsplit.clients.questions import Answer
+from fedsplit.clients.question import Answer
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
 from fedsplit.losses.custom import CustomLoss
 from fedsplit.losses.gamma import Gamma

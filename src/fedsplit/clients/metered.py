@@ -11,7 +11,7 @@ import numpy as np
 
 from fedsplit.arrays import Mask
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.questions import Answer, CostQuestion
+from fedsplit.clients.question import Answer, CostQuestion
 
 
 class Exchange(NamedTuple):

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from fedsplit.arrays import Array
+from fedsplit.clients.local_models import LocalModel
+from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import (
-    Answer,
-    CostQuestion,
     Curvature,
     Decrement,
     Descend,
@@ -22,7 +22,6 @@ from fedsplit.clients.questions import (
     Gradient,
     Information,
     Line,
-    LocalModel,
     Margin,
     Prox,
     Value,

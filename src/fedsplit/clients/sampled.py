@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.questions import Answer, CostQuestion
+from fedsplit.clients.question import Answer, CostQuestion
 
 
 class SampledClients(Clients):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, repeated
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.questions import Answer, CostQuestion
+from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.terms import Block
 from fedsplit.losses.work import counter

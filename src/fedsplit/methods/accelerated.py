@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.questions import Answer
+from fedsplit.clients.question import Answer
 from fedsplit.errors import InputError
 from fedsplit.methods.accelerator import Accelerator, Proposal, View
 from fedsplit.methods.adapt import Adapt, Outset, StepSize

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.questions import Answer
+from fedsplit.clients.question import Answer
 
 SCALED = 100.0
 """Features whose curvatures differ by more than this are badly scaled: each gets its own step."""

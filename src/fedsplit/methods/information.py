@@ -9,8 +9,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, matvec, packed, unpacked
+from fedsplit.clients.local_models import WAY
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.questions import WAY, Answer, ProofScalars
+from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import ProofScalars
 from fedsplit.methods.method import EPS, NUMERICAL_HAZARD
 from fedsplit.methods.quadratic import minimise
 from fedsplit.methods.semismooth import minimise_coordinatewise

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array, Mask, dots, norms
-from fedsplit.clients.questions import Answer
+from fedsplit.clients.question import Answer
 from fedsplit.methods.models import Models
 
 ROUNDING = 1e-11

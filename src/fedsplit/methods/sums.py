@@ -6,7 +6,7 @@ from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.questions import Answer
+from fedsplit.clients.question import Answer
 from fedsplit.errors import InputError
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
-from fedsplit.clients.questions import Question
+from fedsplit.clients.question import Question
 
 
 class Request(NamedTuple):

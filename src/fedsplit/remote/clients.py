@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedsplit.clients.oracle import Clients, Incident
-from fedsplit.clients.questions import Answer, CostQuestion, Question
+from fedsplit.clients.question import Answer, CostQuestion, Question
 from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
 from fedsplit.remote.cohort import Fingerprint, ProblemCohort, other_data, same_data
 from fedsplit.remote.members import Check, Members

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.questions import Answer, CostQuestion, Question
+from fedsplit.clients.question import Answer, CostQuestion, Question
 from fedsplit.errors import InputError, listed
 from fedsplit.remote.channel import Request
 from fedsplit.threads import one_blas_thread

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedsplit.checks import count, number
 from fedsplit.clients.oracle import Incident, Removed
-from fedsplit.clients.questions import NOT_FINITE
+from fedsplit.clients.question import NOT_FINITE
 from fedsplit.errors import InputError, TooFewClients, listed
 from fedsplit.remote.channel import SILENT, Channel, Reply, Request
 from fedsplit.rounds.trace import Row

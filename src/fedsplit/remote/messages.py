@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, cast, get_args
 
-from fedsplit.clients.questions import Question
+from fedsplit.clients.question import Question
 from fedsplit.errors import InputError
 from fedsplit.remote import codec
 from fedsplit.remote.channel import SILENT, Outcome, Reply, Request

@@ -12,7 +12,8 @@ import numpy as np
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.questions import Answer, ProofScalars
+from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import ProofScalars
 from fedsplit.clients.stacked import QUIET
 from fedsplit.losses.costs import inverse_norm
 from fedsplit.penalties.penalty import Penalty

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.questions import CostQuestion
+from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.questions import NOT_FINITE, Question
+from fedsplit.clients.question import NOT_FINITE, Question
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.types import Type, level_form

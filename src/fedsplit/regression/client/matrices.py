@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from fedsplit import files
-from fedsplit.clients.questions import Question
+from fedsplit.clients.question import Question
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding

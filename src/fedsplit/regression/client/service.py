@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fedsplit import files
-from fedsplit.clients.questions import QUESTIONS, Answer, Question
+from fedsplit.clients.question import Answer, Question
+from fedsplit.clients.questions import QUESTIONS
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError

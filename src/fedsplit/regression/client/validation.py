@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from fedsplit.arrays import Array, unpacked
-from fedsplit.clients.questions import Question
+from fedsplit.clients.question import Question
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design, Recession, Scaling

@@ -14,9 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from fedsplit.arrays import Array, packed, unpacked
+from fedsplit.clients.local_models import ModifiedScore
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.questions import ModifiedScore, ProofScalars
+from fedsplit.clients.questions import ProofScalars
 from fedsplit.errors import InputError
 from fedsplit.regression.server.inference import inverse
 from fedsplit.regression.server.proof import Proof

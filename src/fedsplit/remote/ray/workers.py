@@ -15,7 +15,7 @@ import numpy as np
 
 from fedsplit import threads
 from fedsplit.checks import count
-from fedsplit.clients.questions import CostQuestion
+from fedsplit.clients.question import CostQuestion
 from fedsplit.errors import InputError, listed
 from fedsplit.remote.channel import SILENT, Cohort, Reply, Request, Unprepared
 from fedsplit.remote.cohort import ProblemCohort

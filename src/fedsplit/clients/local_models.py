@@ -1,0 +1,180 @@
+"""Questions about a client's cost to second order: matrices, with what a proof needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedsplit.arrays import Array, Mask, packed, unpacked
+from fedsplit.clients.question import HESSIAN, NUMBER, SIZE, VECTOR, CostQuestion, Part
+from fedsplit.losses.costs import Costs
+from fedsplit.losses.jeffreys import jeffreys
+from fedsplit.prox.metric import own_metric, own_point, pooled_point
+
+WAY = (*(2.0**-k for k in (0, 1, 2, 3, 4, 5, 6, 8, 10, 14, 18, 24)), 0.0)
+"""The shares of the way between two points at which ``LocalModel`` tells f_j; the first is x."""
+
+
+@dataclass(frozen=True)
+class LocalModel(CostQuestion):
+    """A quadratic model of f_j around p_j, where the client would rather be, and a proof at x.
+
+    p_j = argmin_u f_j(u) + ½(u - v_j)ᵀM(u - v_j), and the model is f_j's second-order expansion
+    there. Beside it the answer has what a certificate at x needs.
+
+    Parameters
+    ----------
+    x : (d,) array
+        Where the server is, and the local solver starts.
+    v : (m, d) array or None
+        The centres; x where None.
+    metric : (d(d + 1)/2,) array or None
+        The entries of a matrix on and below its diagonal, which is M times ``reach``. Where None,
+        each client takes its own ∇²f_j(x), made regular.
+    reach : float
+        The larger, the farther p_j may be from v_j; 0 for p_j = x, as in Newton's method.
+    before : (d,) array or None
+        Another point; the answer has f_j on the way from there to x.
+    both : bool
+        Whether to answer with ∇²f_j(x) too, for losses that state no concordance.
+    """
+
+    x: Array
+    v: Array | None
+    metric: Array | None
+    reach: float
+    before: Array | None
+    both: bool = False
+
+    vectors = ("x", "v", "before")
+    brings_matrices = True
+
+    parts: ClassVar = {
+        "point": VECTOR,
+        "gradient": VECTOR,
+        "hessian": HESSIAN,
+        "values": Part((len(WAY),), "number"),
+        "slope": Part(("d",), "number"),
+        "spread": SIZE,
+        "norm": SIZE,
+        "floor": NUMBER,
+        "steady": SIZE,
+        "ell": SIZE,
+        "margin": Part((), "any"),
+    }
+
+    def answer_parts(self) -> Mapping[str, Part]:
+        if not self.both:
+            return self.parts
+        return {**self.parts, "hessian_at_x": Part(("triangle",), "any")}
+
+    def answer(
+        self, costs: Costs, x: Array, v: Array | None, before: Array | None
+    ) -> Sequence[Array]:
+        slope = costs.gradient(x)
+        if before is None:
+            values = np.tile(costs.value(x)[:, None], len(WAY))
+        else:
+            values = costs.values(before, x, slope, WAY)
+        p, gradient, B = self._model(costs, x, values[:, 0], slope, v)
+        terms = costs.terms
+        parts = [p, gradient, packed(B), values, slope, terms.spread(x - p), costs.norm]
+        parts += [terms.floor(), terms.steady(x), costs.convexity, costs.margin(x)]
+        if self.both:
+            parts.append(packed(costs.hessian(x)))
+        return parts
+
+    def _model(
+        self, costs: Costs, x: Array, value: Array, slope: Array, v: Array | None
+    ) -> tuple[Array, Array, Array]:
+        """p_j, ∇f_j(p_j) and ∇²f_j(p_j)."""
+        # Beyond float64 there is no model; the server refuses such an x by its value.
+        usable: Mask = np.asarray(np.isfinite(slope).all(axis=1))
+        slope = np.where(usable[:, None], slope, 0.0)
+        # With fewer observations than coordinates a client has no minimiser of its own, and the
+        # model of a quadratic is the same everywhere.
+        stays = ~usable | costs.terms.underdetermined() | (costs.norm == 0)
+        if self.reach == 0.0 or stays.all():
+            return _finite(x, slope, costs.hessian(x))
+        if self.metric is None:
+            _, _, H = _finite(x, slope, costs.hessian(x))
+            p, gradient, B = own_point(costs, x, slope, H, own_metric(H, slope, self.reach))
+            # A client that can tell its classes apart would go on without end.
+            stays = stays | (costs.margin(p) > 0)
+        else:
+            mean = unpacked(self.metric)
+            centre = x if v is None else v
+            p, gradient, B = pooled_point(costs, x, value, slope, mean, self.reach, centre)
+        if stays.any():
+            p = np.where(stays[:, None], x, p)
+            gradient = np.where(stays[:, None], slope, gradient)
+            B = np.where(stays[:, None, None], costs.hessian(x), B)
+        return _finite(p, gradient, B)
+
+
+def _finite(p: Array, gradient: Array, B: Array) -> tuple[Array, Array, Array]:
+    """The models, or none of clients whose numbers are beyond float64."""
+    finite = np.isfinite(gradient).all(axis=1) & np.isfinite(B).all(axis=(1, 2))
+    usable: Mask = np.asarray(finite & np.isfinite(p).all(axis=1))
+    if usable.all():
+        return p, gradient, B
+    own = usable[:, None]
+    return np.where(own, p, 0.0), np.where(own, gradient, 0.0), np.where(own[:, :, None], B, 0.0)
+
+
+@dataclass(frozen=True)
+class ModifiedScore(CostQuestion):
+    """∇f_j(x) less the client's share of the slope of Jeffreys' penalty, and what a step needs.
+
+    Parameters
+    ----------
+    x : (d,) array
+    metric : (d(d + 1)/2,) array
+        The entries of V, which stands for (Σ_j ∇²f_j(x))⁻¹, on and below its diagonal: the
+        leverages of a client's rows are those among the rows of all.
+    before : (d,) array
+        Where the server was; the answer's ``spread`` is c·max_i |a_iᵀ(x - before)|.
+    hessian, augmented : bool
+        Whether to answer with ∇²f_j(x) too, and with the Hessian as if every row came once more,
+        with the weight of its leverage.
+    """
+
+    x: Array
+    metric: Array
+    before: Array
+    hessian: bool
+    augmented: bool
+
+    vectors = ("x", "before")
+    everyone = True
+    brings_matrices = True
+
+    parts: ClassVar = {
+        "gradient": VECTOR,
+        "slope": VECTOR,
+        "value": NUMBER,
+        "bend": Part((), "distance"),
+        "spread": SIZE,
+        "floor": NUMBER,
+    }
+
+    def answer_parts(self) -> Mapping[str, Part]:
+        parts = dict(self.parts)
+        if self.hessian:
+            parts["hessian"] = HESSIAN
+        if self.augmented:
+            parts["augmented"] = HESSIAN
+        return parts
+
+    def answer(self, costs: Costs, x: Array, before: Array) -> Sequence[Array]:
+        penalty = jeffreys(costs.terms, x, unpacked(self.metric))
+        parts = [costs.gradient(x) - penalty.slope, penalty.slope, costs.value(x), penalty.bend]
+        parts += [costs.terms.spread(x - before), costs.terms.floor()]
+        if self.hessian:
+            parts.append(packed(costs.hessian(x)))
+        if self.augmented:
+            parts.append(packed(penalty.information))
+        return parts

@@ -1,0 +1,219 @@
+"""What a question is: a frozen value that any client, anywhere, can answer."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from fedsplit.arrays import Array, Mask
+from fedsplit.losses.costs import Costs
+
+NOT_FINITE = "an answer that is not finite"
+"""What is wrong with an answer whose numbers cannot be used. If those of every client are like
+this, the clients are not to blame: the run itself diverges."""
+
+
+class Answer(NamedTuple):
+    """The clients' answers to one question; row j of every array belongs to client j.
+
+    Attributes
+    ----------
+    parts : dict of str to array
+        The arrays of the answer by name, each (m, ...); rows of absent clients are nan.
+    present : (m,) mask
+        Who answered.
+    seconds : (m,) array
+        The time each client took. Clients that share a process share its time evenly.
+    work : (m, 3) array
+        How many gradients, Hessians and factorisations each client computed.
+    """
+
+    parts: dict[str, Array]
+    present: Mask
+    seconds: Array
+    work: Array
+
+    @property
+    def rows(self) -> Array:
+        """The first part: the point of a prox, the gradient, the values …"""
+        return next(iter(self.parts.values()))
+
+    @property
+    def error(self) -> Array:
+        """A proved bound on each row's distance from the exact answer, (m,); 0 if it is exact."""
+        exact = np.zeros(len(self.present))
+        return self.parts.get("error", exact)
+
+    def rows_or(self, default: Array) -> Array:
+        """The rows, with ``default`` where a client did not answer."""
+        xp = array_namespace(self.rows)
+        if xp.all(self.present):
+            return self.rows
+        filled: Array = xp.where(self.present[:, None], self.rows, default)
+        return filled
+
+
+class Question(ABC):
+    """A frozen dataclass of plain values, which travels as it is.
+
+    Attributes
+    ----------
+    answer_type : type
+        What comes back from a cohort of clients, for those who decode it.
+    prepares : bool
+        Whether this question prepares clients for others, and so brings no answer by itself.
+    everyone : bool
+        Whether the answers are useless unless every client gives one.
+    vectors : tuple of str
+        The fields that are points.
+    brings_matrices : bool
+        Whether a method asks this in every round, and for matrices of a client's rows.
+    """
+
+    answer_type: ClassVar[Any]
+    prepares: ClassVar[bool] = False
+    everyone: ClassVar[bool] = False
+    vectors: ClassVar[tuple[str, ...]] = ()
+    brings_matrices: ClassVar[bool] = False
+
+    @classmethod
+    def name(cls) -> str:
+        """The question's name in messages and logs, such as ``prox``."""
+        return re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    @property
+    def matrices(self) -> int:
+        """How many matrices of its rows a client tells in its answer."""
+        return 0
+
+    def points(self) -> list[Array | None]:
+        """The fields named in ``vectors``."""
+        return [getattr(self, name) for name in self.vectors]
+
+
+class Part(NamedTuple):
+    """One array of an answer.
+
+    Attributes
+    ----------
+    shape : tuple of int or str
+        Its shape per client, where ``"d"`` stands for the number of coordinates, and ``"triangle"``
+        for that of the entries of a symmetric d×d matrix on and below its diagonal.
+    allowed : {"finite", "distance", "size", "convex", "number", "some", "any"}
+        Whether entries must be finite, or finite and nonnegative, or only nonnegative; those of a
+        triangle finite, and nonnegative on the diagonal; may be infinite; may be nan, but not all
+        those of a client; or may be anything.
+    """
+
+    shape: tuple[int | str, ...] = ()
+    allowed: Literal["finite", "distance", "size", "convex", "number", "some", "any"] = "finite"
+
+    def shape_for(self, d: int) -> tuple[int, ...]:
+        """The shape per client, for x with d coordinates."""
+        lengths = {"d": d, "triangle": d * (d + 1) // 2}
+        return tuple(lengths.get(str(length)) or int(length) for length in self.shape)
+
+
+def _may_be_convex(triangles: Array) -> Any:
+    """Whether matrices with these entries, on and below the diagonal, may be Hessians."""
+    d = int(np.sqrt(2 * triangles.shape[-1]))
+    diagonal = np.cumsum(np.arange(1, d + 1)) - 1
+    return np.isfinite(triangles).all() and (triangles[..., diagonal] >= 0).all()
+
+
+USABLE: Mapping[str, Callable[[Array], Any]] = {
+    "finite": lambda array: np.isfinite(array).all(),
+    "distance": lambda array: (np.isfinite(array) & (array >= 0)).all(),
+    "size": lambda array: (array >= 0).all(),
+    "convex": _may_be_convex,
+    "number": lambda array: not np.isnan(array).any(),
+    "some": lambda array: not np.isnan(array).all(axis=1).any(),
+    "any": lambda array: True,
+}
+"""By ``Part.allowed``, whether the numbers of a part can be used."""
+
+VECTOR = Part(("d",))
+NUMBER = Part((), "number")
+SIZE = Part((), "size")
+HESSIAN = Part(("triangle",), "convex")
+
+
+class CostQuestion(Question):
+    """A question about each client's own cost f_j.
+
+    Its points are (d,), the same for all clients, (m, d), one per client, or None.
+
+    Attributes
+    ----------
+    parts : mapping of str to Part
+        The arrays of an answer by name; the first one is ``Answer.rows``.
+    """
+
+    answer_type = Answer
+    vectors: ClassVar[tuple[str, ...]] = ("x",)
+    parts: ClassVar[Mapping[str, Part]] = {}
+
+    @abstractmethod
+    def answer(self, costs: Costs, *points: Any) -> Sequence[Array]:
+        """The parts, each (k, ...), of the k clients with these costs.
+
+        ``points`` are the fields named in ``vectors``, in their order, each (k, d) or None.
+        """
+
+    def answer_parts(self) -> Mapping[str, Part]:
+        """The arrays of an answer to this very question."""
+        return self.parts
+
+    @property
+    def matrices(self) -> int:
+        shapes = [part.shape for part in self.answer_parts().values()]
+        return shapes.count(("d", "d")) + shapes.count(("triangle",))
+
+    def floats_down(self, d: int) -> int:
+        """Floats sent to each client: arrays and step sizes count, a solver's settings do not."""
+        points = sum(point is not None for point in self.points())
+        others = [value for name, value in vars(self).items() if name not in self.vectors]
+        return d * points + sum(np.size(v) for v in others if isinstance(v, float | np.ndarray))
+
+    def floats_up(self, d: int, answer: Answer) -> int:
+        """Floats received from each client."""
+        return sum(prod(part.shape_for(d)) for part in self.answer_parts().values())
+
+    def share(self, rows: slice) -> Self:
+        """The question as it goes to the clients of these rows."""
+        own = {
+            name: point[rows]
+            for name, point in zip(self.vectors, self.points(), strict=True)
+            if point is not None and point.ndim == 2
+        }
+        return replace(self, **own)  # type: ignore[type-var]  # every subclass is a dataclass
+
+    def check(self, value: Any, k: int, d: int) -> str:
+        """What is wrong with the answer of k clients: an empty text if nothing is."""
+        if not isinstance(value, Answer):
+            return f"an answer of the wrong type, {type(value).__name__}"
+        parts = self.answer_parts()
+        if list(value.parts) != list(parts):
+            return f"an answer with {', '.join(value.parts)}, expected {', '.join(parts)}"
+        for name, part in parts.items():
+            array = value.parts[name]
+            shape = (k, *part.shape_for(d))
+            kind = getattr(array, "dtype", type(array).__name__)
+            if kind != np.float64:
+                return f"{name} has the wrong type, {kind}"
+            if array.shape != shape:
+                return f"{name} has the wrong shape, {array.shape}, expected {shape}"
+        if value.work.shape != (k, 3):
+            return f"work has the wrong shape, {value.work.shape}, expected {(k, 3)}"
+        for name, part in parts.items():
+            array = value.parts[name]
+            if not USABLE[part.allowed](array):
+                return f"{name} is below zero" if np.isfinite(array).all() else NOT_FINITE
+        return ""
