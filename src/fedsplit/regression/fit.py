@@ -168,9 +168,11 @@ def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str,
         limit = inference.coef
         inference = inference.without(lost)
         plural = "s" * (len(lost) > 1)
+        instead = "; firth gives all of them finite estimates" * task.family.binary
         warnings.append(
             f"the data do not determine the coefficient{plural} of {listed(lost, 4)}, which would "
             "grow without bound: the others are those of the fit without the rows that say so"
+            + instead
         )
     if found.undetermined:
         weak = listed(found.undetermined, 4)

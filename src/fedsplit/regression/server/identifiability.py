@@ -116,7 +116,9 @@ class Separation:
             self.direction = direction
             self.proved = bool(self.meter.margin(direction).rows.min() > 0)
 
-    def error(self, columns: Sequence[str], basis: Array, trace: Sequence[Row]) -> Unbounded:
+    def error(
+        self, columns: Sequence[str], basis: Array, trace: Sequence[Row], remedy: str
+    ) -> Unbounded:
         """The error that says which coefficients would grow without bound.
 
         Parameters
@@ -126,11 +128,13 @@ class Separation:
             Takes x to coefficients of the columns.
         trace : sequence of Row
             What was asked so far.
+        remedy : str
+            What gives the coefficients finite estimates.
         """
         growing = _leading(basis @ self.direction, columns)
         plural = "s" * (len(growing) > 1)
         what = f"the coefficient{plural} of {listed(growing, 4)} would grow without bound"
-        advice = "add a ridge, or leave a column out"
+        advice = f"{remedy}, or leave a column out"
         if self.proved:
             return Unbounded(f"the classes are separable: {what}; {advice}", None, trace)
         return Unbounded(f"the data are quasi-separable: {what}; {advice}", self.direction, trace)

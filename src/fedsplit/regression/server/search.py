@@ -143,6 +143,8 @@ class Search(StoppingRule):
         Called with a ``Progress`` after every round.
     verify : callable or None
         Given a direction, (d,), asks the clients whether rows recede along it.
+    remedy : str
+        What gives coefficients that would grow without bound finite estimates.
     """
 
     clients: Clients
@@ -155,6 +157,7 @@ class Search(StoppingRule):
     per_radius: Callable[[Proof], float]
     report: Callable[[Progress], object] | None
     verify: Callable[[Array], bool] | None = None
+    remedy: str = "add a ridge"
 
     def __post_init__(self) -> None:
         self.states: list[State] = []  # the last ones, after each round
@@ -333,7 +336,7 @@ class Search(StoppingRule):
 
     def _error(self, run: Run) -> Unbounded:
         _record(run, self._separation.meter)
-        return self._separation.error(self.columns, self.basis, run.trace.rows)
+        return self._separation.error(self.columns, self.basis, run.trace.rows, self.remedy)
 
     def _show(self, run: Run, estimate: float) -> None:
         """Report a round, with a proof of its gap if that is quick and costs nothing."""

@@ -234,6 +234,9 @@ class Task:
             def in_units(now: Progress) -> object:
                 return report(now._replace(gap=unit * now.gap))
 
+        remedy = "add a ridge"
+        if self.family.binary:
+            remedy = "fit with firth, add a ridge"
         search = Search(
             clients=self.clients,
             columns=self.names,
@@ -247,6 +250,7 @@ class Task:
             verify=self._recedes,
             per_radius=self.assessment.per_radius,
             report=in_units,
+            remedy=remedy,
         )
         with np.errstate(**QUIET):
             try:
