@@ -297,6 +297,19 @@ def test_all_parsers_read_the_same_from_every_file(
     assert 20 < read < 70
 
 
+def test_every_form_of_a_timestamp_is_read_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks = ["10:00", "10:00:30", "10:00:30.5", "10:00:30.123456"]
+    zones = ["", "Z", "+02", "-0230", "+02:30"]
+    forms = [f"2020-01-01{between}{c}{z}" for between in " T" for c in clocks for z in zones]
+    content = "\n".join(["t", *forms]).encode()
+    few = answers(tmp_path / "x.csv", content, Reading())
+    assert "date='all'" in str(few)
+    monkeypatch.setattr(delimited, "SMALL", -1)
+    assert answers(tmp_path / "x.csv", content, Reading()) == few
+
+
 def test_codes_of_the_user_are_missing_in_every_format(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": [1.0, -9.0, 3.0, -9.0], "t": ["x", ".", "-9", "-9.0"]})
     frame.to_csv(tmp_path / "x.csv", index=False)

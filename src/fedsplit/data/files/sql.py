@@ -146,7 +146,7 @@ def quoted(name: str) -> str:
 
 def count_of(condition: str) -> str:
     """Return SQL for the number of rows in which a condition holds."""
-    return f"count_if({condition})"
+    return f"count(*) filter (where {condition})"
 
 
 def _tests(x: str, stored: Type, reading: Reading) -> list[str]:

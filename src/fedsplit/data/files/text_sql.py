@@ -98,8 +98,13 @@ def _listed(numbers: Iterable[float]) -> str:
 
 def _moment(x: str) -> str:
     """Return SQL for the microseconds since 1970 of a date or a timestamp, null if it is none."""
+    # DuckDB 1.4 reads no zone after minutes.
+    in_full = (
+        f"case when substr({x}, 17, 1) in ('Z', '+', '-') "
+        f"then concat(substr({x}, 1, 16), ':00', substr({x}, 17)) else {x} end"
+    )
     # Dates are much faster to read than timestamps, whose zones take a library.
     return (
         f"case when length({x}) = 10 then epoch_us(cast(try_cast({x} as date) as timestamp)) "
-        f"else epoch_us(try_cast({x} as timestamptz)) end"
+        f"else epoch_us(try_cast({in_full} as timestamptz)) end"
     )
