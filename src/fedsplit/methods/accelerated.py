@@ -230,7 +230,7 @@ class AcceleratedFedSplit:
         step, trust = self._follow(step, trust, proposal)
         memory = proposal.memory
         if accelerator.unanimous and step.s != s:  # another step is another map
-            memory = memory.without_pairs()
+            memory = memory.with_step(step.s, s)
         taken = trust.taken + proposal.accelerated
         move = float(xp.linalg.vector_norm((proposal.x - state.x) / scale))
         trust = trust._replace(taken=taken, reach=max(move, 0.5 * trust.reach))

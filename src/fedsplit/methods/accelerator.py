@@ -87,8 +87,8 @@ class Accelerator(Protocol):
     ----------
     unanimous : bool
         Whether its pairs are of the map z → z⁺, which all clients make together at one step. Then
-        rounds with absent clients make no pairs and no accelerated step, and a change of the step
-        drops all pairs.
+        rounds with absent clients make no pairs and no accelerated step, and pairs are translated
+        when the step changes.
     models_costs : bool
         Whether its pairs are of each client's cost, so that they stay true under any penalty, and
         more than d of them are too many.

@@ -45,7 +45,7 @@ class Anderson:
         if view.trusted:
             z = self._extrapolated(view)
         x, y = view.plain_step(z)
-        sigma = memory.typical_curvature()
+        sigma = memory.moving_curvature()
         return Proposal(x, y, memory, sigma, sigma, view.trusted, view.trusted)
 
     def _extrapolated(self, view: View) -> Array:
@@ -56,13 +56,14 @@ class Anderson:
         """
         memory = view.memory
         xp = array_namespace(view.z)
-        r = memory.p - memory.x
-        dr = memory.dp - memory.dx[:, None]
-        dz = memory.dp - view.step.s * memory.dy
-        R = xp.reshape(dr, (dr.shape[0], -1))
+        k, m, d = memory.dp.shape
+        r = xp.reshape(memory.p - memory.x, (m * d,))
+        R = xp.reshape(memory.dp - memory.dx[:, None], (k, m * d))
         gram = R @ R.T
         # The tiny term keeps the system regular while all pairs are zero.
         ridge = self.regularise * float(xp.linalg.trace(gram)) + 1e-300
-        gamma = xp.linalg.solve(gram + ridge * xp.eye(R.shape[0]), R @ xp.reshape(r, (-1,)))
-        mixed: Array = view.z - xp.tensordot(gamma, dz, axes=1)
-        return mixed
+        gamma = xp.linalg.solve(gram + ridge * xp.eye(k), R @ r)
+        # dz = dp - s dy, combined without an array of its size
+        P = xp.reshape(memory.dp, (k, m * d))
+        Y = xp.reshape(memory.dy, (k, m * d))
+        return view.z - xp.reshape(gamma @ P - view.step.s * (gamma @ Y), (m, d))

@@ -13,6 +13,9 @@ from fedsplit.methods.models import Models
 ROUNDING = 1e-11
 """A change of p below this share of p says nothing about the curvature."""
 
+RECENT = 5
+"""How many of the latest pairs tell how points and gradients move now."""
+
 
 class Memory(NamedTuple):
     """The clients' latest answers and secant pairs, in the coordinates x/scale.
@@ -137,6 +140,35 @@ class Memory(NamedTuple):
         xp = array_namespace(self.low)
         low = xp.maximum(self.low, 1e-4 * self.high)
         return float(xp.exp(xp.mean(xp.log(low) + xp.log(self.high)) / 2.0))
+
+    def moving_curvature(self) -> float:
+        """‖dy‖/‖dp‖ over all clients, a geometric mean over the latest pairs.
+
+        With s = 1 over this, p and s·y move alike from round to round. Directions in which one
+        client is flat and the others are not count little, unlike in ``typical_curvature``, which
+        stands in before the first pair.
+        """
+        xp = array_namespace(self.dp)
+        points = xp.sum(xp.square(self.dp[:RECENT]), axis=(1, 2))
+        gradients = xp.sum(xp.square(self.dy[:RECENT]), axis=(1, 2))
+        seen = (points > 0) & (gradients > 0)
+        if not xp.any(seen):
+            return self.typical_curvature()
+        ratios = xp.log(gradients[seen]) - xp.log(points[seen])
+        return float(xp.exp(0.5 * xp.mean(ratios)))
+
+    def with_step(self, s: float, before: float) -> Memory:
+        """As if all answers so far had been to questions with step s, not the one ``before``.
+
+        A pair (dp, dy) is of the client's cost, whatever the step. The mean of v_j = p_j + s y_j is
+        the server's x, less s times a subgradient of the penalty if there is one, so the mean of
+        p - x is in proportion to s. Where a penalty holds x, it does so with any step.
+        """
+        xp = array_namespace(self.p)
+        p = xp.mean(self.p, axis=0)
+        dp = xp.mean(self.dp, axis=1)
+        dx = xp.where(self.dx == 0.0, 0.0, dp + s / before * (self.dx - dp))
+        return self._replace(x=p + s / before * (self.x - p), dx=dx)
 
     def with_hessians(self, x: Array, gradients: Array, hessians: Array, scale: Array) -> Memory:
         """With gradients, (m, d), and Hessians, (m, d, d), at x: a pair along every axis.

@@ -39,14 +39,14 @@ class Secants:
     memory : int
         How many answers of each client the server remembers: fewer if that is more than d, or if
         they would take more than 32 MB. A round costs the server
-        O(m·memory²·d + m·memory·d² + d³), so ``Anderson`` stands in above d = 2000.
+        O(m·memory²·d + m·memory·d² + d³), so ``Anderson`` stands in above d = 1000.
     """
 
     memory: int = 40
 
     unanimous: ClassVar[bool] = False
     models_costs: ClassVar[bool] = True
-    largest_d: ClassVar[float] = 2000  # it solves a d×d system in every round
+    largest_d: ClassVar[float] = 1000  # it solves a d×d system in every round
 
     def __post_init__(self) -> None:
         count("Secants: memory", self.memory)
