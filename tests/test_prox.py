@@ -11,10 +11,11 @@ from scipy.optimize import minimize_scalar
 
 import fedsplit as fs
 from fedsplit.arrays import Array, norms
+from fedsplit.losses import linear
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.work import Work, counter
-from fedsplit.prox import SOLVERS, krylov
+from fedsplit.prox import SOLVERS, krylov, span
 from fedsplit.prox.solver import ProxSolver
 from problems import LOSSES, dimensions, loss, names, problem, ridges, seeds, sizes, steps
 
@@ -300,7 +301,45 @@ def test_newton_makes_a_factor_where_products_would_be_too_many(
     np.testing.assert_allclose(answer.rows, exact, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize(("rows", "d"), [(9, 6), (40, 20)])
+@pytest.mark.parametrize("most", [1, 30])
+@pytest.mark.parametrize("s", [0.02, 3.0])
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_newton_in_the_span_of_many_rows_is_as_accurate_by_products_as_by_a_factor(
+    name: str, s: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(span, "MOST_PRODUCTS", most)
+    p = problem(name, [70, 90], 100, seed=3, ridge=0.1)
+    V, S = 0.2 * arguments(p, 2), metric(s, p.d, 5)
+    x = 0.02 * arguments(p, 7)[0]
+    answer = p.clients.prox(V, S, x, fs.NewtonProx())
+    exact = p.clients.prox(V, S, x, EXACT).rows
+    away = norms((answer.rows - exact) / np.sqrt(S))
+    way = norms(np.maximum(abs(answer.rows - x), abs(answer.rows)) * np.sqrt(1 / S + 0.1))
+    assert (away <= 0.0101 * way).all()
+    assert (norms(answer.rows - exact) <= answer.error + 1e-9).all()
+
+
+def test_the_margin_of_a_classifier_takes_no_further_product_with_the_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    p = problem("logistic", [8], 30, seed=1)
+    products: list[tuple[int, ...]] = []
+    original = linear.matvec
+
+    def counted(M: Array, X: Array) -> Array:
+        products.append(M.shape)
+        return original(M, X)
+
+    monkeypatch.setattr(linear, "matvec", counted)
+    p.clients.prox(arguments(p, 0), 5.0, np.zeros(30), fs.NewtonProx())
+    products.clear()
+    x = 0.1 * arguments(p, 1)[0]
+    answer = p.clients.prox(arguments(p, 0), 5.0, x, fs.NewtonProx())
+    assert len(products) == 2  # the predictors of x, and the image of the gradient
+    np.testing.assert_allclose(answer.parts["margin"], p.clients.margin(x).rows, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("rows", "d"), [(9, 6), (40, 20), (70, 90)])
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_an_answer_depends_neither_on_earlier_questions_nor_on_who_shares_the_block(
     name: str, rows: int, d: int

@@ -37,7 +37,7 @@ def repeated(x: Array, k: int) -> Array:
 
 def dots(X: Array, Y: Array) -> Array:
     """⟨x_j, y_j⟩ for every j: (k, d), (k, d) -> (k,)."""
-    products: Array = np.sum(X * Y, axis=1)
+    products: Array = np.vecdot(X, Y)
     return products
 
 

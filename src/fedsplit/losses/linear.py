@@ -48,7 +48,7 @@ class LinearTerms(Terms):
     w: Array
     o: Array
     _products: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
-    _latest: dict[str, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False)
+    _latest: dict[str, tuple[Array, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def k(self) -> int:
@@ -158,14 +158,7 @@ class LinearTerms(Terms):
 
         The latest is kept: value, gradient and Hessian are mostly wanted at the same points.
         """
-        latest = self._latest.get("eta")
-        if latest is not None and np.array_equal(latest[0], X):
-            return latest[1]
-        eta = matvec(self.A, X)
-        eta += self.o
-        eta.flags.writeable = False
-        self._latest["eta"] = X.copy(), eta
-        return eta
+        return self._predicted(X)[1]
 
     def product(self, X: Array) -> Array:
         return matvec(self.A, X)
@@ -185,20 +178,35 @@ class LinearTerms(Terms):
         return self.w * self.phi.curvature(eta, self.b)
 
     def row_products(self, D: Array) -> Array:
-        # kept for the latest D up to a factor: for one number D, AAᵀ serves all steps
+        # kept for the latest D, and for that up to a factor: for one number D, AAᵀ serves all steps
         top = D.max()
         key = (D / top).tobytes()
-        kept = self._products.get(key)
-        if kept is None:
-            kept = np.matmul(self.A * (top / D), np.swapaxes(self.A, 1, 2))
+        unit = self._products.get(key)
+        if unit is None:
+            scaled = self.A * np.sqrt(top / D)
+            unit = np.matmul(scaled, np.swapaxes(scaled, 1, 2))  # by symmetry, half the work
             self._products.clear()
-            self._products[key] = kept
-        products: Array = kept / top
-        return products
+            self._products[key] = unit
+        latest = self._latest.get("row_products")
+        if latest is None or latest[0].tobytes() != D.tobytes():
+            latest = D, unit / top
+            self._latest["row_products"] = latest
+        return latest[1]
 
     def bend(self, eta: Array) -> Callable[[Array], Array]:
         curvature = self.curvature(eta)
         return lambda a: curvature * a
+
+    def _predicted(self, X: Array) -> tuple[Array, Array]:
+        """A_jx_j, and the predictors, both (k, n): the latest are kept."""
+        latest = self._latest.get("eta")
+        if latest is not None and np.array_equal(latest[0], X):
+            return latest[1], latest[2]
+        product = matvec(self.A, X)
+        eta = product + self.o
+        eta.flags.writeable = False
+        self._latest["eta"] = X.copy(), product, eta
+        return product, eta
 
     def _root(self, X: Array) -> Array:
         """B_j with ∇²f_j(x_j) = B_jᵀB_j, (k, n, d)."""

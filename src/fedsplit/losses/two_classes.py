@@ -20,7 +20,7 @@ class BinaryTerms(LinearTerms):
 
     def margin(self, X: Array) -> Array:
         # offsets are excluded: they do not grow with x, so they separate nothing for ever
-        return least(self.b * self.product(X), self.w)
+        return least(self.b * self._predicted(X)[0], self.w)
 
 
 class BinaryLoss(LinearLoss):

@@ -20,6 +20,7 @@ from fedsplit.methods.memory import ROUNDING, Memory
 from fedsplit.methods.method import average, choose_step, subgradient_of_average
 from fedsplit.methods.trust import TRIALS, Best, Trust
 from fedsplit.penalties.penalty import Penalty
+from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
@@ -86,8 +87,8 @@ class AcceleratedFedSplit:
     ----------
     step : float or None
         The first step; None takes it from the curvature at the start.
-    prox : ProxSolver
-        The local solver.
+    prox : ProxSolver or None
+        The local solver; None is Newton's method, as accurate as the accelerator needs it.
     accelerate : Accelerator
     adapt : Adapt or None
         None keeps the first step.
@@ -95,7 +96,7 @@ class AcceleratedFedSplit:
     """
 
     step: float | None
-    prox: ProxSolver
+    prox: ProxSolver | None
     accelerate: Accelerator
     adapt: Adapt | None
     penalty: Penalty | None = None
@@ -135,7 +136,7 @@ class AcceleratedFedSplit:
         x = state.x
         z = state.z
         v = 2.0 * x - z
-        solver = self.prox
+        solver = self.prox or NewtonProx(self._accelerator(clients.d).accuracy)
         start = {"broadcast": x, "iterate": z, "argument": v}[solver.start]
         if array_namespace(x).any(state.step.scale != 1.0):
             obstacle = self._obstacle()
@@ -194,7 +195,7 @@ class AcceleratedFedSplit:
         """Why the coordinates cannot have their own steps; None if they can."""
         if not getattr(self.penalty, "coordinatewise", self.penalty is None):
             return "the penalty is not coordinatewise"
-        if not getattr(self.prox, "per_coordinate", False):
+        if not getattr(self.prox, "per_coordinate", self.prox is None):
             return f"{type(self.prox).__name__} takes one step for all coordinates"
         return None
 

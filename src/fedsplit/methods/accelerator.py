@@ -94,6 +94,8 @@ class Accelerator(Protocol):
         more than d of them are too many.
     largest_d : float
         The most coordinates for which the server should do its work.
+    accuracy : float
+        How accurate, relative to their moves, local solvers should be.
     memory : int
         How many pairs of each client the server remembers.
     """
@@ -101,6 +103,7 @@ class Accelerator(Protocol):
     unanimous: ClassVar[bool]
     models_costs: ClassVar[bool]
     largest_d: ClassVar[float]
+    accuracy: ClassVar[float]
 
     @property
     def memory(self) -> int: ...
@@ -115,6 +118,7 @@ class NoAcceleration:
     unanimous: ClassVar[bool] = False
     models_costs: ClassVar[bool] = False
     largest_d: ClassVar[float] = math.inf
+    accuracy: ClassVar[float] = 0.01
     memory: ClassVar[int] = 1
 
     def propose(self, view: View) -> Proposal:

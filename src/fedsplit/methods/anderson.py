@@ -34,6 +34,7 @@ class Anderson:
     unanimous: ClassVar[bool] = True
     models_costs: ClassVar[bool] = False
     largest_d: ClassVar[float] = math.inf
+    accuracy: ClassVar[float] = 0.05
 
     def __post_init__(self) -> None:
         count("Anderson: memory", self.memory)

@@ -47,6 +47,7 @@ class Secants:
     unanimous: ClassVar[bool] = False
     models_costs: ClassVar[bool] = True
     largest_d: ClassVar[float] = 1000  # it solves a d×d system in every round
+    accuracy: ClassVar[float] = 0.01
 
     def __post_init__(self) -> None:
         count("Secants: memory", self.memory)

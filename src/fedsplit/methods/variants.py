@@ -17,7 +17,6 @@ from fedsplit.methods.method import NUMERICAL_HAZARD, average, check_settings
 from fedsplit.methods.secants import Secants
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.prox.solver import ProxSolver
 
 
@@ -74,8 +73,7 @@ class FedSplit:
     @cached_property
     def _accelerated(self) -> AcceleratedFedSplit:
         accelerate = self.accelerate or NoAcceleration()
-        prox = self.prox or NewtonProx()
-        return AcceleratedFedSplit(self.step, prox, accelerate, self.adapt, self.penalty)
+        return AcceleratedFedSplit(self.step, self.prox, accelerate, self.adapt, self.penalty)
 
     @cached_property
     def variant(self) -> PlainFedSplit | AcceleratedFedSplit:
@@ -87,7 +85,8 @@ class FedSplit:
     @property
     def hazard(self) -> str:
         # The solvers that take a step per coordinate are Newton's, which leave no error to blame.
-        if getattr(self.variant.prox, "per_coordinate", False):
+        prox = self.variant.prox
+        if getattr(prox, "per_coordinate", prox is None):
             return NUMERICAL_HAZARD
         return (
             "the local solver is too inexact for this start: use ExactProx(), "

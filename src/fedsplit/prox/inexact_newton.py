@@ -52,8 +52,8 @@ class NewtonProx:
         local = _local(costs, h)
         size = np.sqrt(in_metric(h.D, h.X)) + np.sqrt(in_metric(h.D, V))
         at, residual = descend(local, local.start(), size, self.ratio)
-        # h is strongly convex in the metric D ≥ 1/s
-        return Proximal(h.X + local.delta(at), np.sqrt(np.max(s)) * residual)
+        # h is strongly convex in the metric D
+        return Proximal(h.X + local.delta(at), residual / np.sqrt(np.min(h.D)))
 
 
 def _local(costs: Costs, h: Expansion) -> Local:

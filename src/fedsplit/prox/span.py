@@ -12,23 +12,30 @@ from fedsplit.losses.terms import Rows
 from fedsplit.losses.work import counter
 from fedsplit.prox.expansion import Expansion, in_metric
 
+SEVERAL = 64
+"""Up to so many rows, a factor takes no more time than products."""
+
+MOST_PRODUCTS = 30
+"""A system that takes more products with K is better solved by its factor."""
+
 
 class Spanned(NamedTuple):
-    """δ_j = -c_jP_j - D⁻¹A_jᵀμ_j, and Aδ.
+    """δ_j = -c_jP_j - D⁻¹A_jᵀμ_j, Kμ, and Aδ.
 
     Attributes
     ----------
     c : (k,) array
-    mu, e : (k, n) arrays
+    mu, Kmu, e : (k, n) arrays
     """
 
     c: Array
     mu: Array
+    Kmu: Array
     e: Array
 
 
 class Span:
-    """Newton steps on an ``Expansion``, without a product with A or a system larger than n×n.
+    """Newton steps on an ``Expansion``, without a product with A.
 
     A Newton step from x leads to x - P - D⁻¹Aᵀμ with P = D⁻¹∇h(x), so all later ones stay in the
     span of P and the rows. Norms and inner products there follow from K = AD⁻¹Aᵀ, AP and ‖P‖.
@@ -59,7 +66,7 @@ class Span:
 
     def start(self) -> Spanned:
         nothing = np.zeros_like(self.AP)
-        return Spanned(np.zeros_like(self.PP), nothing, nothing)
+        return Spanned(np.zeros_like(self.PP), nothing, nothing, nothing)
 
     def take(self, rows: list[int]) -> Span:
         h = self.h.take(rows)
@@ -67,39 +74,118 @@ class Span:
         return Span(h, terms, self.K[rows], self.AP[rows], self.PP[rows])
 
     def travelled(self, at: Spanned) -> Array:
-        return self._norm(at.c, at.mu)
+        return self._norm(at.c, at.mu, at.Kmu)
 
     def residual(self, at: Spanned) -> Array:
-        return self._norm(1.0 - at.c, self._missing(at))
+        missing = self._missing(at)
+        return self._norm(1.0 - at.c, missing, matvec(self.K, missing))
 
     def delta(self, at: Spanned) -> Array:
         return -(at.c[:, None] * self.h.G + self.terms.adjoint(at.mu)) / self.h.D
 
     def step(self, at: Spanned, active: Mask, enough: float) -> tuple[Spanned, Mask]:
         counter.hessians += 1
-        counter.factorisations += 1
         # ∇h + (D + AᵀWA)p = 0 for p = -c'P - D⁻¹Aᵀμ' with c' = 1 - c: (I + WK)μ' = r
         c = np.where(active, 1.0 - at.c, 0.0)
         W = self.terms.curvature(self.h.eta + at.e)
         r = np.where(active[:, None], self._missing(at), 0.0) - c[:, None] * W * self.AP
-        root = np.sqrt(W)
-        M = root[:, :, None] * self.K * root[:, None, :]
-        M = add_diagonal(M, np.ones(M.shape[1]))
-        mu = r - root * solve_definite(M, root * matvec(self.K, r))
-        Kmu = matvec(self.K, mu)
+        mu, Kmu = self._solved(at, np.sqrt(W), r, active, enough)
         a = -c[:, None] * self.AP - Kmu
         moved = c * (at.c * self.PP + dots(at.mu, self.AP)) + at.c * dots(mu, self.AP)
         slope = moved + dots(at.mu, Kmu) - c * self.PP - dots(mu, self.AP)
-        t = self.h.lengths(at.e, a, slope, np.square(self._norm(c, mu)))
-        later = Spanned(at.c + t * c, at.mu + t[:, None] * mu, at.e + t[:, None] * a)
+        t = self.h.lengths(at.e, a, slope, np.square(self._norm(c, mu, Kmu)))
+        later = Spanned(
+            at.c + t * c,
+            at.mu + t[:, None] * mu,
+            at.Kmu + t[:, None] * Kmu,
+            at.e + t[:, None] * a,
+        )
         return later, t > 0
+
+    def _solved(
+        self, at: Spanned, root: Array, r: Array, active: Mask, enough: float
+    ) -> tuple[Array, Array]:
+        """μ with (I + WK)μ ≈ r, and Kμ, both (k, n), given √W.
+
+        μ = r - √W w where (I + √W K √W)w = √W K r: by products with K where there are many rows,
+        which are a fraction of a factor, and else by the factor.
+        """
+        Kr = matvec(self.K, r)
+        w = np.zeros_like(r)
+        Kw = np.zeros_like(r)  # K√W w
+        rows = np.flatnonzero(active).tolist()
+        if r.shape[1] > SEVERAL:
+            mu = at.mu + r
+            Kmu = at.Kmu + Kr
+            for j in rows.copy():
+                way = _Way(self.PP[j], self.AP[j], mu[j], Kmu[j])
+                if _by_products(self.K[j], root[j], Kr[j], way, enough, w[j], Kw[j]):
+                    rows.remove(j)
+        if rows:
+            counter.factorisations += 1
+            scale = root[rows]
+            M = scale[:, :, None] * self.K[rows] * scale[:, None, :]
+            M = add_diagonal(M, np.ones(M.shape[1]))
+            w[rows] = solve_definite(M, scale * Kr[rows])
+            Kw[rows] = matvec(self.K[rows], scale * w[rows])
+        return r - root * w, Kr - Kw
 
     def _missing(self, at: Spanned) -> Array:
         """ρ with ∇h = (1 - c)DP + Aᵀρ, (k, n)."""
         change = self.terms.slopes(self.h.eta + at.e) - self.h.slopes
         return change - at.mu
 
-    def _norm(self, c: Array, mu: Array) -> Array:
+    def _norm(self, c: Array, mu: Array, Kmu: Array) -> Array:
         """‖cP + D⁻¹Aᵀμ‖ in the metric D, (k,)."""
-        square = c**2 * self.PP + 2.0 * c * dots(mu, self.AP) + dots(mu, matvec(self.K, mu))
+        square = c**2 * self.PP + 2.0 * c * dots(mu, self.AP) + dots(mu, Kmu)
         return np.sqrt(np.maximum(square, 0.0))
+
+
+class _Way(NamedTuple):
+    """Where a client's step leads: ‖P + D⁻¹Aᵀ(μ - √W w)‖ in the metric D is the way there."""
+
+    PP: float
+    AP: Array
+    mu: Array
+    Kmu: Array
+
+    def length(self, moved: Array, image: Array) -> float:
+        """The way, given √W w and K√W w."""
+        mu = self.mu - moved
+        square = self.PP + 2.0 * (mu @ self.AP) + mu @ (self.Kmu - image)
+        return float(np.sqrt(np.maximum(square, 0.0)))
+
+
+def _by_products(
+    K: Array, root: Array, Kr: Array, way: _Way, enough: float, w: Array, Kw: Array
+) -> bool:
+    """Solve (I + √W K √W)w = √W K r of one client by conjugate gradients; w and K√W w start at 0.
+
+    The diagonal is the preconditioner. Returns whether the residual of the Newton system came
+    below ``enough`` times the way, after at most ``MOST_PRODUCTS``.
+    """
+    diagonal = np.square(root) * np.diagonal(K)
+    inverse = 1.0 / (1.0 + diagonal)
+    left = root * Kr
+    q = inverse * left
+    size = left @ q
+    for _ in range(MOST_PRODUCTS):
+        if not size > 0.0:
+            break
+        Kq = K @ (root * q)
+        Mq = q + root * Kq
+        t = size / (q @ Mq)
+        w += t * q
+        Kw += t * Kq
+        left -= t * Mq
+        target = enough * way.length(root * w, Kw)
+        # what K's diagonal makes of the residual tells when it is worth a product to look
+        if np.sqrt(left @ (diagonal * left)) <= target:
+            missing = root * left
+            if np.sqrt(missing @ (K @ missing)) <= target:
+                return True
+        z = inverse * left
+        before = size
+        size = left @ z
+        q = z + size / before * q
+    return bool(size == 0.0)
