@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 import fedsplit as fs
-from fedsplit.arrays import Array, norms
+from fedsplit.arrays import Array, matvec, norms
 from fedsplit.losses import linear
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearTerms
@@ -324,11 +324,10 @@ def test_the_margin_of_a_classifier_takes_no_further_product_with_the_rows(
 ) -> None:
     p = problem("logistic", [8], 30, seed=1)
     products: list[tuple[int, ...]] = []
-    original = linear.matvec
 
     def counted(M: Array, X: Array) -> Array:
         products.append(M.shape)
-        return original(M, X)
+        return matvec(M, X)
 
     monkeypatch.setattr(linear, "matvec", counted)
     p.clients.prox(arguments(p, 0), 5.0, np.zeros(30), fs.NewtonProx())

@@ -20,7 +20,6 @@ from fedsplit.arrays import (
     matvec,
     rmatvec,
     solve_rows,
-    solve_wide,
 )
 from fedsplit.errors import InputError
 from fedsplit.losses.observations import Observations, check_columns, read
@@ -94,13 +93,21 @@ class LinearTerms(Terms):
         return lambda U: self.adjoint(bend(self.product(U)))
 
     def largest(self, X: Array) -> Array:
-        return largest_eigenvalue(self._root(X))
+        if self.wide is None:
+            return largest_eigenvalue(self._root(X))
+        root = np.sqrt(self.curvature(self.eta(X)))
+        K = self.row_products(np.ones(self.d))
+        return extreme_eigenvalues(root[:, :, None] * K * root[:, None, :])[1]
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
-        B = self._root(X)
-        if B.shape[1] >= self.d:
-            return solve_rows(add_diagonal(gram(B), D), G)
-        return solve_wide(B, D, G)
+        if self.wide is None:
+            return solve_rows(add_diagonal(gram(self._root(X)), D), G)
+        # by Woodbury's identity, with systems of size n and inner products of rows that are kept
+        root = np.sqrt(self.curvature(self.eta(X)))
+        M = root[:, :, None] * self.row_products(D) * root[:, None, :]
+        M = add_diagonal(M, np.ones(M.shape[1]))
+        image = root * solve_rows(M, root * self.product(G / D))
+        return (G - self.adjoint(image)) / D
 
     def bounds(self) -> tuple[Array, Array]:
         low, high = self.phi.curvature_range

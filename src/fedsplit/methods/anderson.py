@@ -67,4 +67,5 @@ class Anderson:
         # dz = dp - s dy, combined without an array of its size
         P = xp.reshape(memory.dp, (k, m * d))
         Y = xp.reshape(memory.dy, (k, m * d))
-        return view.z - xp.reshape(gamma @ P - view.step.s * (gamma @ Y), (m, d))
+        mixed: Array = view.z - xp.reshape(gamma @ P - view.step.s * (gamma @ Y), (m, d))
+        return mixed

@@ -109,10 +109,11 @@ class Expansion:
         for _ in range(HALVINGS):
             there = eta + stretched(t, a) * a
             change = self.terms.total(there) - here + t * (slope - across) + 0.5 * t**2 * square
-            lost = np.abs(change) <= self.rounding
-            turned = slope - across + t * square + _sums(self.terms.slopes(there) * a)
-            flat = lost & (turned <= -(1.0 - 2.0 * SHARE) * downhill)
-            seeking = seeking & ~(flat | (change <= SHARE * t * downhill))
+            lost = seeking & (np.abs(change) <= self.rounding)
+            seeking = seeking & ~(change <= SHARE * t * downhill)
+            if lost.any():
+                turned = slope - across + t * square + _sums(self.terms.slopes(there) * a)
+                seeking = seeking & ~(lost & (turned <= -(1.0 - 2.0 * SHARE) * downhill))
             if not seeking.any():
                 break
             t = np.where(seeking, 0.5 * t, t)

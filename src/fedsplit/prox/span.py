@@ -124,8 +124,8 @@ class Span:
         if rows:
             counter.factorisations += 1
             scale = root[rows]
-            M = scale[:, :, None] * self.K[rows] * scale[:, None, :]
-            M = add_diagonal(M, np.ones(M.shape[1]))
+            M: Array = scale[:, :, None] * self.K[rows] * scale[:, None, :]
+            add_diagonal(M, np.ones(M.shape[1]))
             w[rows] = solve_definite(M, scale * Kr[rows])
             Kw[rows] = matvec(self.K[rows], scale * w[rows])
         return r - root * w, Kr - Kw
