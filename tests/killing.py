@@ -27,7 +27,7 @@ from problems import problem
 
 Run = Callable[[Path | None, fs.Checkpoint | None], Array]
 
-HANDSHAKE = {"columns", "describe", "code", "settle", "fingerprint"}
+HANDSHAKE = {"columns", "describe", "code", "fingerprint"}
 
 PAUSE = 0.001
 """Seconds that an answer takes."""
@@ -48,7 +48,9 @@ class Logged:
         if self._log is not None:
             time.sleep(PAUSE)
             first = next(iter(requests.values())).question
-            if first.name() not in HANDSHAKE:
+            # a cohort of a new process may have to be prepared first
+            answered = all(reply.outcome != "unprepared" for reply in replies.values())
+            if first.name() not in HANDSHAKE and answered:
                 os.write(self._log, b".")
         return replies
 
@@ -117,7 +119,7 @@ def child(run: Run, folder: Path, every: int, log: Path, out: Path) -> int:
 def main(name: str, folder: Path, every: int, kills: int) -> dict[str, object]:
     run, log, out = RUNS[name], folder / "log", folder / "end.npy"
     kept, answers = folder / "kept", folder / "kept" / "answers"
-    handshake = {"solve": 1, "fit": 4}[name]
+    handshake = {"solve": 1, "fit": 3}[name]
     undisturbed, rng = run(None, None), random.Random(every)
     log.touch()
     lost, at_work, killed = [], 0, 0
