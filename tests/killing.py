@@ -47,10 +47,9 @@ class Logged:
         replies = self._channel.ask(requests, timeout)
         if self._log is not None:
             time.sleep(PAUSE)
-            first = next(iter(requests.values())).question
-            # a cohort of a new process may have to be prepared first
-            answered = all(reply.outcome != "unprepared" for reply in replies.values())
-            if first.name() not in HANDSHAKE and answered:
+            first = next(iter(requests.values()))
+            # what prepares clients is asked again after a resumption, to compare their data
+            if first.question.name() not in HANDSHAKE and first.preparation is None:
                 os.write(self._log, b".")
         return replies
 
@@ -119,7 +118,7 @@ def child(run: Run, folder: Path, every: int, log: Path, out: Path) -> int:
 def main(name: str, folder: Path, every: int, kills: int) -> dict[str, object]:
     run, log, out = RUNS[name], folder / "log", folder / "end.npy"
     kept, answers = folder / "kept", folder / "kept" / "answers"
-    handshake = {"solve": 1, "fit": 3}[name]
+    handshake = {"solve": 1, "fit": 4}[name]
     undisturbed, rng = run(None, None), random.Random(every)
     log.touch()
     lost, at_work, killed = [], 0, 0

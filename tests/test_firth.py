@@ -119,7 +119,7 @@ def test_the_figures_are_those_that_logistf_prints() -> None:
 def test_separable_classes_are_refused_without_it() -> None:
     formula, _ = CASES["separable"]
     with pytest.raises(
-        fs.InputError, match="the classes are separable.*fit with firth, add a ridge"
+        fs.InputError, match=r"the classes are separable.*fit with firth, add a ridge"
     ):
         fs.fit(cars(), formula, family="logistic", group="cyl")
     model = firth(cars(), formula, group="cyl")
