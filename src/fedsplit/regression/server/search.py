@@ -281,9 +281,10 @@ class Search(StoppingRule):
                 self._proof = proof._replace(information=meter.information(x).rows)
                 _record(run, meter)
             return "certificate"
-        # At x = 0, as with a large penalty, a move is small beside a standard error.
+        size = np.linalg.norm(x)
         curvature = np.diagonal(proof.information, axis1=1, axis2=2).sum(axis=0).max()
-        size = np.fmax(np.linalg.norm(x), 1.0 / np.sqrt(curvature))
+        if curvature > 0:  # near x = 0, as with a large penalty, a standard error is the measure
+            size = max(size, 1.0 / np.sqrt(curvature))
         still = np.linalg.norm(run.state.iterate - x) <= STANDSTILL * size
         self._idle += 1
         if not (still or 0.5 * self._closest < radius < np.inf):
