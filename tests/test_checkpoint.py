@@ -6,7 +6,8 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import astuple, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +19,7 @@ import pytest
 import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, Script, channel_of, faulty, fit, silent, well
 from fedsplit.arrays import Array
+from fedsplit.commands.interrupts import discarding
 from fedsplit.methods.method import Method
 from fedsplit.penalties.l1 import L1
 from fedsplit.prox.solver import Start
@@ -441,23 +443,90 @@ with checkpoint.over(channel_of(problem("logistic", [9], 2)), checkpoint.about()
 """
 
 
+@contextmanager
+def held(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that runs from a checkpoint."""
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        yield other
+
+
 def test_a_folder_in_use_by_another_process_is_refused_until_that_ends(
     p: fs.Problem, tmp_path: Path
 ) -> None:
     fs.solve(p, callbacks=[fs.Checkpoint(tmp_path / "kept")])
-    command = [sys.executable, "-c", HOLD, str(tmp_path / "kept")]
-    here = {
-        "cwd": Path(__file__).parent,
-        "env": os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
-    }
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **here
-    ) as other:  # type: ignore[call-overload]  # a dict of two options
-        assert other.stdout.readline() == "held\n"
+    with held(tmp_path / "kept") as other:
         with pytest.raises(fs.InputError, match="another process is running from this checkpoint"):
             fs.solve(p, callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)])
         other.kill()
     fs.solve(p, callbacks=[fs.Checkpoint(tmp_path / "kept", resume=True)])
+
+
+def test_a_run_that_was_refused_its_checkpoint_deletes_nothing(
+    p: fs.Problem, tmp_path: Path
+) -> None:
+    folder = tmp_path / "kept"
+    late = fs.Checkpoint(folder)
+    with pytest.raises(Killed):
+        fs.solve(p, callbacks=[fs.Checkpoint(folder), after(3)])
+    before = records(folder)
+    another = fs.Checkpoint(folder, resume=True)
+    for refused, settings, message in (
+        (late, {}, "already holds a checkpoint"),
+        (another, {"rounds": 7}, "belongs to another run"),
+    ):
+        with pytest.raises(fs.InputError, match=message), discarding(refused, []):
+            fs.solve(p, callbacks=[refused], **settings)  # type: ignore[call-overload]  # of solve
+        refused.discard()
+        assert records(folder) == before
+    with held(folder) as other:
+        with pytest.raises(fs.InputError, match="another process is running"):
+            fs.solve(p, callbacks=[another])
+        another.discard()
+        assert records(folder) == before
+        other.kill()
+    assert fs.solve(p, callbacks=[another]).converged
+    another.discard()  # it is done
+    assert not folder.exists()
+
+
+def test_a_disk_that_is_full_before_the_first_round_leaves_something_to_resume_from(
+    tmp_path: Path,
+) -> None:
+    whole = fit(people(), FORMULA)
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    kept = fs.Checkpoint(tmp_path / "kept")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, most))
+    try:
+        with (
+            pytest.raises(fs.InputError, match="make room, then resume"),
+            discarding(kept, []),
+        ):
+            fit(people(), FORMULA, checkpoint=kept)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    kept = fs.Checkpoint(tmp_path / "kept", resume=True)
+    assert fit(people(), FORMULA, checkpoint=kept).to_dict() == whole.to_dict()
+
+
+def test_a_disk_that_is_full_from_the_start_keeps_nothing_and_says_so(tmp_path: Path) -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    kept = fs.Checkpoint(tmp_path / "kept")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, most))
+    try:
+        with pytest.raises(fs.InputError, match="nothing was kept there"), discarding(kept, []):
+            fit(people(), FORMULA, checkpoint=kept)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    assert not (tmp_path / "kept").exists()
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused(p: fs.Problem) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 import typer
 
-from fedsplit.errors import TooFewClients
+from fedsplit.errors import InputError, TooFewClients
 from fedsplit.remote.checkpoint import Checkpoint
+from fedsplit.remote.log import NotWritten
 
 
 class Terminated(BaseException):
@@ -32,8 +33,8 @@ def resumable(checkpoint: Checkpoint | None) -> Iterator[None]:
     what = "interrupted"
     try:
         yield
-    except (KeyboardInterrupt, Terminated, TooFewClients) as error:
-        if isinstance(error, TooFewClients):
+    except (KeyboardInterrupt, Terminated, TooFewClients, NotWritten) as error:
+        if isinstance(error, TooFewClients | NotWritten):
             what = "stopped"
         if checkpoint is not None and checkpoint.begun:
             typer.echo(
@@ -41,4 +42,21 @@ def resumable(checkpoint: Checkpoint | None) -> Iterator[None]:
                 f"{checkpoint.folder}",
                 err=True,
             )
+        raise
+
+
+@contextmanager
+def discarding(checkpoint: Checkpoint, rounds: Collection[object]) -> Iterator[None]:
+    """Delete the checkpoint of a new run that is refused before its first round.
+
+    There is nothing to resume then, and the next model may have the same folder. A full disk is
+    another matter: once there is room, the run goes on.
+    """
+    try:
+        yield
+    except NotWritten:
+        raise
+    except InputError:
+        if not rounds and not checkpoint.resume:
+            checkpoint.discard()
         raise

@@ -15,7 +15,7 @@ import typer
 from fedsplit import files
 from fedsplit.checks import number
 from fedsplit.commands.fit import present, show
-from fedsplit.commands.interrupts import resumable
+from fedsplit.commands.interrupts import discarding, resumable
 from fedsplit.commands.keys import EXTRA
 from fedsplit.commands.options import Json, Resilience, with_fields
 from fedsplit.commands.terminal import live, printable
@@ -133,12 +133,8 @@ def server_command(
         else:
             who = gather(server.present, *_wanted(clients, allowed), wait, resilience.min_clients)
         _check_identities(server, sorted(set(who) & set(server.present())))
-        try:
+        with discarding(checkpoint, reported):
             model = fit_over(MessageChannel(server, who), options)
-        except InputError:
-            if not reported and resilience.resume is None:  # there is nothing to resume
-                checkpoint.discard()
-            raise
     complete = present(model, out, as_json)
     checkpoint.discard()
     if not complete:

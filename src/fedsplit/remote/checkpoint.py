@@ -62,6 +62,8 @@ class Checkpoint:
         self.folder = Path(folder)
         self.every = count("every", every)
         self.resume = bool(resume)
+        # Whether the run in the folder is the one of this object: only that may be deleted.
+        self._own = False
         if resume and not self.begun:
             raise InputError(
                 f"{self.folder}: there is no checkpoint to resume: start without --resume"
@@ -97,7 +99,7 @@ class Checkpoint:
         except OSError as error:
             raise InputError(
                 f"{self.folder}: cannot be used ({error.strerror}): make it writable, "
-                "or choose another folder"
+                "or choose another folder; nothing was kept there"
             ) from None
 
     def _open(self, header: Mapping[str, Any]) -> Records:
@@ -110,11 +112,13 @@ class Checkpoint:
             elif (self.folder / HEADER).exists():  # a run that began since this object was made
                 raise self._taken
             else:
+                self._own = True
                 records.clear()
                 files.write(self.folder / HEADER, json.dumps(header, indent=2))
         except BaseException:
             records.close()
             raise
+        self._own = True
         return records
 
     @property
@@ -129,7 +133,13 @@ class Checkpoint:
         return (self.folder / HEADER).is_file()
 
     def discard(self) -> None:
-        """Delete the run: it is done, or there is nothing to go on from."""
+        """Delete the run: it is done, or there is nothing to go on from.
+
+        A run that this object was refused, since it is another one, or another process holds it,
+        is left as it is.
+        """
+        if not self._own:
+            return
         for name in (HEADER, ANSWERS):
             (self.folder / name).unlink(missing_ok=True)
         with suppress(OSError):  # the folder holds something else

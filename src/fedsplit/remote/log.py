@@ -30,6 +30,10 @@ HEAD = 48
 """Size of a record's head in bytes."""
 
 
+class NotWritten(InputError):
+    """A record could not be written; those before it are kept, and the run can be resumed."""
+
+
 class RecordedReply(NamedTuple):
     """One cohort's reply, without its answer.
 
@@ -190,7 +194,7 @@ class Records:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise InputError(
+            raise NotWritten(
                 f"{self.path}: cannot be written ({error.strerror}): make room, then resume"
             ) from None
 
