@@ -16,6 +16,7 @@ from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.fit_questions import Along, Fitted, Settle, key_of
+from fedsplit.regression.client.rules import Rules
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import LocalChannel, Request
@@ -26,8 +27,11 @@ FIRST = Information(np.ones(2))
 RNG = np.random.default_rng(0)
 
 
-def cohort(sizes: tuple[int, ...] = (60, 45, 30), **rules: bool) -> DatasetCohort:
-    return DatasetCohort([Dataset(each) for each in sources(people(sizes=sizes))], **rules)
+def cohort(
+    sizes: tuple[int, ...] = (60, 45, 30), strict: bool = False, vectors: bool = False
+) -> DatasetCohort:
+    datasets = [Dataset(each) for each in sources(people(sizes=sizes))]
+    return DatasetCohort(datasets, Rules(refuse=strict), vectors)
 
 
 def fit(clients: DatasetCohort, **settings: object) -> fs.Model:

@@ -14,6 +14,7 @@ from faulty import Fault, Moment, channel_to, fit, silent
 from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.introduction import Introduction
+from fedsplit.regression.client.rules import WARN
 from fedsplit.regression.client.schema import Wanted
 from fedsplit.remote.counting import numbers_in
 from hospitals import RANDHIE, people
@@ -94,7 +95,8 @@ def wanted(formula: str, **changes: Any) -> Wanted:
 
 def told(formula: str, frame: pd.DataFrame | None = None, **changes: Any) -> Introduction:
     frames = {"a": people()["hospital0"] if frame is None else frame}
-    return Dataset(sources(frames)[0]).introduce(wanted(formula, **changes))
+    asked = wanted(formula, **changes)
+    return Dataset(sources(frames)[0]).introduce(asked, WARN.asked(asked.strict))
 
 
 def test_levels_leave_a_client_at_once_only_where_the_category_is_declared() -> None:

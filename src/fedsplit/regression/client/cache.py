@@ -20,6 +20,7 @@ from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.fit_questions import Coded, Coding, FitQuestion, Frame, key_of
 from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.matrices import Ledger
+from fedsplit.regression.client.rules import WARN, Rules
 from fedsplit.regression.client.validation import (
     check_coding,
     check_frame,
@@ -57,8 +58,8 @@ class Prepared(NamedTuple):
     classes : int
         How many classes a classifier has.
     moments : Moments
-    strict : bool
-        Whether disclosure checks raised errors when the rows were coded.
+    rules : Rules
+        Those under which the rows were coded.
     groups : Groups or None
         Of a grouped target.
     """
@@ -67,7 +68,7 @@ class Prepared(NamedTuple):
     columns: tuple[str, ...]
     classes: int
     moments: Moments
-    strict: bool
+    rules: Rules
     groups: Groups | None = None
 
 
@@ -82,14 +83,14 @@ class CachedCohort(DatasetCohort):
     dataset : Dataset
     folder : Path
         Where to keep them.
-    strict, vectors : bool
+    rules, vectors : Rules, bool
         As in ``DatasetCohort``.
     """
 
     def __init__(
-        self, dataset: Dataset, folder: Path, strict: bool = False, vectors: bool = False
+        self, dataset: Dataset, folder: Path, rules: Rules = WARN, vectors: bool = False
     ) -> None:
-        super().__init__([dataset], strict, vectors)
+        super().__init__([dataset], rules, vectors)
         self._folder = folder / "prepared"
         self._told = folder / "matrices"
         self._dataset = dataset
@@ -173,12 +174,14 @@ class CachedCohort(DatasetCohort):
 
     def _save(self, coding: Coding, stamp: Stamp) -> None:
         folder = self._folder_of(coding)
-        [rows] = self.rows
+        [design] = self.rows
         [moments] = self._moments
         shutil.rmtree(folder, ignore_errors=True)
-        _write_arrays(folder, {name: getattr(rows, name) for name in ARRAYS})
-        strict = coding.strict or self.strict
-        about = Prepared(stamp, tuple(rows.columns), rows.classes, moments, strict, rows.groups)
+        _write_arrays(folder, {name: getattr(design, name) for name in ARRAYS})
+        rules = self.rules.asked(coding.strict)
+        about = Prepared(
+            stamp, tuple(design.columns), design.classes, moments, rules, design.groups
+        )
         files.write(folder / "about", codec.encode(about))
         _keep_latest(path for path in self._folder.iterdir() if path.is_dir())
 
@@ -191,7 +194,7 @@ class CachedCohort(DatasetCohort):
             A, b, w, o = (np.load(folder / f"{name}.npy", mmap_mode="c") for name in ARRAYS)
         except (OSError, ValueError):
             return
-        if about.stamp != self._stamp() or (self.strict and not about.strict):
+        if about.stamp != self._stamp() or about.rules != self.rules.asked(coding.strict):
             return
         family = FAMILIES[coding.plan.family]
         rows = Design(

@@ -31,6 +31,7 @@ from fedsplit.regression.client.grouped import Trials, of_counts, whole
 from fedsplit.regression.client.introduction import Introduction, first_statistics
 from fedsplit.regression.client.measuring import Measured, measure
 from fedsplit.regression.client.plan import Plan, check_rows, read_columns
+from fedsplit.regression.client.rules import Rules
 from fedsplit.regression.client.schema import Wanted
 from fedsplit.regression.families import FAMILIES
 
@@ -62,7 +63,7 @@ class Dataset:
         """What all columns can be read as."""
         return self._source.columns()
 
-    def introduce(self, wanted: Wanted) -> Introduction:
+    def introduce(self, wanted: Wanted, rules: Rules) -> Introduction:
         """Tell what can be told before the server has decided anything.
 
         What there is to complain of is left to the questions that follow: the server may have
@@ -74,23 +75,25 @@ class Dataset:
         with suppress(InputError):
             request = wanted.request_of(self.name, columns)
             if request is not None:
-                description = self.describe(request)
+                description = self.describe(request, rules)
         if request is None or description is None:
             return Introduction(columns)
         with suppress(InputError):
-            measured = self._first_measures(wanted, request)
+            measured = self._first_measures(wanted, request, rules)
         return Introduction(columns, request, description, measured)
 
-    def _first_measures(self, wanted: Wanted, request: ColumnRequest) -> Measured | None:
+    def _first_measures(
+        self, wanted: Wanted, request: ColumnRequest, rules: Rules
+    ) -> Measured | None:
         """What functions such as ``poly`` ask for first, if that needs nothing of other clients."""
         formula = Formula(wanted.formula)
         used = {column for call in formula.pooled for column in call.columns}
         if not formula.pooled or used & (request.coded | request.filled) or not self._described:
             return None
         rows = ModelFrame(self._described[1], Schema({}, request.types))
-        return measure(self.name, formula, rows, first_statistics(formula), wanted.strict)
+        return measure(self.name, formula, rows, first_statistics(formula), rules)
 
-    def describe(self, request: ColumnRequest) -> Description:
+    def describe(self, request: ColumnRequest, rules: Rules) -> Description:
         """Read some columns, and describe the rows that are complete in them."""
         where = f"client {self.name}"
         found, orders = read_columns(self._source, request.types, request.coded, where)
@@ -113,8 +116,8 @@ class Dataset:
                     check_looks(where, column, levels[column])
                 disclosure.check_levels(self.name, column, levels[column])
         sums = {column: (int(kept[column].count()), float(kept[column].sum())) for column in filled}
-        warnings = disclosure.in_columns(self.name, len(kept), levels, sums)
-        disclosure.refuse(warnings, request.strict)
+        warnings = disclosure.in_columns(self.name, len(kept), levels, sums, rules)
+        disclosure.refuse(warnings, rules)
         warnings += self._notes()
         missing = {column: int(np.sum(each)) for column, each in absent.items()}
         return Description(len(frame), len(kept), missing, levels, orders, sums, warnings)
@@ -126,7 +129,7 @@ class Dataset:
             for note in self._source.notes()
         ]
 
-    def code(self, plan: Plan, strict: bool) -> tuple[Design, Sequence[Finding]]:
+    def code(self, plan: Plan, rules: Rules) -> tuple[Design, Sequence[Finding]]:
         """Make a design of the complete rows.
 
         Returns
@@ -134,7 +137,7 @@ class Dataset:
         rows : Design
             The rows of positive weight.
         warnings : sequence of Finding
-            What their moments could disclose of single rows; with ``strict`` an error instead.
+            What their moments could disclose of single rows; an error instead if the rules say so.
             Splines with rows beyond their boundary.
         """
         where = f"client {self.name}"
@@ -161,9 +164,9 @@ class Dataset:
             condition = None
         counts = self._used_levels(levels, frame)
         counts |= counted(formula.pooled, plan.rows(frame))
-        warnings = disclosure.in_columns(self.name, rows.rows, counts, {})
-        warnings += disclosure.in_rows(rows, condition)
-        disclosure.refuse(warnings, strict)
+        warnings = disclosure.in_columns(self.name, rows.rows, counts, {}, rules)
+        warnings += disclosure.in_rows(rows, condition, rules)
+        disclosure.refuse(warnings, rules)
         return rows, warnings + self._extrapolated(formula, plan.rows(frame))
 
     def _extrapolated(self, formula: Formula, rows: ModelFrame) -> list[Finding]:
@@ -185,10 +188,10 @@ class Dataset:
             case GroupSource(shared=shared):
                 shared.kept = None
 
-    def measure(self, plan: Plan, statistics: Mapping[str, Statistic], strict: bool) -> Measured:
+    def measure(self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules) -> Measured:
         """Compute what functions such as ``poly`` need to know of the complete rows."""
         rows = plan.rows(self._kept(plan))
-        return measure(self.name, Formula(plan.formula), rows, statistics, strict)
+        return measure(self.name, Formula(plan.formula), rows, statistics, rules)
 
     def _kept(self, plan: Plan) -> pd.DataFrame:
         """The complete rows: those that were just described, or read again."""

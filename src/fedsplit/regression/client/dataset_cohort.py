@@ -28,6 +28,7 @@ from fedsplit.regression.client.fit_questions import (
     key_of,
 )
 from fedsplit.regression.client.matrices import Ledger, MatrixGuard, check_matrices
+from fedsplit.regression.client.rules import WARN, Rules
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
@@ -43,8 +44,8 @@ class DatasetCohort:
     Parameters
     ----------
     datasets : sequence of Dataset
-    strict : bool
-        Refuse answers that could disclose single rows, even if a question does not ask for that.
+    rules : Rules
+        Those of the clients' owner, which hold even if a question asks for less.
     vectors : bool
         Tell matrices for proofs only.
 
@@ -58,9 +59,9 @@ class DatasetCohort:
     """
 
     def __init__(
-        self, datasets: Sequence[Dataset], strict: bool = False, vectors: bool = False
+        self, datasets: Sequence[Dataset], rules: Rules = WARN, vectors: bool = False
     ) -> None:
-        self.strict = strict
+        self.rules = rules
         self.vectors = vectors
         self.names = [dataset.name for dataset in datasets]
         self.datasets = dict(zip(self.names, datasets, strict=True))
@@ -106,8 +107,8 @@ class DatasetCohort:
     def code(self, coding: Coding) -> list[Coded]:
         """Code the rows, and describe them by their moments."""
         self._forget()
-        strict = coding.strict or self.strict
-        coded = [self._code(name, coding, strict) for name in coding.names]
+        rules = self.rules.asked(coding.strict)
+        coded = [self._code(name, coding, rules) for name in coding.names]
         self.rows = [rows for rows, _ in coded]
         self._moments = [rows.moments() for rows in self.rows]
         self._take(coding)
@@ -121,12 +122,12 @@ class DatasetCohort:
     def _take(self, coding: Coding) -> None:
         """Take note of the coding of the rows; matrices of the same ones are counted on."""
         self._coding = coding
-        strict = coding.strict or self.strict
+        rules = self.rules.asked(coding.strict)
         # A server may choose among many directions of recession: their number counts.
-        every = replace(coding, strict=strict, recessions=())
+        every = replace(coding, strict=rules.refuse, recessions=())
         model = sha256(codec.encode((every, len(coding.recessions)))).hexdigest()
         self._guards = [
-            MatrixGuard(rows, strict, self.vectors, self._ledger(rows.name, model))
+            MatrixGuard(rows, rules, self.vectors, self._ledger(rows.name, model))
             for rows in self.rows
         ]
 
@@ -134,9 +135,9 @@ class DatasetCohort:
         """What a client has told of its rows as they are coded for a model."""
         return self._ledgers.setdefault((name, model), Ledger())
 
-    def _code(self, name: str, coding: Coding, strict: bool) -> tuple[Design, Sequence[Finding]]:
+    def _code(self, name: str, coding: Coding, rules: Rules) -> tuple[Design, Sequence[Finding]]:
         """The rows of one client that are at rest, and what their moments could disclose."""
-        rows, warnings = self.datasets[name].code(coding.plan, strict)
+        rows, warnings = self.datasets[name].code(coding.plan, rules)
         if not coding.recessions:
             return rows, warnings
         every = len(rows.b)
@@ -145,9 +146,9 @@ class DatasetCohort:
         if min(rows.rows, len(rows.b)) < 1:
             raise InputError(f"client {name}: no row is at rest along the directions of recession")
         # those of all rows were told before
-        found = disclosure.in_difference(name, every - len(rows.b))
-        found += disclosure.in_rest(rows, Formula(coding.plan.formula).target)
-        disclosure.refuse(found, strict)
+        found = disclosure.in_difference(name, every - len(rows.b), rules)
+        found += disclosure.in_rest(rows, Formula(coding.plan.formula).target, rules)
+        disclosure.refuse(found, rules)
         return rows, found
 
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:

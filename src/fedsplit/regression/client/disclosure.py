@@ -1,7 +1,7 @@
 """What a client's answers could disclose of single rows.
 
-The client looks before it answers. Each finding is a warning, or an error if the request, or the
-owner of the client, is strict.
+The client looks before it answers. Each finding is a warning, or an error if its rules, or the
+request, ask for that.
 """
 
 from __future__ import annotations
@@ -16,12 +16,7 @@ from fedsplit.data.categories import Level
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL, Design
 from fedsplit.regression.client.findings import Finding
-
-FEWEST_ROWS = 10
-"""Answers of a client with fewer rows could disclose single ones."""
-
-ROWS_PER_PARAMETER = 3
-"""Answers of a client with fewer rows per parameter could disclose single ones."""
+from fedsplit.regression.client.rules import Rules
 
 ALONE = 0.99
 """A row dominates a column if it has more than this share of the deviations from its median."""
@@ -53,6 +48,7 @@ def in_columns(
     n: int,
     levels: Mapping[str, Mapping[Level, int]],
     sums: Mapping[str, tuple[int, float]],
+    rules: Rules,
 ) -> list[Finding]:
     """What a description of columns could disclose: few rows, rare levels, sums of few values.
 
@@ -66,10 +62,11 @@ def in_columns(
         The rows of each level of each category.
     sums : mapping
         How many values each column to be filled has, and their sum.
+    rules : Rules
     """
     found: list[Finding] = []
-    if 0 < n < FEWEST_ROWS:
-        found.append(_few_rows(client, n))
+    if 0 < n < rules.rows:
+        found.append(_few_rows(client, n, rules))
     cells = [
         (f"{column} = {level}", count)
         for column, counts in levels.items()
@@ -77,24 +74,25 @@ def in_columns(
     ]
     # a sum of all rows is no smaller a cell than the client itself
     cells += [(f"a value of {column}", count) for column, (count, _) in sums.items() if count < n]
-    return found + _small(client, cells)
+    return found + _small(client, cells, rules)
 
 
-def in_difference(client: str, n: int) -> list[Finding]:
+def in_difference(client: str, n: int, rules: Rules) -> list[Finding]:
     """What moments with and without n rows that recede could disclose of these."""
-    if 0 < n < SMALLEST_CELL:
-        one = f"client {client} has {n} rows that recede, fewer than {SMALLEST_CELL}"
-        many = f"clients have fewer than {SMALLEST_CELL} rows that recede"
+    if 0 < n < rules.smallest:
+        one = f"client {client} has {n} rows that recede, fewer than {rules.smallest}"
+        many = f"clients have fewer than {rules.smallest} rows that recede"
         return [Finding(client, one, many, f"{client} ({n})")]
     return []
 
 
-def in_rest(rows: Design, target: str) -> list[Finding]:
+def in_rest(rows: Design, target: str, rules: Rules) -> list[Finding]:
     """What moments of the rows that do not recede could disclose: a server may choose them."""
-    return in_columns(rows.name, rows.rows, {}, {}) + in_rows(rows, target, counted=False)
+    found = in_columns(rows.name, rows.rows, {}, {}, rules)
+    return found + in_rows(rows, target, rules, counted=False)
 
 
-def in_rows(rows: Design, target: str | None, counted: bool = True) -> list[Finding]:
+def in_rows(rows: Design, target: str | None, rules: Rules, counted: bool = True) -> list[Finding]:
     """What moments could disclose: many parameters, dominant weights, columns of one or two rows.
 
     A column of the design in which all rows but one or two are alike, such as a condition or an
@@ -106,30 +104,32 @@ def in_rows(rows: Design, target: str | None, counted: bool = True) -> list[Find
         In the units of the file.
     target : str or None
         The text of a target that is a condition, whose classes nobody has counted.
+    rules : Rules
     counted : bool
         Whether the rows of each level of a category have been counted.
     """
     n = rows.rows
     parameters = rows.A.shape[1] * max(1, rows.classes - 1)
     found: list[Finding] = []
-    if n >= FEWEST_ROWS and parameters > n / ROWS_PER_PARAMETER:
+    if n >= rules.rows and parameters > rules.most_parameters(n):
         found.append(
             Finding(
                 rows.name,
-                f"client {rows.name} has {n} rows for {parameters} parameters, more than a third",
-                f"clients have fewer than {ROWS_PER_PARAMETER} rows per parameter",
+                f"client {rows.name} has {n} rows for {parameters} parameters, more than "
+                f"{rules.share}",
+                f"clients have more parameters than {rules.share} of their rows",
                 f"{rows.name} has {n} rows for {parameters}",
             )
         )
     effective = rows.w.sum() ** 2 / np.square(rows.w).sum()
     # the weights of a grouped target are trials: a large group is no single row
-    if rows.groups is None and effective < FEWEST_ROWS <= n:
+    if rows.groups is None and effective < rules.rows <= n:
         what = f"weights that concentrate on {effective:.1f} effective rows"
         found.append(
             Finding(
                 rows.name,
-                f"client {rows.name} has {what} (minimum {FEWEST_ROWS})",
-                f"clients have weights that concentrate on fewer than {FEWEST_ROWS} rows",
+                f"client {rows.name} has {what} (minimum {rules.rows})",
+                f"clients have weights that concentrate on fewer than {rules.rows} rows",
                 f"{rows.name} on {effective:.1f}",
             )
         )
@@ -147,10 +147,12 @@ def in_rows(rows: Design, target: str | None, counted: bool = True) -> list[Find
             times = rows.w
         for value, count in enumerate(np.bincount(rows.b.astype(np.intp), times)):
             cells.append((f"{target} = {value}", int(count)))
-    return found + _small(rows.name, cells)
+    return found + _small(rows.name, cells, rules)
 
 
-def in_sums(client: str, columns: Mapping[str, Array], sums: Mapping[str, int]) -> list[Finding]:
+def in_sums(
+    client: str, columns: Mapping[str, Array], sums: Mapping[str, int], rules: Rules
+) -> list[Finding]:
     """What sums over rows could disclose: k sums of powers of n values are solved for n <= k.
 
     Parameters
@@ -161,31 +163,33 @@ def in_sums(client: str, columns: Mapping[str, Array], sums: Mapping[str, int]) 
         By the function that they are for, the values that are summed, (n,).
     sums : mapping of str to int
         By column of the file, how many sums of functions of it there are in all.
+    rules : Rules
     """
     found: list[Finding] = []
     cells = []
     for text, values in columns.items():
         if len(values) == 0:
             continue
-        if len(values) < FEWEST_ROWS:
-            found.append(_few_rows(client, len(values)))
+        if len(values) < rules.rows:
+            found.append(_few_rows(client, len(values), rules))
         else:
-            found += _many_sums(client, len(values), sums)
+            found += _many_sums(client, len(values), sums, rules)
         cells.append((text, int(_unlike_others(values[:, None])[0])))
-    return list(dict.fromkeys(found)) + _small(client, cells)
+    return list(dict.fromkeys(found)) + _small(client, cells, rules)
 
 
-def _many_sums(client: str, n: int, sums: Mapping[str, int]) -> list[Finding]:
+def _many_sums(client: str, n: int, sums: Mapping[str, int], rules: Rules) -> list[Finding]:
     """The findings that n rows are few for so many sums of a column."""
     return [
         Finding(
             client,
-            f"client {client} has {n} rows for {count} sums of column {column}, more than a third",
-            f"clients have fewer than {ROWS_PER_PARAMETER} rows per sum of column {column}",
+            f"client {client} has {n} rows for {count} sums of column {column}, more than "
+            f"{rules.share}",
+            f"clients have more sums of column {column} than {rules.share} of their rows",
             f"{client} has {n} rows for {count}",
         )
         for column, count in sums.items()
-        if count > n / ROWS_PER_PARAMETER
+        if count > rules.most_parameters(n)
     ]
 
 
@@ -231,31 +235,31 @@ def _may_be_alike(A: Array) -> Mask:
     return suspects
 
 
-def refuse(found: Sequence[Finding], strict: bool) -> None:
-    """Raise the first finding as InputError, if ``strict``."""
-    if strict and found:
+def refuse(found: Sequence[Finding], rules: Rules) -> None:
+    """Raise the first finding as InputError, if the rules say so."""
+    if rules.refuse and found:
         more = ""
         if len(found) > 1:
             more = f" (and {len(found) - 1} more)"
         raise InputError(f"{found[0].one}{more}: leave the client out, or do not be strict")
 
 
-def _few_rows(client: str, n: int) -> Finding:
+def _few_rows(client: str, n: int, rules: Rules) -> Finding:
     """The finding that a client has this many rows."""
     return Finding(
         client,
-        f"client {client} has {n} rows, fewer than {FEWEST_ROWS}",
-        f"clients have fewer than {FEWEST_ROWS} rows",
+        f"client {client} has {n} rows, fewer than {rules.rows}",
+        f"clients have fewer than {rules.rows} rows",
         f"{client} has {n}",
     )
 
 
-def _small(client: str, cells: Sequence[tuple[str, int]]) -> list[Finding]:
+def _small(client: str, cells: Sequence[tuple[str, int]], rules: Rules) -> list[Finding]:
     """The finding, if there is one, that some of these cells have too few rows."""
-    small = [f"{cell} in {n}" for cell, n in cells if 0 < n < SMALLEST_CELL]
+    small = [f"{cell} in {n}" for cell, n in cells if 0 < n < rules.smallest]
     if not small:
         return []
-    what = f"fewer than {SMALLEST_CELL} rows of a kind"
+    what = f"fewer than {rules.smallest} rows of a kind"
     cases = listed(small, 3)
     return [
         Finding(

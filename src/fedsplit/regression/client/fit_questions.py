@@ -133,8 +133,8 @@ class Columns(FitQuestion):
     answer_type = list[Introduction]
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[Introduction]:
-        wanted = replace(self.wanted, strict=self.wanted.strict or cohort.strict)
-        return [dataset.introduce(wanted) for dataset in cohort.datasets.values()]
+        rules = cohort.rules.asked(self.wanted.strict)
+        return [dataset.introduce(self.wanted, rules) for dataset in cohort.datasets.values()]
 
     def check(self, entry: Introduction) -> str:
         if entry.description is None:
@@ -156,8 +156,8 @@ class Describe(FitQuestion):
     answer_type = list[Description]
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[Description]:
-        request = replace(self.request, strict=self.request.strict or cohort.strict)
-        return [dataset.describe(request) for dataset in cohort.datasets.values()]
+        rules = cohort.rules.asked(self.request.strict)
+        return [dataset.describe(self.request, rules) for dataset in cohort.datasets.values()]
 
     def check(self, entry: Description) -> str:
         if set(entry.missing) != set(self.request.types):
@@ -205,9 +205,9 @@ class Measure(FitQuestion):
     answer_type = list[Measured]
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[Measured]:
-        strict = self.coding.strict or cohort.strict
+        rules = cohort.rules.asked(self.coding.strict)
         return [
-            cohort.datasets[name].measure(self.coding.plan, self.statistics, strict)
+            cohort.datasets[name].measure(self.coding.plan, self.statistics, rules)
             for name in self.coding.names
         ]
 

@@ -16,6 +16,7 @@ from fedsplit.clients.question import Question
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.rules import Rules
 from fedsplit.remote import codec
 
 ROUNDS = 10
@@ -70,7 +71,7 @@ class MatrixGuard:
     Parameters
     ----------
     rows : Design
-    strict : bool
+    rules : Rules
         Whether their number is limited.
     vectors : bool
         Whether the client's owner allows matrices for proofs only.
@@ -78,14 +79,14 @@ class MatrixGuard:
         What has been told of these rows.
     """
 
-    def __init__(self, rows: Design, strict: bool, vectors: bool, ledger: Ledger) -> None:
+    def __init__(self, rows: Design, rules: Rules, vectors: bool, ledger: Ledger) -> None:
         self._name = rows.name
         self._vectors = vectors
         self._ledger = ledger
         parameters = rows.A.shape[1] * max(1, rows.classes - 1)
         self._enough = math.inf
         # The matrix of a quadratic is the same everywhere, and part of the moments.
-        if strict and not rows.family.quadratic:
+        if rules.refuse and not rows.family.quadratic:
             self._enough = math.floor(2 * MOST_SHARE * rows.rows / parameters)
         self._most = max(PROOFS, self._enough)
         if vectors:

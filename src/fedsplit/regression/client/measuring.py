@@ -15,8 +15,8 @@ from fedsplit.data.formula.pooled_functions import outside
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.errors import InputError, RowError
 from fedsplit.regression.client import disclosure
-from fedsplit.regression.client.design import SMALLEST_CELL
 from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.rules import Rules
 
 
 class Measured(NamedTuple):
@@ -42,7 +42,7 @@ def measure(
     formula: Formula,
     rows: ModelFrame,
     statistics: Mapping[str, Statistic],
-    strict: bool,
+    rules: Rules,
 ) -> Measured:
     """Compute a client's part of statistics.
 
@@ -55,8 +55,7 @@ def measure(
         The complete rows.
     statistics : mapping of str to Statistic
         By the text of a function in the formula, what is asked of its argument.
-    strict : bool
-        Whether to refuse what could disclose single rows.
+    rules : Rules
     """
     used = int((~outside(formula.pooled, rows)).sum())
     calls = {call.text: call for call in formula.pooled}
@@ -73,11 +72,12 @@ def measure(
         _check_finite(client, text, values, rows)
         columns[text] = values
         sums.update(dict.fromkeys(calls[text].columns, statistic.sums))
-    warnings = disclosure.in_sums(client, columns, sums)
-    warnings += disclosure.in_columns(client, used, {}, {})
-    disclosure.refuse(warnings, strict)
+    warnings = disclosure.in_sums(client, columns, sums, rules)
+    warnings += disclosure.in_columns(client, used, {}, {}, rules)
+    disclosure.refuse(warnings, rules)
     parts = {
-        text: statistic.part(columns[text], SMALLEST_CELL) for text, statistic in statistics.items()
+        text: statistic.part(columns[text], rules.smallest)
+        for text, statistic in statistics.items()
     }
     return Measured(used, parts, warnings)
 

@@ -19,9 +19,8 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.dataset import Dataset
-from fedsplit.regression.client.design import SMALLEST_CELL
-from fedsplit.regression.client.disclosure import FEWEST_ROWS, ROWS_PER_PARAMETER
 from fedsplit.regression.client.fit_questions import FIT_QUESTIONS
+from fedsplit.regression.client.rules import WARN, Rules
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request, write_reply
 from fedsplit.version import __version__
@@ -76,6 +75,8 @@ class Site:
         The most questions that are answered, over all models.
     strict : bool
         Refuse answers that could disclose single rows, even if the server does not ask for that.
+    rules : Rules, optional
+        The owner's rules; by default those of ``strict``, or warnings only.
     vectors : bool
         Tell matrices for proofs only.
     log : Path, optional
@@ -94,6 +95,7 @@ class Site:
         folder: Path,
         max_rounds: int | None = None,
         strict: bool = False,
+        rules: Rules = WARN,
         vectors: bool = False,
         log: Path | None = None,
         fresh: bool = False,
@@ -109,7 +111,8 @@ class Site:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         self.log = log or folder / "questions.jsonl"
-        self._cohort = CachedCohort(Dataset(self._source, name), folder, strict, vectors)
+        self.rules = rules.asked(strict)
+        self._cohort = CachedCohort(Dataset(self._source, name), folder, self.rules, vectors)
         self._lock = threading.Lock()
         self._spent = folder / "rounds"
         if fresh:
@@ -120,7 +123,7 @@ class Site:
         """What leaves this machine and what does not, in words; reads the file."""
         columns = self._source.columns()
         consequence = "is reported to the server as a warning"
-        if self._cohort.strict:
+        if self.rules.refuse:
             consequence = "is refused"
         limit = ""
         if self._limit is not None:
@@ -130,10 +133,10 @@ class Site:
             rows=len(self._source.read(dict.fromkeys(list(columns)[:1], "text"))),
             columns=len(columns),
             where=self._data,
-            smallest=SMALLEST_CELL,
+            smallest=self.rules.smallest,
             rounds=ROUNDS[self._cohort.vectors],
-            guards=f"An answer from fewer than {FEWEST_ROWS} rows, a level of fewer than "
-            f"{SMALLEST_CELL}, or\nfewer than {ROWS_PER_PARAMETER} rows per parameter "
+            guards=f"An answer from fewer than {self.rules.rows} rows, a level of fewer than "
+            f"{self.rules.smallest}, or\nmore parameters than {self.rules.share} of the rows "
             f"{consequence}.",
             limit=limit,
             log=self.log,

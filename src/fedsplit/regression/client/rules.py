@@ -1,0 +1,86 @@
+"""The rules under which a client answers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from fedsplit.regression.client.design import SMALLEST_CELL
+
+FEWEST_ROWS = 10
+"""Answers of a client with fewer rows could disclose single ones."""
+
+SHARE = 1 / 3
+"""Answers of a client with more parameters per row could disclose single rows."""
+
+SHARES = {1 / 3: "a third", 0.1: "a tenth"}
+"""In words."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a client tells of its rows, and what it does not.
+
+    Without rules of its owner a client has the default ones, which only warn.
+
+    Attributes
+    ----------
+    refuse : bool
+        Whether an answer that breaks a rule is refused, rather than sent with a warning. The
+        guards that look at everything answered so far, and at every point, run only then.
+    smallest : int
+        k: no answer may describe fewer rows than this by themselves.
+    rows : int
+        The least number of rows that are described at all.
+    parameters : float
+        The greatest number of parameters per row.
+    leverage : float or None
+        The greatest leverage of fewer than k rows together; None for 1 - 1/n with n rows, above
+        which they can be read off.
+    predictor : float
+        The greatest |a_iᵀx + o_i| of a row at a point that is asked about, unless the loss is
+        quadratic; in units of the target where it has units.
+    points : int
+        At how many points questions about the same rows are answered.
+    refusals : int
+        After so many refusals that depend on the data nothing is answered until the owner has
+        looked.
+    """
+
+    refuse: bool = False
+    smallest: int = SMALLEST_CELL
+    rows: int = FEWEST_ROWS
+    parameters: float = SHARE
+    leverage: float | None = None
+    predictor: float = 40.0
+    points: int = 1_000
+    refusals: int = 3
+
+    @classmethod
+    def strict(cls) -> Rules:
+        """The rules of ``--strict``."""
+        return cls(refuse=True)
+
+    def asked(self, strict: bool) -> Rules:
+        """The rules for a request: a server may ask for refusals, and not for warnings only."""
+        return replace(self, refuse=self.refuse or strict)
+
+    def most_leverage(self, n: int) -> float:
+        """The greatest leverage of fewer than k of n rows."""
+        most = 1.0 - 1.0 / max(n, 1)
+        if self.leverage is None:
+            return most
+        return min(self.leverage, most)
+
+    def most_parameters(self, n: int) -> int:
+        """The greatest number of parameters of a model of n rows."""
+        return math.floor(self.parameters * n + 1e-9)
+
+    @property
+    def share(self) -> str:
+        """``parameters`` in words."""
+        return SHARES.get(self.parameters, f"{self.parameters:g}")
+
+
+WARN = Rules()
+"""Those of a client whose owner has given none."""
