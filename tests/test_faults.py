@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from faulty import (
     fit,
     silent,
     together,
+    well,
 )
 from fedsplit.arrays import Array
 from fedsplit.methods.method import Method
@@ -418,6 +420,54 @@ def test_a_client_that_comes_back_with_other_data_is_refused(p: fs.Problem) -> N
     swapped._cohorts = channel._cohorts
     with pytest.raises(fs.InputError, match="client 1: its data changed since the run began"):
         fs.solve(faulty(swapped, d=D))
+
+
+def refuses(client: str, text: str, number: int = 1) -> Script:
+    """A client that refuses every question from one on, with a text of its own choice."""
+
+    def script(moment: Moment) -> Fault | None:
+        if moment.client == client and moment.number >= number:
+            return lambda reply: Reply("refused", text=text)
+        return None
+
+    return script
+
+
+@pytest.mark.parametrize("text", ["its owner says no", "client hospital2: its owner\nsays no"])
+def test_a_refusal_is_that_of_the_client_from_which_it_came(text: str) -> None:
+    with pytest.raises(fs.InputError) as caught:
+        fit(people(), FORMULA, refuses("hospital1", text), family="poisson")
+    assert str(caught.value) == f"client hospital1: {' '.join(text.split())}"
+
+
+@pytest.mark.parametrize("number", [1, 3, 6])
+def test_a_client_that_refuses_is_removed_where_enough_are_left(number: int) -> None:
+    script = refuses("hospital1", "client hospital1: its owner says no", number)
+    model = fit(people(), FORMULA, script, enough(2), family="poisson")
+    rest = fs.fit(without(people(), "hospital1"), FORMULA, family="poisson")
+    assert model.converged
+    assert dict(model.removed) == {"hospital1": "refused: its owner says no"}
+    np.testing.assert_allclose(model.coef, rest.coef, rtol=1e-8)
+    with pytest.raises(fs.InputError, match="client hospital1: its owner says no"):
+        fit(people(), FORMULA, script, enough(3), family="poisson")
+
+
+def test_a_run_without_a_client_that_refused_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    script = refuses("hospital1", "its owner says no", 5)
+    whole = fit(people(), FORMULA, script, enough(2), family="poisson")
+
+    def stopped(moment: Moment) -> Fault | None:
+        if moment.number > 11:
+            raise KeyboardInterrupt
+        return script(moment)
+
+    kept = fs.Checkpoint(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        fit(people(), FORMULA, stopped, enough(2), kept, family="poisson")
+    kept = fs.Checkpoint(tmp_path, resume=True)
+    model = fit(people(), FORMULA, well, enough(2), kept, family="poisson")
+    assert dict(model.removed) == {"hospital1": "refused: its owner says no"}
+    np.testing.assert_array_equal(model.coef, whole.coef)
 
 
 def without(frames: dict[str, pd.DataFrame], name: str) -> dict[str, pd.DataFrame]:

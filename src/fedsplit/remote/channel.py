@@ -46,7 +46,8 @@ class Reply(NamedTuple):
     Attributes
     ----------
     outcome : str
-        "answer"; "refused" where the client will not or cannot answer, which ends the run;
+        "answer"; "refused" where the client will not or cannot answer, which ends the run unless
+        enough others are left;
         "unprepared" where it has lost what it was prepared with, and has to be prepared again;
         "failed" where something went wrong there; "silent" without a reply in time.
     value : object

@@ -294,15 +294,14 @@ class Journal:
             replies |= self._channel.ask(ready, timeout)
         self._time = self._channel.now() - self._offset
         kept = {at: _kept(request, replies.get(at, SILENT)) for at, request in requests.items()}
-        if all(reply.outcome != "refused" for reply, _ in kept.values()):
-            heard = [
-                RecordedReply(at, reply.outcome, len(blob), reply.text, reply.seconds)
-                for at, (reply, blob) in kept.items()
-            ]
-            blobs = [blob for _, blob in kept.values()]
-            self._records.append(Record(digest, self._time, heard), blobs, self._every)
-            self._replayed += 1
-            self._recorded = True
+        heard = [
+            RecordedReply(at, reply.outcome, len(blob), reply.text, reply.seconds)
+            for at, (reply, blob) in kept.items()
+        ]
+        blobs = [blob for _, blob in kept.values()]
+        self._records.append(Record(digest, self._time, heard), blobs, self._every)
+        self._replayed += 1
+        self._recorded = True
         return {at: reply for at, (reply, _) in kept.items()}
 
     def _confirm(self, cohorts: Iterable[int], timeout: float) -> dict[int, Reply]:
@@ -322,8 +321,6 @@ class Journal:
         unanswered = {}
         for at, request in again.items():
             reply, _ = _kept(request, found.get(at, SILENT))
-            if reply.outcome == "refused":
-                raise InputError(reply.text)
             if reply.outcome != "answer":
                 unanswered[at] = reply
                 continue

@@ -186,10 +186,9 @@ class Members:
         began = self.channel.now()
         history.asked += 1
         replies = dict.fromkeys(requests, SILENT) | self.channel.ask(requests, timeout)
+        self._part_with(patience, {at: replies[at] for at in requests})
         wrong = {}
         for at in requests:
-            if replies[at].outcome == "refused":
-                raise InputError(replies[at].text)
             if what := _wrong(at, replies[at], check, pass_unprepared):
                 wrong[at] = what
         if len(wrong) == len(self.cohorts) and set(wrong.values()) == {NOT_FINITE}:
@@ -207,6 +206,38 @@ class Members:
             pace = min(LONGEST_PACE, PACE * patience.give_up)
             self.channel.wait(max(0.0, began + pace - self.channel.now()))
         return {at: replies[at] for at in requests if at not in wrong}
+
+    def _part_with(self, patience: Patience, replies: Mapping[int, Reply]) -> None:
+        """Go on without clients that refuse, if enough are left; otherwise a refusal ends the run.
+
+        Whose refusal it is depends on where it came from, not on what its text claims.
+        """
+        history = self.history
+        refused = {}
+        for at, reply in replies.items():
+            if reply.outcome == "refused":
+                refused |= dict.fromkeys(self.cohorts[at], self._attributed(at, reply.text))
+        if not refused:
+            return
+        needed = patience.min_clients
+        if needed is None or len(self.names) - len(refused) < max(1, needed):
+            raise InputError(next(iter(refused.values())))
+        for name, text in refused.items():
+            what = text.removeprefix(f"client {name}: ")
+            history.incidents.append(Incident(history.asked, name, f"refused: {what}"))
+            history.removed[name] = f"refused: {what}"
+        for at in self.cohorts:
+            if not set(self.cohorts[at]).isdisjoint(refused):
+                history.absent_since.pop(at, None)
+        raise Removed(list(refused))
+
+    def _attributed(self, at: int, text: str) -> str:
+        """The text of a refusal in one line, beginning with the client that it came from."""
+        line = " ".join(text[:500].split())
+        names = self.cohorts[at]
+        if len(names) > 1 or line.startswith((f"client {names[0]}: ", f"client {names[0]}, ")):
+            return line  # several clients of one process name themselves
+        return f"client {names[0]}: {line}"
 
     def _give_up(self, patience: Patience) -> None:
         """Remove clients that have been absent for too long, if enough are left."""
