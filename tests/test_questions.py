@@ -109,10 +109,14 @@ def test_levels_leave_a_client_at_once_only_where_the_category_is_declared() -> 
         assert "north" not in str(nothing)
 
 
-def test_a_strict_client_and_a_bad_value_leave_their_message_to_the_next_question() -> None:
+def test_what_a_strict_client_does_not_tell_at_once_is_refused_and_not_left_out() -> None:
     few = people()["hospital0"].head(8)
     assert told("visits ~ age", few).description is not None
-    assert told("visits ~ age", few, strict=True)[1:] == (None, None, None)
+    with pytest.raises(fs.InputError, match="8 rows, fewer than 10"):
+        told("visits ~ age", few, strict=True)
+
+
+def test_a_bad_value_leaves_its_message_to_the_next_question() -> None:
     names = people()["hospital0"].assign(name=[f"p{i}" for i in range(60)])
     assert told("visits ~ C(name)", names)[1:] == (None, None, None)
     assert told("visits ~ nothing")[1:] == (None, None, None)

@@ -42,6 +42,7 @@ from fedsplit.regression.client.fit_questions import (
     Settle,
 )
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.refusals import HALTED, REFUSED
 from fedsplit.regression.client.service import ALLOWED, Site
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
@@ -264,10 +265,10 @@ def test_the_guards_of_a_strict_client_hold_whatever_the_server_wants(folder: Pa
     frame.loc[0, "ward"] = "south"
     frame.to_csv(folder / "a.csv", index=False)
     assert Mail(folder).fit().warnings
-    with pytest.raises(
-        fs.InputError, match="client a has fewer than 3 rows of a kind: ward = south in 1"
-    ):
-        Mail(folder, strict=True).fit()
+    mail = Mail(folder, strict=True)
+    with pytest.raises(fs.InputError, match=f"client a: {REFUSED}"):
+        mail.fit()
+    assert "client a has fewer than 3 rows of a kind: ward = south in 1" in why(mail.sites["a"])
 
 
 def test_a_strict_client_is_strict_without_being_asked_to_describe_itself(folder: Path) -> None:
@@ -283,7 +284,8 @@ def test_a_strict_client_is_strict_without_being_asked_to_describe_itself(folder
     ]
     for plan, what in zip(plans, ("ward = east-1 in 1", "5 rows, fewer than 10"), strict=True):
         reply = ask(site, Code(Coding(plan, False, ("a",))))
-        assert (reply.outcome, what in reply.text) == ("refused", True)
+        assert (reply.outcome, reply.text) == ("refused", f"client a: {REFUSED}")
+        assert what in why(site)
 
 
 def test_rows_that_were_coded_before_a_client_became_strict_are_coded_again(folder: Path) -> None:
@@ -370,9 +372,9 @@ def test_a_server_cannot_choose_single_rows_by_a_direction_of_recession(folder: 
     site = Mail(folder, strict=True).sites["a"]
     x = float(pd.read_csv(folder / "a.csv")["x"][7])
     reply = ask(site, Code(Coding(LINE, False, ("a",), (recession((-x, 1.0)),))))
-    assert (reply.outcome, "1 rows, fewer than 10" in reply.text) == ("refused", True)
+    assert (reply.outcome, "1 rows, fewer than 10" in why(site)) == ("refused", True)
     reply = ask(site, Code(Coding(LINE, False, ("a",), (recession((1.0, 0.0)),))))
-    assert (reply.outcome, "no row is at rest" in reply.text) == ("refused", True)
+    assert (reply.outcome, "no row is at rest" in why(site)) == ("refused", True)
 
 
 def test_a_server_cannot_count_single_rows_by_the_breaks_of_cut(folder: Path) -> None:
@@ -380,7 +382,7 @@ def test_a_server_cannot_count_single_rows_by_the_breaks_of_cut(folder: Path) ->
     x = float(pd.read_csv(folder / "a.csv")["x"][7])
     plan = replace(LINE, formula=f"y ~ cut(x, c({x - 1e-9!r}, {x + 1e-9!r})) + scale(x)")
     reply = ask(site, Measure(Coding(plan, False, ("a",)), {}))
-    assert (reply.outcome, "1 rows, fewer than 10" in reply.text) == ("refused", True)
+    assert (reply.outcome, "1 rows, fewer than 10" in why(site)) == ("refused", True)
 
 
 @pytest.mark.parametrize(
@@ -428,6 +430,11 @@ def test_what_is_kept_is_for_its_owner_alone(folder: Path) -> None:
     assert (folder / "kept a").stat().st_mode & 0o777 == 0o700
 
 
+def why(site: Site) -> str:
+    """What the owner of a site sees of what it refused."""
+    return " ".join(each["why"] for each in site.refusals.found())
+
+
 def ask(site: Site, question: Question, key: str = "") -> Reply:
     message = write_request(Request(question, key, 3))
     return read_reply(site.reply(message), question.answer_type, 0.0)
@@ -436,10 +443,63 @@ def ask(site: Site, question: Question, key: str = "") -> Reply:
 def test_a_strict_client_tells_nothing_before_it_refuses(folder: Path) -> None:
     table(0, n=8).to_csv(folder / "a.csv", index=False)
     mail = Mail(folder, strict=True)
-    with pytest.raises(fs.InputError, match="client a has 8 rows, fewer than 10"):
+    with pytest.raises(fs.InputError, match=f"client a: {REFUSED}"):
         mail.fit()
-    assert [line["outcome"] for line in mail.log()] == ["answer", "refused"]
-    assert mail.log()[0]["question"] == "columns"
+    assert [line["outcome"] for line in mail.log()] == ["refused"]
+    assert "client a has 8 rows, fewer than 10" in why(mail.sites["a"])
+
+
+BAD: dict[str, tuple[object, str, str]] = {
+    "a level of one row": ("ward", "south", "ward = south in 1"),
+    "a value that cannot be used": ("y", -1, "y is -1"),
+    "text among numbers": ("x", "John Smith", "John Smith"),
+    "a missing sum": ("x", np.inf, "x"),
+}
+
+
+@pytest.mark.parametrize("strict", [{"strict": True}, {}], ids=["site", "server"])
+@pytest.mark.parametrize(("column", "value", "detail"), BAD.values(), ids=list(BAD))
+def test_a_refusal_that_depends_on_data_is_one_constant_sentence(
+    folder: Path, column: str, value: object, detail: str, strict: dict[str, bool]
+) -> None:
+    frame = table(0).astype({column: object})
+    frame.loc[3, column] = value
+    frame.to_csv(folder / "a.csv", index=False)
+    mail = Mail(folder, **strict)
+    with pytest.raises(fs.InputError, match=rf"client a: {REFUSED}$"):
+        mail.fit(strict=not strict, types={"x": "number", "y": "number", "ward": "text"})
+    assert detail in why(mail.sites["a"])
+    assert detail in str(mail.log()[-1]["trouble"])
+
+
+def test_after_three_refusals_nothing_is_answered_until_the_owner_has_looked(
+    folder: Path,
+) -> None:
+    mail = Mail(folder, restarts=True, strict=True)
+    x = float(pd.read_csv(folder / "a.csv")["x"].max())
+    honest = Code(Coding(LINE, False, ("a",)))
+    for _ in range(3):
+        assert ask(mail.site("a"), honest).outcome == "answer"
+        plan = replace(LINE, formula=f"y ~ x + I(x >= {x!r})")
+        reply = ask(mail.site("a"), Code(Coding(plan, False, ("a",))))
+        assert reply.text == f"client a: {REFUSED}"
+    for question in (honest, Code(Coding(replace(LINE, family="cauchy"), False, ("a",)))):
+        assert ask(mail.site("a"), question).text == f"client a: {HALTED}"
+    assert len(mail.site("a").refusals.found()) == 3
+    mail.rules["fresh"] = True
+    assert ask(mail.site("a"), honest).outcome == "refused"
+    mail.site("a").refusals.clear()
+    assert ask(mail.site("a"), honest).outcome == "answer"
+
+
+def test_a_request_that_is_wrong_whatever_the_data_says_so_and_does_not_count(
+    folder: Path,
+) -> None:
+    site = Mail(folder, strict=True).sites["a"]
+    for _ in range(5):
+        reply = ask(site, Code(Coding(replace(LINE, family="cauchy"), False, ("a",))))
+        assert "unknown family" in reply.text
+    assert site.refusals.found() == []
 
 
 def test_rounds_end_at_the_owners_limit_also_after_a_restart_and_for_other_models(

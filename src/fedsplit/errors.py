@@ -9,6 +9,10 @@ class InputError(ValueError):
     """The input cannot be used; the message says which part, where, and what to do."""
 
 
+class RequestError(InputError):
+    """A request that a client cannot or will not answer, whatever its data are."""
+
+
 class RowError(InputError):
     """A row of a client's data cannot be used.
 

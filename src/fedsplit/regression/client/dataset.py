@@ -67,18 +67,23 @@ class Dataset:
         """Tell what can be told before the server has decided anything.
 
         What there is to complain of is left to the questions that follow: the server may have
-        something else to say first.
+        something else to say first. Not so under rules that refuse: a part that is left out would
+        be a refusal that nobody counts.
         """
         columns = self.columns()
+        later: tuple[type[Exception], ...] = (InputError,)
+        if rules.refuse:
+            later = ()
         description = measured = None
         request = None
-        with suppress(InputError):
+        with suppress(InputError):  # this depends on what the columns are, which is told
             request = wanted.request_of(self.name, columns)
-            if request is not None:
+        if request is not None:
+            with suppress(*later):
                 description = self.describe(request, rules)
         if request is None or description is None:
             return Introduction(columns)
-        with suppress(InputError):
+        with suppress(*later):
             measured = self._first_measures(wanted, request, rules)
         return Introduction(columns, request, description, measured)
 

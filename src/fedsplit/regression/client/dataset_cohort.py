@@ -13,7 +13,7 @@ from fedsplit.arrays import Array
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.data.formula.formula import Formula
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, RequestError
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
 from fedsplit.regression.client import disclosure
@@ -88,6 +88,11 @@ class DatasetCohort:
         cohort._moments = moments
         return cohort
 
+    @property
+    def asked_strict(self) -> bool:
+        """Whether the server asked for refusals when the rows were coded."""
+        return self._coding is not None and self._coding.strict
+
     def answer(self, request: Request) -> Any:
         question = request.question
         with one_blas_thread(), np.errstate(**QUIET):
@@ -97,7 +102,7 @@ class DatasetCohort:
                 return question.answer(self, request.key)
             if isinstance(question, CostQuestion):
                 return self.among(request.key, request.m).ask(question)
-        raise InputError(f"the question {question.name()} is not allowed here")
+        raise RequestError(f"the question {question.name()} is not allowed here")
 
     def _prepare(self, request: Request) -> None:
         """Carry out the preparation that a request brings, unless that was done before."""

@@ -20,7 +20,7 @@ from fedsplit.clients.question import NOT_FINITE, Question
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.types import Type, level_form
-from fedsplit.errors import InputError
+from fedsplit.errors import RequestError
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import (
     BINS,
@@ -393,7 +393,7 @@ class Along(FitQuestion):
         shape = self.directions.shape
         d = clients.d
         if self.x.shape != (d,) or len(shape) != 2 or shape[0] != d or shape[1] > d:
-            raise InputError(f"the server sent a point and directions of {shape}, where d is {d}")
+            raise RequestError(f"the server sent a point and directions of {shape}, where d is {d}")
         values, gradients = clients.evaluate(self.x).parts.values()
         slopes = gradients @ self.directions
         if not self.curved:
@@ -519,6 +519,12 @@ class Fitted(FitQuestion):
         if H.shape != (len(H), len(H)) or not 0 < len(H) <= len(self.x):
             return "an information matrix of the wrong shape"
         return NOT_FINITE if np.isnan(H).any() else ""
+
+
+def strict_is_asked(question: Question) -> bool:
+    """Whether a question about rows asks for refusals where answers could disclose single ones."""
+    about = (getattr(question, name, None) for name in ("wanted", "request", "coding"))
+    return any(getattr(each, "strict", False) for each in about)
 
 
 FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {

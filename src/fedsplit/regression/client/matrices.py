@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedsplit import files
 from fedsplit.clients.question import Question
-from fedsplit.errors import InputError
+from fedsplit.errors import RequestError
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.rules import Rules
@@ -113,16 +113,16 @@ class MatrixGuard:
         return [Finding(name, f"client {name} {one}, {so}", f"clients {why}, {so}", name)]
 
     def check(self, question: Question, digest: str) -> None:
-        """Raise InputError if this question asks for a matrix too many; repetitions are free."""
+        """Raise RequestError if this question asks for a matrix too many; repetitions are free."""
         if question.brings_matrices and self.findings:
-            raise InputError(
+            raise RequestError(
                 f"{self.findings[0].one}: choose the method fedsplit, and leave out firth"
             )
         if digest in self._ledger:
             return
         told = self._ledger.total
         if told + question.matrices > self._most:
-            raise InputError(
+            raise RequestError(
                 f"client {self._name} has told {told} matrices of its rows, and its rules allow "
                 "no more: choose the method fedsplit, fewer columns, or fewer values of lambda"
             )
@@ -130,7 +130,7 @@ class MatrixGuard:
 
 
 def check_matrices(guards: Sequence[MatrixGuard], question: Question, key: str) -> None:
-    """Raise InputError if a question asks some client for a matrix too many.
+    """Raise RequestError if a question asks some client for a matrix too many.
 
     The same question in other coordinates, which ``key`` names, is another one.
     """

@@ -16,10 +16,11 @@ from fedsplit.clients.question import Answer, Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources.sources import sources
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.dataset import Dataset
-from fedsplit.regression.client.fit_questions import FIT_QUESTIONS
+from fedsplit.regression.client.fit_questions import FIT_QUESTIONS, strict_is_asked
+from fedsplit.regression.client.refusals import HALTED, REFUSED, Refusals
 from fedsplit.regression.client.rules import WARN, Rules
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request, write_reply
@@ -85,6 +86,12 @@ class Site:
         Reset the counts of questions and of matrices.
     reading : Reading
         How the file is read.
+
+    Attributes
+    ----------
+    refusals : Refusals
+        Those that the owner has not looked at yet. After as many as the rules allow, nothing is
+        answered until ``refusals.clear()``.
     """
 
     def __init__(
@@ -113,6 +120,7 @@ class Site:
         self.log = log or folder / "questions.jsonl"
         self.rules = rules.asked(strict)
         self._cohort = CachedCohort(Dataset(self._source, name), folder, self.rules, vectors)
+        self.refusals = Refusals(folder)
         self._lock = threading.Lock()
         self._spent = folder / "rounds"
         if fresh:
@@ -153,18 +161,34 @@ class Site:
                 reply = Reply("answer", self._answer(request))
             except Unprepared:
                 reply = Reply("unprepared", text="not prepared")
-            except InputError as error:
-                trouble = str(error)
-                reply = Reply("refused", text=f"client {self.name}: {self._public(error)}")
-            except MemoryError:
-                text = f"client {self.name}: not enough memory for this model"
-                reply = Reply("refused", text=text)
             except Exception as error:  # the site goes on, and its owner finds this in the log
-                trouble = repr(error)
-                reply = Reply("failed", text=f"{type(error).__name__} at the client, see its log")
+                trouble = str(error)
+                if not isinstance(error, InputError):
+                    trouble = repr(error)
+                reply = self._refusal(request, error, trouble)
             out = write_reply(reply)
             self._log(request, message, reply, out, trouble)
             return out
+
+    def _refusal(self, request: Request | None, error: Exception, trouble: str) -> Reply:
+        """What the server is told of an error: under rules, nothing that depends on the data."""
+        of_data = request is not None and not isinstance(error, RequestError)
+        if of_data and request is not None and self._refuses(request):
+            self.refusals.add(request.question.name(), trouble)
+            return Reply("refused", text=f"client {self.name}: {REFUSED}")
+        if isinstance(error, MemoryError):
+            text = f"client {self.name}: not enough memory for this model"
+            return Reply("refused", text=text)
+        if isinstance(error, InputError):
+            return Reply("refused", text=f"client {self.name}: {self._public(error)}")
+        return Reply("failed", text=f"{type(error).__name__} at the client, see its log")
+
+    def _refuses(self, request: Request) -> bool:
+        """Whether the rules, or the request, ask for refusals rather than warnings."""
+        asked = self._cohort.asked_strict
+        for question in request.parts:
+            asked = asked or strict_is_asked(question)
+        return self.rules.refuse or asked
 
     def _answer(self, request: Request) -> Any:
         question = request.question
@@ -173,7 +197,9 @@ class Site:
         for each in request.parts:
             coding = getattr(each, "coding", None)
             if coding is not None and coding.names != (self.name,):
-                raise InputError(f"it is {self.name}, but was asked as {', '.join(coding.names)}")
+                raise RequestError(f"it is {self.name}, but was asked as {', '.join(coding.names)}")
+        if len(self.refusals.found()) >= self.rules.refusals:
+            raise RequestError(HALTED)
         if self._limit is not None:
             self._count(self._limit)
         return self._cohort.answer(request)
@@ -191,7 +217,7 @@ class Site:
         if self._spent.exists():
             done = int(self._spent.read_text(encoding="utf-8"))
         if done >= limit:
-            raise InputError(f"its owner allows {limit} questions, and all have been answered")
+            raise RequestError(f"its owner allows {limit} questions, and all have been answered")
         files.write(self._spent, str(done + 1))
 
     def _log(

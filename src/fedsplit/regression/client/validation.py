@@ -9,7 +9,7 @@ import numpy as np
 from fedsplit.arrays import Array, unpacked
 from fedsplit.clients.question import Question
 from fedsplit.data.formula.formula import Formula
-from fedsplit.errors import InputError
+from fedsplit.errors import RequestError
 from fedsplit.regression.client.design import Design, Recession, Scaling
 from fedsplit.regression.client.fit_questions import Coding, Frame
 from fedsplit.regression.client.plan import Plan
@@ -34,23 +34,23 @@ def check_coding(coding: Coding) -> None:
     if coding.recessions:
         p = coding.plan.width
         if len(coding.recessions) > p:
-            raise InputError(UNFIT)
+            raise RequestError(UNFIT)
         for recession in coding.recessions:
             _check_recession(recession, p)
 
 
 def _check_plan(plan: Plan) -> None:
     if plan.family not in FAMILIES:
-        raise InputError(f"the server sent the unknown family {plan.family[:40]!r}")
+        raise RequestError(f"the server sent the unknown family {plan.family[:40]!r}")
     if not {*plan.levels, *plan.fills} <= set(plan.columns):
-        raise InputError("the server sent levels of, or values for, columns that are not used")
+        raise RequestError("the server sent levels of, or values for, columns that are not used")
     if plan.classes and Formula(plan.formula).target_column is None:
-        raise InputError("the server sent classes of a target that is not a column")
+        raise RequestError("the server sent classes of a target that is not a column")
     if plan.coded & plan.fills.keys() or not all(map(math.isfinite, plan.fills.values())):
-        raise InputError("the server sent values for missing ones that are not numbers")
+        raise RequestError("the server sent values for missing ones that are not numbers")
     for column in (plan.weights, plan.offset, plan.exposure):
         if column is not None and plan.types.get(column) == "text":
-            raise InputError(f"column {column} holds text: weights and offsets are numbers")
+            raise RequestError(f"column {column} holds text: weights and offsets are numbers")
 
 
 def _check_state(plan: Plan) -> None:
@@ -59,9 +59,9 @@ def _check_state(plan: Plan) -> None:
     for text, state in plan.state.items():
         numbers = [each for part in state.values() for each in part]
         if text not in calls or len(numbers) > MOST_NUMBERS:
-            raise InputError("the server sent a state that no function of the formula has")
+            raise RequestError("the server sent a state that no function of the formula has")
         if not all(map(math.isfinite, numbers)):
-            raise InputError(f"the server sent a state of {text} that is not finite")
+            raise RequestError(f"the server sent a state of {text} that is not finite")
 
 
 def _check_recession(recession: Recession, p: int) -> None:
@@ -69,9 +69,9 @@ def _check_recession(recession: Recession, p: int) -> None:
     r = len(recession.direction)
     shapes = {len(recession.centre), len(recession.scale), len(recession.whiten)}
     if shapes != {p} or not 0 < r <= p or {len(row) for row in recession.whiten} != {r}:
-        raise InputError(UNFIT)
+        raise RequestError(UNFIT)
     if not all(np.isfinite(part).all() for part in recession) or min(recession.scale) <= 0:
-        raise InputError(UNFIT)
+        raise RequestError(UNFIT)
 
 
 def check_frame(frame: Frame, design: Design) -> None:
@@ -83,9 +83,9 @@ def check_frame(frame: Frame, design: Design) -> None:
         columns = frame.whiten.shape[1]
     d = columns * max(1, design.classes - 1)
     if frame.ridge.shape != (d,) or not np.isfinite(frame.ridge).all():
-        raise InputError(UNFIT)
+        raise RequestError(UNFIT)
     if (frame.ridge < 0).any():
-        raise InputError("the server sent a ridge below 0")
+        raise RequestError("the server sent a ridge below 0")
 
 
 def check_scaling(scaling: Scaling, design: Design) -> None:
@@ -93,11 +93,11 @@ def check_scaling(scaling: Scaling, design: Design) -> None:
     p = design.A.shape[1]
     for array in (scaling.centre, scaling.scale):
         if array.shape != (p,) or not np.isfinite(array).all():
-            raise InputError(UNFIT)
+            raise RequestError(UNFIT)
     if not ((scaling.scale > 0).all() and 0 < scaling.unit < math.inf):
-        raise InputError("the server sent a scale or a unit that is not positive")
+        raise RequestError("the server sent a scale or a unit that is not positive")
     if not math.isfinite(scaling.origin):
-        raise InputError("the server sent an origin of the target that is not finite")
+        raise RequestError("the server sent an origin of the target that is not finite")
 
 
 def check_whitening(whiten: Array, design: Design) -> None:
@@ -105,16 +105,16 @@ def check_whitening(whiten: Array, design: Design) -> None:
     p = design.A.shape[1]
     fits = whiten.ndim == 2 and whiten.shape[0] == p and 0 < whiten.shape[1] <= p
     if not fits or not np.isfinite(whiten).all():
-        raise InputError(UNFIT)
+        raise RequestError(UNFIT)
 
 
 def _check_metric(metric: Array, d: int) -> None:
     """Refuse the entries of a matrix that is not d×d and positive semidefinite."""
     if metric.shape != (d * (d + 1) // 2,) or not np.isfinite(metric).all():
-        raise InputError(f"the server sent a metric that is not a finite {d}×{d} matrix")
+        raise RequestError(f"the server sent a metric that is not a finite {d}×{d} matrix")
     spectrum = np.linalg.eigvalsh(unpacked(metric))
     if spectrum[0] < -1e-9 * max(spectrum[-1], 0.0):
-        raise InputError(
+        raise RequestError(
             "the server sent a metric that is not positive semidefinite: some client may have told "
             "a matrix that is no Hessian of a convex cost"
         )
@@ -124,18 +124,20 @@ def check_question(question: Question, d: int) -> None:
     """Refuse points of another dimension, and unbounded work."""
     for point in question.points():
         if point is not None and point.shape not in ((d,), (1, d)):
-            raise InputError(f"the server sent a point of shape {point.shape}, expected ({d},)")
+            raise RequestError(f"the server sent a point of shape {point.shape}, expected ({d},)")
     metric = getattr(question, "metric", None)
     if metric is not None:
         _check_metric(metric, d)
     if not 0.0 <= getattr(question, "reach", 0.0) < math.inf:
-        raise InputError("the server sent a reach that is below 0 or not finite")
+        raise RequestError("the server sent a reach that is below 0 or not finite")
     # of a question or of its solver, where they have such a setting
     steps = max(
         getattr(question, "steps", 0), getattr(getattr(question, "solver", None), "steps", 0)
     )
     if steps > MOST_STEPS:
-        raise InputError(f"the server asked for {steps} steps, at most {MOST_STEPS} are allowed")
+        raise RequestError(f"the server asked for {steps} steps, at most {MOST_STEPS} are allowed")
     points = len(getattr(question, "t", ()))
     if points > MOST_POINTS:
-        raise InputError(f"the server asked for {points} points, at most {MOST_POINTS} are allowed")
+        raise RequestError(
+            f"the server asked for {points} points, at most {MOST_POINTS} are allowed"
+        )
