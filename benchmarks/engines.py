@@ -176,8 +176,9 @@ def between_organisations(nodes: int, d: int = 100) -> float:
 
     They go over Flower's protocol, with TLS and keys.
     """
+    from fedsplit.remote.flower.keys import read_public_keys
     from fedsplit.remote.flower.server import FleetServer
-    from fedsplit.remote.keys import make_keys, read_public_keys
+    from fedsplit.remote.issuing import make_keys
 
     names = [f"client{j}" for j in range(nodes)]
     message = bytes(2 * 8 * d)

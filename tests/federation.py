@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from fedsplit.remote.keys import make_keys
+from fedsplit.remote.issuing import make_keys
 
 FEDSPLIT = [sys.executable, "-m", "fedsplit"]
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,8 @@ import fedsplit.remote.flower.node as nodes
 from federation import free_port
 from fedsplit.commands.app import run
 from fedsplit.errors import InputError
-from fedsplit.remote import keys
 from fedsplit.remote.checkpoint import FORMAT
-from fedsplit.remote.flower import chunks
+from fedsplit.remote.flower import chunks, keys
 from fedsplit.remote.flower import filter as request_filter
 from fedsplit.remote.flower import server as servers
 from fedsplit.remote.flower.node import run_node
@@ -668,7 +666,7 @@ def hook(event, arguments):
 
 sys.addaudithook(hook)
 from pathlib import Path
-from fedsplit.remote import keys
+from fedsplit.remote.flower import keys
 from fedsplit.remote.flower.probe import tls
 from fedsplit.remote.flower.server import FleetServer
 from fedsplit.remote.flower.node import run_node
@@ -900,100 +898,3 @@ def test_the_command_refuses_what_cannot_be_meant(
 ) -> None:
     assert run(["client", "--server", "127.0.0.1:9", "--data", "x.csv", *options]) == 2
     assert why in capsys.readouterr().err
-
-
-def test_without_flower_the_command_says_how_to_get_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "importlib.util.find_spec", lambda name: None if name == "flwr" else find_spec(name)
-    )
-    monkeypatch.setitem(sys.modules, "fedsplit.remote.keys", None)
-    monkeypatch.delattr("fedsplit.remote.keys")
-    assert run(["client", "--server", "127.0.0.1:9", "--data", "x.csv", "--insecure"]) == 2
-    assert run(["keys", "folder", "--clients", "a"]) == 2
-    assert capsys.readouterr().err.count("pip install 'fedsplit[flower]'") == 2
-
-
-def test_keys_are_for_their_owners_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "made"
-    assert (
-        run(
-            [
-                "keys",
-                str(folder),
-                "--clients",
-                "ada, bob",
-                "--host",
-                "fit.example.org",
-                "--host",
-                "10.0.0.7",
-            ]
-        )
-        == 0
-    )
-    assert "fit.example.org, 10.0.0.7, valid for 365 days" in capsys.readouterr().out
-    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()}
-    private = {"ca.key", "server.key", "ada.key", "bob.key"}
-    assert {name for name, mode in modes.items() if mode == 0o600} == private
-    assert {name for name, mode in modes.items() if mode != 0o600} == {
-        "ca.crt",
-        "server.crt",
-        "ada.pub",
-        "bob.pub",
-    }
-    assert list(keys.read_public_keys(folder)) == ["ada", "bob"]
-    assert keys.read_public_keys(folder) == keys.read_public_keys(folder / "clients")
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert run(["keys", str(folder), "--clients", "carl"]) == 2
-    assert "exists already" in capsys.readouterr().err
-    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "../a", "a/b", "/a", "a\0", "a\n", "-a", ".a", "a.", "a b", "x" * 65]
-)
-def test_names_that_are_no_safe_names_of_files_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="client"):
-        keys.make_keys(tmp_path / "made", [name], ["localhost"], 1)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("clients", "hosts", "days", "why"),
-    [
-        (["a", "A"], ["localhost"], 1, "each only once"),
-        ([], ["localhost"], 1, "name at least one"),
-        (["a"], [], 1, "name at least one"),
-        (["a"], ["host:80"], 1, "without port"),
-        (["a"], ["https://host"], 1, "without port"),
-        (["a"], ["localhost"], 0, "days must be"),
-        (["a"], ["localhost"], 10**6, "days must be"),
-    ],
-)
-def test_keys_that_cannot_be_meant_are_refused(
-    clients: list[str], hosts: list[str], days: int, why: str, tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match=why):
-        keys.make_keys(tmp_path / "made", clients, hosts, days)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_public_keys_that_cannot_be_used_are_refused(made: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has no public keys"):
-        keys.read_public_keys(tmp_path)
-    ada = (made / "ours/clients/ada.pub").read_bytes()
-    for name in ("ada", "twin"):
-        (tmp_path / f"{name}.pub").write_bytes(ada)
-    with pytest.raises(InputError, match="clients ada, twin have the same key"):
-        keys.read_public_keys(tmp_path)
-    (tmp_path / "ada.pub").write_text(
-        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHNGZ8Sn5kJ5vXGvYF6oGmVfXJ0nXv1bI6ZcZ2zQnWgq\n"
-    )
-    with pytest.raises(InputError, match="not an ECDSA key"):
-        keys.read_public_keys(tmp_path)
-    (tmp_path / "ada.pub").write_text("nothing")
-    with pytest.raises(InputError, match="is not a public key"):
-        keys.read_public_keys(tmp_path)

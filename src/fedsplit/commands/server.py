@@ -150,7 +150,7 @@ def _allowed(keys: Path | None, insecure: bool) -> Mapping[str, bytes] | None:
         )
     if keys is None:
         return None
-    from fedsplit.remote.keys import read_public_keys
+    from fedsplit.remote.flower.keys import read_public_keys
 
     return read_public_keys(keys)
 

@@ -1,32 +1,34 @@
-"""Keys and certificates of a federation: TLS for the server, and one key per client."""
+"""Private and public keys: Ed25519, and ECDSA on the curve P-256."""
 
 from __future__ import annotations
 
-import ipaddress
+import base64
+import hashlib
 import os
 import re
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TypeAlias
 
-from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives import serialization as forms
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    SECP256R1,
+    EllipticCurvePrivateKey,
+    EllipticCurvePublicKey,
+    generate_private_key,
+)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from fedsplit.checks import count
 from fedsplit.errors import InputError
 
+PrivateKey: TypeAlias = EllipticCurvePrivateKey | Ed25519PrivateKey
+PublicKey: TypeAlias = EllipticCurvePublicKey | Ed25519PublicKey
+
 SAFE_NAME = re.compile(r"\w[\w.-]{0,63}")
-HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
-MOST_DAYS = 36500
-"""The longest validity of a certificate."""
+PEM_BLOCK = re.compile(rb"-----BEGIN [A-Z ]+-----.*?-----END [A-Z ]+-----", re.DOTALL)
 
-CLIENTS = "clients"
-"""The folder of the clients' keys."""
+KINDS = "an Ed25519 or ECDSA P-256 key"
 
 
 def check_name(name: str) -> None:
@@ -38,74 +40,13 @@ def check_name(name: str) -> None:
         )
 
 
-def make_keys(folder: Path, clients: Sequence[str], hosts: Sequence[str], days: int) -> None:
-    """Create the keys of a federation in a folder; existing files are never overwritten.
-
-    ``ca.crt`` and ``ca.key`` sign ``server.crt``, which belongs to ``server.key``.
-    ``clients/NAME.key`` and ``clients/NAME.pub`` are a client's private and public key.
-
-    Parameters
-    ----------
-    folder : Path
-        Created if needed.
-    clients : sequence of str
-        Their names.
-    hosts : sequence of str
-        Host names or IP addresses under which clients reach the server.
-    days : int
-        How long the certificates are valid.
-    """
-    if count("days", days) > MOST_DAYS:
-        raise InputError(f"days must be at most {MOST_DAYS}, not {days}")
-    for name in clients:
-        check_name(name)
-    # Some file systems hold a.key and A.key for the same file.
-    if not clients or len({name.casefold() for name in clients}) < len(clients):
-        raise InputError("clients: name at least one, and each only once")
-    if not hosts:
-        raise InputError("hosts: name at least one under which clients reach the server")
-    addresses = [_general_name(host) for host in hosts]
-    (folder / CLIENTS).mkdir(mode=0o700, parents=True, exist_ok=True)
-    wanted = ["ca.crt", "ca.key", "server.crt", "server.key"]
-    wanted += [f"{CLIENTS}/{name}.{kind}" for name in clients for kind in ("key", "pub")]
-    for name in wanted:
-        if (folder / name).exists():
-            raise _exists(folder / name)
-
-    ca_key = _new_key()
-    ca_name = _common_name(f"fedsplit {folder.absolute().name}")
-    ca = _certificate(ca_name, ca_key, ca_name, ca_key, days, is_ca=True)
-    server_key = _new_key()
-    server = _certificate(_common_name(hosts[0]), server_key, ca_name, ca_key, days, is_ca=False)
-    server = server.add_extension(
-        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
-    )
-    server = server.add_extension(x509.SubjectAlternativeName(addresses), critical=False)
-
-    for name, key, certificate in (("ca", ca_key, ca), ("server", server_key, server)):
-        private = key.private_bytes(
-            forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()
-        )
-        _write(folder / f"{name}.key", private, secret=True)
-        signed = certificate.sign(ca_key, hashes.SHA256())
-        _write(folder / f"{name}.crt", signed.public_bytes(forms.Encoding.PEM))
-    for name in clients:
-        write_key(folder / CLIENTS / f"{name}.key")
+def new_key() -> EllipticCurvePrivateKey:
+    """Generate a key for TLS."""
+    return generate_private_key(SECP256R1())
 
 
-def write_key(path: Path) -> None:
-    """Create a client's private key, and its public key beside it."""
-    key = _new_key()
-    private = key.private_bytes(
-        forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption()
-    )
-    _write(path, private, secret=True)
-    public = key.public_key().public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
-    _write(path.with_suffix(".pub"), public + b"\n")
-
-
-def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Read a client's private key, in OpenSSH's format or PEM."""
+def read_private_key(path: Path) -> PrivateKey:
+    """Read a private key, in PEM or OpenSSH's format."""
     content = path.read_bytes()
     load = forms.load_pem_private_key
     if b"OPENSSH" in content[:64]:
@@ -116,126 +57,65 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
         raise InputError(f"{path}: has a password, give a key without one") from None
     except (ValueError, UnsupportedAlgorithm):
         raise InputError(f"{path}: is not a private key; make keys with fedsplit keys") from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise InputError(f"{path}: is not an ECDSA key; make keys with fedsplit keys")
-    return key
+    match key:
+        case Ed25519PrivateKey() | EllipticCurvePrivateKey(curve=SECP256R1()):
+            return key
+    raise InputError(f"{path}: is not {KINDS}; make keys with fedsplit keys")
 
 
-def read_public_keys(folder: Path) -> dict[str, bytes]:
-    """Read the clients' public keys.
-
-    Parameters
-    ----------
-    folder : Path
-        One that ``make_keys`` wrote to, or one with NAME.pub files.
-
-    Returns
-    -------
-    dict of str to bytes
-        By client, its public key in PEM.
-    """
-    within = folder
-    if (folder / CLIENTS).is_dir():
-        within = folder / CLIENTS
-    keys = {
-        path.stem: public_pem(path.read_bytes(), str(path)) for path in sorted(within.glob("*.pub"))
-    }
-    if not keys:
-        raise InputError(f"{within}: has no public keys (NAME.pub); make keys with fedsplit keys")
-    for name, key in keys.items():
-        check_name(name)
-        twins = [other for other in keys if keys[other] == key]
-        if len(twins) > 1:
-            raise InputError(
-                f"{within}: clients {', '.join(twins)} have the same key, each needs its own"
-            )
-    return keys
+def write_private_key(path: Path, key: PrivateKey) -> None:
+    """Write a new private key, which only its owner can read."""
+    write_new(path, private_pem(key), secret=True)
 
 
-def public_pem(key: bytes, where: str) -> bytes:
-    """Convert a public key in PEM or OpenSSH's format to PEM; ``where`` is for errors."""
+def private_pem(key: PrivateKey) -> bytes:
+    """A private key in PEM, without a password."""
+    return key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+
+
+def read_public_keys(path: Path) -> list[PublicKey]:
+    """Read a file of public keys: OpenSSH's, one per line, or blocks of PEM."""
+    content = path.read_bytes()
+    blocks = PEM_BLOCK.findall(content)
     load = forms.load_pem_public_key
-    if not key.lstrip().startswith(b"-----"):
+    if not blocks:
+        lines = (line.strip() for line in content.splitlines())
+        blocks = [line for line in lines if line and not line.startswith(b"#")]
         load = forms.load_ssh_public_key
+    wrong = InputError(f"{path}: is not a public key; make keys with fedsplit keys")
+    if not blocks:
+        raise wrong
     try:
-        public = load(key)
-    except (ValueError, UnsupportedAlgorithm):
-        raise InputError(f"{where}: is not a public key; make keys with fedsplit keys") from None
-    if not isinstance(public, ec.EllipticCurvePublicKey):
-        raise InputError(f"{where}: is not an ECDSA key; make keys with fedsplit keys")
-    return public.public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo)
+        return [check_public_key(load(block), path) for block in blocks]
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise error if isinstance(error, InputError) else wrong from None
 
 
-def _new_key() -> ec.EllipticCurvePrivateKey:
-    return ec.generate_private_key(ec.SECP256R1())
+def check_public_key(key: object, where: object) -> PublicKey:
+    """Return the key, if it is of a kind that is used here; ``where`` is for the error."""
+    match key:
+        case Ed25519PublicKey() | EllipticCurvePublicKey(curve=SECP256R1()):
+            return key
+    raise InputError(f"{where}: is not {KINDS}; make keys with fedsplit keys")
 
 
-def _write(path: Path, content: bytes, secret: bool = False) -> None:
+def public_line(key: PublicKey) -> bytes:
+    """A public key in OpenSSH's format."""
+    return key.public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
+
+
+def fingerprint(key: PublicKey) -> str:
+    """The fingerprint of a key, as ``ssh-keygen -l`` prints it."""
+    blob = base64.b64decode(public_line(key).split()[1])
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+
+
+def write_new(path: Path, content: bytes, secret: bool = False) -> None:
     """Write a new file; a secret one is readable by its owner alone from its creation on."""
     mode = 0o600 if secret else 0o644
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
-        raise _exists(path) from None
+        raise InputError(f"{path}: exists already, choose another folder") from None
     with os.fdopen(file, "wb") as opened:
         opened.write(content)
-
-
-def _exists(path: Path) -> InputError:
-    return InputError(f"{path}: exists already, choose another folder")
-
-
-def _general_name(host: str) -> x509.GeneralName:
-    """Return a host name or IP address as certificates hold it."""
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        if not HOST_NAME.fullmatch(host):
-            raise InputError(
-                f"host {host!r}: use a name or an address, without port, such as fit.example.org"
-            ) from None
-        return x509.DNSName(host)
-
-
-def _common_name(text: str) -> x509.Name:
-    """Return a name for a certificate, where at most 64 characters are allowed."""
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
-
-
-def _certificate(
-    subject: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    issuer: x509.Name,
-    issuer_key: ec.EllipticCurvePrivateKey,
-    days: int,
-    is_ca: bool,
-) -> x509.CertificateBuilder:
-    """Return a certificate to be signed: of a CA, or of a server."""
-    now = datetime.now(UTC)
-    path_length = 0 if is_ca else None  # this CA signs servers, not other CAs
-    usage = x509.KeyUsage(
-        digital_signature=not is_ca,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=is_ca,
-        crl_sign=is_ca,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    own_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))  # clocks differ
-        .not_valid_after(now + timedelta(days=days))
-        .add_extension(own_id, critical=False)
-        .add_extension(issuer_id, critical=False)
-        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=path_length), critical=True)
-        .add_extension(usage, critical=True)
-    )

@@ -48,8 +48,8 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedsplit.errors import InputError
 from fedsplit.remote.flower.chunks import NAME_HEADER, pack, unpack
+from fedsplit.remote.flower.keys import read_key, write_key
 from fedsplit.remote.flower.probe import address, probe, tls
-from fedsplit.remote.keys import read_key, write_key
 
 BEAT = 5.0
 """Seconds between heartbeats."""

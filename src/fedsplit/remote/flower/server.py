@@ -30,8 +30,8 @@ from fedsplit.errors import InputError
 from fedsplit.remote.channel import SILENT
 from fedsplit.remote.flower.chunks import NONCE, pack, unpack
 from fedsplit.remote.flower.filter import OPEN, REGISTER, RequestFilter
+from fedsplit.remote.flower.keys import public_pem
 from fedsplit.remote.flower.link import LinkState
-from fedsplit.remote.keys import public_pem
 
 GRACE = 2.0
 """Seconds for which a message waits for a node that is not connected."""
