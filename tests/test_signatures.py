@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedsplit.errors import InputError
-from fedsplit.remote.keys import make_keys
+from fedsplit.remote.issuing import make_keys
 from fedsplit.remote.signatures import Signature, Signer, check_signature
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import os
 import re
@@ -105,9 +104,13 @@ def public_line(key: PublicKey) -> bytes:
 
 
 def fingerprint(key: PublicKey) -> str:
-    """The fingerprint of a key, as ``ssh-keygen -l`` prints it."""
-    blob = base64.b64decode(public_line(key).split()[1])
-    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+    """The SHA-256 of a public key in hexadecimal digits.
+
+    It is that of the DER form of SubjectPublicKeyInfo, as in
+    ``openssl pkey -in NAME.key -pubout -outform DER | sha256sum``.
+    """
+    der = key.public_bytes(forms.Encoding.DER, forms.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()
 
 
 def write_new(path: Path, content: bytes, secret: bool = False) -> None:
