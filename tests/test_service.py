@@ -226,6 +226,8 @@ def test_nothing_is_answered_that_is_not_on_the_list(folder: Path) -> None:
         assert reply.outcome == "refused"
     assert set(ALLOWED) == {
         "hello",
+        "propose",
+        "finish",
         "columns",
         "describe",
         "measure",

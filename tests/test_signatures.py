@@ -6,7 +6,8 @@ import pytest
 
 from fedsplit.errors import InputError
 from fedsplit.remote.issuing import make_keys
-from fedsplit.remote.signatures import Signature, Signer, check_signature
+from fedsplit.remote.messages import Signature
+from fedsplit.remote.signatures import Signer, check_signature
 
 
 @pytest.fixture(scope="module")

@@ -22,12 +22,15 @@ class Request(NamedTuple):
     preparation : Question or None
         A question that prepares the cohort, to be carried out first unless it has been: the two
         are one exchange, and only ``question`` is answered.
+    study : str
+        The hash of the study that it belongs to, between organisations.
     """
 
     question: Question
     key: str = ""
     m: int = 0
     preparation: Question | None = None
+    study: str = ""
 
     @property
     def parts(self) -> list[Question]:
@@ -56,12 +59,16 @@ class Reply(NamedTuple):
         What went wrong, for the user, with any other outcome.
     seconds : float
         From the question to the reply.
+    log : str
+        Between organisations, the number and the hash of the line that the client's log has for
+        it, so that a log that is cut short afterwards is noticed.
     """
 
     outcome: Outcome
     value: Any = None
     text: str = ""
     seconds: float = 0.0
+    log: str = ""
 
 
 SILENT = Reply("silent", text="no answer in time")

@@ -16,11 +16,15 @@ from fedsplit.remote import codec
 from fedsplit.remote.channel import SILENT, Outcome, Reply, Request
 from fedsplit.version import __version__
 
-PROTOCOL = 4
+PROTOCOL = 5
 """The version of this protocol: it changes when a question, an answer or their meaning does."""
 
 MESSAGE_LIMIT = 2**31
 """The most bytes of a message."""
+
+
+LONGEST_WORD = 120
+"""The most characters of the first line: a kind of question or reply, and a line of a log."""
 
 
 class Identity(NamedTuple):
@@ -29,6 +33,20 @@ class Identity(NamedTuple):
     name: str
     version: str
     protocol: int
+
+
+class Signature(NamedTuple):
+    """A signature, and the certificate (PEM) of the key that made it; both empty if there is none.
+
+    Attributes
+    ----------
+    value : str
+        In hexadecimal digits.
+    certificate : str
+    """
+
+    value: str = ""
+    certificate: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,8 +58,8 @@ class Hello(Question):
 
 def write_request(request: Request) -> bytes:
     """A request as a message."""
-    question, key, m, preparation = request
-    return question.name().encode() + b"\n" + codec.encode((key, m, preparation, question))
+    content = request.study, request.key, request.m, request.preparation, request.question
+    return request.question.name().encode() + b"\n" + codec.encode(content)
 
 
 def read_request(message: bytes, allowed: Mapping[str, type[Question]]) -> Request:
@@ -55,9 +73,9 @@ def read_request(message: bytes, allowed: Mapping[str, type[Question]]) -> Reque
     name, body = _opened(message)
     if name not in allowed:
         raise InputError(f"the question {name[:40]!r} is not allowed here")
-    expected: Any = tuple[str, int, _preparation(allowed), allowed[name]]  # type: ignore[misc]  # known when it runs
-    key, m, preparation, question = codec.decode(expected, body, MESSAGE_LIMIT)
-    return Request(question, key, m, preparation)
+    expected: Any = tuple[str, str, int, _preparation(allowed), allowed[name]]  # type: ignore[misc]  # known when it runs
+    study, key, m, preparation, question = codec.decode(expected, body, MESSAGE_LIMIT)
+    return Request(question, key, m, preparation, study)
 
 
 def _preparation(allowed: Mapping[str, type[Question]]) -> Any:
@@ -75,17 +93,24 @@ def write_reply(reply: Reply) -> bytes:
     return reply.outcome.encode() + b"\n" + codec.encode(content)
 
 
+def with_log(message: bytes, number: int, head: str) -> bytes:
+    """A reply that says which line of the client's log it is: its number and its hash."""
+    word, separator, body = message.partition(b"\n")
+    return word + f" {number}:{head}".encode() + separator + body
+
+
 def read_reply(message: bytes, answer_type: Any, seconds: float) -> Reply:
     """The reply in a message; one that cannot be read is a failure."""
     try:
-        outcome, body = _opened(message)
+        word, body = _opened(message)
+        outcome, _, log = word.partition(" ")
         if outcome not in get_args(Outcome):
             raise InputError(f"a reply of the unknown kind {outcome[:40]!r}")
         if outcome == "answer":
             value = codec.decode(answer_type, body, MESSAGE_LIMIT)
-            return Reply("answer", value, seconds=seconds)
+            return Reply("answer", value, seconds=seconds, log=log)
         text = codec.decode(str, body)[:500]
-        return Reply(cast(Outcome, outcome), text=text, seconds=seconds)
+        return Reply(cast(Outcome, outcome), text=text, seconds=seconds, log=log)
     except InputError as error:
         return Reply("failed", text=f"an answer that cannot be read ({error})", seconds=seconds)
 
@@ -110,7 +135,7 @@ HELLO = write_request(Request(Hello()))
 
 def _opened(message: bytes) -> tuple[str, bytes]:
     word, separator, body = message.partition(b"\n")
-    if not separator or len(word) > 40 or not word.isascii():
+    if not separator or len(word) > LONGEST_WORD or not word.isascii():
         raise InputError("this is not a message of fedsplit")
     return word.decode(), body
 
@@ -125,19 +150,32 @@ class Transport(Protocol):
 
 
 class MessageChannel:
-    """A channel to clients that exchange messages, one client per cohort."""
+    """A channel to clients that exchange messages, one client per cohort.
+
+    Parameters
+    ----------
+    transport : Transport
+    names : sequence of str
+        Of the clients.
+    study : str
+        The hash of the study that they approved, which every request carries.
+    """
 
     free = False
     recorded = True
     now = staticmethod(time.monotonic)
     wait = staticmethod(time.sleep)
 
-    def __init__(self, transport: Transport, names: Sequence[str]) -> None:
+    def __init__(self, transport: Transport, names: Sequence[str], study: str = "") -> None:
         self.names = [[name] for name in names]
         self._transport = transport
+        self._study = study
 
     def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
-        messages = {self.names[at][0]: write_request(request) for at, request in requests.items()}
+        messages = {
+            self.names[at][0]: write_request(request._replace(study=self._study))
+            for at, request in requests.items()
+        }
         found = self._transport.send(messages, timeout)
         replies = {}
         for at, request in requests.items():

@@ -2,54 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric import ed25519
-from cryptography.x509.oid import ObjectIdentifier
 
 from fedsplit.errors import InputError
-
-DOCUMENT_SIGNING = ObjectIdentifier("1.3.6.1.5.5.7.3.36")
-"""The purpose of a coordinator's certificate (RFC 9336): with it alone, no TLS accepts it."""
+from fedsplit.remote.certificates import USES
+from fedsplit.remote.keys import fingerprint
+from fedsplit.remote.messages import Signature
 
 PURPOSE = b"fedsplit study\n"
 """Precedes what is signed, so that a signature of anything else is not one of a study."""
-
-
-class Signature(NamedTuple):
-    """A signature, and the certificate (PEM) of the key that made it; both empty if there is none.
-
-    Attributes
-    ----------
-    value : str
-        In hexadecimal digits.
-    certificate : str
-    """
-
-    value: str = ""
-    certificate: str = ""
-
-
-def fingerprint(public: bytes) -> str:
-    """The SHA-256 of a public key (PEM), in hexadecimal digits.
-
-    It is that of the DER form of SubjectPublicKeyInfo, as in
-    ``openssl pkey -pubin -outform DER | sha256sum``.
-    """
-    return _fingerprint(forms.load_pem_public_key(public))
-
-
-def _fingerprint(key: object) -> str:
-    der = key.public_bytes(  # type: ignore[attr-defined]  # of any kind of public key
-        forms.Encoding.DER, forms.PublicFormat.SubjectPublicKeyInfo
-    )
-    return hashlib.sha256(der).hexdigest()
 
 
 class Signer:
@@ -72,7 +39,7 @@ class Signer:
     @property
     def fingerprint(self) -> str:
         """Of the public key."""
-        return _fingerprint(self._key.public_key())
+        return fingerprint(self._key.public_key())
 
     def sign(self, content: bytes) -> Signature:
         """Sign a study."""
@@ -108,10 +75,10 @@ def check_signature(content: bytes, signature: Signature, coordinator: str, ca: 
         ) from None
     _check_purpose(certificate)
     key = certificate.public_key()
-    if _fingerprint(key) != coordinator:
-        raise InputError("the study names another coordinator than the one who signed it")
     if not isinstance(key, ed25519.Ed25519PublicKey):
         raise InputError("the coordinator's key is not an Ed25519 key")
+    if fingerprint(key) != coordinator:
+        raise InputError("the study names another coordinator than the one who signed it")
     try:
         key.verify(value, PURPOSE + content)
     except InvalidSignature:
@@ -124,7 +91,7 @@ def _check_purpose(certificate: x509.Certificate) -> None:
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except (x509.ExtensionNotFound, ValueError):
         usage = x509.ExtendedKeyUsage([x509.ObjectIdentifier("0.0")])
-    if list(usage) != [DOCUMENT_SIGNING]:
+    if list(usage) != [USES["coordinator"]]:
         raise InputError("the study is signed by a key that is not the coordinator's")
     now = datetime.now(UTC)
     if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:

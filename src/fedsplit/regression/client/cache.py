@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,7 +95,10 @@ class CachedCohort(DatasetCohort):
         self._told = folder / "matrices"
         self._dataset = dataset
 
-    def answer(self, request: Request) -> Any:
+    def answer(
+        self, request: Request, belongs: Callable[[Coding, Frame], None] | None = None
+    ) -> Any:
+        """As in ``Cohort``; ``belongs`` refuses what was prepared for another study."""
         for question in request.parts:
             coding = getattr(question, "coding", None)
             if coding is not None:
@@ -105,6 +108,8 @@ class CachedCohort(DatasetCohort):
         self._prepare(request)
         if request.key in self._prepared:
             frame, problem = self._prepared[request.key]
+            if belongs is not None and self._coding is not None:
+                belongs(self._coding, frame)
             d = problem.d
             if isinstance(request.question, FitQuestion) and frame.whiten is not None:
                 # its points are coefficients of the scaled columns, those that are aliased included

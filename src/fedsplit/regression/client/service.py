@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
-import json
-import math
 import threading
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedsplit import files
-from fedsplit.clients.question import Answer, Question
+from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError, RequestError
+from fedsplit.regression.client.approval import Approval, Credentials
+from fedsplit.regression.client.audit_log import AuditLog, NotLogged
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.entries import entry_of, sent_numbers
+from fedsplit.regression.client.events import Event, nobody
 from fedsplit.regression.client.fit_questions import FIT_QUESTIONS, strict_is_asked
+from fedsplit.regression.client.local_view import complete_rows
+from fedsplit.regression.client.proposal import Decision, Finish, Propose
 from fedsplit.regression.client.refusals import HALTED, REFUSED, Refusals
 from fedsplit.regression.client.rules import WARN, Rules
+from fedsplit.regression.client.scope import belonging, narrowed
+from fedsplit.regression.client.studies import Studies
+from fedsplit.regression.client.study import Study
+from fedsplit.regression.client.study_words import Local, in_words
 from fedsplit.remote.channel import Reply, Request, Unprepared
-from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request, write_reply
+from fedsplit.remote.messages import (
+    PROTOCOL,
+    Hello,
+    Identity,
+    read_request,
+    with_log,
+    write_reply,
+)
 from fedsplit.version import __version__
 
-ALLOWED: Mapping[str, type[Question]] = {Hello.name(): Hello, **FIT_QUESTIONS, **QUESTIONS}
+ABOUT_STUDIES: tuple[type[Question], ...] = (Hello, Propose, Finish)
+
+ALLOWED: Mapping[str, type[Question]] = {
+    **{question.name(): question for question in ABOUT_STUDIES},
+    **FIT_QUESTIONS,
+    **QUESTIONS,
+}
 """Every question that a client answers: a message that asks anything else is refused."""
 
 TERMS = """\
@@ -107,6 +126,9 @@ class Site:
         log: Path | None = None,
         fresh: bool = False,
         reading: Reading = PLAIN,
+        approve: str | None = None,
+        credentials: Credentials | None = None,
+        watch: Callable[[Event], object] = nobody,
     ) -> None:
         found = sources(data, reading=reading)
         if len(found) != 1:
@@ -123,6 +145,15 @@ class Site:
         self.refusals = Refusals(folder)
         self._lock = threading.Lock()
         self._spent = folder / "rounds"
+        self._audit = AuditLog(self.log)
+        self._watch = watch
+        self._approval: Approval | None = None
+        if approve is not None:
+            self._approval = Approval(
+                Studies(folder), name, approve, ALLOWED, credentials, self._words, self._objection
+            )
+        # The last decision about each study that the log has.
+        self._decisions: dict[str, Decision] = {}
         if fresh:
             self._spent.unlink(missing_ok=True)
             self._cohort.forget_told()
@@ -130,9 +161,6 @@ class Site:
     def terms(self) -> str:
         """What leaves this machine and what does not, in words; reads the file."""
         columns = self._source.columns()
-        consequence = "is reported to the server as a warning"
-        if self.rules.refuse:
-            consequence = "is refused"
         limit = ""
         if self._limit is not None:
             limit = f"At most {self._limit:,} questions are answered, over all models.\n"
@@ -143,12 +171,20 @@ class Site:
             where=self._data,
             smallest=self.rules.smallest,
             rounds=ROUNDS[self._cohort.vectors],
-            guards=f"An answer from fewer than {self.rules.rows} rows, a level of fewer than "
-            f"{self.rules.smallest}, or\nmore parameters than {self.rules.share} of the rows "
-            f"{consequence}.",
+            guards=self._guards(),
             limit=limit,
             log=self.log,
             version=__version__,
+        )
+
+    def _guards(self) -> str:
+        consequence = "is reported to the server as a warning"
+        if self.rules.refuse:
+            consequence = "is refused"
+        return (
+            f"An answer from fewer than {self.rules.rows} rows, a level of fewer than "
+            f"{self.rules.smallest}, or\nmore parameters than {self.rules.share} of the rows "
+            f"{consequence}."
         )
 
     def reply(self, message: bytes) -> bytes:
@@ -166,9 +202,54 @@ class Site:
                 if not isinstance(error, InputError):
                     trouble = repr(error)
                 reply = self._refusal(request, error, trouble)
-            out = write_reply(reply)
-            self._log(request, message, reply, out, trouble)
-            return out
+            if self._repeats(reply):
+                return write_reply(reply)
+            return self._logged(request, message, reply, trouble)
+
+    def _repeats(self, reply: Reply) -> bool:
+        """Whether a reply says what the owner was told before: pending studies are asked about
+        again and again, and one line of the log is enough.
+        """
+        if not isinstance(reply.value, Decision):
+            return False
+        known = self._decisions.get(reply.value.study) == reply.value
+        self._decisions[reply.value.study] = reply.value
+        return known
+
+    def _logged(self, request: Request | None, message: bytes, reply: Reply, trouble: str) -> bytes:
+        """The reply as it is sent, once it is on disk; without a log there is no answer."""
+        out = write_reply(reply)
+        try:
+            head = self._audit.append(entry_of(request, message, reply, out, trouble))
+        except NotLogged as error:
+            self._watch(Event("trouble", f"nothing is answered: {error}"))
+            text = "its log cannot be written, so that it answers nothing: its owner was told"
+            return write_reply(Reply("failed", text=text))
+        self._show(request, reply, trouble)
+        return with_log(out, *head)
+
+    def _show(self, request: Request | None, reply: Reply, trouble: str) -> None:
+        """Tell the owner what was just sent."""
+        name = "something unreadable"
+        if request is not None:
+            name = request.question.name()
+        if reply.outcome != "answer":
+            self._watch(Event("refusal", f"{name}: {trouble or reply.text}"))
+            return
+        assert request is not None
+        match request.question:
+            case Finish(summary=summary):
+                self._watch(Event("end", summary, request.study))
+            case Propose():
+                self._watch(Event("study", reply.value.state, reply.value.study))
+            case Hello():
+                pass
+            case _:
+                asked = most = 0
+                if self._approval is not None:
+                    asked, most = self._approval.asked(request.study)
+                text = f"{name}, {sent_numbers(reply.value):,} numbers"
+                self._watch(Event("answer", text, request.study, asked, most, self.left))
 
     def _refusal(self, request: Request | None, error: Exception, trouble: str) -> Reply:
         """What the server is told of an error: under rules, nothing that depends on the data."""
@@ -194,6 +275,15 @@ class Site:
         question = request.question
         if isinstance(question, Hello):
             return Identity(self.name, __version__, PROTOCOL)
+        if isinstance(question, Propose):
+            if self._approval is None:
+                raise RequestError("it takes part without studies")
+            return self._approval.propose(question)._replace(left=self.left)
+        study = None
+        if self._approval is not None:
+            study = self._approval.admit(request)
+        if isinstance(question, Finish):
+            return True
         for each in request.parts:
             coding = getattr(each, "coding", None)
             if coding is not None and coding.names != (self.name,):
@@ -202,7 +292,10 @@ class Site:
             raise RequestError(HALTED)
         if self._limit is not None:
             self._count(self._limit)
-        return self._cohort.answer(request)
+        if study is None:
+            return self._cohort.answer(request)
+        answer = self._cohort.answer(request, belonging(study))
+        return narrowed(study, question, answer)
 
     def _public(self, error: InputError) -> str:
         """An error without the values and paths that only the owner may see."""
@@ -211,54 +304,40 @@ class Site:
             text = text.replace(path, "its file")
         return text.removeprefix(f"client {self.name}: ").removeprefix(f"client {self.name}, ")
 
-    def _count(self, limit: int) -> None:
-        """Refuse more questions than the owner allows; the count outlives the process."""
+    @property
+    def left(self) -> int | None:
+        """How many more questions are answered; None without a limit."""
+        if self._limit is None:
+            return None
         done = 0
         if self._spent.exists():
             done = int(self._spent.read_text(encoding="utf-8"))
-        if done >= limit:
+        return max(0, self._limit - done)
+
+    def _count(self, limit: int) -> None:
+        """Refuse more questions than the owner allows; the count outlives the process."""
+        left = self.left
+        if not left:
             raise RequestError(f"its owner allows {limit} questions, and all have been answered")
-        files.write(self._spent, str(done + 1))
+        files.write(self._spent, str(limit - left + 1))
 
-    def _log(
-        self, request: Request | None, message: bytes, reply: Reply, out: bytes, trouble: str
-    ) -> None:
-        line: dict[str, Any] = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "question": "unreadable",
-            "asked": None,
-            "received_bytes": len(message),
-            "outcome": reply.outcome,
-            "sent": reply.text,
-            "sent_bytes": len(out),
-        }
-        if request is not None:
-            line["question"] = request.question.name()
-            line["asked"] = _summary(request.question)
-            if request.preparation is not None:
-                line["prepared"] = _summary(request.preparation)
-        if reply.outcome == "answer":
-            line["sent"] = _summary(reply.value)
-        if trouble:
-            line["trouble"] = trouble
-        with self.log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+    def _words(self, study: Study, signed: bool) -> str:
+        """A study in words, with what it means here."""
+        columns = self._source.columns()
+        rows, complete = complete_rows(self._source, study.columns)
+        here = Local(
+            name=self.name,
+            signed=signed,
+            columns=columns,
+            rows=rows,
+            complete=complete,
+            vectors=self._cohort.vectors,
+            rules=[self._guards()],
+            left=self.left,
+            log=f"every question and answer is written to {self.log}",
+        )
+        return in_words(study, here)
 
-
-def _summary(value: Any) -> Any:
-    """A value for the log: counts and names as they are, arrays by their shape."""
-    if isinstance(value, Answer):
-        return {"numbers": sum(array.size for array in value.parts.values())}
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    elif is_dataclass(value):
-        value = {each.name: getattr(value, each.name) for each in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): _summary(each) for name, each in value.items()}
-    if isinstance(value, list | tuple | frozenset):
-        return [_summary(each) for each in value]
-    if hasattr(value, "shape"):
-        return {"array": list(value.shape)}
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
+    def _objection(self, study: Study) -> str:
+        """The rule that a study breaks; an empty text if there is none."""
+        return ""

@@ -1,0 +1,145 @@
+"""Whether a client takes part in a study: what must hold, and what its owner decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from fedsplit.errors import InputError, RequestError
+from fedsplit.regression.client.proposal import Decision, Propose
+from fedsplit.regression.client.scope import check_question
+from fedsplit.regression.client.studies import AskedQuestions, Studies
+from fedsplit.regression.client.study import Study, read_hash, read_study, short
+from fedsplit.remote.channel import Request
+
+ASK = "ask"
+ALWAYS = "always"
+
+
+class Credentials(NamedTuple):
+    """What a client knows about itself and the federation.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Of its own key.
+    ca : bytes
+        The certificate (PEM) of the federation's authority.
+    """
+
+    fingerprint: str
+    ca: bytes
+
+
+class Approval:
+    """The gate of a client: a study is verified, then approved by its owner, then asked about.
+
+    Parameters
+    ----------
+    studies : Studies
+        Where they are kept.
+    name : str
+        Of the client.
+    mode : str
+        ``"ask"``: every study waits for its owner. ``"always"``: each is approved. A hash, or the
+        beginning of one: that study is approved, others wait.
+    kinds : mapping of str
+        The questions that the client answers, by name.
+    credentials : Credentials or None
+        None where there are no keys, and so nothing to verify.
+    words : callable
+        A study and whether it is signed, in words for the owner.
+    objection : callable
+        The rule of the owner that a study breaks; an empty text if there is none.
+    """
+
+    def __init__(
+        self,
+        studies: Studies,
+        name: str,
+        mode: str,
+        kinds: Mapping[str, object],
+        credentials: Credentials | None,
+        words: Callable[[Study, bool], str],
+        objection: Callable[[Study], str],
+    ) -> None:
+        self.studies = studies
+        self._name = name
+        self._mode = mode
+        if mode not in (ASK, ALWAYS):
+            self._mode = read_hash(mode)
+        self._kinds = kinds
+        self._credentials = credentials
+        self._words = words
+        self._objection = objection
+        # The studies that were read, with what was asked of them, by hash.
+        self._open: dict[str, tuple[Study, AskedQuestions]] = {}
+
+    def propose(self, question: Propose) -> Decision:
+        """What the owner has decided about a study; raises InputError for one that is not valid."""
+        content = question.study.encode()
+        try:
+            study = read_study(content, self._kinds)
+            self._verify(study, content, question)
+        except InputError as error:  # which has nothing to do with the data here
+            raise RequestError(str(error)) from None
+        name = study.hash
+        if name not in self.studies.hashes():
+            self.studies.keep(study, self._words(study, self._credentials is not None))
+        decided = self.studies.decided(name)
+        if decided is None and (reason := self._objection(study)):
+            self.studies.decide(name, "declined", "rule", reason)
+        elif decided is None and (self._mode == ALWAYS or name.startswith(self._mode)):
+            self.studies.decide(name, "approved", f"--approve {self._mode}")
+        decided = self.studies.decided(name)
+        if decided is None:
+            return Decision(name, "pending")
+        return Decision(name, decided.verdict, decided.reason)
+
+    def _verify(self, study: Study, content: bytes, question: Propose) -> None:
+        if self._name not in study.members:
+            raise RequestError("the study is not for this client: it is not among the members")
+        if self._credentials is None:
+            return
+        from fedsplit.remote.signatures import check_signature  # needs cryptography
+
+        known = self._credentials
+        check_signature(content, question.signature, study.coordinator, known.ca)
+        if known.fingerprint not in study.members[self._name].split():
+            raise RequestError("the study has another key of this client than the one in use here")
+
+    def admit(self, request: Request) -> Study:
+        """The approved study that a request belongs to, which is counted.
+
+        Raises
+        ------
+        InputError
+            If it belongs to none, is not part of it, or is one question too many.
+        """
+        study, asked = self._approved(request.study)
+        for question in request.parts:
+            check_question(study, question)
+        asked.add(request)
+        return study
+
+    def asked(self, name: str) -> tuple[int, int]:
+        """How many different questions of a study were asked, and how many there may be."""
+        study, asked = self._open[name]
+        return len(asked), study.most
+
+    def _approved(self, name: str) -> tuple[Study, AskedQuestions]:
+        if not name:
+            raise RequestError("the question belongs to no study: propose one first")
+        if len(name) != 64 or name not in self.studies.hashes():
+            raise RequestError(f"the study {short(name[:16])} was not proposed here")
+        state = self.studies.state(name)
+        if state != "approved":
+            what = {"pending": "has not approved", "declined": "declined"}[state]
+            raise RequestError(f"its owner {what} the study {short(name[:16])}")
+        if name not in self._open:
+            folder = self.studies.path(name)
+            study = read_study((folder / "study.json").read_bytes(), self._kinds)
+            if study.hash != name:
+                raise RequestError(f"the study {short(name[:16])} was changed in its folder")
+            self._open[name] = study, AskedQuestions(folder / "asked", study)
+        return self._open[name]

@@ -1,0 +1,187 @@
+"""A client's log: every question and answer whole, each line with the hash of the one before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedsplit.errors import InputError
+
+LARGEST = 2**26
+"""Bytes of one file; a longer log is continued in another one."""
+
+BEGINNING = "0" * 64
+"""What stands for the hash of the line before the first one."""
+
+
+class Head(NamedTuple):
+    """The last line of a log: its number, from 1, and its hash."""
+
+    number: int
+    hash: str
+
+
+class NotLogged(Exception):
+    """A line could not be written, so that nothing may be sent."""
+
+
+class AuditLog:
+    """A log that is appended to, one line of JSON at a time, each on disk before it returns.
+
+    Once the file is ``largest`` bytes long it gets the number of its last line in its name, and
+    the log goes on in a new file, with the same chain of hashes.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file that is appended to.
+    largest : int
+        Bytes of one file.
+    """
+
+    def __init__(self, path: Path, largest: int = LARGEST) -> None:
+        self.path = path
+        self._largest = largest
+        self.head = Head(0, BEGINNING)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _cut_partial_line(path)
+        for file in reversed(log_files(path)):
+            line = _last_line(file)
+            if line:
+                self.head = Head(_number(line, file), digest(line))
+                break
+
+    def append(self, entry: Mapping[str, Any]) -> Head:
+        """Add a line, and return it as the head of the log.
+
+        Raises
+        ------
+        NotLogged
+            If it cannot be written, for example because the disk is full.
+        """
+        head = self.head
+        complete = {"number": head.number + 1, "previous": head.hash, **entry}
+        line = json.dumps(complete, ensure_ascii=False, allow_nan=False).encode()
+        try:
+            self._rotate()
+            self._write(line + b"\n")
+        except OSError as error:
+            raise NotLogged(f"{self.path}: cannot be written ({error.strerror})") from None
+        self.head = Head(head.number + 1, digest(line))
+        return self.head
+
+    def _rotate(self) -> None:
+        if self.path.exists() and self.path.stat().st_size >= self._largest:
+            self.path.rename(_rotated(self.path, self.head.number))
+
+    def _write(self, line: bytes) -> None:
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            size = os.fstat(file).st_size
+            try:
+                written = 0
+                while written < len(line):
+                    written += os.write(file, line[written:])
+                os.fsync(file)
+            except OSError:
+                os.ftruncate(file, size)  # half a line would end the chain
+                raise
+        finally:
+            os.close(file)
+
+
+def digest(line: bytes) -> str:
+    """The SHA-256 of a line, without its line break, in hexadecimal digits."""
+    return hashlib.sha256(line).hexdigest()
+
+
+def log_files(path: Path) -> list[Path]:
+    """The files of a log, the oldest first."""
+    pattern = re.compile(rf"{re.escape(path.stem)}-(\d+){re.escape(path.suffix)}")
+    found = [each for each in path.parent.glob("*") if pattern.fullmatch(each.name)]
+    found.sort(key=lambda each: int(pattern.fullmatch(each.name)[1]))  # type: ignore[index]  # it matched
+    if path.exists():
+        found.append(path)
+    return found
+
+
+def read_log(path: Path) -> Iterator[dict[str, Any]]:
+    """The entries of a log in order, with their hashes under ``hash``.
+
+    Raises
+    ------
+    InputError
+        At the first line that is damaged, or does not follow from the one before.
+    """
+    number: int | None = None
+    expected = BEGINNING
+    for file in log_files(path):
+        with file.open("rb") as opened:
+            for at, raw in enumerate(opened, start=1):
+                where = f"{file}, line {at}"
+                line = raw.rstrip(b"\n")
+                entry = _entry(line, where)
+                if number is None and entry["number"] > 1:
+                    expected = entry["previous"]  # earlier files were taken away
+                    number = entry["number"] - 1
+                if entry["number"] != (number or 0) + 1:
+                    raise InputError(
+                        f"{where}: it has the number {entry['number']}, after {number or 0}"
+                    )
+                if entry["previous"] != expected:
+                    raise InputError(f"{where}: it does not follow from the line before it")
+                number = entry["number"]
+                expected = digest(line)
+                yield entry | {"hash": expected}
+
+
+def _entry(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+        if isinstance(entry["number"], int) and isinstance(entry["previous"], str):
+            return dict(entry)
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise InputError(f"{where}: is not a line of this log")
+
+
+def _rotated(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.stem}-{number:09}{path.suffix}")
+
+
+def _number(line: bytes, file: Path) -> int:
+    return int(_entry(line, f"{file}, last line")["number"])
+
+
+def _last_line(path: Path) -> bytes:
+    """The last line of a file without its line break; empty if there is none."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        size = 2**16
+        while True:
+            begin = max(0, end - size)
+            file.seek(begin)
+            lines = file.read(end - begin).rstrip(b"\n").split(b"\n")
+            if len(lines) > 1 or begin == 0:
+                return lines[-1]
+            size *= 4
+
+
+def _cut_partial_line(path: Path) -> None:
+    """Cut off a line that a crash left incomplete: its answer was never sent."""
+    if not path.exists():
+        return
+    with path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        if end == 0:
+            return
+        file.seek(end - 1)
+        if file.read(1) == b"\n":
+            return
+        last = _last_line(path)
+        file.truncate(end - len(last))

@@ -1,0 +1,35 @@
+"""What the owner of a client should see while it runs."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class Event(NamedTuple):
+    """Something that just happened.
+
+    Attributes
+    ----------
+    kind : {"study", "answer", "refusal", "end", "trouble"}
+        A study was proposed or decided about; an answer or a refusal was sent; a study has ended;
+        nothing can be answered.
+    text : str
+        What: the state of the study, what was sent, why it was refused, the result.
+    study : str
+        The hash of the study that it belongs to, if there is one.
+    asked, most : int
+        How many different questions of the study were asked, and how many there may be.
+    left : int or None
+        How many more questions the owner allows.
+    """
+
+    kind: Literal["study", "answer", "refusal", "end", "trouble"]
+    text: str
+    study: str = ""
+    asked: int = 0
+    most: int = 0
+    left: int | None = None
+
+
+def nobody(event: Event) -> None:
+    """Watch nothing."""

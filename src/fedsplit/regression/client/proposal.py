@@ -1,0 +1,68 @@
+"""The questions about a study as a whole: whether a client takes part, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from fedsplit.clients.question import Question
+from fedsplit.remote.messages import Signature
+
+State = Literal["approved", "pending", "declined"]
+
+
+class Decision(NamedTuple):
+    """What a client's owner has decided about a study.
+
+    Attributes
+    ----------
+    study : str
+        The hash of the study.
+    state : State
+        Pending until the owner has said yes or no.
+    reason : str
+        Why it is declined, where there is more to say.
+    left : int or None
+        How many more questions the owner allows, if that is limited.
+    """
+
+    study: str
+    state: State
+    reason: str = ""
+    left: int | None = None
+
+
+@dataclass(frozen=True)
+class Propose(Question):
+    """Ask whether a client takes part in a study.
+
+    Attributes
+    ----------
+    study : str
+        In its canonical form.
+    signature : Signature
+        Of the coordinator.
+    """
+
+    study: str
+    signature: Signature
+
+    answer_type = Decision
+
+
+@dataclass(frozen=True)
+class Finish(Question):
+    """Tell a client that a study has ended, and its result; the answer is whether it was read.
+
+    Attributes
+    ----------
+    converged : bool
+        Whether the tolerance is proved.
+    summary : str
+        The table, or why there is none.
+    """
+
+    converged: bool
+    summary: str
+
+    answer_type = bool

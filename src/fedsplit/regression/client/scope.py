@@ -1,0 +1,116 @@
+"""What belongs to an approved study: a question of it, and what may be answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedsplit.clients.question import Question
+from fedsplit.errors import RequestError
+from fedsplit.regression.client.fit_questions import Coding, Columns, Describe, Frame
+from fedsplit.regression.client.introduction import Introduction
+from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.schema import Wanted
+from fedsplit.regression.client.study import AS_READ, Study
+
+
+def check_question(study: Study, question: Question) -> None:
+    """Raise RequestError for a question that is not part of a study."""
+    name = question.name()
+    if name not in study.questions:
+        raise RequestError(f"the approved study has no question {name}")
+    known = CHECKS.get(type(question))
+    if known is not None:
+        known(study, question)
+    coding = getattr(question, "coding", None)
+    if coding is not None:
+        check_coding(study, coding)
+    frame = getattr(question, "frame", None)
+    if frame is not None:
+        check_frame(study, frame)
+
+
+def check_coding(study: Study, coding: Coding) -> None:
+    """Raise RequestError for rows of another model than a study's."""
+    plan = coding.plan
+    _same("formula", plan.formula in study.formulas)
+    _same("family", plan.family == study.family)
+    _check_extra(study, plan)
+    _check_types(study, plan.types)
+    _same("way with missing values", not plan.fills or _fills(study))
+    reports = study.options["separation"] == "report"
+    _same("way with separation", not coding.recessions or reports)
+
+
+def check_frame(study: Study, frame: Frame) -> None:
+    """Raise RequestError for coordinates of another model than a study's."""
+    delta = float(study.options["delta"]) / frame.scaling.unit  # type: ignore[arg-type]  # a number
+    _same("delta", frame.delta == delta)
+    _same("ridge", bool(study.options["ridge"]) or not frame.ridge.any())
+
+
+def belonging(study: Study) -> Callable[[Coding, Frame], None]:
+    """A check that what a client was prepared with before belongs to a study."""
+
+    def check(coding: Coding, frame: Frame) -> None:
+        check_coding(study, coding)
+        check_frame(study, frame)
+
+    return check
+
+
+def narrowed(study: Study, question: Question, answer: Any) -> Any:
+    """An answer without the names of columns that are not in a study."""
+    if not isinstance(question, Columns):
+        return answer
+    told: list[Introduction] = answer
+    return [
+        each._replace(
+            columns={name: fit for name, fit in each.columns.items() if name in study.columns}
+        )
+        for each in told
+    ]
+
+
+def _check_wanted(study: Study, question: Columns) -> None:
+    wanted: Wanted = question.wanted
+    _same("formula", wanted.formula in study.formulas)
+    _same("family", wanted.family == study.family)
+    _check_extra(study, wanted)
+    declared = {name: kind for name, kind in study.columns.items() if kind != AS_READ}
+    _same("types", dict(wanted.declared) == declared)
+    _same("way with missing values", not wanted.fill or _fills(study))
+
+
+def _check_described(study: Study, question: Describe) -> None:
+    request = question.request
+    _check_types(study, request.types)
+    _same("columns", request.categories <= set(study.columns))
+    _same("way with missing values", not request.filled or _fills(study))
+
+
+CHECKS: Mapping[type[Question], Callable[[Study, Any], None]] = {
+    Columns: _check_wanted,
+    Describe: _check_described,
+}
+"""The questions that are about columns rather than coded rows."""
+
+
+def _check_extra(study: Study, asked: Wanted | Plan) -> None:
+    for use, column in study.extra.items():
+        _same(use, getattr(asked, use) == column)
+
+
+def _check_types(study: Study, types: Mapping[str, str]) -> None:
+    _same("columns", set(types) == set(study.columns))
+    for column, kind in study.columns.items():
+        _same(f"type of {column}", kind in (AS_READ, types[column]))
+
+
+def _fills(study: Study) -> bool:
+    return study.options["missing"] == "mean"
+
+
+def _same(what: str, holds: bool) -> None:
+    if not holds:
+        raise RequestError(f"the question has another {what} than the approved study")

@@ -1,0 +1,190 @@
+"""The studies that were proposed to a client, and what its owner decided, kept in its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, NamedTuple, cast, get_args
+
+from fedsplit import files
+from fedsplit.errors import InputError, RequestError
+from fedsplit.regression.client.proposal import State
+from fedsplit.regression.client.study import BEFORE, Study, short
+from fedsplit.remote import codec
+from fedsplit.remote.channel import Request
+
+MOST_PENDING = 20
+"""So many studies wait for the owner; more are refused."""
+
+Verdict = Literal["approved", "declined"]
+
+
+class Decided(NamedTuple):
+    """What an owner decided about a study.
+
+    Attributes
+    ----------
+    verdict : Verdict
+    by : str
+        How: at the terminal, by a command, by an option or by a rule.
+    time : str
+        When, in UTC.
+    reason : str
+    """
+
+    verdict: Verdict
+    by: str
+    time: str
+    reason: str = ""
+
+
+class Studies:
+    """A folder with one folder per study, readable for the owner alone.
+
+    Each holds the study (``study.json``), what it means here in words (``words.txt``), the decision
+    (``decision.json``), and which questions of it were asked (``asked``). The process of the client
+    writes the first two, and anybody who may write to the folder decides.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the client.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "studies"
+
+    def path(self, name: str) -> Path:
+        """The folder of the study with this hash."""
+        return self.folder / name
+
+    def hashes(self) -> list[str]:
+        """Of all studies, the latest first."""
+        if not self.folder.is_dir():
+            return []
+        found = [path for path in self.folder.iterdir() if (path / "study.json").is_file()]
+        found.sort(key=lambda path: (path / "study.json").stat().st_mtime, reverse=True)
+        return [path.name for path in found]
+
+    def pending(self) -> list[str]:
+        """The hashes of the studies that wait for a decision."""
+        return [name for name in self.hashes() if self.decided(name) is None]
+
+    def find(self, beginning: str) -> str:
+        """The whole hash of a study, from its beginning."""
+        found = [name for name in self.hashes() if name.startswith(beginning)]
+        if len(found) != 1:
+            what = f"{len(found)} studies have" if found else "no study has"
+            raise InputError(
+                f"{self.folder}: {what} a hash that begins with {short(beginning)}: "
+                "fedsplit approve lists them"
+            )
+        return found[0]
+
+    def keep(self, study: Study, words: str) -> None:
+        """Keep a study that is proposed for the first time."""
+        if len(self.pending()) >= MOST_PENDING:
+            raise RequestError(f"{MOST_PENDING} studies wait for its owner to decide")
+        folder = self.path(study.hash)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private(folder / "words.txt", words)
+        private(folder / "study.json", study.canonical)
+
+    def words(self, name: str) -> str:
+        """A study in words."""
+        return (self.path(name) / "words.txt").read_text(encoding="utf-8")
+
+    def state(self, name: str) -> State:
+        """Whether a study is approved, declined or pending."""
+        decided = self.decided(name)
+        if decided is None:
+            return "pending"
+        return decided.verdict
+
+    def decided(self, name: str) -> Decided | None:
+        """The decision about a study, if there is one."""
+        path = self.path(name) / "decision.json"
+        try:
+            found = Decided(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError):
+            raise InputError(f"{path}: cannot be read; delete it, and decide again") from None
+        if found.verdict not in get_args(Verdict):
+            raise InputError(f"{path}: cannot be read; delete it, and decide again")
+        return found
+
+    def decide(self, name: str, verdict: str, by: str, reason: str = "") -> None:
+        """Approve or decline a study, or take back what was decided before."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        decided = Decided(cast(Verdict, verdict), by, now, reason)
+        private(self.path(name) / "decision.json", json.dumps(decided._asdict()))
+
+    def begun_on(self, day: str) -> int:
+        """How many studies were approved on a day."""
+        decisions = [self.decided(name) for name in self.hashes()]
+        return sum(
+            each is not None and each.verdict == "approved" and each.time.startswith(day)
+            for each in decisions
+        )
+
+
+class AskedQuestions:
+    """Which questions of a study were asked: the same one again adds nothing, and does not count.
+
+    Parameters
+    ----------
+    path : Path
+        A file with one line per question: its kind, and a digest.
+    study : Study
+        Whose numbers are the limits.
+    """
+
+    def __init__(self, path: Path, study: Study) -> None:
+        self._path = path
+        self._study = study
+        lines: list[str] = []
+        if path.exists():
+            lines = path.read_text(encoding="ascii").splitlines()
+        self._seen = dict.fromkeys(lines)
+        self._counts = Counter(line.partition(" ")[0] for line in self._seen)
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def add(self, request: Request) -> None:
+        """Count the questions of a request; raises InputError for one too many."""
+        for question in request.parts:
+            name = question.name()
+            content = codec.encode((request.key * (not question.prepares), request.m, question))
+            line = f"{name} {hashlib.sha256(content).hexdigest()}"
+            if line in self._seen:
+                continue
+            if self._counts[name] >= self._study.questions[name]:
+                raise RequestError(
+                    f"the approved study has {self._study.questions[name]} questions {name}, and "
+                    "all of them were asked"
+                )
+            if name not in BEFORE and not question.prepares and self._points >= self._study.points:
+                raise RequestError(
+                    f"the approved study has {self._study.points} points, and all of them were "
+                    "asked about"
+                )
+            self._counts[name] += 1
+            self._seen[line] = None
+            with self._path.open("a", encoding="ascii") as file:
+                file.write(line + "\n")
+
+    @property
+    def _points(self) -> int:
+        settled = {*BEFORE, "settle"}
+        return sum(number for name, number in self._counts.items() if name not in settled)
+
+
+def private(path: Path, content: str | bytes) -> None:
+    """Write a file that only its owner may read, whole or not at all."""
+    files.write(path, content)
+    path.chmod(0o600)

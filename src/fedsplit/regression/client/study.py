@@ -1,0 +1,214 @@
+"""A study: everything that clients are going to be asked, for their owners to approve."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TypeAlias
+
+import msgspec
+
+from fedsplit.data.formula.formula import Formula
+from fedsplit.errors import InputError, listed
+from fedsplit.regression.families import FAMILIES
+from fedsplit.remote.messages import PROTOCOL
+from fedsplit.version import __version__
+
+AS_READ = "as read"
+"""The type of a column that is not declared: clients tell what they can read it as."""
+
+LARGEST = 2**20
+"""Bytes of a study."""
+
+SHORTEST_HASH = 8
+"""The fewest hexadecimal digits by which a study is known."""
+
+Setting: TypeAlias = str | int | float | bool | Sequence[str] | Mapping[str, str] | None
+"""The value of an option."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What one fit is going to ask of every client.
+
+    Attributes
+    ----------
+    formula, family : str
+        The formula names every column: ``.`` is not allowed in it.
+    columns : mapping of str to str
+        Every column that is used, with its type, or ``AS_READ``.
+    options : mapping
+        Every other option of the model.
+    questions : mapping of str to int
+        The greatest number of different questions of each kind.
+    points : int
+        The greatest number of different questions about points x.
+    predictor : float
+        The greatest |a_iᵀx| of a row at such a point.
+    members : mapping of str to str
+        The clients, with the fingerprints of their keys, separated by spaces where one has several;
+        empty without keys.
+    coordinator : str
+        The fingerprint of the key that signs it; empty without keys.
+    protocol : int
+        The version of the messages.
+    secure : bool
+        Whether the server learns sums over clients alone; not possible yet.
+    """
+
+    formula: str
+    family: str
+    columns: Mapping[str, str]
+    options: Mapping[str, Setting]
+    questions: Mapping[str, int]
+    points: int
+    predictor: float
+    members: Mapping[str, str]
+    coordinator: str
+    protocol: int = PROTOCOL
+    secure: bool = False
+
+    @property
+    def canonical(self) -> bytes:
+        """The one form that has a hash and is signed: JSON, sorted, without spaces, in UTF-8."""
+        return json.dumps(
+            asdict(self),
+            sort_keys=True,
+            separators=(",", ":"),
+            ensure_ascii=False,
+            allow_nan=False,
+        ).encode()
+
+    @property
+    def hash(self) -> str:
+        """The SHA-256 of the canonical form, in hexadecimal digits."""
+        return hashlib.sha256(self.canonical).hexdigest()
+
+    @property
+    def formulas(self) -> set[str]:
+        """The formula, and the same without its constant term where that is left out."""
+        found = {self.formula}
+        if self.options["intercept"] is False:
+            found.add(Formula(self.formula).without_intercept().text)
+        return found
+
+    @property
+    def extra(self) -> dict[str, str | None]:
+        """The columns that are no part of the formula, by their use."""
+        return {use: _text(self.options[use]) for use in ("weights", "offset", "exposure")}
+
+    @property
+    def most(self) -> int:
+        """The greatest number of different questions in all."""
+        asked = sum(number for name, number in self.questions.items() if name in BEFORE)
+        return asked + self.points
+
+
+BEFORE = ("columns", "describe", "measure", "code", "products", "finish")
+"""The questions that are about no point x."""
+
+OPTIONS = frozenset(
+    {
+        "aliased",
+        "delta",
+        "empty_site",
+        "exposure",
+        "firth",
+        "intercept",
+        "l1",
+        "missing",
+        "nonnegative",
+        "offset",
+        "reference",
+        "ridge",
+        "rounds",
+        "separation",
+        "standardize",
+        "strict",
+        "tol",
+        "weights",
+    }
+)
+"""The options that a study holds beside its family and the types of columns."""
+
+
+def read_study(content: bytes, kinds: Mapping[str, object]) -> Study:
+    """The study in a message, from any source: whatever is not a study raises InputError.
+
+    Parameters
+    ----------
+    content : bytes
+        In the canonical form.
+    kinds : mapping of str
+        The questions that a client answers, by name.
+    """
+    if len(content) > LARGEST:
+        raise InputError(f"a study of {len(content)} bytes is larger than {LARGEST}")
+    try:
+        found = json.loads(content)
+    except ValueError:
+        raise InputError("a study that is not JSON") from None
+    if isinstance(found, dict) and found.get("protocol") != PROTOCOL:
+        raise InputError(
+            f"the study is for protocol {str(found.get('protocol'))[:20]}, fedsplit {__version__} "
+            f"here has protocol {PROTOCOL}: install the same version on both sides"
+        )
+    if not isinstance(found, dict) or set(found) != {each.name for each in fields(Study)}:
+        raise InputError("a study with other fields than this version of fedsplit knows")
+    try:
+        study = msgspec.convert(found, Study)
+    except msgspec.ValidationError as error:
+        raise InputError(f"a study with a field of the wrong type ({error})"[:200]) from None
+    if study.canonical != content:
+        raise InputError("a study that is not in its canonical form")
+    _check(study, kinds)
+    return study
+
+
+def _check(study: Study, kinds: Mapping[str, object]) -> None:
+    """Raise InputError for a study that contradicts itself."""
+    if study.secure:
+        raise InputError("the study needs secure sums, which this version does not have")
+    if study.family not in FAMILIES:
+        raise InputError(f"the study has the unknown family {study.family[:40]!r}")
+    if set(study.options) != OPTIONS:
+        raise InputError("the study has other options than this version of fedsplit knows")
+    formula = Formula(study.formula)
+    if formula.open:
+        raise InputError("the study's formula has a '.' in it: it has to name every column")
+    used = {*formula.columns, *(name for name in study.extra.values() if name is not None)}
+    if set(study.columns) != used:
+        raise InputError(
+            f"the study declares {listed(sorted(study.columns))}, but its model uses "
+            f"{listed(sorted(used))}"
+        )
+    unknown = sorted(set(study.questions) - set(kinds))
+    if unknown:
+        raise InputError(f"the study has the unknown question {unknown[0][:40]!r}")
+    if not study.members or min(*study.questions.values(), study.points) < 0:
+        raise InputError("the study has no member, or negative numbers of questions")
+
+
+def short(text: str) -> str:
+    """A hash in groups of four digits, as people compare it."""
+    return " ".join(text[at : at + 4] for at in range(0, len(text), 4))
+
+
+def read_hash(text: str) -> str:
+    """The beginning of a hash as people write it, with or without spaces."""
+    plain = re.sub(r"[\s:-]", "", text).lower()
+    if not re.fullmatch(rf"[0-9a-f]{{{SHORTEST_HASH},64}}", plain):
+        raise InputError(
+            f"{text!r} is not the hash of a study: give at least {SHORTEST_HASH} of its "
+            "hexadecimal digits"
+        )
+    return plain
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, str):
+        return value
+    return None

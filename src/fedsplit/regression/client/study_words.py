@@ -1,0 +1,172 @@
+"""A study in plain words, for the owner of a client's data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from textwrap import wrap
+
+from fedsplit.data.texts import appearance
+from fedsplit.data.types import Fit
+from fedsplit.regression.client.study import AS_READ, Study, short
+
+WIDTH = 88
+
+INDENT = 11
+
+QUIET: tuple[object, ...] = (None, False, "", [], {})
+"""Values of options that need not be mentioned."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """What the owner sees of a study beside the study itself; none of it leaves.
+
+    Attributes
+    ----------
+    name : str
+        Of the client.
+    signed : bool
+        Whether the study is signed by the coordinator, and that was checked.
+    columns : mapping of str to Fit or None
+        What all columns here can be read as.
+    rows, complete : int
+        How many rows there are, and how many have a value in every column of the study.
+    vectors : bool
+        Whether matrices are told for proofs only.
+    rules : sequence of str
+        The rules under which the client answers.
+    left : int or None
+        How many more questions the owner allows.
+    log : str
+        Where everything is written down.
+    """
+
+    name: str
+    signed: bool
+    columns: Mapping[str, Fit | None]
+    rows: int
+    complete: int
+    vectors: bool
+    rules: Sequence[str]
+    left: int | None
+    log: str
+
+
+def in_words(study: Study, here: Local) -> str:
+    """A study and what it means here."""
+    lines = [f"study {short(study.hash)}", ""]
+    parts = {
+        "model": [f"{study.family}: {study.formula}"],
+        "options": [", ".join(_options(study)) or "none beside the defaults"],
+        "columns": _columns(study, here),
+        "rows": [_rows(study, here)],
+        "sent": _sent(study, here),
+        "to": [_coordinator(study, here)],
+        "with": _members(study, here),
+        "rules": here.rules,
+        "budget": [_budget(study, here)],
+        "log": [here.log],
+    }
+    for title, texts in parts.items():
+        lines += _block(title, texts)
+    return "\n".join(lines) + "\n"
+
+
+def lacking(study: Study, here: Local) -> list[str]:
+    """The study's columns that are not in the file, each with the nearest that is."""
+    names = {appearance(name).casefold(): name for name in here.columns}
+    found = []
+    for column in study.columns:
+        if column in here.columns:
+            continue
+        near = get_close_matches(appearance(column).casefold(), names, n=1)
+        guess = f"; did you mean {names[near[0]]}?" if near else ""
+        found.append(f"there is no column {column} here{guess}")
+    return found
+
+
+def _block(title: str, texts: Iterable[str]) -> list[str]:
+    """Some texts under a title, wrapped."""
+    lines: list[str] = []
+    for text in texts:
+        lines += wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    margin = " " * INDENT
+    head = f"  {title:<{INDENT - 2}}"
+    return [(head if at == 0 else margin) + line for at, line in enumerate(lines)]
+
+
+def _options(study: Study) -> list[str]:
+    return [
+        f"{name} {_value(value)}"
+        for name, value in study.options.items()
+        if value not in QUIET and value != 0.0
+    ]
+
+
+def _value(value: object) -> str:
+    if value is True:
+        return "yes"
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={each}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return str(value)
+
+
+def _columns(study: Study, here: Local) -> list[str]:
+    found = []
+    for column, kind in study.columns.items():
+        fit = here.columns.get(column)
+        if fit is not None and kind == AS_READ:
+            kind = f"{fit.type}, as read here"
+        found.append(f"{column} ({kind})")
+    absent = lacking(study, here)
+    return [", ".join(found), *absent, "no other column is read or named"]
+
+
+def _rows(study: Study, here: Local) -> str:
+    if lacking(study, here):
+        return "none: the file lacks columns of the study"
+    return (
+        f"{here.complete:,} of {here.rows:,} rows here have a value in every one of them (this "
+        "count is shown to you alone)"
+    )
+
+
+def _sent(study: Study, here: Local) -> list[str]:
+    rounds = "vectors and an information matrix, as long as the coefficients"
+    if here.vectors:
+        rounds = "a vector as long as the coefficients; for a proof, a gradient and a matrix"
+    return [
+        "once: what these columns can be read as, counts of rows and missing values, levels of "
+        "categories with their counts, means and cross products of the coded columns",
+        f"per round: {rounds}; at most {study.options['rounds']} rounds, usually 5 to 30",
+        f"in all at most {study.most:,} different questions, at {study.points:,} points",
+        "at the end: the log-likelihood, and for a classifier counts by predicted probability",
+    ]
+
+
+def _coordinator(study: Study, here: Local) -> str:
+    if not here.signed:
+        return "NOT SIGNED: anybody may have sent this (--insecure)"
+    return f"the coordinator with the key {short(study.coordinator[:32])} …, who signed this"
+
+
+def _members(study: Study, here: Local) -> list[str]:
+    found = []
+    for name, key in study.members.items():
+        mark = " (this client)" if name == here.name else ""
+        known = f"key {short(key[:32])} …" if key else "no key"
+        found.append(f"{name}{mark}: {known}")
+    return found
+
+
+def _budget(study: Study, here: Local) -> str:
+    if here.left is None:
+        return "no limit on the number of questions (--max-rounds)"
+    text = f"{here.left:,} more questions are allowed by --max-rounds"
+    if here.left < study.most:
+        text += f": the study may ask up to {study.most:,} and would then stop"
+    return text

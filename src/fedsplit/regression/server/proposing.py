@@ -1,0 +1,200 @@
+"""The study of a fit between organisations: made from its options, and proposed to the clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+
+from fedsplit.data.formula.formula import Formula, quoted
+from fedsplit.errors import InputError, TooFewClients, listed
+from fedsplit.regression.client.proposal import Decision, Finish, Propose
+from fedsplit.regression.client.rules import WARN
+from fedsplit.regression.client.study import AS_READ, OPTIONS, Setting, Study
+from fedsplit.regression.options import Regression
+from fedsplit.remote.channel import Request
+from fedsplit.remote.messages import Signature, Transport, read_reply, write_request
+
+PROPOSAL_TIMEOUT = 30.0
+"""Seconds that a client has to say that a study is pending: its owner has all the time."""
+
+FINISH_TIMEOUT = 10.0
+"""Seconds that clients have to take note of the end."""
+
+HANDSHAKES = 8
+"""How often each question before the rounds may be asked, of clients that stay the same."""
+
+SELDOM = 100
+"""How often each question is asked that decides special cases."""
+
+IN_HANDSHAKES = ("columns", "describe", "measure", "code", "products", "settle")
+IN_ROUNDS = (
+    "local_model",
+    "prox",
+    "diagonal",
+    "curvature",
+    "value",
+    "evaluate",
+    "gradient",
+    "information",
+    "decrement",
+)
+IN_SPECIAL_CASES = ("line", "margin", "recede", "along", "fitted")
+
+
+def make_study(
+    options: Regression,
+    columns: Sequence[str],
+    members: Mapping[str, str],
+    coordinator: str,
+    least: int | None,
+) -> Study:
+    """The study of a fit.
+
+    Parameters
+    ----------
+    options : Regression
+        Of the fit.
+    columns : sequence of str
+        What ``.`` in the formula stands for: no client tells names of columns by itself.
+    members : mapping of str to str
+        The clients, with the fingerprints of their keys.
+    coordinator : str
+        The fingerprint of the key that signs it.
+    least : int or None
+        The fewest clients with which the run continues; None is all of them.
+    """
+    formula = whole_formula(options, columns)
+    settings = options.settings
+    extra = [each for each in (settings.weights, settings.offset, settings.exposure) if each]
+    used = list(dict.fromkeys([*formula.columns, *extra]))
+    for column in settings.declared:
+        if column not in used:
+            raise InputError(f"types: {column} is not in the model, which uses {listed(used, 12)}")
+    chosen: dict[str, Setting] = json.loads(json.dumps(asdict(settings)))
+    # After each removal of a client the others agree anew.
+    runs = 1 + len(members) - (least or len(members))
+    questions = dict.fromkeys(IN_HANDSHAKES, HANDSHAKES * runs)
+    questions |= dict.fromkeys(IN_ROUNDS, settings.rounds * runs)
+    questions |= dict.fromkeys(IN_SPECIAL_CASES, SELDOM * runs)
+    if settings.firth:
+        questions["modified_score"] = settings.rounds * runs
+    return Study(
+        formula=formula.text,
+        family=settings.family,
+        columns={name: settings.declared.get(name, AS_READ) for name in used},
+        options={name: chosen[name] for name in OPTIONS},
+        questions=questions | {Finish.name(): runs},
+        points=(settings.rounds + SELDOM) * runs,
+        predictor=WARN.predictor,
+        members=dict(members),
+        coordinator=coordinator,
+    )
+
+
+def whole_formula(options: Regression, columns: Sequence[str]) -> Formula:
+    """The formula of a fit, with every column named."""
+    text = options.formula
+    if text is None:
+        text = f"{quoted([str(options.target)])} ~ ."
+    formula = Formula(text)
+    if not formula.open:
+        if columns:
+            raise InputError("--columns is for --target, and for a '.' in the formula")
+        return formula
+    if not columns:
+        raise InputError(
+            "between organisations clients do not tell the names of their columns: name the "
+            "covariates with --columns, or in the formula"
+        )
+    return formula.expanded(columns)
+
+
+class Proposal:
+    """A study on its way to the clients' owners.
+
+    Parameters
+    ----------
+    transport : Transport
+    study : Study
+    signature : Signature
+    """
+
+    def __init__(self, transport: Transport, study: Study, signature: Signature) -> None:
+        self._transport = transport
+        self._study = study
+        question = Propose(study.canonical.decode(), signature)
+        self._message = write_request(Request(question))
+
+    def ask(self, names: Sequence[str]) -> dict[str, Decision]:
+        """What the owners have decided; those of clients that do not answer are left out.
+
+        Raises
+        ------
+        InputError
+            If a client cannot take part in such a study.
+        """
+        replies = self._transport.send(dict.fromkeys(names, self._message), PROPOSAL_TIMEOUT)
+        found = {}
+        for name, (message, _, _) in replies.items():
+            if message is None:
+                continue
+            reply = read_reply(message, Decision, 0.0)
+            if reply.outcome == "refused":
+                raise InputError(_attributed(name, reply.text))
+            if reply.outcome == "answer" and reply.value.study == self._study.hash:
+                found[name] = reply.value
+        return found
+
+    def wait(
+        self,
+        names: Sequence[str],
+        report: Callable[[Mapping[str, Decision]], object],
+        pause: Callable[[], object],
+    ) -> None:
+        """Wait until every owner has approved, however long it takes.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The clients.
+        report : callable
+            Called with what is known of every client whenever that changes.
+        pause : callable
+            Called before owners are asked again.
+
+        Raises
+        ------
+        TooFewClients
+            If an owner declines.
+        """
+        known: dict[str, Decision] = {}
+        while True:
+            waiting = [name for name in names if _state(known, name) != "approved"]
+            found = known | self.ask(waiting)
+            if found != known:
+                report(found)
+            known = found
+            for name, decision in known.items():
+                if decision.state == "declined":
+                    why = f" ({' '.join(decision.reason[:300].split())})" * bool(decision.reason)
+                    raise TooFewClients(f"client {name} declined the study{why}")
+            if all(_state(known, name) == "approved" for name in names):
+                return
+            pause()
+
+    def finish(self, names: Sequence[str], converged: bool, summary: str) -> None:
+        """Tell the clients the end and its result; those that are away are not waited for."""
+        request = Request(Finish(converged, summary), study=self._study.hash)
+        self._transport.send(dict.fromkeys(names, write_request(request)), FINISH_TIMEOUT)
+
+
+def _state(known: Mapping[str, Decision], name: str) -> str:
+    if name not in known:
+        return "absent"
+    return known[name].state
+
+
+def _attributed(name: str, text: str) -> str:
+    line = " ".join(text.split())
+    return line if line.startswith(f"client {name}: ") else f"client {name}: {line}"
