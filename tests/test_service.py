@@ -451,7 +451,7 @@ def test_a_strict_client_tells_nothing_before_it_refuses(folder: Path) -> None:
     assert "client a has 8 rows, fewer than 10" in why(mail.sites["a"])
 
 
-BAD: dict[str, tuple[object, str, str]] = {
+BAD: dict[str, tuple[str, object, str]] = {
     "a level of one row": ("ward", "south", "ward = south in 1"),
     "a value that cannot be used": ("y", -1, "y is -1"),
     "text among numbers": ("x", "John Smith", "John Smith"),

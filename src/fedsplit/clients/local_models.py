@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsplit.arrays import Array, Mask, packed, unpacked
 from fedsplit.clients.question import HESSIAN, NUMBER, SIZE, VECTOR, CostQuestion, Part
+from fedsplit.clients.rounding import all_positive, rounded_down, rounded_up
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.jeffreys import jeffreys
 from fedsplit.prox.metric import own_metric, own_point, pooled_point
@@ -81,8 +82,10 @@ class LocalModel(CostQuestion):
             values = costs.values(before, x, slope, WAY)
         p, gradient, B = self._model(costs, x, values[:, 0], slope, v)
         terms = costs.terms
-        parts = [p, gradient, packed(B), values, slope, terms.spread(x - p), costs.norm]
-        parts += [terms.floor(), terms.steady(x), costs.convexity, costs.margin(x)]
+        spread = rounded_up(terms.spread(x - p))
+        parts = [p, gradient, packed(B), values, slope, spread, rounded_up(costs.norm)]
+        parts += [terms.floor(), rounded_down(terms.steady(x)), costs.convexity]
+        parts.append(all_positive(costs.margin(x)))
         if self.both:
             parts.append(packed(costs.hessian(x)))
         return parts
@@ -136,7 +139,8 @@ class ModifiedScore(CostQuestion):
         The entries of V, which stands for (Σ_j ∇²f_j(x))⁻¹, on and below its diagonal: the
         leverages of a client's rows are those among the rows of all.
     before : (d,) array
-        Where the server was; the answer's ``spread`` is c·max_i |a_iᵀ(x - before)|.
+        Where the server was; the answer's ``spread`` is c·max_i |a_iᵀ(x - before)|, rounded up to
+        a power of two.
     hessian, augmented : bool
         Whether to answer with ∇²f_j(x) too, and with the Hessian as if every row came once more,
         with the weight of its leverage.
@@ -172,7 +176,7 @@ class ModifiedScore(CostQuestion):
     def answer(self, costs: Costs, x: Array, before: Array) -> Sequence[Array]:
         penalty = jeffreys(costs.terms, x, unpacked(self.metric))
         parts = [costs.gradient(x) - penalty.slope, penalty.slope, costs.value(x), penalty.bend]
-        parts += [costs.terms.spread(x - before), costs.terms.floor()]
+        parts += [rounded_up(costs.terms.spread(x - before)), costs.terms.floor()]
         if self.hessian:
             parts.append(packed(costs.hessian(x)))
         if self.augmented:

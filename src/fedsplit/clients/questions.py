@@ -16,6 +16,7 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import NUMBER, VECTOR, Answer, CostQuestion, Part
+from fedsplit.clients.rounding import all_positive, rounded_down, rounded_up, sign_along
 from fedsplit.losses.costs import Costs
 from fedsplit.prox.solver import ProxSolver
 
@@ -37,8 +38,8 @@ class Prox(CostQuestion):
 
     Notes
     -----
-    The margin is min_i b_i a_iᵀx at the start, nan where the loss has no classes. If it is positive
-    at one x for all clients, the classes are separable.
+    The margin is 1 if min_i b_i a_iᵀx > 0 at the start, -1 if not, and nan where the loss has no
+    classes. If it is 1 at one x for all clients, the classes are separable.
     """
 
     v: Array
@@ -59,7 +60,7 @@ class Prox(CostQuestion):
         if start is None:
             start = v
         solved = self.solver.solve(costs, v, self.s, start)
-        parts = [solved.u, solved.error, costs.margin(start)]
+        parts = [solved.u, solved.error, all_positive(costs.margin(start))]
         if self.gradient:
             known = solved.gradient
             parts.append(costs.gradient(solved.u) if known is None else known)
@@ -189,6 +190,7 @@ class ProofScalars(NamedTuple):
     norm, leverage : (m,) arrays
         How fast the Hessian can change: |D³f_j[h, u, u]| ≤ c D²f_j[u, u] with c = norm·‖h‖, and
         with c = leverage·‖h‖ in the norm of ∇²f_j(x). 0 for a quadratic, inf without a bound.
+        Powers of two, as ``steady``: each is a number of one row.
     floor : (m,) array
         A lower bound on f_j.
     steady : (m,) array
@@ -218,7 +220,9 @@ class Decrement(CostQuestion):
     parts: ClassVar = dict.fromkeys(ProofScalars._fields, NUMBER)
 
     def answer(self, costs: Costs, x: Array, g: Array) -> Sequence[Array]:
-        return costs.decrement(x, g)
+        *others, norm, leverage, floor, steady = costs.decrement(x, g)
+        told = [rounded_up(norm), rounded_up(leverage), floor, rounded_down(steady)]
+        return [*others, *told]
 
 
 @dataclass(frozen=True)
@@ -258,14 +262,17 @@ class Direction(CostQuestion):
 
 @dataclass(frozen=True)
 class Margin(CostQuestion):
-    """min_i b_i a_iᵀx of a classifier, nan where the loss has no classes."""
+    """Whether every row of a classifier gains along x, none loses, or some row does: 1, 0, -1.
+
+    nan where the loss has no classes.
+    """
 
     x: Array
 
     parts: ClassVar = {"margin": Part((), "any")}
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
-        return [costs.margin(x)]
+        return [sign_along(costs, x)]
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from fedsplit.rounds.solve import check_start
 from fedsplit.rounds.stopping import CAUTION, STANDSTILL, estimated_gap, heard_since
 from fedsplit.rounds.trace import Row, Trace
 
-EXACT = 1e-10
-"""Information matrices that can be off by a smaller share are those of x."""
+EXACT = 2.0**-33
+"""Information matrices that can be off by no larger share, about 1e-10, are those of x."""
 
 NEAR = 100.0
 """Times the tolerance: a radius within which the distance in standard errors is looked at."""

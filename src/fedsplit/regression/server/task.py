@@ -19,7 +19,7 @@ from fedsplit.methods.information import FedSplitInformation
 from fedsplit.methods.method import State
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.penalties.penalty import FitPenalty
-from fedsplit.regression.client.design import AT_REST, Moments, Recession
+from fedsplit.regression.client.design import Moments, Recession
 from fedsplit.regression.client.fit_questions import (
     Frame,
     Recede,
@@ -290,9 +290,8 @@ class Task:
         """Whether no row's loss rises along a direction, (d,), and that of some row falls."""
         if self.family.margin is None:
             clients = self.clients.insistent()
-            lowest = clients.margin(direction).rows.min()
-            highest = -clients.margin(-direction).rows.min()
-            return bool(lowest >= -AT_REST * highest and highest > 0)
+            none_loses = bool((clients.margin(direction).rows >= 0).all())
+            return none_loses and bool((clients.margin(-direction).rows < 0).any())
         answers: list[Receding] = self.clients.entries(Recede(direction))
         return any(each.some for each in answers) and not any(each.against for each in answers)
 

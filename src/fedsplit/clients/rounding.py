@@ -1,0 +1,45 @@
+"""Numbers that one row of a client determines, rounded before they leave it.
+
+The longest row, the row nearest to a kink, or the worst of a direction: a maximum or minimum over
+rows is a number of one person. Each is told only as the next power of two on the side on which a
+proof stays a proof, and a margin only by its sign.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.losses.costs import Costs
+
+AT_REST = 1e-6
+"""A share of the largest margin, below which one is zero but for rounding."""
+
+
+@np.errstate(over="ignore")
+def rounded_up(x: Array) -> Array:
+    """The least powers of two that are not below x; 0, inf and nan stay."""
+    fraction, exponent = np.frexp(x)
+    power = np.ldexp(1.0, exponent)
+    usual = np.isfinite(x) & (x > 0) & (fraction > 0.5)
+    return np.where(usual, power, x)
+
+
+def rounded_down(x: Array) -> Array:
+    """The greatest powers of two that are not above x; 0, inf and nan stay."""
+    _, exponent = np.frexp(x)
+    power = np.ldexp(1.0, exponent - 1)
+    return np.where(np.isfinite(x) & (x > 0), power, x)
+
+
+def all_positive(margin: Array) -> Array:
+    """1 where a margin is positive, -1 where it is not, nan where there is none."""
+    return np.where(np.isnan(margin), np.nan, np.where(margin > 0, 1.0, -1.0))
+
+
+def sign_along(costs: Costs, x: Array) -> Array:
+    """1 where all rows of a client gain along x, 0 where none loses, -1 where some row does."""
+    lowest = costs.margin(x)
+    highest = -costs.margin(-x)
+    none = lowest >= -AT_REST * np.maximum(highest, 0.0)
+    return np.where(none & ~(lowest > 0), 0.0, all_positive(lowest))

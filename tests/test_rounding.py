@@ -1,0 +1,68 @@
+"""Maxima and minima over rows, which are numbers of one row, leave a client only rounded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedsplit as fs
+from fedsplit.arrays import Array, packed
+from fedsplit.clients.local_models import LocalModel, ModifiedScore
+from fedsplit.clients.question import CostQuestion
+from fedsplit.clients.questions import Decrement, Margin, Prox
+from fedsplit.clients.rounding import rounded_down, rounded_up
+from problems import LOSSES, problem
+
+D = 4
+X = 0.3 * np.ones(D)
+QUESTIONS: list[CostQuestion] = [
+    Decrement(X, np.ones(D)),
+    LocalModel(X, None, None, 4.0, None),
+    Prox(X, 0.1, None, fs.ExactProx()),
+    Margin(X),
+]
+
+
+@given(st.floats(min_value=0.0, allow_nan=False))
+def test_rounding_is_to_the_next_power_of_two_on_the_safe_side(number: float) -> None:
+    x = np.array([number])
+    up, down = rounded_up(x)[0], rounded_down(x)[0]
+    assert down <= number <= up
+    if 2.0**-1000 < number <= 2.0**1022:
+        assert 1 <= up / down <= 2
+        assert {float(np.frexp(each)[0]) for each in (up, down)} == {0.5}
+
+
+def parts(name: str, question: CostQuestion) -> dict[str, Array]:
+    return problem(name, [17, 30], D).clients.ask(question).parts
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name())
+def test_what_one_row_determines_is_told_as_a_power_of_two_or_a_sign(
+    name: str, question: CostQuestion
+) -> None:
+    told = parts(name, question)
+    for part in {"norm", "leverage", "spread", "steady"} & told.keys():
+        usual = told[part][np.isfinite(told[part]) & (told[part] != 0)]
+        assert (np.frexp(usual)[0] == 0.5).all()
+    margin = told.get("margin", np.zeros(1))
+    assert set(margin[~np.isnan(margin)]) <= {1.0, 0.0, -1.0}
+
+
+def test_the_spread_of_a_modified_score_is_a_power_of_two() -> None:
+    question = ModifiedScore(X, packed(np.eye(D)[None])[0], np.zeros(D), False, False)
+    assert (np.frexp(parts("logistic", question)["spread"])[0] == 0.5).all()
+
+
+@pytest.mark.parametrize("name", ["logistic", "poisson", "gamma", "multinomial", "huber"])
+def test_rounded_bounds_are_on_the_side_of_the_proof(name: str) -> None:
+    p = problem(name, [17], D)
+    [(_, costs)] = p.clients._blocks
+    *_, norm, leverage, _, steady = costs.decrement(X[None], np.ones((1, D)))
+    told = p.clients.ask(Decrement(X, np.ones(D))).parts
+    assert (norm <= told["norm"]).all()
+    assert (leverage <= told["leverage"]).all()
+    assert (steady >= told["steady"]).all()
