@@ -15,7 +15,7 @@ import pytest
 from fedsplit.arrays import Array
 from fedsplit.data.formula.pooled_functions import CATEGORIES, NUMBERS
 from fedsplit.data.pooled.agreement import agree_on_states
-from fedsplit.data.pooled.column_statistics import ColumnMoments, Histogram, Statistic
+from fedsplit.data.pooled.column_statistics import ColumnMoments, Histogram, Statistic, Withheld
 from fedsplit.data.pooled.function import Constant, State
 from fedsplit.data.pooled.knots import Spread, coarse_grid
 from fedsplit.data.pooled.orthogonal_polynomials import Recurrence
@@ -24,7 +24,7 @@ FOUND = json.loads((Path(__file__).parent / "data" / "pooled_functions.json").re
 """What ``pooled_functions.R`` beside it wrote."""
 
 COLUMNS = {name: np.array(values) for name, values in FOUND["data"].items()}
-SMALLEST = 3
+SMALLEST = Withheld(3)
 
 
 def read(text: str) -> tuple[str, str, dict[str, Constant]]:
@@ -142,13 +142,13 @@ def test_agreed_breaks_leave_no_row_out() -> None:
 def test_small_cells_of_a_histogram_are_withheld() -> None:
     grid = Histogram(0.0, 1.0, 4)
     x = np.array([-9.0, 0.5, 0.5, 0.5, 1.5, 1.6, 2.5, 2.5, 2.5, 2.5, *[3.5] * 12, 7.0, 8.0])
-    assert grid.part(x, 3).tolist() == [0.0, 3.0, 0.0, 4.0, 12.0, 0.0]
+    assert grid.part(x, SMALLEST).tolist() == [0.0, 3.0, 0.0, 4.0, 12.0, 0.0]
 
 
 def test_a_client_of_few_rows_merges_cells() -> None:
     grid = coarse_grid(0.0, 1.0)
     x = np.array([-0.9, -0.5, -0.1, 0.1, 0.4, 0.7, 1.1])
-    counts = grid.part(x, 3)
+    counts = grid.part(x, SMALLEST)
     assert counts.sum() <= len(x)
     assert np.count_nonzero(counts) in (0, 8, 16)
 

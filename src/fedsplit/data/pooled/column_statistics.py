@@ -11,9 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
 from fedsplit.data.pooled.orthogonal_polynomials import Recurrence
@@ -34,6 +35,21 @@ COARSEST = 8
 """The most cells that are merged into one."""
 
 
+class Withheld(NamedTuple):
+    """Which counts do not leave a client.
+
+    Attributes
+    ----------
+    smallest : int
+        Those below this.
+    together : bool
+        Whether another count is withheld if those withheld would be fewer rows than that in all.
+    """
+
+    smallest: int
+    together: bool = False
+
+
 @dataclass(frozen=True)
 class ColumnMoments:
     """How many values there are, their mean, and their sum of squares about it: (3,)."""
@@ -43,12 +59,16 @@ class ColumnMoments:
         """How many numbers about the values a client sends, beside counts of many rows."""
         return 2
 
-    def part(self, x: Array, smallest: int) -> Array:
-        """What a client adds: of its values, (n,); counts below ``smallest`` are withheld."""
+    def part(self, x: Array, limit: Withheld) -> Array:
+        """What a client adds: of its values, (n,); small counts are withheld."""
         if len(x) == 0:
             return np.zeros(3)
         mean = x.mean()
         return np.array([len(x), mean, np.square(x - mean).sum()])
+
+    def columns(self, x: Array, limit: Withheld) -> Array:
+        """The columns whose sums or products a part tells, (n, q)."""
+        return np.column_stack([np.ones_like(x), x])
 
     def total(self, parts: Sequence[Array]) -> Array:
         """That of all clients."""
@@ -94,10 +114,13 @@ class GramMatrix:
         """They are worth the sums of z to z^2k."""
         return 2 * len(self.alpha)
 
-    def part(self, x: Array, smallest: int) -> Array:
-        q = Recurrence(self.alpha, self.norm2).values((x - self.centre) / self.scale)
+    def part(self, x: Array, limit: Withheld) -> Array:
+        q = self.columns(x, limit)
         found: Array = q.T @ q
         return found
+
+    def columns(self, x: Array, limit: Withheld) -> Array:
+        return Recurrence(self.alpha, self.norm2).values((x - self.centre) / self.scale)
 
     def total(self, parts: Sequence[Array]) -> Array:
         found: Array = np.sum(parts, axis=0)
@@ -144,17 +167,32 @@ class Histogram:
     def sums(self) -> int:
         return 0
 
-    def part(self, x: Array, smallest: int) -> Array:
-        cell_of = np.searchsorted(self.edges, x, side="right")
-        counts = np.bincount(cell_of, minlength=self.cells + 2)
-        merged = self._merged(len(x))
+    def part(self, x: Array, limit: Withheld) -> Array:
         found = np.zeros(self.cells + 2)
-        ends = [0, *range(1, self.cells + 1, merged), self.cells + 1, self.cells + 2]
-        for start, end in pairwise(ends):
-            count = counts[start:end].sum()
-            if count >= smallest:
-                found[start:end] = count / (end - start)
+        for (start, end), count in self._told(x, limit).items():
+            found[start:end] = count / (end - start)
         return found
+
+    def columns(self, x: Array, limit: Withheld) -> Array:
+        cell_of = self._cell_of(x)
+        told = self._told(x, limit)
+        inside = [(start <= cell_of) & (cell_of < end) for start, end in told]
+        return np.column_stack([np.ones(len(x)), *inside]).astype(np.float64)
+
+    def _cell_of(self, x: Array) -> NDArray[np.intp]:
+        return np.searchsorted(self.edges, x, side="right")
+
+    def _told(self, x: Array, limit: Withheld) -> dict[tuple[int, int], int]:
+        """The counts that leave a client, by the cells that are merged."""
+        counts = np.bincount(self._cell_of(x), minlength=self.cells + 2)
+        merged = self._merged(len(x))
+        ends = [0, *range(1, self.cells + 1, merged), self.cells + 1, self.cells + 2]
+        found = {(start, end): int(counts[start:end].sum()) for start, end in pairwise(ends)}
+        told = {cells: count for cells, count in found.items() if count >= limit.smallest}
+        if limit.together and told and 0 < len(x) - sum(told.values()) < limit.smallest:
+            # all rows but these would be counted: one more count is withheld with them
+            told.pop(min(told, key=lambda cells: told[cells]))
+        return told
 
     def _merged(self, n: int) -> int:
         """How many cells a client of n rows merges into one."""

@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from fedsplit import files
 from fedsplit.arrays import Array
 from fedsplit.losses.observations import Observations
+from fedsplit.regression.client.answered import Answered
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Scaling
@@ -35,7 +37,7 @@ from fedsplit.remote.channel import Request
 KEPT = 4
 """How many codings of the data are kept, and how many frames of each: the latest ones."""
 
-ARRAYS = ("A", "b", "w", "o")
+ARRAYS = ("A", "b", "w", "o", "index")
 
 
 class Stamp(NamedTuple):
@@ -94,6 +96,8 @@ class CachedCohort(DatasetCohort):
         self._folder = folder / "prepared"
         self._told = folder / "matrices"
         self._dataset = dataset
+        told = partial(dataset.told, rules=rules)
+        dataset.answered = Answered(dataset.name, folder / "answered", told)
 
     def answer(
         self, request: Request, belongs: Callable[[Coding, Frame], None] | None = None
@@ -196,7 +200,7 @@ class CachedCohort(DatasetCohort):
         try:
             about: Prepared = codec.decode(Prepared, (folder / "about").read_bytes())
             # copy on write: rows are scaled in place, the files stay as they are
-            A, b, w, o = (np.load(folder / f"{name}.npy", mmap_mode="c") for name in ARRAYS)
+            A, b, w, o, index = (np.load(folder / f"{name}.npy", mmap_mode="c") for name in ARRAYS)
         except (OSError, ValueError):
             return
         if about.stamp != self._stamp() or about.rules != self.rules.asked(coding.strict):
@@ -212,6 +216,7 @@ class CachedCohort(DatasetCohort):
             o,
             about.classes,
             groups=about.groups,
+            index=index,
         )
         self._forget()
         self.rows = [rows]

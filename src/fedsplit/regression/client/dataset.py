@@ -5,12 +5,14 @@ Before the rounds only ``Description`` and ``Moments`` leave a client: counts, l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
 from fedsplit.data.categories import Level, counted_levels, level_codes
@@ -24,14 +26,22 @@ from fedsplit.data.tables import is_missing, to_frame
 from fedsplit.data.types import Fit
 from fedsplit.errors import InputError
 from fedsplit.regression.client import disclosure
+from fedsplit.regression.client.answered import (
+    Answered,
+    Asked,
+    Block,
+    of_combinations,
+    of_description,
+    of_design,
+)
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.grouped import Trials, of_counts, whole
 from fedsplit.regression.client.introduction import Introduction, first_statistics
-from fedsplit.regression.client.measuring import Measured, measure
+from fedsplit.regression.client.measuring import Measured, arguments, measure, of_measures
 from fedsplit.regression.client.plan import Plan, check_rows, read_columns
-from fedsplit.regression.client.rules import Rules
+from fedsplit.regression.client.rules import WARN, Rules
 from fedsplit.regression.client.schema import Wanted
 from fedsplit.regression.families import FAMILIES
 
@@ -44,13 +54,24 @@ class Dataset:
     source : Source
     name : str, optional
         Of the client, if it is not that of the source.
+    ids : (n,) array of int, optional
+        The number of each row among all that the client has ever had; by default its place.
+
+    Attributes
+    ----------
+    answered : Answered
+        The columns that were told of.
     """
 
-    def __init__(self, source: Source, name: str | None = None) -> None:
+    def __init__(
+        self, source: Source, name: str | None = None, ids: NDArray[np.intp] | None = None
+    ) -> None:
         self.name = source.name
         if name is not None:
             self.name = name
         self._source = source
+        self._ids = ids
+        self.answered = Answered(self.name)
         # The complete rows of the last description, which is followed by a design of the same.
         self._described: tuple[ColumnRequest, pd.DataFrame] | None = None
 
@@ -96,7 +117,22 @@ class Dataset:
         if not formula.pooled or used & (request.coded | request.filled) or not self._described:
             return None
         rows = ModelFrame(self._described[1], Schema({}, request.types))
-        return measure(self.name, formula, rows, first_statistics(formula), rules)
+        statistics = first_statistics(formula)
+        asked = Asked(request=request, formula=wanted.formula, statistics=statistics)
+        admit = partial(self._admit, rules, asked)
+        return measure(self.name, formula, rows, statistics, rules, admit)
+
+    def _admit(self, rules: Rules, asked: Asked, made: Callable[[], Block]) -> None:
+        """Refuse columns that, with all that was answered before, single out rows."""
+        if rules.refuse:
+            block = made()
+            self.answered.admit(asked, block._replace(rows=self._rows(block.rows)), rules)
+
+    def _rows(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The numbers of rows that are at these places of the source."""
+        if self._ids is None:
+            return places
+        return self._ids[places]
 
     def describe(self, request: ColumnRequest, rules: Rules) -> Description:
         """Read some columns, and describe the rows that are complete in them."""
@@ -123,6 +159,8 @@ class Dataset:
         sums = {column: (int(kept[column].count()), float(kept[column].sum())) for column in filled}
         warnings = disclosure.in_columns(self.name, len(kept), levels, sums, rules)
         disclosure.refuse(warnings, rules)
+        made = partial(of_description, kept, request)
+        self._admit(rules, Asked(request=request), made)
         warnings += self._notes()
         missing = {column: int(np.sum(each)) for column, each in absent.items()}
         return Description(len(frame), len(kept), missing, levels, orders, sums, warnings)
@@ -155,13 +193,15 @@ class Dataset:
             frame = frame[valued]
         names, A, o = plan.design(frame, where)
         b, w, at, groups = self._observed(plan, formula, frame)
+        index = self._rows(frame.index.to_numpy(dtype=np.intp))
         if len(b) == 0:
             raise InputError(f"{where}: no row has a weight above zero: leave it out")
         if at is not None:
             A, o = A[at], o[at]
+            index = index[at]
             frame = frame.iloc[np.unique(at)]
         classes = family.count_classes(plan.classes)
-        rows = Design(self.name, family, names, A, b, w, o, classes, groups=groups)
+        rows = Design(self.name, family, names, A, b, w, o, classes, groups=groups, index=index)
         levels = dict(plan.levels)
         condition: str | None = formula.target
         if plan.classes:
@@ -196,7 +236,44 @@ class Dataset:
     def measure(self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules) -> Measured:
         """Compute what functions such as ``poly`` need to know of the complete rows."""
         rows = plan.rows(self._kept(plan))
-        return measure(self.name, Formula(plan.formula), rows, statistics, rules)
+        admit = partial(self._admit, rules, Asked(plan=plan, statistics=statistics))
+        return measure(self.name, Formula(plan.formula), rows, statistics, rules, admit)
+
+    def told(self, asked: Asked, rules: Rules) -> Block:
+        """The columns of something that was asked for before."""
+        if asked.plan is None:
+            assert asked.request is not None
+            block = self._told_of_columns(asked, asked.request, rules)
+        elif asked.statistics is not None:
+            formula = Formula(asked.plan.formula)
+            rows = asked.plan.rows(self._kept(asked.plan))
+            block = self._told_of_measures(formula, rows, asked.statistics, rules)
+        else:
+            return self._told_of_rows(asked, asked.plan)
+        return block._replace(rows=self._rows(block.rows))
+
+    def _told_of_columns(self, asked: Asked, request: ColumnRequest, rules: Rules) -> Block:
+        self.describe(request, WARN)
+        assert self._described is not None
+        kept = self._described[1]
+        if asked.statistics is None:
+            return of_description(kept, request)
+        rows = ModelFrame(kept, Schema({}, request.types))
+        return self._told_of_measures(Formula(asked.formula), rows, asked.statistics, rules)
+
+    def _told_of_measures(
+        self, formula: Formula, rows: ModelFrame, statistics: Mapping[str, Statistic], rules: Rules
+    ) -> Block:
+        columns = arguments(self.name, formula, rows, statistics)
+        return of_measures(formula, rows, columns, statistics, rules)
+
+    def _told_of_rows(self, asked: Asked, plan: Plan) -> Block:
+        design, _ = self.code(plan, WARN)
+        for recession in asked.recessions:
+            design = design.at_rest(recession)
+        if asked.scaling is None:
+            return of_design(design)
+        return of_combinations(design, asked.scaling, asked.directions)
 
     def _kept(self, plan: Plan) -> pd.DataFrame:
         """The complete rows: those that were just described, or read again."""

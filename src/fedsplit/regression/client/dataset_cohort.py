@@ -17,6 +17,7 @@ from fedsplit.errors import InputError, RequestError
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
 from fedsplit.regression.client import disclosure
+from fedsplit.regression.client.answered import Asked, of_combinations, of_design
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
@@ -33,6 +34,12 @@ from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.threads import one_blas_thread
+
+
+def _admit_design(dataset: Dataset, asked: Asked, rows: Design, rules: Rules) -> None:
+    """Refuse coded rows that, with what was answered before, single out some of them."""
+    if rules.refuse:
+        dataset.answered.admit(asked, of_design(rows), rules)
 
 
 class DatasetCohort:
@@ -142,8 +149,10 @@ class DatasetCohort:
 
     def _code(self, name: str, coding: Coding, rules: Rules) -> tuple[Design, Sequence[Finding]]:
         """The rows of one client that are at rest, and what their moments could disclose."""
-        rows, warnings = self.datasets[name].code(coding.plan, rules)
+        dataset = self.datasets[name]
+        rows, warnings = dataset.code(coding.plan, rules)
         if not coding.recessions:
+            _admit_design(dataset, Asked(plan=coding.plan), rows, rules)
             return rows, warnings
         every = len(rows.b)
         for recession in coding.recessions:
@@ -154,11 +163,14 @@ class DatasetCohort:
         found = disclosure.in_difference(name, every - len(rows.b), rules)
         found += disclosure.in_rest(rows, Formula(coding.plan.formula).target, rules)
         disclosure.refuse(found, rules)
+        asked = Asked(plan=coding.plan, recessions=coding.recessions)
+        _admit_design(dataset, asked, rows, rules)
         return rows, found
 
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
         """Make the costs of the rounds; the moments of the rows that they are made of."""
         self._ready(coding, frame.scaling)
+        self._admit_combinations(coding, frame.scaling, frame.whiten)
         base = key_of(coding, frame.without_ridge())
         if self._base is None or self._base[0] != base:
             if frame.precise and any(rows.scaling is not None for rows in self.rows):
@@ -172,7 +184,21 @@ class DatasetCohort:
     def products(self, coding: Coding, scaling: Scaling, directions: Array) -> list[Array]:
         """Σ w y yᵀ of combinations of the scaled columns."""
         self._ready(coding, scaling)
+        self._admit_combinations(coding, scaling, directions)
         return [rows.products(scaling, directions) for rows in self.rows]
+
+    def _admit_combinations(
+        self, coding: Coding, scaling: Scaling, directions: Array | None
+    ) -> None:
+        """Refuse combinations of columns that, as they are computed, single out rows."""
+        rules = self.rules.asked(coding.strict)
+        if not rules.refuse:
+            return
+        asked = Asked(None, "", None, coding.plan, coding.recessions, scaling, directions)
+        here = [rows for rows in self.rows if rows.name in self.datasets]
+        for rows in here:
+            block = of_combinations(rows, scaling, directions)
+            self.datasets[rows.name].answered.admit(asked, block, rules)
 
     def frame(self, key: str) -> Frame:
         """The coordinates that the clients were prepared with."""

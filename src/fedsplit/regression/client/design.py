@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from fedsplit.arrays import Array
@@ -175,6 +176,8 @@ class Design:
         How A was scaled.
     groups : Groups or None
         Of a grouped target, whose rows here are of one class each.
+    index : (n,) array of int
+        Which rows of the client these are, from 0.
     """
 
     name: str
@@ -187,6 +190,7 @@ class Design:
     classes: int = 0
     scaling: Scaling | None = None
     groups: Groups | None = None
+    index: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
 
     @property
     def rows(self) -> int:
@@ -243,7 +247,10 @@ class Design:
             # a group with trials of both classes is at rest, so each of the others is one row
             groups = groups._replace(rows=groups.rows - int((~rest).sum()))
         A, b, w, o = self.A[rest], self.b[rest], self.w[rest], self.o[rest]
-        return replace(self, A=A, b=b, w=w, o=o, groups=groups)
+        index = self.index
+        if len(index):
+            index = index[rest]
+        return replace(self, A=A, b=b, w=w, o=o, groups=groups, index=index)
 
     def scale(self, scaling: Scaling) -> None:
         """Scale the columns in place."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedsplit.data.formula.pooled_functions import outside
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.errors import InputError, RowError
 from fedsplit.regression.client import disclosure
+from fedsplit.regression.client.answered import Block
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.rules import Rules
 
@@ -43,6 +45,7 @@ def measure(
     rows: ModelFrame,
     statistics: Mapping[str, Statistic],
     rules: Rules,
+    admit: Callable[[Callable[[], Block]], None],
 ) -> Measured:
     """Compute a client's part of statistics.
 
@@ -56,12 +59,51 @@ def measure(
     statistics : mapping of str to Statistic
         By the text of a function in the formula, what is asked of its argument.
     rules : Rules
+    admit : callable
+        Called with what makes the columns that are told of; refuses those that single out rows.
     """
     used = int((~outside(formula.pooled, rows)).sum())
+    columns = arguments(client, formula, rows, statistics)
+    sums: Counter[str] = Counter()
+    for call in formula.pooled:
+        if call.text in statistics:
+            sums.update(dict.fromkeys(call.columns, statistics[call.text].sums))
+    warnings = disclosure.in_sums(client, columns, sums, rules)
+    warnings += disclosure.in_columns(client, used, {}, {}, rules)
+    disclosure.refuse(warnings, rules)
+    admit(partial(of_measures, formula, rows, columns, statistics, rules))
+    parts = {
+        text: statistic.part(columns[text], rules.withheld)
+        for text, statistic in statistics.items()
+    }
+    return Measured(used, parts, warnings)
+
+
+def of_measures(
+    formula: Formula,
+    rows: ModelFrame,
+    columns: Mapping[str, Array],
+    statistics: Mapping[str, Statistic],
+    rules: Rules,
+) -> Block:
+    """The columns that statistics tell of: which rows have a value, and what is summed.
+
+    Their rows are numbered as those of the frame.
+    """
+    used = ~outside(formula.pooled, rows)
+    found: list[Array] = [used.astype(np.float64)[:, None]]
+    for text, statistic in statistics.items():
+        found.append(statistic.columns(columns[text], rules.withheld))
+    return Block(np.hstack(found), rows.frame.index.to_numpy(dtype=np.intp))
+
+
+def arguments(
+    client: str, formula: Formula, rows: ModelFrame, statistics: Mapping[str, Statistic]
+) -> dict[str, Array]:
+    """The values that statistics are of, (n,), by the text of their functions."""
     calls = {call.text: call for call in formula.pooled}
     columns = {}
-    sums: Counter[str] = Counter()
-    for text, statistic in statistics.items():
+    for text in statistics:
         if text not in calls:
             raise InputError(f"client {client}: {text} is not in the formula")
         try:
@@ -71,15 +113,7 @@ def measure(
             raise InputError(f"client {client}: {text}: {error}") from None
         _check_finite(client, text, values, rows)
         columns[text] = values
-        sums.update(dict.fromkeys(calls[text].columns, statistic.sums))
-    warnings = disclosure.in_sums(client, columns, sums, rules)
-    warnings += disclosure.in_columns(client, used, {}, {}, rules)
-    disclosure.refuse(warnings, rules)
-    parts = {
-        text: statistic.part(columns[text], rules.smallest)
-        for text, statistic in statistics.items()
-    }
-    return Measured(used, parts, warnings)
+    return columns
 
 
 def _check_finite(client: str, text: str, values: Array, rows: ModelFrame) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.regression.client.design import SMALLEST_CELL
 
 FEWEST_ROWS = 10
@@ -71,6 +72,11 @@ class Rules:
         if self.leverage is None:
             return most
         return min(self.leverage, most)
+
+    @property
+    def withheld(self) -> Withheld:
+        """Which counts of a histogram are not told."""
+        return Withheld(self.smallest, self.refuse)
 
     def most_parameters(self, n: int) -> int:
         """The greatest number of parameters of a model of n rows."""

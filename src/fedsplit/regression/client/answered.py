@@ -1,0 +1,203 @@
+"""The columns that a client has answered about, and whether they single out a few of its rows.
+
+One rule covers all questions. Let U be the columns over all rows of a client whose sums or products
+it has told, each of them zero outside of the rows that it was told of. No combination of them may
+live on fewer than k rows (see ``leverage``). So two models of nearly the same rows, two values in
+the place of a missing one, conditions, rows that recede, intervals with other ends, and a column
+beside one that is nearly the same are all the same thing: a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fedsplit import files
+from fedsplit.arrays import Array
+from fedsplit.data.pooled.column_statistics import Statistic
+from fedsplit.errors import InputError, listed
+from fedsplit.regression.client.description import ColumnRequest
+from fedsplit.regression.client.design import Design, Recession, Scaling
+from fedsplit.regression.client.leverage import Span
+from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.rules import Rules
+from fedsplit.remote import codec
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for, from which its columns can be computed again.
+
+    Attributes
+    ----------
+    request : ColumnRequest or None
+        Columns that are described.
+    formula : str
+        Of which ``statistics`` are, if it is not that of the plan.
+    statistics : mapping of str to Statistic
+        Of functions such as ``poly``.
+    plan : Plan or None
+        Of coded rows.
+    recessions : tuple of Recession
+        Only rows at rest along these are coded.
+    scaling : Scaling or None
+    directions : (p, r) array or None
+        Combinations of the scaled columns.
+    snapshot : int
+        Which of the client's snapshots they are columns of.
+    """
+
+    request: ColumnRequest | None = None
+    formula: str = ""
+    statistics: Mapping[str, Statistic] | None = None
+    plan: Plan | None = None
+    recessions: tuple[Recession, ...] = ()
+    scaling: Scaling | None = None
+    directions: Array | None = None
+    snapshot: int = 0
+
+    @property
+    def digest(self) -> str:
+        """A name for it."""
+        return sha256(codec.encode(self)).hexdigest()
+
+
+class Block(NamedTuple):
+    """Columns that are told of.
+
+    Attributes
+    ----------
+    columns : (m, q) array
+    rows : (m,) array of int
+        Which rows of the client they are on, each one once.
+    """
+
+    columns: Array
+    rows: NDArray[np.intp]
+
+
+class Answered:
+    """The columns that a client has told of.
+
+    Parameters
+    ----------
+    client : str
+        Its name.
+    folder : Path, optional
+        Where it is kept what was asked for, so that it outlives the process.
+    again : callable, optional
+        Given what was asked for, computes its columns again.
+    """
+
+    def __init__(
+        self,
+        client: str,
+        folder: Path | None = None,
+        again: Callable[[Asked], Block] | None = None,
+    ) -> None:
+        self._client = client
+        self._folder = folder
+        self._again = again
+        self._span: Span | None = None
+        self._known: set[str] = set()
+
+    def admit(self, asked: Asked, block: Block, rules: Rules) -> None:
+        """Take note of columns that are about to be told of.
+
+        Raises
+        ------
+        InputError
+            If they, together with all others, single out fewer rows than the rules allow.
+        """
+        if not rules.refuse:
+            return
+        span = self._recalled()
+        digest = asked.digest
+        if digest in self._known:
+            return
+        wider = span.extended(block.columns, block.rows)
+        if wider.Q.shape[1] > span.Q.shape[1]:
+            n = int(np.count_nonzero(wider.leverages))
+            found = wider.concentrated(rules.smallest, rules.most_leverage(n))
+            if found is not None:
+                rows = listed([row + 1 for row in sorted(found.rows)])
+                raise InputError(
+                    f"client {self._client}: what is asked for, with all that was answered "
+                    f"before, singles out row {rows} (leverage {found.share:.6g}, fewer than "
+                    f"{rules.smallest} rows)"
+                )
+        self._span = wider
+        self._known.add(digest)
+        if self._folder is not None:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.write(self._folder / digest, codec.encode(asked))
+
+    def _recalled(self) -> Span:
+        """The span of all that has been told, after a restart from what was asked for."""
+        if self._span is None:
+            self._span = Span()
+            if self._folder is not None and self._again is not None and self._folder.is_dir():
+                for path in sorted(self._folder.glob("[0-9a-f]" * 64)):
+                    block = self._again(codec.decode(Asked, path.read_bytes()))
+                    self._span = self._span.extended(block.columns, block.rows)
+                    self._known.add(path.name)
+        return self._span
+
+
+def of_description(kept: pd.DataFrame, request: ColumnRequest) -> Block:
+    """Which rows are complete, those of each level, and the values of columns to be filled."""
+    columns = [np.ones(len(kept))]
+    for name in request.types:
+        if name in request.coded:
+            codes = kept[name].cat.codes.to_numpy()
+            columns += [(codes == code).astype(np.float64) for code in np.unique(codes)]
+        elif name in request.filled:
+            values = kept[name].to_numpy(dtype=np.float64)
+            there = np.isfinite(values)
+            columns += [there.astype(np.float64), np.where(there, values, 0.0)]
+    return Block(np.column_stack(columns), kept.index.to_numpy(dtype=np.intp))
+
+
+def of_design(design: Design) -> Block:
+    """The rows that are used, the columns of their design, their target, weights and offsets."""
+    w, A, o = design.w, design.A, design.o
+    targets = design.b[:, None]
+    if design.classes > 2:
+        targets = (targets == np.arange(design.classes)).astype(np.float64)
+    columns = [np.ones((len(w), 1)), targets, A]
+    if o.any():
+        # an offset beside others, and its part of the sum of exposures
+        columns += [o[:, None], np.exp(0.5 * (o - o.max()))[:, None]]
+    root = np.sqrt(w)[:, None]
+    parts = [root * each for each in columns]
+    if (w != 1).any():
+        parts.append(np.ones((len(w), 1)))
+    return _by_row(np.hstack(parts), design.index)
+
+
+def of_combinations(design: Design, scaling: Scaling, directions: Array | None) -> Block:
+    """Combinations of scaled columns, as they are computed: rounding has no place to hide in."""
+    A = design.A
+    if design.scaling is None:
+        A = (A - scaling.centre) / scaling.scale
+    if directions is not None:
+        A = A @ directions
+    return _by_row(np.sqrt(design.w)[:, None] * A, design.index)
+
+
+def _by_row(columns: Array, index: NDArray[np.intp]) -> Block:
+    """Columns of the rows of a file: both rows of a group are one."""
+    rows, first, inverse = np.unique(index, return_index=True, return_inverse=True)
+    if len(rows) == len(index):
+        return Block(columns, index)
+    squares = np.zeros((len(rows), columns.shape[1]))
+    np.add.at(squares, inverse, np.square(columns))
+    signs = np.sign(columns[first])
+    return Block(signs * np.sqrt(squares), rows)
