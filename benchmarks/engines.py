@@ -163,10 +163,10 @@ def checkpoints() -> None:
 ECHO = """
 import sys, threading
 from pathlib import Path
-from fedsplit.remote.flower.node import run_node
+from fedsplit.remote.https.client import run_client
 server, key, ca, folder = sys.argv[1:]
-run_node(server, lambda message: message[: len(message) // 2], key=Path(key), ca=Path(ca),
-         folder=Path(folder), status=lambda text: None, stop=threading.Event())
+run_client(server, lambda message: message[: len(message) // 2], key=Path(key), ca=Path(ca),
+           folder=Path(folder), status=lambda text: None, stop=threading.Event())
 """
 """A client whose answer to two vectors is one vector."""
 
@@ -174,10 +174,9 @@ run_node(server, lambda message: message[: len(message) // 2], key=Path(key), ca
 def between_organisations(nodes: int, d: int = 100) -> float:
     """Return the seconds of messages to clients and their answers, without arithmetic.
 
-    They go over Flower's protocol, with TLS and keys.
+    They go over HTTPS, with certificates on both sides.
     """
-    from fedsplit.remote.flower.keys import read_public_keys
-    from fedsplit.remote.flower.server import FleetServer
+    from fedsplit.remote.https.server import HttpsServer
     from fedsplit.remote.issuing import make_keys
 
     names = [f"client{j}" for j in range(nodes)]
@@ -186,11 +185,7 @@ def between_organisations(nodes: int, d: int = 100) -> float:
         folder = Path(temporary)
         keys = folder / "keys"
         make_keys(keys, names, ["127.0.0.1"], 1)
-        server = stack.enter_context(
-            FleetServer(
-                "127.0.0.1", 0, keys / "server.crt", keys / "server.key", read_public_keys(keys)
-            )
-        )
+        server = stack.enter_context(HttpsServer("127.0.0.1", 0, keys))
         for name in names:
             arguments = [f"127.0.0.1:{server.port}", keys / "clients" / f"{name}.key"]
             arguments += [keys / "ca.crt", folder / name]

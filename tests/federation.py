@@ -22,7 +22,7 @@ import json, sys, threading
 from pathlib import Path
 import numpy as np
 from fedsplit.remote.channel import Reply
-from fedsplit.remote.flower.node import run_node
+from fedsplit.remote.https.client import run_client
 from fedsplit.remote.messages import read_reply, write_reply
 from fedsplit.clients.question import Answer
 from fedsplit.regression.client.service import Site
@@ -37,7 +37,7 @@ def answer(message):
         point = np.full_like(told.rows, np.nan)
         out = write_reply(Reply("answer", told._replace(parts=told.parts | {"point": point})))
     return out
-run_node(server, answer, key=Path(keys) / "clients" / f"{name}.key",
+run_client(server, answer, key=Path(keys) / "clients" / f"{name}.key",
          ca=Path(keys) / "ca.crt", insecure=False,
          folder=Path(folder), status=lambda text: None, stop=threading.Event(), name=name)
 """

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives import serialization as forms
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 
 import fedsplit as fs
 from federation import ENVIRONMENT, Processes, free_port
@@ -23,6 +25,17 @@ QUIET = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
 }
+
+
+def make_node_key(path: Path) -> None:
+    """Keys of a SuperNode, in the formats that Flower reads."""
+    key = generate_private_key(SECP256R1())
+    private = key.private_bytes(
+        forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption()
+    )
+    path.write_bytes(private)
+    public = key.public_key().public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
+    path.with_suffix(".pub").write_bytes(public)
 
 
 @pytest.mark.slow
@@ -51,6 +64,8 @@ def test_a_stock_superlink_and_stock_supernodes_give_the_bits_of_one_process(
         return done.stdout
 
     with Processes(tmp_path, list(SITES), environment) as federation:
+        for name in SITES:
+            make_node_key(keys / "clients" / f"{name}.key")
         address = f"127.0.0.1:{federation.port}"
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "here"\n'

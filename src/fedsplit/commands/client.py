@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
@@ -14,7 +13,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from fedsplit.checks import count
-from fedsplit.commands.keys import EXTRA
+from fedsplit.commands.keys import check_extra
 from fedsplit.commands.supervisor import BAD_INPUT, lifeline, supervise
 from fedsplit.commands.terminal import print_error
 from fedsplit.data.reading import Reading, read_codes
@@ -33,7 +32,9 @@ class Configuration(NamedTuple):
     data: str
     name: str
     key: str | None
+    certificate: str | None
     ca: str | None
+    proxy: str | None
     insecure: bool
     folder: str
     max_rounds: int | None
@@ -79,6 +80,22 @@ def client_command(
         typer.Option(
             metavar="FILE",
             help="Certificate ca.crt of the server; by default those that this machine trusts.",
+            rich_help_panel="Network",
+        ),
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Certificate of the key; by default NAME.crt beside it.",
+            rich_help_panel="Network",
+        ),
+    ] = None,
+    proxy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="HTTP proxy to connect through; by default that of HTTPS_PROXY and NO_PROXY.",
             rich_help_panel="Network",
         ),
     ] = None,
@@ -131,11 +148,10 @@ def client_command(
 
     Exit status: 2 bad input; 130 interrupted; 143 terminated.
     """
-    if importlib.util.find_spec("flwr") is None:
-        raise InputError(EXTRA)
+    check_extra()
     from fedsplit.remote.keys import check_name
 
-    if not insecure and key is None and ca is None:
+    if not insecure and key is None:
         raise InputError(
             "give --key and --ca, as the server's owner has them, or --insecure for a test on "
             "one machine"
@@ -158,7 +174,9 @@ def client_command(
         data=data,
         name=name,
         key=_absolute(key),
+        certificate=_absolute(certificate),
         ca=_absolute(ca),
+        proxy=proxy,
         insecure=insecure,
         folder=str(folder.absolute()),
         max_rounds=max_rounds,
@@ -192,26 +210,25 @@ def work() -> int:
     threading.excepthook = lambda _: None
     try:
         line, stop = lifeline()
-        _answer(Configuration(**json.loads(line)), stop)
+        return _answer(Configuration(**json.loads(line)), stop)
     except (InputError, OSError) as error:
         print_error(error)
         return BAD_INPUT
     except Exception as error:
         _report(f"it failed ({type(error).__name__})")
         return CRASHED
-    return 0
 
 
-def _answer(chosen: Configuration, stop: threading.Event) -> None:
-    """Answer a server's questions until ``stop`` is set."""
+def _answer(chosen: Configuration, stop: threading.Event) -> int:
+    """Answer a server's questions until ``stop`` is set; returns the exit status."""
     from fedsplit.regression.client.service import Site
-    from fedsplit.remote.flower.node import run_node
+    from fedsplit.remote.https.client import run_client
 
     folder = Path(chosen.folder)
     paths = {
         name: Path(value)
-        for name, value in (("key", chosen.key), ("ca", chosen.ca), ("log", chosen.log))
-        if value is not None
+        for name, value in chosen._asdict().items()
+        if name in ("key", "certificate", "ca", "log") and value is not None
     }
     site = Site(
         chosen.name,
@@ -229,20 +246,23 @@ def _answer(chosen: Configuration, stop: threading.Event) -> None:
     if not chosen.restarted:
         typer.echo(site.terms())
     try:
-        run_node(
+        run_client(
             chosen.server,
             site.reply,
             key=paths.get("key"),
+            certificate=paths.get("certificate"),
             ca=paths.get("ca"),
             insecure=chosen.insecure,
+            proxy=chosen.proxy,
             folder=folder,
             status=_report,
             stop=stop,
             name=chosen.name,
         )
-    except OSError as error:
-        # Perhaps a full disk, which may pass: the process is restarted.
-        raise RuntimeError(error.strerror) from None
+    except OSError as error:  # perhaps a full disk, which may pass: the process is restarted
+        print_error(error)
+        return CRASHED
+    return 0
 
 
 if __name__ == "__main__":

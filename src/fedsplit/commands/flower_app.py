@@ -6,7 +6,6 @@ own: they are those of the fedsplit that is installed where they run.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Mapping
@@ -22,9 +21,6 @@ from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.flower.chunks import NONCE, pack, unpack
 from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import HELLO, MessageChannel, read_identity
-
-# Flower's own programs log; fedsplit's commands silence it.
-logging.getLogger("flwr").setLevel(logging.INFO)
 
 POLL = 0.1
 """Seconds between looks for replies."""

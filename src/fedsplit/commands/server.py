@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,7 @@ from fedsplit import files
 from fedsplit.checks import number
 from fedsplit.commands.fit import present, show
 from fedsplit.commands.interrupts import discarding, resumable
-from fedsplit.commands.keys import EXTRA
+from fedsplit.commands.keys import check_extra
 from fedsplit.commands.options import Json, Resilience, with_fields
 from fedsplit.commands.terminal import live, printable
 from fedsplit.errors import InputError, TooFewClients, listed
@@ -25,7 +24,7 @@ from fedsplit.remote.messages import HELLO, MessageChannel, Transport, read_iden
 
 if TYPE_CHECKING:
     from fedsplit.regression.server.search import Progress
-    from fedsplit.remote.flower.server import FleetServer
+    from fedsplit.remote.https.server import HttpsServer
 
 POLL = 0.25
 """Seconds between looks at who is connected."""
@@ -94,6 +93,16 @@ def server_command(
             rich_help_panel="Network",
         ),
     ] = 3600.0,
+    metrics: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            metavar="PORT",
+            help="Port of 127.0.0.1 for /health and /metrics; off by default.",
+            rich_help_panel="Network",
+        ),
+    ] = None,
     **chosen: Any,
 ) -> None:
     """Fit one regression with clients in other organisations, which run fedsplit client.
@@ -105,8 +114,7 @@ def server_command(
     Exit status: 0 done; 1 tolerance not proved, or a client is missing, was removed or has no
     complete row; 2 bad input; 130 or 143 interrupted.
     """
-    if importlib.util.find_spec("flwr") is None:
-        raise InputError(EXTRA)
+    check_extra()
     from fedsplit.regression.fit import fit_over  # pandas takes a second to import
 
     if chosen["resume"] is None:
@@ -125,8 +133,12 @@ def server_command(
 
     patience = resilience.patience
     options = FitOptions(None, **chosen, patience=patience, checkpoint=checkpoint, progress=report)
-    allowed = _allowed(keys, insecure)
-    with resumable(checkpoint), _opened(keys, allowed, host, port) as server:
+    with resumable(checkpoint), _opened(keys, insecure, host, port, metrics) as server:
+        if server.warning:
+            typer.echo(f"fedsplit: warning: {server.warning}", err=True)
+        allowed = None
+        if server.allowed is not None:
+            allowed = server.allowed.names
         if resilience.resume is not None:
             who = list(checkpoint.about().get("clients", ()))
             gather(server.present, who, len(who), min(wait, RETURN), least=0)
@@ -141,31 +153,24 @@ def server_command(
         raise typer.Exit(1)
 
 
-def _allowed(keys: Path | None, insecure: bool) -> Mapping[str, bytes] | None:
-    """The public keys of the clients that may join, by name; None is everybody."""
+def _opened(
+    keys: Path | None, insecure: bool, host: str, port: int, metrics: int | None
+) -> HttpsServer:
+    """A server with these keys, or one without keys and TLS."""
+    from fedsplit.remote.https.server import HttpsServer  # takes a while to import
+
     if (keys is None) != insecure:
         raise InputError(
             "give a folder made by fedsplit keys with --keys, or --insecure for a test on one "
             "machine"
         )
-    if keys is None:
-        return None
-    from fedsplit.remote.flower.keys import read_public_keys
-
-    return read_public_keys(keys)
-
-
-def _opened(
-    keys: Path | None, allowed: Mapping[str, bytes] | None, host: str, port: int
-) -> FleetServer:
-    from fedsplit.remote.flower.server import FleetServer  # Flower takes seconds to import
-
-    if keys is None:
-        return FleetServer(host or "127.0.0.1", port, None, None, None)
-    return FleetServer(host or "0.0.0.0", port, keys / "server.crt", keys / "server.key", allowed)
+    anywhere = "0.0.0.0"
+    if insecure:
+        anywhere = "127.0.0.1"
+    return HttpsServer(host or anywhere, port, keys, metrics=metrics)
 
 
-def _wanted(clients: str, allowed: Mapping[str, bytes] | None) -> tuple[list[str], int]:
+def _wanted(clients: str, allowed: Sequence[str] | None) -> tuple[list[str], int]:
     """The names of the clients that may come, as far as they are known, and how many must."""
     if re.fullmatch(r"[1-9]\d*", clients.strip()):
         if allowed is not None and int(clients) > len(allowed):

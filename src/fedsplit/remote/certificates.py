@@ -107,7 +107,7 @@ def certificate_pem(certificate: x509.Certificate) -> bytes:
 
 
 def check_certificate(
-    path: Path, key: PrivateKey, authority: x509.Certificate | None, renewal: str
+    path: Path, key: PrivateKey, use: Use, authority: x509.Certificate | None, renewal: str
 ) -> x509.Certificate:
     """Read the certificate of a key, and raise InputError unless it can be used now.
 
@@ -117,6 +117,8 @@ def check_certificate(
         Of the certificate.
     key : PrivateKey
         The key that it must belong to.
+    use : str
+        What it must be for.
     authority : Certificate or None
         Who must have issued it; anybody where None.
     renewal : str
@@ -130,6 +132,8 @@ def check_certificate(
         raise InputError(
             f"{path}: was not issued by the authority of --ca: check both, or {renewal}"
         )
+    if not may_be_used_for(certificate, use):
+        raise InputError(f"{path}: is not the certificate of a {use}: {renewal}")
     now = datetime.now(UTC)
     begins = certificate.not_valid_before_utc
     if now < begins:

@@ -6,9 +6,6 @@ from flwr.app import ConfigRecord, RecordDict
 
 from fedsplit.errors import InputError
 
-NAME_HEADER = "fedsplit-name"
-"""HTTP header in which a client states its name."""
-
 PART = 8 * 2**20
 """The most bytes in one record; longer messages are split."""
 

@@ -1,0 +1,251 @@
+"""The client's side: connects to the server, and answers its messages in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import aiohttp
+
+from fedsplit.errors import InputError
+from fedsplit.remote.https import protocol
+from fedsplit.remote.https.connection import (
+    Connection,
+    Ended,
+    Lost,
+    Question,
+    Taken,
+    address,
+    printable,
+    proxy_of,
+)
+from fedsplit.remote.https.tls import client_context
+
+FIRST_PAUSE = 0.2
+"""Seconds before a second attempt to reach the server; every further attempt doubles them."""
+
+LONGEST_PAUSE = 5.0
+"""The most seconds between attempts."""
+
+IN_USE = 30.0
+"""Seconds after which a key or name that is taken belongs to somebody else, not to a process of
+this client that died."""
+
+ENDING = 5.0
+"""Seconds in which another process that uses the folder may end."""
+
+LOOK = 0.1
+"""Seconds between looks at whether the client has to stop."""
+
+FAILURES = (aiohttp.ClientError, OSError, Lost)
+"""What a request may raise when the server is lost; an error of time is an OSError."""
+
+
+def run_client(
+    server: str,
+    answer: Callable[[bytes], bytes],
+    *,
+    key: Path | None = None,
+    certificate: Path | None = None,
+    ca: Path | None = None,
+    insecure: bool = False,
+    proxy: str | None = None,
+    folder: Path,
+    status: Callable[[str], object],
+    stop: threading.Event,
+    name: str = "",
+) -> None:
+    """Answer the messages of a server until ``stop`` is set; reconnect whenever it is lost.
+
+    Parameters
+    ----------
+    server : str
+        HOST:PORT.
+    answer : callable
+        From a message to its reply; called again for the same message only if this process is
+        started again meanwhile.
+    key : Path, optional
+        The client's private key; None for a server without keys.
+    certificate : Path, optional
+        The certificate of the key; by default it is beside the key.
+    ca : Path, optional
+        The certificate of the authority that issued the server's; None for the system's.
+    insecure : bool
+        Do not use TLS.
+    proxy : str, optional
+        The URL of an HTTP proxy; by default that of the environment.
+    folder : Path
+        The client's own files; used by one process at a time.
+    status : callable
+        Called with a text when the connection is made or lost, or an answer fails.
+    stop : Event
+        Ends the client within about a second.
+    name : str
+        The client's name, for a server without keys.
+
+    Raises
+    ------
+    InputError
+        If trying again would not help.
+    """
+    address(server)
+    context, warning, through = None, "", None
+    if not insecure:
+        if key is None:
+            raise InputError("give this client's key with --key")
+        context, warning = client_context(key, certificate, ca)
+        through = proxy_of(server, proxy)
+    with _alone(folder), ThreadPoolExecutor(1, "answer") as pool:
+        if warning:
+            status(warning)
+
+        async def run() -> None:
+            connection = Connection(server, context, name, through)
+            try:
+                await _until(stop, _Client(connection, answer, status, pool).stay())
+                await connection.leave()
+            finally:
+                await connection.close()
+
+        asyncio.run(run())
+
+
+async def _until(stop: threading.Event, work: object) -> None:
+    """Carry out work until it ends or ``stop`` is set."""
+    task = asyncio.ensure_future(work)  # type: ignore[call-overload]  # a coroutine
+    while not task.done() and not stop.is_set():
+        await asyncio.wait([task], timeout=LOOK)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+class _Client:
+    """Asks for questions, has them answered, and says what happens."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        answer: Callable[[bytes], bytes],
+        status: Callable[[str], object],
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        self._connection = connection
+        self._answer = answer
+        self._status = status
+        self._pool = pool
+        self._said: set[str] = set()  # of the present outage
+        self._joined = False
+        self._ended = False
+        self._last: tuple[str, bytes] | None = None  # a reply that may not have arrived
+
+    async def stay(self) -> None:
+        """Join, answer, and join again when the server is lost."""
+        pause = FIRST_PAUSE
+        taken_since = time.monotonic()
+        while True:
+            began = time.monotonic()
+            try:
+                await self._connection.join()
+                self._connected()
+                await self._serve()
+            except Taken as taken:
+                if time.monotonic() - taken_since > IN_USE:
+                    raise InputError(str(taken)) from None
+                self._report("an earlier process of this client is still registered there")
+            except FAILURES as error:
+                taken_since = time.monotonic()
+                self._report(await self._trouble(error))
+            if time.monotonic() - began > 2 * LONGEST_PAUSE:  # it was connected in between
+                pause = FIRST_PAUSE
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _connected(self) -> None:
+        self._said.clear()
+        self._joined = True
+        self._ended = False
+        self._status(f"connected to {self._connection.server}")
+
+    def _report(self, trouble: str) -> None:
+        """Say what is wrong, once; after the end of a run a server that is gone is no trouble."""
+        if trouble not in self._said and not self._ended:
+            self._status(f"no connection to {self._connection.server} ({trouble}), trying again")
+        self._said.add(trouble)
+
+    async def _trouble(self, error: Exception) -> str:
+        try:
+            return await self._connection.trouble(error)
+        except InputError as refused:
+            if not self._joined:  # what worked before may work again
+                raise
+            return str(refused)
+
+    async def _serve(self) -> None:
+        """Answer questions until the server says that no more will come."""
+        while True:
+            found = await self._connection.next()
+            match found:
+                case Ended():
+                    self._ended = True
+                    server = self._connection.server
+                    self._status(f"{server}: {printable(found.text)}; waiting for the next one")
+                    return
+                case Question():
+                    await self._reply(found)
+
+    async def _reply(self, question: Question) -> None:
+        number, message = question
+        if self._last is None or self._last[0] != number:
+            try:
+                self._last = number, await self._answered(message)
+            except Exception as error:  # only its type leaves: the text may contain data
+                self._status(f"a question could not be answered ({_described(error)})")
+                await self._connection.fail(number, type(error).__name__)
+                return
+        await self._connection.reply(*self._last)
+        self._last = None
+
+    async def _answered(self, message: bytes) -> bytes:
+        """Have a message answered in another thread; meanwhile say that this client is there."""
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._pool, self._answer, message)
+        while not work.done():
+            await asyncio.wait([work], timeout=protocol.PULSE)
+            if not work.done():
+                with suppress(*FAILURES, InputError, Taken):  # the reply will meet it, too
+                    await self._connection.beat()
+        return work.result()
+
+
+def _described(error: Exception) -> str:
+    """An error for the client's owner."""
+    match error:
+        case OSError():
+            return f"{error.filename or 'this machine'}: {error.strerror or error}"
+    return type(error).__name__
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Lock the folder for this process; wait for a process that is about to end."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        until = time.monotonic() + ENDING
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise InputError(
+                        f"{folder}: is used by another client: stop it, or choose another --folder"
+                    ) from None
+                time.sleep(0.1)
+        yield

@@ -1,0 +1,287 @@
+"""A client's connection to its server, and why it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import os
+import secrets
+import socket
+import ssl
+from contextlib import suppress
+from typing import NamedTuple
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
+
+import aiohttp
+from yarl import URL
+
+from fedsplit.errors import InputError
+from fedsplit.remote.https import protocol
+
+RESET = os.strerror(errno.ECONNRESET)
+
+CONNECT = 10.0
+"""Seconds in which a connection has to be made."""
+
+LEAVING = 1.0
+"""Seconds in which the server has to hear that a client leaves."""
+
+MOMENT = 0.05
+"""Seconds in which a connection on this side is closed."""
+
+DOUBT = "the connection broke; if that lasts, the server may not accept this certificate"
+"""A server that refuses a certificate in the handshake closes the connection without a word."""
+
+INSPECTED = "check --ca and --server; a proxy that inspects TLS has to let this address pass"
+
+
+class Taken(Exception):
+    """Another process of this client is connected."""
+
+
+class Lost(Exception):
+    """The server is not reached, for a reason that may pass."""
+
+
+class Question(NamedTuple):
+    """A question as it arrived.
+
+    Attributes
+    ----------
+    number : str
+        What the reply has to repeat.
+    message : bytes
+    """
+
+    number: str
+    message: bytes
+
+
+class Ended(NamedTuple):
+    """The server has no more questions; ``text`` says why."""
+
+    text: str
+
+
+def address(server: str) -> tuple[str, int]:
+    """Return the host and the port of HOST:PORT."""
+    with suppress(ValueError):  # a port that is none
+        parts = urlsplit(f"//{server}")
+        plain = parts.netloc == server and "@" not in server
+        if parts.hostname and parts.port and plain:
+            return parts.hostname, parts.port
+    raise InputError(f"server {server!r}: give HOST:PORT, such as fit.example.org:8443")
+
+
+def proxy_of(server: str, given: str | None) -> URL | None:
+    """Return the proxy to use: the one that is given, or the environment's; None for none."""
+    host, port = address(server)
+    if given is None:
+        given = getproxies_environment().get("https")
+        if not given or proxy_bypass(f"{host}:{port}"):
+            return None
+    if "://" not in given:
+        given = f"http://{given}"
+    with suppress(ValueError):
+        url = URL(given)
+        if url.scheme == "http" and url.host:
+            return url
+    raise InputError("proxy: give its address as http://HOST:PORT")
+
+
+class Connection:
+    """One connection to a server, made again whenever it is lost.
+
+    Parameters
+    ----------
+    server : str
+        HOST:PORT.
+    context : SSLContext or None
+        None for a server without TLS.
+    name : str
+        What the client is called, for a server without keys.
+    proxy : URL or None
+    """
+
+    def __init__(
+        self, server: str, context: ssl.SSLContext | None, name: str, proxy: URL | None
+    ) -> None:
+        self.server = server
+        self._host, self._port = address(server)
+        self._context = context
+        self._proxy = proxy
+        self._welcome = False
+        scheme = "http" if context is None else "https"
+        self._base = f"{scheme}://{server}"
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                ssl=context or False, limit=1, keepalive_timeout=2 * protocol.HOLD
+            ),
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=CONNECT, sock_read=protocol.HOLD + protocol.TRANSFER
+            ),
+            headers={protocol.INSTANCE: secrets.token_hex(16), protocol.NAME: quote(name)},
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._session.close()
+        await asyncio.sleep(MOMENT)
+
+    async def join(self) -> None:
+        """Say that this client is there."""
+        async with self._post(protocol.JOIN) as response:
+            await self._check(response)
+            self._welcome = True
+
+    async def leave(self) -> None:
+        """Say that this client will not come back, if the server is there."""
+        with suppress(aiohttp.ClientError, OSError):
+            async with asyncio.timeout(LEAVING), self._post(protocol.LEAVE):
+                pass
+
+    async def beat(self) -> None:
+        """Say that this client is still at work."""
+        async with self._post(protocol.BEAT) as response:
+            await self._check(response)
+
+    async def next(self) -> Question | Ended | None:
+        """Ask for the next question; None if there is none yet."""
+        async with self._post(protocol.NEXT) as response:
+            await self._check(response)
+            if protocol.END in response.headers:
+                return Ended(unquote(response.headers[protocol.END]))
+            if response.status == 204:
+                return None
+            number = response.headers.get(protocol.MESSAGE, "")
+            return Question(number, await self._body(response))
+
+    async def reply(self, number: str, reply: bytes) -> None:
+        """Send a reply; one that the server no longer wants is dropped."""
+        headers = {protocol.MESSAGE: number}
+        async with self._post(protocol.REPLY, headers, reply) as response:
+            await self._check(response)
+
+    async def fail(self, number: str, what: str) -> None:
+        """Say that there is no reply."""
+        headers = {protocol.MESSAGE: number, protocol.FAILED: quote(what)}
+        async with self._post(protocol.REPLY, headers) as response:
+            await self._check(response)
+
+    def _post(
+        self, path: str, headers: dict[str, str] | None = None, body: bytes = b""
+    ) -> aiohttp.client._RequestContextManager:
+        return self._session.post(
+            self._base + path,
+            headers=headers,
+            data=io.BytesIO(body),  # is sent in parts
+            proxy=self._proxy,
+            allow_redirects=False,
+        )
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        parts = []
+        size = 0
+        async for part in response.content.iter_chunked(protocol.PART):
+            size += len(part)
+            if size > protocol.LARGEST:
+                raise Lost(f"a question of more than {protocol.LARGEST:,} bytes")
+            parts.append(part)
+        return b"".join(parts)
+
+    async def _check(self, response: aiohttp.ClientResponse) -> None:
+        """Raise what a status means, unless it means that all is well."""
+        status = response.status
+        ours = protocol.VERSION in response.headers
+        if ours and status in (200, 204, 408, 410, 413):  # the last: a reply was not wanted
+            return
+        text = ""
+        if ours and status in (400, 403, 409):
+            text = printable((await response.content.read(500)).decode("utf-8", "replace"))
+        if status == 409 and ours:
+            remedy = "stop it, or use another key"
+            if self._context is None:
+                remedy = "stop it, or choose another --name"
+            raise Taken(f"{self.server}: {text} already: {remedy}")
+        if status == 403 and ours:
+            raise InputError(
+                f"{self.server}: {text}: ask the coordinator (fedsplit keys DIR --list)"
+            )
+        if not ours and status in (200, 204, 400, 404, 405, 501):
+            raise InputError(f"{self.server}: is not a fedsplit server, check --server")
+        raise Lost(f"HTTP status {status}")
+
+    async def trouble(self, error: Exception) -> str:
+        """Return why a request failed; ``InputError`` if trying again would not help."""
+        match error:
+            case Lost():
+                return str(error)
+            case aiohttp.ClientHttpProxyError():
+                return f"the proxy answers {error.status} {printable(error.message)}"
+            case aiohttp.ClientProxyConnectionError():
+                return f"the proxy cannot be reached: {_reason(error.os_error)}"
+            case TimeoutError():
+                return "no answer"
+        if self._context is None:
+            await asyncio.to_thread(self._check_no_tls)
+        chain = _causes(error)
+        for cause in chain:
+            self._check_tls(cause)
+        reasons = [text for text in map(_reason, chain) if text]
+        if self._context is not None and (not reasons or reasons[0] == RESET) and not self._welcome:
+            return DOUBT
+        return next(iter(reasons), "the connection broke")
+
+    def _check_tls(self, cause: BaseException) -> None:
+        match cause:
+            case ssl.SSLCertVerificationError():
+                raise InputError(
+                    f"{self.server}: its certificate is not accepted ({cause.verify_message}): "
+                    f"{INSPECTED}"
+                ) from None
+            case ssl.SSLError():
+                if cause.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+                    raise InputError(
+                        f"{self.server}: does not use TLS: check --server, or test on one machine "
+                        "with --insecure"
+                    ) from None
+
+    def _check_no_tls(self) -> None:
+        anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # nothing is sent over this connection
+        anyone.check_hostname = False
+        anyone.verify_mode = ssl.CERT_NONE
+        with (
+            suppress(OSError),
+            socket.create_connection((self._host, self._port), timeout=5) as plain,
+            anyone.wrap_socket(plain),
+        ):
+            raise InputError(f"{self.server}: uses TLS: give --key and --ca instead of --insecure")
+
+
+def printable(text: str) -> str:
+    """Text of the server, in one line and without characters that control a terminal."""
+    return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())[:300]
+
+
+def _causes(error: BaseException | None) -> list[BaseException]:
+    """An error and the errors that led to it."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return [each for each in found if not isinstance(each, aiohttp.ClientConnectorError)]
+
+
+def _reason(error: BaseException) -> str:
+    """The system's word for an error; empty if it has none."""
+    match error:
+        case ssl.SSLError():
+            return ""
+        case OSError():
+            return os.strerror(error.errno) if error.errno else ""
+    return ""

@@ -1,0 +1,142 @@
+"""Accepting connections, with limits on those whose certificate has not been seen yet."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from weakref import WeakSet
+
+from fedsplit.remote.https.metrics import Counts
+
+HANDSHAKE = 10.0
+"""Seconds that a TLS handshake may take."""
+
+SHUTDOWN = 2.0
+"""Seconds that the end of a TLS connection may take."""
+
+HEADERS = 10.0
+"""Seconds from the handshake to the end of the first request's headers."""
+
+STRANGERS = 32
+"""The most connections of one address whose handshake is not complete."""
+
+ALL_STRANGERS = 384
+"""The most such connections of all addresses."""
+
+PAUSE = 0.1
+"""Seconds to wait when there are no file descriptors left."""
+
+
+class Listener:
+    """Accepts connections and completes their handshakes.
+
+    Where there are too many handshakes under way, the oldest is given up: an honest one is over in
+    a fraction of a second, so that slow ones keep nobody out, not even from the same address.
+
+    Parameters
+    ----------
+    opened : socket
+        That listens.
+    factory : callable
+        Makes the protocol of a connection.
+    context : SSLContext or None
+        None for connections without TLS.
+    counts : Counts
+
+    Attributes
+    ----------
+    heard : set of transports
+        Of connections that have brought a whole request.
+    """
+
+    def __init__(
+        self,
+        opened: socket.socket,
+        factory: Callable[[], asyncio.BaseProtocol],
+        context: ssl.SSLContext | None,
+        counts: Counts,
+    ) -> None:
+        opened.setblocking(False)
+        self._socket = opened
+        self._factory = factory
+        self._context = context
+        self._counts = counts
+        self.heard: WeakSet[asyncio.BaseTransport] = WeakSet()
+        self._open: WeakSet[asyncio.BaseTransport] = WeakSet()
+        self._under_way: dict[asyncio.Task[None], str] = {}  # by age, with their addresses
+        self._task = asyncio.get_running_loop().create_task(self._accept())
+
+    def close(self) -> None:
+        """Stop listening, and close all connections."""
+        self._task.cancel()
+        for task in list(self._under_way):
+            task.cancel()
+        for transport in self._open:
+            transport.abort()  # type: ignore[attr-defined]  # every transport of a socket has it
+        self._socket.close()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(self._socket)
+            except OSError:  # no file descriptors, or a connection that is gone already
+                self._give_up(list(self._under_way)[:1])
+                await asyncio.sleep(PAUSE)
+                continue
+            task = loop.create_task(self._shake_hands(connection))
+            self._under_way[task] = str(address[0])
+            task.add_done_callback(partial(self._over, connection))
+            self._limit(str(address[0]))
+
+    def _over(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(task)
+        if task.cancelled():  # perhaps before it had begun
+            connection.close()
+
+    def _limit(self, address: str) -> None:
+        """Give up the oldest handshake of this address, or of the most frequent one."""
+        if len(self._under_way) > ALL_STRANGERS:
+            [(crowd, _)] = Counter(self._under_way.values()).most_common(1)
+            self._give_up(self._of(crowd)[:1])
+        self._give_up(self._of(address)[:-STRANGERS])
+
+    def _of(self, address: str) -> list[asyncio.Task[None]]:
+        return [task for task, where in self._under_way.items() if where == address]
+
+    def _give_up(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            self._counts.evicted += 1
+            task.cancel()
+
+    def _expect(self, transport: asyncio.Transport) -> None:
+        """Close a connection that has not brought a request."""
+        if transport not in self.heard:
+            transport.abort()
+
+    async def _shake_hands(self, connection: socket.socket) -> None:
+        """Complete a handshake; a connection that fails to is closed without a word."""
+        loop = asyncio.get_running_loop()
+        connection.setblocking(False)
+        with suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            if self._context is None:
+                transport, _ = await loop.connect_accepted_socket(self._factory, connection)
+            else:
+                transport, _ = await loop.connect_accepted_socket(
+                    self._factory,
+                    connection,
+                    ssl=self._context,
+                    ssl_handshake_timeout=HANDSHAKE,
+                    ssl_shutdown_timeout=SHUTDOWN,
+                )
+            self._open.add(transport)
+            loop.call_later(HEADERS, self._expect, transport)
+        except (OSError, ValueError):  # errors of TLS and of time are of these types
+            self._counts.handshakes_failed += 1

@@ -1,0 +1,52 @@
+"""What server and client agree on: paths, headers, sizes and times."""
+
+JOIN = "/v1/join"
+"""Path by which a client says that it is there."""
+
+NEXT = "/v1/next"
+"""Path of a client's next question; the request is held while there is none."""
+
+BEAT = "/v1/beat"
+"""Path by which a client says that it is still at work on a question."""
+
+REPLY = "/v1/reply"
+"""Path of a client's reply."""
+
+LEAVE = "/v1/leave"
+"""Path by which a client that is stopped says that it will not come back."""
+
+INSTANCE = "Fedsplit-Instance"
+"""Header with a random number by which the processes of one client are told apart."""
+
+NAME = "Fedsplit-Name"
+"""Header with the name that a client states, percent-encoded; for a server without keys."""
+
+MESSAGE = "Fedsplit-Message"
+"""Header with the random number of a question, which its reply repeats."""
+
+FAILED = "Fedsplit-Failed"
+"""Header of a reply without an answer, with the type of the error."""
+
+END = "Fedsplit-End"
+"""Header of the answer to a request for questions after which none will come."""
+
+VERSION = "Fedsplit-Version"
+"""Header of every answer of a server."""
+
+LARGEST = 256 * 2**20
+"""The most bytes of a question or a reply."""
+
+PART = 2**20
+"""The most bytes that are written at once."""
+
+HOLD = 20.0
+"""Seconds for which a request for a question is held if there is none."""
+
+PULSE = 5.0
+"""Seconds between requests of a client that is at work on a question."""
+
+SILENCE = 20.0
+"""Seconds without a request after which a client counts as gone."""
+
+TRANSFER = 30.0
+"""Seconds in which each part of a body has to arrive or to leave."""

@@ -1,0 +1,330 @@
+"""The server's side: carries messages to clients that are connected, and brings their replies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+from aiohttp import web
+
+from fedsplit.errors import InputError
+from fedsplit.remote.allowed import AllowedKeys
+from fedsplit.remote.certificates import read_certificate
+from fedsplit.remote.channel import SILENT
+from fedsplit.remote.https import protocol
+from fedsplit.remote.https.listener import Listener
+from fedsplit.remote.https.mailbox import Mailbox, Posted
+from fedsplit.remote.https.metrics import Counts, exposition
+from fedsplit.remote.https.service import Service
+from fedsplit.remote.https.tls import server_context
+
+GRACE = 2.0
+"""Seconds for which a message waits for a client that is not connected."""
+
+RETURN = 20.0
+"""Seconds for which it waits for one that has lost its connection: its process may be restarted."""
+
+LOOK = 0.25
+"""Seconds between looks at who is connected while replies are awaited."""
+
+IDLE = 20.0
+"""Seconds that a connection has for the headers of its next request."""
+
+FAREWELL = 2.0
+"""Seconds in which clients are told that no more questions will come."""
+
+CLOSING = 5.0
+"""Seconds in which the server has to stop."""
+
+MOMENT = 0.05
+"""Seconds in which something that is under way on this machine gets done."""
+
+LINE = 4096
+"""The most bytes of a line of a request, or of a header."""
+
+LOCAL = ("127.0.0.1", "localhost", "[::1]")
+"""The names under which the counts are served, and no other name of this machine."""
+
+ENDED = "the run has ended"
+
+_silent = logging.getLogger("fedsplit.remote.https")  # requests of strangers are not our errors
+_silent.addHandler(logging.NullHandler())
+_silent.propagate = False
+
+Result = TypeVar("Result")
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class Presence(NamedTuple):
+    """A connected client.
+
+    Attributes
+    ----------
+    since : str
+        When it came, in UTC.
+    answering : bool
+        Whether it is at work on a question.
+    silent : float
+        Seconds since its last request.
+    """
+
+    since: str
+    answering: bool
+    silent: float
+
+
+class HttpsServer:
+    """Carries messages to the clients that are connected, and brings their replies.
+
+    Parameters
+    ----------
+    host : str
+        Where to listen.
+    port : int
+        0 takes any free port; see the attribute ``port`` once the server is open.
+    keys : Path, optional
+        The folder of the federation's keys: the server's certificate, and the clients that may
+        join. Without keys there is no TLS, and anybody may join, under any name that no connected
+        client has.
+    metrics : int, optional
+        A port of 127.0.0.1 for ``/health`` and ``/metrics``.
+    largest : int
+        The most bytes of a reply.
+
+    Attributes
+    ----------
+    allowed : AllowedKeys or None
+        The clients that may join.
+    warning : str
+        About the server's certificate; mostly empty.
+    farewell : str
+        What clients are told when the server is closed.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        keys: Path | None = None,
+        *,
+        metrics: int | None = None,
+        largest: int = protocol.LARGEST,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.metrics = metrics
+        self.allowed: AllowedKeys | None = None
+        self.warning = ""
+        self.farewell = ENDED
+        self._context = None
+        self._ends: float | None = None
+        if keys is not None:
+            self._context, self.warning = server_context(keys)
+            self.allowed = AllowedKeys(keys)
+            self._ends = read_certificate(keys / "server.crt").not_valid_after_utc.timestamp()
+        self._counts = Counts()
+        self._service = Service(self.allowed, largest, self._counts)
+        self._thread: threading.Thread | None = None
+        self._listeners: list[Listener] = []
+        self._servers: list[web.Server] = []
+        self._turn = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Listen."""
+        main = _listening(self.host, self.port)
+        self.port = main.getsockname()[1]
+        local = None
+        if self.metrics is not None:
+            try:
+                local = _listening("127.0.0.1", self.metrics)
+            except InputError:
+                main.close()
+                raise
+            self.metrics = local.getsockname()[1]
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(lambda loop, context: None)  # of broken connections
+        self._thread = threading.Thread(target=self._loop.run_forever, name="server", daemon=True)
+        self._thread.start()
+        self._run(self._listen(main, local))
+
+    def close(self) -> None:
+        """Tell the clients, and stop listening, within a few seconds."""
+        if self._thread is None:
+            return
+        with suppress(TimeoutError):
+            self._run(self._shut(), FAREWELL + CLOSING)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSING)
+        if not self._thread.is_alive():
+            self._loop.close()
+        self._thread = None
+
+    def present(self) -> dict[str, str]:
+        """Return the connected clients by name, each with the time since when, in UTC."""
+        return {name: each.since for name, each in self.clients().items()}
+
+    def clients(self) -> dict[str, Presence]:
+        """Return what the connected clients do, by name."""
+        return self._run(_soon(self._clients))
+
+    def send(
+        self, messages: Mapping[str, bytes], timeout: float
+    ) -> dict[str, tuple[bytes | None, str, float]]:
+        """Send messages to clients, and wait for every reply or failure.
+
+        A client that disconnects and comes back gets its message again. One that is not connected
+        fails after a moment. Replies that arrive later are dropped.
+
+        Returns
+        -------
+        dict of str to (bytes or None, str, float)
+            By client: its reply, what went wrong, and the seconds until then.
+        """
+        with self._turn:
+            return self._run(self._exchange(messages, timeout))
+
+    def _run(self, work: Coroutine[Any, Any, Result], timeout: float | None = None) -> Result:
+        """Carry out work in the server's thread; it ends with the caller."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout)
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def _listen(self, main: socket.socket, local: socket.socket | None) -> None:
+        self._serve(main, self._service.handle, self._context)
+        if local is not None:
+            self._serve(local, self._about, None)
+
+    def _serve(self, opened: socket.socket, handler: Handler, context: Any) -> None:
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            if request.transport is not None:
+                listener.heard.add(request.transport)
+            return await handler(request)
+
+        server = web.Server(
+            handle,
+            handler_cancellation=True,
+            access_log=None,
+            logger=_silent,
+            keepalive_timeout=IDLE,
+            lingering_time=CLOSING,
+            max_line_size=LINE,
+            max_field_size=LINE,
+            auto_decompress=False,
+        )
+        listener = Listener(opened, server, context, self._counts)
+        self._servers.append(server)
+        self._listeners.append(listener)
+
+    async def _shut(self) -> None:
+        self._service.farewell = self.farewell
+        boxes = self._service.present().values()
+        for box in boxes:
+            box.wake()
+        ends = time.monotonic() + FAREWELL
+        while any(box.alive and not box.told for box in boxes) and time.monotonic() < ends:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(MOMENT)  # for the last answers to leave
+        for server in self._servers:
+            await server.shutdown(MOMENT)
+        for listener in self._listeners:
+            listener.close()
+        await asyncio.sleep(MOMENT)  # for connections to be closed
+
+    def _clients(self) -> dict[str, Presence]:
+        return {
+            name: Presence(box.since, _answering(box), box.silent)
+            for name, box in self._service.present().items()
+        }
+
+    async def _exchange(
+        self, messages: Mapping[str, bytes], timeout: float
+    ) -> dict[str, tuple[bytes | None, str, float]]:
+        began = time.monotonic()
+        boxes = {name: self._service.box(name) for name in messages}
+        posted = {name: box.post(messages[name]) for name, box in boxes.items()}
+        last_here = dict.fromkeys(messages, began)
+        try:
+            while waiting := [name for name, each in posted.items() if not each.outcome.done()]:
+                now = time.monotonic()
+                for name in waiting:
+                    if boxes[name].alive:
+                        last_here[name] = now
+                    what = self._trouble(boxes[name], posted[name], now - last_here[name])
+                    if what or now - began >= timeout:
+                        posted[name].settle(None, what or SILENT.text)
+                left = max(0.0, began + timeout - now)
+                outcomes = [posted[name].outcome for name in waiting]
+                await asyncio.wait(outcomes, timeout=min(LOOK, left))
+        finally:
+            for box in boxes.values():
+                box.clear()
+        found = {}
+        for name, each in posted.items():
+            reply, what, when = each.outcome.result()
+            found[name] = (reply, what, when - began)
+        return found
+
+    def _trouble(self, box: Mailbox, posted: Posted, absent: float) -> str:
+        """Why a client will not answer; an empty text if it may."""
+        if box.key and not self._service.permits(box):
+            return "its key may no longer join"
+        if absent <= GRACE or (box.silent <= RETURN and not box.left):
+            return ""
+        if posted.delivered:
+            return "its client disconnected"
+        return "its client is not connected"
+
+    async def _about(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer ``/health`` and ``/metrics``."""
+        if (request.host or "").rpartition(":")[0] not in LOCAL:  # another site's page in a browser
+            return web.Response(status=403)
+        boxes = self._service.present()
+        if request.method == "GET" and request.path == "/health":
+            text = json.dumps({"status": "ok", "clients": len(boxes)})
+            return web.Response(text=text, content_type="application/json")
+        if request.method == "GET" and request.path == "/metrics":
+            silent = {name: box.silent for name, box in boxes.items()}
+            text = exposition(self._counts, silent, self._ends)
+            return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4"})
+        return web.Response(status=404)
+
+
+def _answering(box: Mailbox) -> bool:
+    return box.posted is not None and box.posted.delivered and not box.posted.outcome.done()
+
+
+async def _soon(work: Callable[[], Result]) -> Result:
+    return work()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{host}:{port}: cannot listen there ({why}), choose another") from None
