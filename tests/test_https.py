@@ -259,7 +259,7 @@ def test_the_handshake_refuses_what_a_client_should_not_have_sent(
         )
     tls = "fedsplit.remote.https.tls.check_certificate"
     monkeypatch.setattr(tls, lambda path, *_: certificates.read_certificate(path))
-    options = {"key": key, "certificate": own, "ca": made / "ours/ca.crt"}
+    options: dict[str, Any] = {"key": key, "certificate": own, "ca": made / "ours/ca.crt"}
     with running(server.port, tmp_path / "x", **options) as told:
         until(lambda: "the server may not accept this certificate" in "".join(told), 20)
         assert server.present() == {}

@@ -213,7 +213,7 @@ class Members:
         Whose refusal it is depends on where it came from, not on what its text claims.
         """
         history = self.history
-        refused = {}
+        refused: dict[str, str] = {}
         for at, reply in replies.items():
             if reply.outcome == "refused":
                 refused |= dict.fromkeys(self.cohorts[at], self._attributed(at, reply.text))
