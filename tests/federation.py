@@ -27,7 +27,7 @@ from fedsplit.remote.messages import read_reply, write_reply
 from fedsplit.clients.question import Answer
 from fedsplit.regression.client.service import Site
 name, data, server, keys, folder, nth = sys.argv[1:]
-site, asked = Site(name, data, folder=Path(folder)), 0
+site, asked = Site(name, data, folder=Path(folder), approve="always"), 0
 def answer(message):
     global asked
     out = site.reply(message)
@@ -100,7 +100,7 @@ class Processes:
             [
                 *FEDSPLIT, "client", "--server", f"127.0.0.1:{self.port}", "--data", str(data),
                 "--folder", str(self.kept(name)), "--key", str(keys / "clients" / f"{name}.key"),
-                "--ca", str(keys / "ca.crt"),
+                "--ca", str(keys / "ca.crt"), "--approve", "always",
                 *more,
             ],
             f"{name}.log",

@@ -209,7 +209,7 @@ def test_the_command_gives_up_in_one_line(
 @pytest.mark.parametrize(
     ("header", "why"),
     [
-        ({"format": 1}, "has format 1, this version reads format 3"),
+        ({"format": 1}, f"has format 1, this version reads format {FORMAT}"),
         ({"run": {"clients": ["ada"], "formula": "z ~ x"}}, "belongs to another run"),
     ],
 )

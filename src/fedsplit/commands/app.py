@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from fedsplit.commands.approving import approve_command
 from fedsplit.commands.client import client_command
 from fedsplit.commands.compare import compare_command
 from fedsplit.commands.fit import fit_command
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.command("fit", cls=Command)(fit_command)
 app.command("server", cls=Command)(server_command)
 app.command("client", cls=Command)(client_command)
+app.command("approve", cls=Command)(approve_command)
 app.command("keys", cls=Command)(keys_command)
 app.command("compare", cls=Command, epilog=f"Methods: {', '.join(METHODS)}.")(compare_command)
 app.command("reproduce", cls=Command, epilog=f"Figures: {', '.join(EXPERIMENTS)}.")(

@@ -6,20 +6,26 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from fedsplit.checks import count
+from fedsplit.commands.approving import ask_at_terminal, has_terminal, state_folder
+from fedsplit.commands.client_view import View
 from fedsplit.commands.keys import check_extra
 from fedsplit.commands.supervisor import BAD_INPUT, lifeline, supervise
 from fedsplit.commands.terminal import print_error
 from fedsplit.data.reading import Reading, read_codes
 from fedsplit.errors import InputError
+from fedsplit.regression.client.hashes import read_hash
 from fedsplit.regression.fields import options_of
 from fedsplit.regression.options import Settings
+
+if TYPE_CHECKING:
+    from fedsplit.regression.client.approval import Credentials
 
 CRASHED = 70
 """Exit status of a child that is to be restarted (EX_SOFTWARE of sysexits.h)."""
@@ -44,6 +50,8 @@ class Configuration(NamedTuple):
     restarted: bool
     na: Sequence[str]
     decimal: str
+    approve: str
+    prompted: bool
 
 
 def client_command(
@@ -107,6 +115,15 @@ def client_command(
             rich_help_panel="Network",
         ),
     ] = False,
+    approve: Annotated[
+        str,
+        typer.Option(
+            metavar="ask|always|HASH",
+            help="Which studies this client takes part in: ask at the terminal, or wait for "
+            "fedsplit approve; always; or the one with this hash, and wait with any other.",
+            rich_help_panel="Privacy",
+        ),
+    ] = "ask",
     max_rounds: Annotated[
         int | None,
         typer.Option(
@@ -142,9 +159,10 @@ def client_command(
 ) -> None:
     """Take part in fits with the rows of a file, which stay on this machine.
 
-    The client connects to a server and answers its questions. At the start it prints what will
-    leave this machine. It runs until it is stopped: it reconnects when the server is away, and is
-    restarted when its process dies.
+    The client connects to a server, which proposes a study. Once its owner has approved that, the
+    client answers its questions, and no others. At the start it prints what will leave this
+    machine. It runs until it is stopped: it reconnects when the server is away, and is restarted
+    when its process dies.
 
     Exit status: 2 bad input; 130 interrupted; 143 terminated.
     """
@@ -166,9 +184,11 @@ def client_command(
             name = key.stem
     check_name(name)
     reading = Reading(tuple(read_codes(na)), decimal)
-    if folder is None:  # by the XDG base directory specification
-        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        folder = Path(base) / "fedsplit" / name
+    if folder is None:
+        folder = state_folder() / name
+    if approve not in ("ask", "always"):
+        approve = read_hash(approve)
+    prompted = approve == "ask" and has_terminal()
     chosen = Configuration(
         server=server,
         data=data,
@@ -186,9 +206,13 @@ def client_command(
         restarted=False,
         na=reading.na,
         decimal=reading.decimal,
+        approve=approve,
+        prompted=prompted,
     )
     first = json.dumps(chosen._asdict()).encode()
     again = json.dumps(chosen._replace(restarted=True)._asdict()).encode()
+    if prompted:
+        ask_at_terminal(folder)
     raise typer.Exit(supervise([sys.executable, "-P", "-m", __name__], first, again, _report))
 
 
@@ -225,6 +249,7 @@ def _answer(chosen: Configuration, stop: threading.Event) -> int:
     from fedsplit.remote.https.client import run_client
 
     folder = Path(chosen.folder)
+    view = View(chosen.folder, chosen.prompted)
     paths = {
         name: Path(value)
         for name, value in chosen._asdict().items()
@@ -240,9 +265,10 @@ def _answer(chosen: Configuration, stop: threading.Event) -> int:
         log=paths.get("log"),
         fresh=not chosen.restarted,
         reading=Reading(tuple(chosen.na), chosen.decimal),
+        approve=chosen.approve,
+        credentials=_credentials(paths, chosen.insecure),
+        watch=view,
     )
-    if "key" in paths:
-        paths["key"].read_bytes()  # a file that is missing from the start is bad input
     if not chosen.restarted:
         typer.echo(site.terms())
     try:
@@ -255,7 +281,7 @@ def _answer(chosen: Configuration, stop: threading.Event) -> int:
             insecure=chosen.insecure,
             proxy=chosen.proxy,
             folder=folder,
-            status=_report,
+            status=view.line,
             stop=stop,
             name=chosen.name,
         )
@@ -263,6 +289,19 @@ def _answer(chosen: Configuration, stop: threading.Event) -> int:
         print_error(error)
         return CRASHED
     return 0
+
+
+def _credentials(paths: Mapping[str, Path], insecure: bool) -> Credentials | None:
+    """What studies are verified with: the client's own key, and the federation's authority."""
+    if insecure:
+        return None
+    if not {"key", "ca"} <= set(paths):
+        raise InputError("give both --key and --ca: studies are verified with them")
+    from fedsplit.regression.client.approval import Credentials
+    from fedsplit.remote.keys import fingerprint, read_private_key
+
+    own = read_private_key(paths["key"]).public_key()
+    return Credentials(fingerprint(own), paths["ca"].read_bytes())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ from fedsplit.commands.fit import present, show
 from fedsplit.commands.interrupts import discarding, resumable
 from fedsplit.commands.keys import check_extra
 from fedsplit.commands.options import Json, Resilience, with_fields
+from fedsplit.commands.studies import approved_by_all, keep_study, signed_study
 from fedsplit.commands.terminal import live, printable
 from fedsplit.errors import InputError, TooFewClients, listed
 from fedsplit.regression.options import FitOptions, names
@@ -55,6 +56,15 @@ def server_command(
         ),
     ],
     as_json: Json = False,
+    columns: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="Covariates of --target, or what '.' in the formula stands for: clients do not "
+            "tell the names of their columns.",
+            rich_help_panel="Model",
+        ),
+    ] = "",
     keys: Annotated[
         Path | None,
         typer.Option(
@@ -107,15 +117,18 @@ def server_command(
 ) -> None:
     """Fit one regression with clients in other organisations, which run fedsplit client.
 
-    The server waits for the clients, agrees with them on columns and categories, runs the rounds,
-    and prints the table and the proof. Clients connect to the server. Only their answers leave
-    them, never their rows. The run is kept in OUT/checkpoint until it is done, and can be resumed.
+    The server waits for the clients, proposes the study to them (OUT/study.json), and waits until
+    the owner of each has approved it. Then it agrees with them on columns and categories, runs the
+    rounds, and prints the table and the proof. Clients connect to the server. Only their answers
+    leave them, never their rows. The run is kept in OUT/checkpoint until it is done, and can be
+    resumed.
 
     Exit status: 0 done; 1 tolerance not proved, or a client is missing, was removed or has no
     complete row; 2 bad input; 130 or 143 interrupted.
     """
     check_extra()
     from fedsplit.regression.fit import fit_over  # pandas takes a second to import
+    from fedsplit.regression.result.table import pooled_summary
 
     if chosen["resume"] is None:
         chosen["checkpoint"] = out / "checkpoint"
@@ -132,6 +145,7 @@ def server_command(
             show(now)
 
     patience = resilience.patience
+    chosen = _with_whole_formula(chosen, columns)
     options = FitOptions(None, **chosen, patience=patience, checkpoint=checkpoint, progress=report)
     with resumable(checkpoint), _opened(keys, insecure, host, port, metrics) as server:
         if server.warning:
@@ -144,13 +158,26 @@ def server_command(
             gather(server.present, who, len(who), min(wait, RETURN), least=0)
         else:
             who = gather(server.present, *_wanted(clients, allowed), wait, resilience.min_clients)
-        _check_identities(server, sorted(set(who) & set(server.present())))
+        there = [name for name in who if name in server.present()]
+        _check_identities(server, there)
+        study, signature = signed_study(options, who, keys, resilience.min_clients)
+        keep_study(study, out, resilience.resume is not None)
+        proposal = approved_by_all(server, study, signature, there)
         with discarding(checkpoint, reported):
-            model = fit_over(MessageChannel(server, who), options)
+            model = fit_over(MessageChannel(server, who, study.hash), options)
+        proposal.finish(list(server.present()), model.converged, pooled_summary(model))
     complete = present(model, out, as_json)
     checkpoint.discard()
     if not complete:
         raise typer.Exit(1)
+
+
+def _with_whole_formula(chosen: Mapping[str, Any], columns: str) -> dict[str, Any]:
+    """The options of the model, with every column named in the formula."""
+    from fedsplit.regression.server.proposing import whole_formula  # as above
+
+    formula = whole_formula(FitOptions(None, **chosen), names(columns))
+    return {**chosen, "formula": formula.text, "target": None}
 
 
 def _opened(

@@ -28,7 +28,7 @@ from fedsplit.remote.cohort import other_data, same_data
 from fedsplit.remote.log import Record, RecordedReply, Records
 from fedsplit.version import __version__
 
-FORMAT = 3
+FORMAT = 4
 """The format of the files. Those of another format are refused, untouched."""
 
 HEADER = "checkpoint.json"
@@ -275,7 +275,7 @@ class Journal:
                     self._unconfirmed[at] = requests[at], value
                 if prepares:
                     self._prepared.add(at)
-            replies[at] = Reply(heard.outcome, value, heard.text, heard.seconds)
+            replies[at] = Reply(heard.outcome, value, heard.text, heard.seconds, heard.log)
         if self.free:
             self._confirm(requests, math.inf)
         self._replayed += 1
@@ -295,7 +295,7 @@ class Journal:
         self._time = self._channel.now() - self._offset
         kept = {at: _kept(request, replies.get(at, SILENT)) for at, request in requests.items()}
         heard = [
-            RecordedReply(at, reply.outcome, len(blob), reply.text, reply.seconds)
+            RecordedReply(at, reply.outcome, len(blob), reply.text, reply.seconds, reply.log)
             for at, (reply, blob) in kept.items()
         ]
         blobs = [blob for _, blob in kept.values()]

@@ -45,6 +45,8 @@ class RecordedReply(NamedTuple):
         The length of the encoded answer, which follows the record; 0 without an answer.
     text : str
     seconds : float
+    log : str
+        As in ``Reply``.
     """
 
     cohort: int
@@ -52,6 +54,7 @@ class RecordedReply(NamedTuple):
     size: int
     text: str
     seconds: float
+    log: str = ""
 
 
 class Record(NamedTuple):

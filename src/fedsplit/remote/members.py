@@ -75,6 +75,8 @@ class History:
     exchanges : list of Row
         What was asked beside the rounds, and what travelled with their questions. A question that
         has to be repeated counts once.
+    logs : dict of str
+        By client, the number and the hash of the last line of its log that is known here.
     """
 
     incidents: list[Incident] = field(default_factory=list)
@@ -82,6 +84,25 @@ class History:
     asked: int = 0
     absent_since: dict[int, float] = field(default_factory=dict)
     exchanges: list[Row] = field(default_factory=list)
+    logs: dict[str, str] = field(default_factory=dict)
+
+    def note_log(self, client: str, log: str) -> None:
+        """Note the last line of a client's log, which can only grow."""
+        number = _line_number(log)
+        if number is None:
+            return
+        before = _line_number(self.logs.get(client, "")) or 0
+        if number <= before:
+            what = f"its log was cut short: line {number} came after line {before}"
+            self.incidents.append(Incident(self.asked, client, what))
+        self.logs[client] = log
+
+
+def _line_number(log: str) -> int | None:
+    number, _, head = log.partition(":")
+    if number.isdecimal() and len(number) < 16 and len(head) == 64:
+        return int(number)
+    return None
 
 
 class Members:
@@ -187,6 +208,9 @@ class Members:
         history.asked += 1
         replies = dict.fromkeys(requests, SILENT) | self.channel.ask(requests, timeout)
         self._part_with(patience, {at: replies[at] for at in requests})
+        for at in requests:
+            for name in self.cohorts[at]:
+                history.note_log(name, replies[at].log)
         wrong = {}
         for at in requests:
             if what := _wrong(at, replies[at], check, pass_unprepared):

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from fedsplit.errors import InputError, RequestError
+from fedsplit.regression.client.asked_questions import AskedQuestions
+from fedsplit.regression.client.hashes import read_hash, short
 from fedsplit.regression.client.proposal import Decision, Propose
 from fedsplit.regression.client.scope import check_question
-from fedsplit.regression.client.studies import AskedQuestions, Studies
-from fedsplit.regression.client.study import Study, read_hash, read_study, short
+from fedsplit.regression.client.studies import Studies
+from fedsplit.regression.client.study import Study, read_study
 from fedsplit.remote.channel import Request
 
 ASK = "ask"
@@ -85,7 +87,8 @@ class Approval:
             raise RequestError(str(error)) from None
         name = study.hash
         if name not in self.studies.hashes():
-            self.studies.keep(study, self._words(study, self._credentials is not None))
+            words = self._words(study, self._credentials is not None)
+            self.studies.keep(name, content, words)
         decided = self.studies.decided(name)
         if decided is None and (reason := self._objection(study)):
             self.studies.decide(name, "declined", "rule", reason)

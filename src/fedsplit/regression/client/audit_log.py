@@ -50,6 +50,7 @@ class AuditLog:
         self.head = Head(0, BEGINNING)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _cut_partial_line(path)
+        _put_aside_older_log(path)
         for file in reversed(log_files(path)):
             line = _last_line(file)
             if line:
@@ -170,6 +171,20 @@ def _last_line(path: Path) -> bytes:
             if len(lines) > 1 or begin == 0:
                 return lines[-1]
             size *= 4
+
+
+def _put_aside_older_log(path: Path) -> None:
+    """Rename a log of a version whose lines were not chained."""
+    if not path.exists() or not path.stat().st_size:
+        return
+    with path.open("rb") as file:
+        first = file.readline()
+    try:
+        older = "previous" not in json.loads(first)
+    except (ValueError, TypeError):
+        older = False  # damaged, which the reader says
+    if older:
+        path.rename(path.with_name(f"{path.stem}.unchained{path.suffix}"))
 
 
 def _cut_partial_line(path: Path) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from fedsplit.clients.question import Question
+from fedsplit.regression.client.studies import State
 from fedsplit.remote.messages import Signature
-
-State = Literal["approved", "pending", "declined"]
 
 
 class Decision(NamedTuple):

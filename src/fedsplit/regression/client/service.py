@@ -12,6 +12,7 @@ from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources.sources import sources
+from fedsplit.data.types import Fit
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.approval import Approval, Credentials
 from fedsplit.regression.client.audit_log import AuditLog, NotLogged
@@ -52,8 +53,8 @@ TERMS = """\
 client {name}: {rows:,} rows and {columns} columns in {where}
 
 What leaves this machine, to the server alone:
-  once       the names of the columns, and whether all, most, some or none of their values are
-             numbers, dates, booleans or text
+  once       for {named}: whether all, most, some or none of
+             their values are numbers, dates, booleans or text
   once       for the columns of the model: counts of rows and missing values, the levels of
              categories with their counts, sums of columns whose missing values are to be filled
   once       for poly, scale, bs, ns and cut in the formula: sums of powers of their columns,
@@ -72,6 +73,12 @@ Rows never leave, as long as the server asks only what fedsplit asks.
 This machine runs its own fedsplit {version}; it takes no code from the server.
 """
 
+
+NAMED = {
+    True: "the columns of a study that you have approved, and no others",
+    False: "all columns, by their names",
+}
+"""Which columns are described, by whether there are studies."""
 
 ROUNDS = {
     False: "vectors and an information matrix, or a vector, as long as the coefficients",
@@ -166,6 +173,7 @@ class Site:
             limit = f"At most {self._limit:,} questions are answered, over all models.\n"
         return TERMS.format(
             name=self.name,
+            named=NAMED[self._approval is not None],
             rows=len(self._source.read(dict.fromkeys(list(columns)[:1], "text"))),
             columns=len(columns),
             where=self._data,
@@ -323,14 +331,21 @@ class Site:
 
     def _words(self, study: Study, signed: bool) -> str:
         """A study in words, with what it means here."""
-        columns = self._source.columns()
-        rows, complete = complete_rows(self._source, study.columns)
+        columns: Mapping[str, Fit | None] = {}
+        rows = complete = 0
+        trouble = ""
+        try:
+            columns = self._source.columns()
+            rows, complete = complete_rows(self._source, study.columns)
+        except InputError as error:  # for the owner alone
+            trouble = str(error)
         here = Local(
             name=self.name,
             signed=signed,
             columns=columns,
             rows=rows,
             complete=complete,
+            trouble=trouble,
             vectors=self._cohort.vectors,
             rules=[self._guards()],
             left=self.left,

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple, cast, get_args
 
 from fedsplit import files
 from fedsplit.errors import InputError, RequestError
-from fedsplit.regression.client.proposal import State
-from fedsplit.regression.client.study import BEFORE, Study, short
-from fedsplit.remote import codec
-from fedsplit.remote.channel import Request
+from fedsplit.regression.client.hashes import short
 
 MOST_PENDING = 20
 """So many studies wait for the owner; more are refused."""
 
 Verdict = Literal["approved", "declined"]
+State = Literal["approved", "pending", "declined"]
 
 
 class Decided(NamedTuple):
@@ -84,14 +80,14 @@ class Studies:
             )
         return found[0]
 
-    def keep(self, study: Study, words: str) -> None:
-        """Keep a study that is proposed for the first time."""
+    def keep(self, name: str, study: bytes, words: str) -> None:
+        """Keep a study, in its canonical form, that is proposed for the first time."""
         if len(self.pending()) >= MOST_PENDING:
             raise RequestError(f"{MOST_PENDING} studies wait for its owner to decide")
-        folder = self.path(study.hash)
+        folder = self.path(name)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         private(folder / "words.txt", words)
-        private(folder / "study.json", study.canonical)
+        private(folder / "study.json", study)
 
     def words(self, name: str) -> str:
         """A study in words."""
@@ -130,58 +126,6 @@ class Studies:
             each is not None and each.verdict == "approved" and each.time.startswith(day)
             for each in decisions
         )
-
-
-class AskedQuestions:
-    """Which questions of a study were asked: the same one again adds nothing, and does not count.
-
-    Parameters
-    ----------
-    path : Path
-        A file with one line per question: its kind, and a digest.
-    study : Study
-        Whose numbers are the limits.
-    """
-
-    def __init__(self, path: Path, study: Study) -> None:
-        self._path = path
-        self._study = study
-        lines: list[str] = []
-        if path.exists():
-            lines = path.read_text(encoding="ascii").splitlines()
-        self._seen = dict.fromkeys(lines)
-        self._counts = Counter(line.partition(" ")[0] for line in self._seen)
-
-    def __len__(self) -> int:
-        return len(self._seen)
-
-    def add(self, request: Request) -> None:
-        """Count the questions of a request; raises InputError for one too many."""
-        for question in request.parts:
-            name = question.name()
-            content = codec.encode((request.key * (not question.prepares), request.m, question))
-            line = f"{name} {hashlib.sha256(content).hexdigest()}"
-            if line in self._seen:
-                continue
-            if self._counts[name] >= self._study.questions[name]:
-                raise RequestError(
-                    f"the approved study has {self._study.questions[name]} questions {name}, and "
-                    "all of them were asked"
-                )
-            if name not in BEFORE and not question.prepares and self._points >= self._study.points:
-                raise RequestError(
-                    f"the approved study has {self._study.points} points, and all of them were "
-                    "asked about"
-                )
-            self._counts[name] += 1
-            self._seen[line] = None
-            with self._path.open("a", encoding="ascii") as file:
-                file.write(line + "\n")
-
-    @property
-    def _points(self) -> int:
-        settled = {*BEFORE, "settle"}
-        return sum(number for name, number in self._counts.items() if name not in settled)
 
 
 def private(path: Path, content: str | bytes) -> None:

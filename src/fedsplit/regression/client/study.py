@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TypeAlias
@@ -22,9 +21,6 @@ AS_READ = "as read"
 
 LARGEST = 2**20
 """Bytes of a study."""
-
-SHORTEST_HASH = 8
-"""The fewest hexadecimal digits by which a study is known."""
 
 Setting: TypeAlias = str | int | float | bool | Sequence[str] | Mapping[str, str] | None
 """The value of an option."""
@@ -190,22 +186,6 @@ def _check(study: Study, kinds: Mapping[str, object]) -> None:
         raise InputError(f"the study has the unknown question {unknown[0][:40]!r}")
     if not study.members or min(*study.questions.values(), study.points) < 0:
         raise InputError("the study has no member, or negative numbers of questions")
-
-
-def short(text: str) -> str:
-    """A hash in groups of four digits, as people compare it."""
-    return " ".join(text[at : at + 4] for at in range(0, len(text), 4))
-
-
-def read_hash(text: str) -> str:
-    """The beginning of a hash as people write it, with or without spaces."""
-    plain = re.sub(r"[\s:-]", "", text).lower()
-    if not re.fullmatch(rf"[0-9a-f]{{{SHORTEST_HASH},64}}", plain):
-        raise InputError(
-            f"{text!r} is not the hash of a study: give at least {SHORTEST_HASH} of its "
-            "hexadecimal digits"
-        )
-    return plain
 
 
 def _text(value: object) -> str | None:

@@ -9,7 +9,8 @@ from textwrap import wrap
 
 from fedsplit.data.texts import appearance
 from fedsplit.data.types import Fit
-from fedsplit.regression.client.study import AS_READ, Study, short
+from fedsplit.regression.client.hashes import short
+from fedsplit.regression.client.study import AS_READ, Study
 
 WIDTH = 88
 
@@ -33,6 +34,8 @@ class Local:
         What all columns here can be read as.
     rows, complete : int
         How many rows there are, and how many have a value in every column of the study.
+    trouble : str
+        Why the file cannot be read, if it cannot.
     vectors : bool
         Whether matrices are told for proofs only.
     rules : sequence of str
@@ -48,6 +51,7 @@ class Local:
     columns: Mapping[str, Fit | None]
     rows: int
     complete: int
+    trouble: str
     vectors: bool
     rules: Sequence[str]
     left: int | None
@@ -127,6 +131,8 @@ def _columns(study: Study, here: Local) -> list[str]:
 
 
 def _rows(study: Study, here: Local) -> str:
+    if here.trouble:
+        return f"the file cannot be read: {here.trouble}"
     if lacking(study, here):
         return "none: the file lacks columns of the study"
     return (
@@ -166,7 +172,7 @@ def _members(study: Study, here: Local) -> list[str]:
 def _budget(study: Study, here: Local) -> str:
     if here.left is None:
         return "no limit on the number of questions (--max-rounds)"
-    text = f"{here.left:,} more questions are allowed by --max-rounds"
+    text = f"{here.left:,} more questions are answered (--max-rounds); a fit usually takes 10 to 40"
     if here.left < study.most:
-        text += f": the study may ask up to {study.most:,} and would then stop"
+        text += f", this study at most {study.most:,}: it stops when none are left"
     return text

@@ -76,6 +76,7 @@ def to_dict(model: Model) -> dict[str, Any]:
         "not_estimable": dict(model.not_estimable),
         "removed": dict(model.removed),
         "incidents": [each._asdict() for each in model.incidents],
+        "logs": dict(model.logs),
         "warnings": list(model.warnings),
     }
 
@@ -195,6 +196,7 @@ def load(path: str | Path) -> Model:
             version=record["version"],
             removed=dict(record["removed"]),
             incidents=[Incident(**each) for each in record["incidents"]],
+            logs=record.get("logs", {}),
             aliased=record.get("aliased", ()),
             not_estimable=record.get("not_estimable", {}),
             recessions=[_recession(each) for each in record.get("recessions", ())],

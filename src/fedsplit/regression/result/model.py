@@ -183,6 +183,10 @@ class Model:
         others.
     incidents : sequence of Incident
         Answers of remote clients that failed or were refused.
+    logs : mapping of str to str
+        Between organisations, the number and the hash of the last line of each client's log when
+        the run ended, as in ``12:3f2a…``: with ``fedsplit audit`` its owner can show that the log
+        was not cut short since.
     aliased : sequence of str
         The coefficients of columns that those before them determine: nan in every array, and 0 in
         predictions.
@@ -223,6 +227,7 @@ class Model:
     version: str
     removed: Mapping[str, str] = field(default_factory=dict)
     incidents: Sequence[Incident] = ()
+    logs: Mapping[str, str] = field(default_factory=dict)
     aliased: Sequence[str] = ()
     not_estimable: Mapping[str, str] = field(default_factory=dict)
     recessions: Sequence[Recession] = ()

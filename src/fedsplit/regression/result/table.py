@@ -44,6 +44,11 @@ def summary(model: Model) -> Summary:
     return Summary("\n".join(lines))
 
 
+def pooled_summary(model: Model) -> str:
+    """The coefficients, without anything about single clients: for all of those that took part."""
+    return "\n".join([*_head(model), "", *_coefficients(model)])
+
+
 def fragment(model: Model) -> str:
     """The table as HTML, for a notebook: without the clients, which ``summary`` has."""
     columns = coefficient_columns(model)

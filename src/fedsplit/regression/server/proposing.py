@@ -44,7 +44,6 @@ IN_SPECIAL_CASES = ("line", "margin", "recede", "along", "fitted")
 
 def make_study(
     options: Regression,
-    columns: Sequence[str],
     members: Mapping[str, str],
     coordinator: str,
     least: int | None,
@@ -54,9 +53,7 @@ def make_study(
     Parameters
     ----------
     options : Regression
-        Of the fit.
-    columns : sequence of str
-        What ``.`` in the formula stands for: no client tells names of columns by itself.
+        Of the fit, with a formula that names every column.
     members : mapping of str to str
         The clients, with the fingerprints of their keys.
     coordinator : str
@@ -64,7 +61,7 @@ def make_study(
     least : int or None
         The fewest clients with which the run continues; None is all of them.
     """
-    formula = whole_formula(options, columns)
+    formula = Formula(str(options.formula))
     settings = options.settings
     extra = [each for each in (settings.weights, settings.offset, settings.exposure) if each]
     used = list(dict.fromkeys([*formula.columns, *extra]))
@@ -93,7 +90,14 @@ def make_study(
 
 
 def whole_formula(options: Regression, columns: Sequence[str]) -> Formula:
-    """The formula of a fit, with every column named."""
+    """The formula of a fit, with every column named: no client tells names of columns by itself.
+
+    Parameters
+    ----------
+    options : Regression
+    columns : sequence of str
+        What ``.`` in the formula stands for.
+    """
     text = options.formula
     if text is None:
         text = f"{quoted([str(options.target)])} ~ ."

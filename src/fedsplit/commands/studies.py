@@ -1,0 +1,128 @@
+"""What ``fedsplit server`` does about a study: it is signed, written, and approved by all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from fedsplit import files
+from fedsplit.commands.terminal import printable
+from fedsplit.errors import InputError
+from fedsplit.remote.messages import Signature, Transport
+
+if TYPE_CHECKING:
+    from fedsplit.regression.client.proposal import Decision
+    from fedsplit.regression.client.study import Study
+    from fedsplit.regression.options import FitOptions
+    from fedsplit.regression.server.proposing import Proposal
+
+POLL = 2.0
+"""Seconds between looks at what owners have decided."""
+
+FILE = "study.json"
+
+
+def signed_study(
+    options: FitOptions,
+    who: Sequence[str],
+    keys: Path | None,
+    least: int | None,
+) -> tuple[Study, Signature]:
+    """The study of a fit, and the coordinator's signature; without keys there is none.
+
+    Parameters
+    ----------
+    options : FitOptions
+    who : sequence of str
+        The clients.
+    keys : Path or None
+        The folder of keys.
+    least : int or None
+        The fewest clients with which the run continues.
+    """
+    from fedsplit.regression.server.proposing import make_study
+
+    if keys is None:
+        unknown = dict.fromkeys(who, "")
+        return make_study(options, unknown, "", least), Signature()
+    from fedsplit.remote.key_folder import entries
+    from fedsplit.remote.signatures import Signer
+
+    signer = Signer(keys)
+    known = {entry.name: " ".join(entry.fingerprints) for entry in entries(keys)}
+    members = {name: known[name] for name in who}
+    study = make_study(options, members, signer.fingerprint, least)
+    return study, signer.sign(study.canonical)
+
+
+def keep_study(study: Study, out: Path, resumed: bool) -> None:
+    """Write a study into the folder of the run, and print its hash.
+
+    Raises
+    ------
+    InputError
+        If a run that is resumed had another one.
+    """
+    from fedsplit.regression.client.hashes import short
+
+    path = out / FILE
+    if resumed and path.exists() and path.read_bytes() != study.canonical:
+        raise InputError(
+            f"{path}: the run had another study, since keys, members or options have changed: "
+            "start again in another folder"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    files.write(path, study.canonical)
+    typer.echo(f"study {short(study.hash)}\nwritten to {path}", err=True)
+
+
+def approved_by_all(
+    transport: Transport, study: Study, signature: Signature, who: Sequence[str]
+) -> Proposal:
+    """Propose a study, and wait until every owner has approved it."""
+    from fedsplit.regression.server.proposing import Proposal
+
+    proposal = Proposal(transport, study, signature)
+    warned: set[str] = set()
+
+    def report(known: Mapping[str, Decision]) -> None:
+        lines = [approvals(known, who)]
+        for name, decision in known.items():
+            if name not in warned and decision.left is not None and decision.left < study.most:
+                warned.add(name)
+                lines.append(
+                    f"client {name} answers {decision.left:,} more questions, this study has at "
+                    f"most {study.most:,}: its owner can start it again to allow more"
+                )
+        typer.echo(printable("\n".join(lines)), err=True)
+
+    try:
+        proposal.wait(who, report, lambda: time.sleep(POLL))
+    except KeyboardInterrupt:
+        typer.echo(
+            "fedsplit: interrupted before all owners had approved: start the same command again, "
+            "what they decided is kept",
+            err=True,
+        )
+        raise
+    return proposal
+
+
+def approvals(known: Mapping[str, Decision], who: Sequence[str]) -> str:
+    """Who has approved, and who has not."""
+    states: dict[str, list[str]] = {"approved": [], "pending": [], "declined": [], "absent": []}
+    for name in who:
+        state = "absent"
+        if name in known:
+            state = known[name].state
+        states[state].append(name)
+    words = {"pending": "waiting for the owner of", "absent": "no answer from"}
+    parts = [f"approved by {len(states['approved'])} of {len(who)}"]
+    for state, text in words.items():
+        if states[state]:
+            parts.append(f"{text} {', '.join(states[state])}")
+    return "; ".join(parts)

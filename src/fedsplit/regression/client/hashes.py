@@ -1,0 +1,26 @@
+"""The hash of a study as people read and write it."""
+
+from __future__ import annotations
+
+import re
+
+from fedsplit.errors import InputError
+
+SHORTEST_HASH = 8
+"""The fewest hexadecimal digits by which a study is known."""
+
+
+def short(text: str) -> str:
+    """A hash in groups of four digits, as people compare it."""
+    return " ".join(text[at : at + 4] for at in range(0, len(text), 4))
+
+
+def read_hash(text: str) -> str:
+    """The beginning of a hash as people write it, with or without spaces."""
+    plain = re.sub(r"[\s:-]", "", text).lower()
+    if not re.fullmatch(rf"[0-9a-f]{{{SHORTEST_HASH},64}}", plain):
+        raise InputError(
+            f"{text!r} is not the hash of a study: give at least {SHORTEST_HASH} of its "
+            "hexadecimal digits"
+        )
+    return plain

@@ -1,0 +1,359 @@
+"""A study: what is in it, who approves it, and what a server can ask for beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedsplit as fs
+from fedsplit.clients.question import Question
+from fedsplit.clients.questions import Descend, Gradient
+from fedsplit.errors import InputError, TooFewClients
+from fedsplit.regression.client.approval import Credentials
+from fedsplit.regression.client.description import ColumnRequest
+from fedsplit.regression.client.events import Event
+from fedsplit.regression.client.fit_questions import Code, Coding, Columns, Describe, Frame, Settle
+from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.proposal import Decision, Finish, Propose
+from fedsplit.regression.client.schema import Wanted
+from fedsplit.regression.client.service import Site
+from fedsplit.regression.client.studies import Studies
+from fedsplit.regression.client.study import Study
+from fedsplit.regression.fit import fit_over
+from fedsplit.regression.options import FitOptions
+from fedsplit.regression.result.model import Model
+from fedsplit.regression.server.proposing import Proposal, make_study, whole_formula
+from fedsplit.remote import codec, messages
+from fedsplit.remote.channel import Reply, Request
+from fedsplit.remote.issuing import make_keys
+from fedsplit.remote.keys import fingerprint, read_private_key
+from fedsplit.remote.messages import MessageChannel, Signature, read_reply, write_request
+from fedsplit.remote.signatures import Signer
+from test_service import FORMULA, table
+
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for seed, name in enumerate(NAMES):
+        table(seed).assign(secret=1.0).to_csv(tmp_path / f"{name}.csv", index=False)
+    return tmp_path
+
+
+class Federation:
+    """Sites in this process with keys, whose owners approve studies."""
+
+    def __init__(self, folder: Path, approve: str = "ask", **rules: object) -> None:
+        self.folder, self.approve, self.rules = folder, approve, rules
+        self.keys = folder / "keys"
+        if not self.keys.exists():
+            make_keys(self.keys, NAMES, ["127.0.0.1"], 2)
+        self.signer = Signer(self.keys)
+        self.seen: list[Event] = []
+        self.start()
+
+    def start(self) -> None:
+        self.sites = {name: self.site(name) for name in NAMES}
+
+    def site(self, name: str) -> Site:
+        return Site(
+            name,
+            str(self.folder / f"{name}.csv"),
+            folder=self.folder / f"kept {name}",
+            approve=self.approve,
+            credentials=Credentials(self.fingerprint(name), (self.keys / "ca.crt").read_bytes()),
+            watch=self.seen.append,
+            **self.rules,  # type: ignore[arg-type]  # the site's own rules
+        )
+
+    def fingerprint(self, name: str) -> str:
+        return fingerprint(read_private_key(self.keys / "clients" / f"{name}.key").public_key())
+
+    def send(
+        self, mail: Mapping[str, bytes], timeout: float
+    ) -> dict[str, tuple[bytes | None, str, float]]:
+        return {name: (self.sites[name].reply(letter), "", 0.01) for name, letter in mail.items()}
+
+    def studies(self, name: str = "a") -> Studies:
+        return Studies(self.folder / f"kept {name}")
+
+    def study(self, formula: str = FORMULA, **settings: object) -> Study:
+        options = FitOptions(None, formula, family="poisson", **settings)  # type: ignore[arg-type]  # fit's own
+        members = {name: self.fingerprint(name) for name in NAMES}
+        return make_study(options, members, self.signer.fingerprint, None)
+
+    def proposal(self, study: Study) -> Proposal:
+        return Proposal(self, study, self.signer.sign(study.canonical))
+
+    def propose(self, study: Study, name: str = "a") -> Decision:
+        return self.proposal(study).ask([name])[name]
+
+    def fit(self, study: Study, **settings: object) -> Model:
+        options = FitOptions(None, FORMULA, family="poisson", **settings)  # type: ignore[arg-type]  # fit's own
+        return fit_over(MessageChannel(self, NAMES, study.hash), options)
+
+    def ask(self, question: Question, study: str = "", key: str = "", name: str = "a") -> Reply:
+        message = write_request(Request(question, key, 3, study=study))
+        return read_reply(self.sites[name].reply(message), question.answer_type, 0.0)
+
+
+def refusal(federation: Federation, study: Study, signature: Signature | None = None) -> str:
+    if signature is None:
+        signature = federation.signer.sign(study.canonical)
+    reply = federation.ask(Propose(study.canonical.decode(), signature))
+    assert reply.outcome == "refused"
+    assert "\n" not in reply.text
+    return reply.text
+
+
+def test_an_approved_study_gives_the_bits_of_one_process(folder: Path) -> None:
+    federation = Federation(folder, "always")
+    study = federation.study(ridge=0.5)
+    assert federation.propose(study).state == "approved"
+    federation.proposal(study).wait(NAMES, lambda known: None, lambda: None)
+    there = federation.fit(study, ridge=0.5)
+    here = fs.fit([folder / f"{name}.csv" for name in NAMES], FORMULA, family="poisson", ridge=0.5)
+    assert np.array_equal(here.coef, there.coef)
+    assert here.rounds == there.rounds
+    assert set(there.logs) == set(NAMES)
+
+
+def test_the_hash_is_that_of_one_canonical_form(folder: Path) -> None:
+    study = Federation(folder).study()
+    plain = json.dumps(
+        json.loads(study.canonical), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    )
+    assert study.canonical == plain.encode()
+    assert study.hash == Federation(folder).study().hash
+    for other in (
+        replace(study, family="gaussian"),
+        replace(study, points=1),
+        replace(study, members={**study.members, "d": "00"}),
+    ):
+        assert other.hash != study.hash
+
+
+def test_before_approval_nothing_about_the_data_leaves(folder: Path) -> None:
+    federation = Federation(folder)
+    study = federation.study()
+    wanted = Wanted(FORMULA, "poisson", {}, None, None, None, (), False, False)
+    for hash_ in ("", study.hash, "0" * 64, "../a"):
+        reply = federation.ask(Columns(wanted), hash_)
+        assert (reply.outcome, reply.value) == ("refused", None)
+        assert "secret" not in reply.text
+    assert federation.propose(study) == Decision(study.hash, "pending")
+    reply = federation.ask(Columns(wanted), study.hash)
+    assert "has not approved" in reply.text
+    assert "60 of 60 rows" in federation.studies().words(study.hash)  # for the owner alone
+
+
+def test_a_study_waits_for_its_owner_and_decisions_outlive_the_client(folder: Path) -> None:
+    federation = Federation(folder)
+    study = federation.study()
+    known: list[Mapping[str, Decision]] = []
+    waits = iter(NAMES)
+
+    def people() -> None:
+        name = next(waits)
+        federation.studies(name).decide(study.hash, "approved", "test")
+        federation.start()
+
+    federation.proposal(study).wait(NAMES, known.append, people)
+    assert [sum(each.state == "approved" for each in now.values()) for now in known] == [0, 1, 2, 3]
+    assert federation.fit(study).converged
+    assert oct((folder / "kept a" / "studies" / study.hash).stat().st_mode)[-3:] == "700"
+    for path in (folder / "kept a" / "studies" / study.hash).iterdir():
+        assert oct(path.stat().st_mode & 0o077) == "0o0", path
+
+
+def test_an_owner_who_declines_ends_the_run_and_may_withdraw_later(folder: Path) -> None:
+    federation = Federation(folder, "always")
+    study = federation.study()
+    federation.proposal(study).wait(NAMES, lambda known: None, lambda: None)
+    federation.studies("b").decide(study.hash, "declined", "test")
+    with pytest.raises(InputError, match="client b: its owner declined the study"):
+        federation.fit(study)
+    with pytest.raises(TooFewClients, match="client b declined the study"):
+        federation.proposal(study).wait(NAMES, lambda known: None, lambda: None)
+
+
+def test_one_study_can_be_approved_by_its_hash(folder: Path) -> None:
+    study = Federation(folder).study()
+    federation = Federation(folder, f"{study.hash[:4]} {study.hash[4:16]}")
+    assert federation.propose(study).state == "approved"
+    assert federation.propose(federation.study(ridge=1.0)).state == "pending"
+
+
+@pytest.fixture
+def approved(folder: Path) -> tuple[Federation, Study]:
+    federation = Federation(folder, "always")
+    study = federation.study()
+    federation.proposal(study).wait(NAMES, lambda known: None, lambda: None)
+    return federation, study
+
+
+PLAN = Plan(
+    FORMULA,
+    "poisson",
+    {"ward": ["east", "north", "west"]},
+    {"y": "number", "x": "number", "ward": "text"},
+)
+WANTED = Wanted(FORMULA, "poisson", {}, None, None, None, (), False, False)
+
+
+@pytest.mark.parametrize(
+    ("question", "what"),
+    [
+        (Columns(replace(WANTED, formula="y ~ secret")), "another formula"),
+        (Columns(replace(WANTED, formula="y ~ .")), "another formula"),
+        (Columns(replace(WANTED, family="gaussian")), "another family"),
+        (Columns(replace(WANTED, weights="secret")), "another weights"),
+        (Columns(replace(WANTED, fill=True)), "another way with missing values"),
+        (Columns(replace(WANTED, declared={"x": "text"})), "another types"),
+        (
+            Describe(ColumnRequest({"secret": "number"}, frozenset(), frozenset(), False)),
+            "another columns",
+        ),
+        (
+            Describe(
+                ColumnRequest({**PLAN.types, "secret": "number"}, frozenset(), frozenset(), False)
+            ),
+            "another columns",
+        ),
+        (Code(Coding(replace(PLAN, formula="y ~ secret"), False, ("a",))), "another formula"),
+        (Code(Coding(replace(PLAN, family="logistic"), False, ("a",))), "another family"),
+        (Code(Coding(replace(PLAN, offset="x"), False, ("a",))), "another offset"),
+        (Code(Coding(replace(PLAN, fills={"x": 1.0}), False, ("a",))), "missing values"),
+        (Descend(np.zeros(4), 0.1, 2), "has no question descend"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_not_in_the_approved_study_is_refused(
+    approved: tuple[Federation, Study], question: Question, what: str
+) -> None:
+    federation, study = approved
+    reply = federation.ask(question, study.hash)
+    assert reply.outcome == "refused"
+    assert what in reply.text
+
+
+def test_names_of_other_columns_never_leave(approved: tuple[Federation, Study]) -> None:
+    federation, study = approved
+    reply = federation.ask(Columns(WANTED), study.hash)
+    assert reply.outcome == "answer", reply.text
+    told = reply.value
+    assert list(told[0].columns) == ["y", "x", "ward"]
+
+
+def test_what_was_prepared_for_one_study_answers_no_question_of_another(
+    approved: tuple[Federation, Study],
+) -> None:
+    federation, study = approved
+    federation.fit(study)
+    [frame] = (federation.folder / "kept a" / "prepared").glob("*/*.frame")
+    point = Gradient(np.zeros(4))
+    assert federation.ask(point, study.hash, frame.stem).outcome == "answer"
+    other = federation.study("y ~ x")
+    assert federation.propose(other).state == "approved"
+    federation.start()
+    reply = federation.ask(point, other.hash, frame.stem)
+    assert "another formula than the approved study" in reply.text
+    coding, settled = codec.decode(tuple[Coding, Frame], frame.read_bytes())
+    reply = federation.ask(Settle(coding, replace(settled, delta=9.0)), study.hash)
+    assert "another delta" in reply.text
+
+
+def test_a_study_has_only_so_many_questions_and_the_same_one_again_is_none(
+    approved: tuple[Federation, Study],
+) -> None:
+    federation, _ = approved
+    study = replace(federation.study(), questions={**federation.study().questions, "gradient": 2})
+    federation.proposal(study).wait(NAMES, lambda known: None, lambda: None)
+    federation.fit(study)
+    [frame] = (federation.folder / "kept a" / "prepared").glob("*/*.frame")
+    for k in (0, 1, 0, 1):
+        reply = federation.ask(Gradient(np.full(4, 0.1 * k)), study.hash, frame.stem)
+        assert reply.outcome == "answer"
+    federation.start()
+    reply = federation.ask(Gradient(np.ones(4)), study.hash, frame.stem)
+    assert "has 2 questions gradient, and all of them were asked" in reply.text
+    assert federation.ask(Gradient(np.zeros(4)), study.hash, frame.stem).outcome == "answer"
+
+
+def test_a_study_that_is_forged_or_changed_is_refused_in_one_line(folder: Path) -> None:
+    federation = Federation(folder, "always")
+    study = federation.study()
+    signed = federation.signer.sign(study.canonical)
+    make_keys(folder / "theirs", NAMES, ["127.0.0.1"], 2)
+    stranger = Signer(folder / "theirs")
+    theirs = replace(study, coordinator=stranger.fingerprint)
+    removed = replace(study, members={"b": study.members["b"]})
+    swapped = replace(study, members={**study.members, "a": study.members["b"]})
+    assert "is not signed" in refusal(federation, study, Signature())
+    assert "does not belong" in refusal(federation, replace(study, points=9), signed)
+    assert "another authority" in refusal(federation, theirs, stranger.sign(theirs.canonical))
+    assert "names another coordinator" in refusal(
+        federation, theirs, federation.signer.sign(theirs.canonical)
+    )
+    assert "not among the members" in refusal(federation, removed)
+    assert "another key of this client" in refusal(federation, swapped)
+    assert "protocol 4" in refusal(federation, replace(study, protocol=4))
+    assert "secure sums" in refusal(federation, replace(study, secure=True))
+    assert "unknown family" in refusal(federation, replace(study, family="cauchy"))
+    assert "'.' in it" in refusal(federation, replace(study, formula="y ~ ."))
+    more = replace(study, columns={**study.columns, "secret": "number"})
+    assert "but its model uses" in refusal(federation, more)
+    assert not federation.studies().hashes()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "{}", "null", '{"protocol": 5}', "x" * 2**21])
+def test_whatever_is_not_a_study_is_refused(folder: Path, text: str) -> None:
+    federation = Federation(folder, "always")
+    reply = federation.ask(Propose(text, Signature()))
+    assert reply.outcome == "refused"
+    assert len(reply.text) < 300
+
+
+def test_a_study_that_is_not_in_its_canonical_form_is_refused(folder: Path) -> None:
+    federation = Federation(folder, "always")
+    text = json.dumps(json.loads(federation.study().canonical))
+    reply = federation.ask(Propose(text, federation.signer.sign(text.encode())))
+    assert "canonical form" in reply.text
+
+
+def test_a_target_between_organisations_needs_its_columns() -> None:
+    options = FitOptions(None, target="y")
+    with pytest.raises(InputError, match="name the covariates with --columns"):
+        whole_formula(options, [])
+    assert whole_formula(options, ["x", "a b"]).text == "y ~ x + `a b`"
+    with pytest.raises(InputError, match="--columns is for --target"):
+        whole_formula(FitOptions(None, "y ~ x"), ["x"])
+
+
+def test_the_owner_sees_the_study_what_is_sent_and_the_end(
+    approved: tuple[Federation, Study],
+) -> None:
+    federation, study = approved
+    federation.fit(study)
+    assert federation.ask(Finish(True, "a table"), study.hash).value is True
+    kinds = [event.kind for event in federation.seen]
+    assert kinds[0] == "study"
+    assert set(kinds) == {"study", "answer", "end"}
+    assert federation.seen[-1].text == "a table"
+    answers = [event for event in federation.seen if event.kind == "answer"]
+    assert answers[0].text.startswith("columns, ")
+    assert all(event.study == study.hash for event in answers)
+
+
+def test_a_site_asks_for_no_more_than_some_pending_studies(folder: Path) -> None:
+    federation = Federation(folder)
+    for k in range(20):
+        assert federation.propose(federation.study(ridge=1.0 + k)).state == "pending"
+    assert "20 studies wait" in refusal(federation, federation.study(ridge=99.0))
+    assert messages.PROTOCOL == 5
