@@ -158,16 +158,30 @@ def test_an_owner_who_allows_matrices_for_proofs_only_tells_no_more_than_proofs_
     assert 4 < matrices_until_refused(clients, request, Information) <= 16
 
 
-def test_rows_that_are_too_few_for_matrices_without_those_that_recede_use_vectors() -> None:
+def without_events(n: int) -> dict[str, pd.DataFrame]:
+    """Clients none of which has an event in ward c."""
     rng = np.random.default_rng(0)
     frames = {}
     for name in "abcd":
-        ward = rng.choice(list("abc"), 64, p=[0.4, 0.4, 0.2])
-        x = rng.standard_normal(64)
+        ward = rng.choice(list("abc"), n, p=[0.4, 0.4, 0.2])
+        x = rng.standard_normal(n)
         frames[name] = pd.DataFrame({"ward": ward, "x": x})
         frames[name]["y"] = rng.poisson(np.exp(0.3 * x)) * (ward != "c")
-    model = fs.fit(frames, "y ~ x + C(ward)", family="poisson", strict=True)
+    return frames
+
+
+@pytest.mark.parametrize("method", ["auto", "fedsplit"])
+def test_whether_rows_recede_along_a_direction_is_no_question_to_strict_clients(
+    method: str,
+) -> None:
+    frames = without_events(400)
+    model = fs.fit(frames, "y ~ x + C(ward)", family="poisson", method=method)
     assert model.not_estimable == {"C(ward)[T.c]": "-inf"}
-    assert model.settings.method == "fedsplit"
-    assert model.converged
-    assert len(model.warnings) == len(set(model.warnings))
+    with pytest.raises(
+        InputError,
+        match=r"the coefficient of C\(ward\)\[T.c\] may grow without bound: the rules of the "
+        "clients allow no question that would decide it; add a ridge",
+    ):
+        fs.fit(frames, "y ~ x + C(ward)", family="poisson", method=method, strict=True)
+    ridge = fs.fit(frames, "y ~ x + C(ward)", family="poisson", ridge=1.0, strict=True)
+    assert ridge.converged

@@ -14,7 +14,7 @@ from fedsplit.arrays import Array, repeated
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.losses.costs import Costs
-from fedsplit.losses.terms import Block
+from fedsplit.losses.terms import Block, Terms
 from fedsplit.losses.work import counter
 from fedsplit.threads import each
 
@@ -64,6 +64,16 @@ class StackedClients(Clients):
             each(answer, self._blocks)
         seconds = np.full(self.m, (time.perf_counter() - began) / self.m)
         return Answer(parts, self._present, seconds, work)
+
+    def terms_of(self, j: int) -> Terms:
+        """The terms of client j alone."""
+        for at, costs in self._blocks:
+            places = np.arange(self.m)[at].tolist()
+            if j in places:
+                if len(places) == 1:
+                    return costs.terms
+                return costs.terms.take([places.index(j)])
+        raise IndexError(j)
 
     def pooled_information(self, x: Array) -> Array:
         """Σ_j ∇²f_j(x), (d, d), without holding all the Hessians at once."""

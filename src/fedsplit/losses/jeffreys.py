@@ -46,15 +46,28 @@ def jeffreys(terms: Terms, X: Array, V: Array) -> Jeffreys:
     """
     if not isinstance(terms, LinearTerms):
         raise InputError("Firth's correction is for losses of one linear predictor")
+    slopes, weights, bend = _of_rows(terms, X, V)
+    return Jeffreys(
+        rmatvec(terms.A, slopes),
+        gram(np.sqrt(weights)[:, :, None] * terms.A),
+        np.sum(bend, axis=1),
+    )
+
+
+def penalty_parts(terms: Terms, X: Array, V: Array) -> tuple[Array, Array]:
+    """What each row contributes: its slope in ``slope``, its weight in ``information``, (k, n)."""
+    if not isinstance(terms, LinearTerms):
+        raise InputError("Firth's correction is for losses of one linear predictor")
+    slopes, weights, _ = _of_rows(terms, X, V)
+    return slopes, weights
+
+
+def _of_rows(terms: LinearTerms, X: Array, V: Array) -> tuple[Array, Array, Array]:
+    """What each row has in ``slope``, ``information`` and ``bend``, each (k, n)."""
     eta = terms.eta(X)
     tilt = terms.phi.tilt(eta, terms.b)
     curvature = terms.phi.curvature(eta, terms.b)
     products = np.matmul(terms.A, np.broadcast_to(V, (terms.k, *V.shape)))
     q = np.maximum(np.sum(products * terms.A, axis=2), 0.0)
     h = terms.w * curvature * q
-    root = np.sqrt((terms.w + h) * curvature)
-    return Jeffreys(
-        rmatvec(terms.A, 0.5 * h * tilt),
-        gram(root[:, :, None] * terms.A),
-        0.25 * np.sum(h * q * np.square(tilt), axis=1),
-    )
+    return 0.5 * h * tilt, (terms.w + h) * curvature, 0.25 * h * q * np.square(tilt)

@@ -94,7 +94,6 @@ class CachedCohort(DatasetCohort):
     ) -> None:
         super().__init__([dataset], rules, vectors)
         self._folder = folder / "prepared"
-        self._told = folder / "matrices"
         self._dataset = dataset
         told = partial(dataset.told, rules=rules)
         dataset.answered = Answered(dataset.name, folder / "answered", told)
@@ -166,13 +165,14 @@ class CachedCohort(DatasetCohort):
     def _folder_of(self, coding: Coding) -> Path:
         return self._folder / hashlib.sha256(codec.encode(coding)).hexdigest()[:32]
 
-    def _ledger(self, name: str, model: str) -> Ledger:
+    def _ledger(self, name: str, model: str, kind: str) -> Ledger:
         """Kept beside the owner's other counts: a process may end after every answer."""
-        return Ledger(self._told / model[:32])
+        return Ledger(self._folder.parent / kind / model[:32])
 
     def forget_told(self) -> None:
-        """Count the matrices that are told from 0 again."""
-        shutil.rmtree(self._told, ignore_errors=True)
+        """Count the matrices and points that are told from 0 again."""
+        for kind in ("matrices", "points"):
+            shutil.rmtree(self._folder.parent / kind, ignore_errors=True)
 
     def _stamp(self) -> Stamp | None:
         path = self._dataset.path

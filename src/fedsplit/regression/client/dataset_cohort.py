@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -29,6 +28,7 @@ from fedsplit.regression.client.fit_questions import (
     key_of,
 )
 from fedsplit.regression.client.matrices import Ledger, MatrixGuard, check_matrices
+from fedsplit.regression.client.points import PointGuard
 from fedsplit.regression.client.rules import WARN, Rules
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
@@ -76,12 +76,15 @@ class DatasetCohort:
         self._coding: Coding | None = None
         self._moments: list[Moments] = []
         self._guards: list[MatrixGuard] = []
-        # By client and model.
-        self._ledgers: dict[tuple[str, str], Ledger] = {}
+        # By client, model and kind.
+        self._ledgers: dict[tuple[str, str, str], Ledger] = {}
         # The problem without its ridge, under the key of everything that it depends on.
         self._base: tuple[str, Problem] | None = None
         # The latest two preparations by key.
         self._prepared: dict[str, tuple[Frame, Problem]] = {}
+        # The guard of the points of the last question, with its key.
+        self._points: tuple[str, PointGuard] | None = None
+        self._model = ""
         # The clients of the last question, with their key and number.
         self._clients: tuple[str, int, StackedClients] | None = None
 
@@ -108,8 +111,28 @@ class DatasetCohort:
             if isinstance(question, FitQuestion):
                 return question.answer(self, request.key)
             if isinstance(question, CostQuestion):
-                return self.among(request.key, request.m).ask(question)
+                clients = self.among(request.key, request.m)
+                guard = self.point_guard(request.key)
+                if guard is None:
+                    return clients.ask(question)
+                return guard.ask(clients, question, request.key)
         raise RequestError(f"the question {question.name()} is not allowed here")
+
+    def point_guard(self, key: str) -> PointGuard | None:
+        """What looks at the points of questions; None without rules, and for a quadratic loss."""
+        if key not in self._prepared:
+            raise Unprepared
+        if self._coding is None:
+            return None
+        rules = self.rules.asked(self._coding.strict)
+        if not rules.refuse or FAMILIES[self._coding.plan.family].quadratic:
+            return None
+        if self._points is None or self._points[0] != key:
+            names = [rows.name for rows in self.rows]
+            ledgers = [self._ledger(name, self._model, "points") for name in names]
+            clients = self._prepared[key][1].clients
+            self._points = key, PointGuard(names, clients, rules, ledgers)
+        return self._points[1]
 
     def _prepare(self, request: Request) -> None:
         """Carry out the preparation that a request brings, unless that was done before."""
@@ -125,7 +148,7 @@ class DatasetCohort:
         self._moments = [rows.moments() for rows in self.rows]
         self._take(coding)
         return [
-            Coded(moments, [*warnings, *guard.findings], not guard.findings)
+            Coded(moments, [*warnings, *guard.findings], not guard.findings, not rules.refuse)
             for moments, guard, (_, warnings) in zip(
                 self._moments, self._guards, coded, strict=True
             )
@@ -135,17 +158,20 @@ class DatasetCohort:
         """Take note of the coding of the rows; matrices of the same ones are counted on."""
         self._coding = coding
         rules = self.rules.asked(coding.strict)
-        # A server may choose among many directions of recession: their number counts.
-        every = replace(coding, strict=rules.refuse, recessions=())
-        model = sha256(codec.encode((every, len(coding.recessions)))).hexdigest()
+        # By columns, not by what is made of them: the same can be written in many ways. A server
+        # may choose among many directions of recession: their number counts.
+        plan = coding.plan
+        about = [plan.family, *sorted(plan.columns), *coding.names]
+        model = sha256(codec.encode((about, len(coding.recessions)))).hexdigest()
+        self._model = model
         self._guards = [
-            MatrixGuard(rows, rules, self.vectors, self._ledger(rows.name, model))
+            MatrixGuard(rows, rules, self.vectors, self._ledger(rows.name, model, "matrices"))
             for rows in self.rows
         ]
 
-    def _ledger(self, name: str, model: str) -> Ledger:
+    def _ledger(self, name: str, model: str, kind: str) -> Ledger:
         """What a client has told of its rows as they are coded for a model."""
-        return self._ledgers.setdefault((name, model), Ledger())
+        return self._ledgers.setdefault((name, model, kind), Ledger())
 
     def _code(self, name: str, coding: Coding, rules: Rules) -> tuple[Design, Sequence[Finding]]:
         """The rows of one client that are at rest, and what their moments could disclose."""
@@ -259,6 +285,7 @@ class DatasetCohort:
         self._prepared = {}
         self._base = None
         self._clients = None
+        self._points = None
 
     def among(self, key: str, m: int) -> StackedClients:
         """The clients of the rounds, where there are m in all."""

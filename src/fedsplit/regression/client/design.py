@@ -317,12 +317,24 @@ class Design:
             logs += self.groups.log_choices
         return logs
 
+    def scaled_predictor(self, x: Array) -> Array:
+        """η in the unit of the rounds, (1, n), or (K - 1, n) for K classes."""
+        unit, _ = self._target
+        eta: Array = x.reshape(-1, self.A.shape[1]) @ self.A.T + self.o / unit
+        return eta
+
     def pearson(self, x: Array) -> float:
         """Pearson's X² at x, Σ w (b - μ)²/V(μ), nan where φ is not estimated by it."""
         if self.family.pearson is None:
             return np.nan
+        return float(np.sum(self.pearson_parts(x)))
+
+    def pearson_parts(self, x: Array) -> Array:
+        """What each row has of Pearson's X² at x, (n,)."""
+        assert self.family.pearson is not None
         mu = self.family.link.mean(self.predictor(x))
-        return float(np.sum(self.w * self.family.pearson(self.b, mu)))
+        parts: Array = self.w * self.family.pearson(self.b, mu)
+        return parts
 
     def expected_information(self, x: Array, whiten: Array | None) -> Array:
         """Σ_i w_i (dμ_i/dη_i)²/V(μ_i) a_i a_iᵀ, (r, r), of a family with one predictor.

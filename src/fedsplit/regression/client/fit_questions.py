@@ -34,6 +34,7 @@ from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.introduction import Introduction, first_statistics
 from fedsplit.regression.client.measuring import Measured, check_measured
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.points import NO_DIRECTIONS, PointGuard
 from fedsplit.regression.client.schema import Wanted
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
@@ -226,11 +227,14 @@ class Coded(NamedTuple):
         What they could disclose.
     matrices : bool
         Whether the client tells a matrix in every round.
+    directions : bool
+        Whether the client tells what a direction of the server's choice does to its rows.
     """
 
     moments: Moments
     warnings: Sequence[Finding]
     matrices: bool = True
+    directions: bool = True
 
 
 @dataclass(frozen=True)
@@ -297,6 +301,8 @@ class Recede(FitQuestion):
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[Receding]:
         found = []
+        if cohort.point_guard(key) is not None:
+            raise RequestError(NO_DIRECTIONS)
         for rows in cohort.scaled(key):
             whiten = cohort.frame(key).whiten
             if whiten is None:
@@ -394,6 +400,10 @@ class Along(FitQuestion):
         d = clients.d
         if self.x.shape != (d,) or len(shape) != 2 or shape[0] != d or shape[1] > d:
             raise RequestError(f"the server sent a point and directions of {shape}, where d is {d}")
+        guard = cohort.point_guard(key)
+        if guard is not None:
+            guard.count([self.x], key)
+            guard.check([self.x])
         values, gradients = clients.evaluate(self.x).parts.values()
         slopes = gradients @ self.directions
         if not self.curved:
@@ -477,9 +487,23 @@ class Fitted(FitQuestion):
         courses: Sequence[Course | None] = [None] * len(rows)
         if self.null is not None:
             courses = self.null.answer(cohort, key)
+        guard = cohort.point_guard(key)
+        if guard is not None:
+            guard.count([self.x], key)
+            for j, design in enumerate(rows):
+                self._check(guard, j, design)
         return [
             self._of(design, whiten, course) for design, course in zip(rows, courses, strict=True)
         ]
+
+    def _check(self, guard: PointGuard, j: int, design: Design) -> None:
+        """Raise InputError if what is told at x is that of few rows."""
+        guard.check_predictor(j, design.scaled_predictor(self.x))
+        if design.family.pearson is not None:
+            guard.check_sum(j, design.pearson_parts(self.x), "Pearson's X²")
+        if self.expected:
+            weights = design.w * design.family.expected_weights(design.predictor(self.x))
+            guard.check_weights(j, weights)
 
     def _of(self, design: Design, whiten: Array | None, course: Course | None) -> GoodnessOfFit:
         family = design.family

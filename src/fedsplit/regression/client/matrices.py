@@ -33,7 +33,7 @@ MOST_SHARE = 1 / 3
 
 
 class Ledger:
-    """How many matrices of the same rows were told, by the question that asked for them.
+    """What was told of the same rows: how many matrices, by the question that asked for them.
 
     Parameters
     ----------
@@ -44,9 +44,14 @@ class Ledger:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._told: dict[str, int] = {}
+        self._spent: dict[str, int] = {}
         if path is not None and path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines()
-            self._told = {digest: int(count) for digest, count in map(str.split, lines)}
+            for line in path.read_text(encoding="utf-8").splitlines():
+                name, count = line.split()
+                if name.startswith("="):
+                    self._spent[name[1:]] = int(count)
+                else:
+                    self._told[name] = int(count)
 
     @property
     def total(self) -> int:
@@ -59,9 +64,28 @@ class Ledger:
     def add(self, digest: str, matrices: int) -> None:
         """Take note of what is about to be told."""
         self._told[digest] = matrices
+        self._keep()
+
+    def add_all(self, digests: Sequence[str]) -> None:
+        """Take note of several things, each of which counts once."""
+        if digests:
+            self._told |= dict.fromkeys(digests, 1)
+            self._keep()
+
+    def spend(self, what: str, most: int) -> bool:
+        """Whether something has not been told as often as this; if so, it counts once more."""
+        told = self._spent.get(what, 0)
+        if told >= most:
+            return False
+        self._spent[what] = told + 1
+        self._keep()
+        return True
+
+    def _keep(self) -> None:
         if self._path is not None:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lines = [f"{digest} {count}\n" for digest, count in self._told.items()]
+            both = [*self._told.items(), *((f"={name}", n) for name, n in self._spent.items())]
+            lines = [f"{name} {count}\n" for name, count in both]
             files.write(self._path, "".join(lines))
 
 

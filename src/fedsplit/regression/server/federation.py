@@ -60,6 +60,8 @@ class FederatedRows:
     ----------
     matrices : bool
         Whether every client tells a matrix in every round.
+    directions : bool
+        Whether every client tells what a direction does to its rows.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class FederatedRows:
         self.members = members
         self.recessions = recessions
         self.matrices = True
+        self.directions = True
         self._moments: dict[int, list[Moments]] = {}
         self.codings = {
             at: Coding(plan, strict, names, recessions) for at, names in members.cohorts.items()
@@ -100,6 +103,7 @@ class FederatedRows:
         }
         coded: list[Coded] = _entries(replies)
         self.matrices = all(each.matrices for each in coded)
+        self.directions = all(each.directions for each in coded)
         return coded
 
     def products(self, scaling: Scaling, directions: Array) -> Array:

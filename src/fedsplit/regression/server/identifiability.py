@@ -28,6 +28,9 @@ TRIES = 12
 FLAT = 1e-11
 """A curvature below this share of the largest is that of rows that have receded."""
 
+FADED = 1e-4
+"""The same where it cannot be verified, while the rows are not so far that rules refuse."""
+
 
 class Unbounded(InputError):
     """The likelihood has no maximum.
@@ -60,6 +63,9 @@ class Separation:
     verify : callable or None
         Given a direction, (d,), asks the clients whether rows recede along it. None if directions
         are not looked for.
+    directions : bool
+        Whether the clients tell what a direction does to their rows. If not, a direction along
+        which the curvature all but vanishes can only be suspected.
 
     Attributes
     ----------
@@ -73,9 +79,15 @@ class Separation:
         Along which rows recede; 0 while there is no suspicion.
     """
 
-    def __init__(self, clients: Clients, verify: Callable[[Array], bool] | None) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        verify: Callable[[Array], bool] | None,
+        directions: bool = True,
+    ) -> None:
         self.span = SPAN
         self._verify = verify
+        self._directions = directions
         self.meter = MeteredClients(clients.insistent())
         self.proved = False
         self.direction: Array = np.zeros(clients.d)
@@ -104,12 +116,16 @@ class Separation:
             move = x - states[-1 - self.span].x
             if np.linalg.norm(move) > 0.01 * np.linalg.norm(x) and not _settles(states):
                 self.search(x)
-                # Nearly separable data keep moving too: a search in vain is not soon repeated.
-                self._rest = 2 * (number + self.meter.waiting)
+                if self._directions:
+                    # Nearly separable data keep moving too: a search in vain is not soon repeated.
+                    self._rest = 2 * (number + self.meter.waiting)
 
     def search(self, x: Array) -> None:
         """Look for a direction of recession from x, and have the clients verify it."""
         if self._verify is None or self._first is None:
+            return
+        if not self._directions:
+            self.direction = faded(self.meter, x, self._first)
             return
         direction = recession(self.meter, x, self._first)
         if direction.any() and self._verify(direction):
@@ -135,6 +151,10 @@ class Separation:
         plural = "s" * (len(growing) > 1)
         what = f"the coefficient{plural} of {listed(growing, 4)} would grow without bound"
         advice = f"{remedy}, or leave a column out"
+        if not self._directions:
+            what = what.replace("would grow", "may grow")
+            unknown = "the rules of the clients allow no question that would decide it"
+            return Unbounded(f"{what}: {unknown}; {advice}", None, trace)
         if self.proved:
             return Unbounded(f"the classes are separable: {what}; {advice}", None, trace)
         return Unbounded(f"the data are quasi-separable: {what}; {advice}", self.direction, trace)
@@ -190,6 +210,20 @@ def recession(clients: Clients, x: Array, first: Array) -> Array:
         last = length
         x = x + best * step
     return np.zeros_like(x)
+
+
+def faded(clients: Clients, x: Array, first: Array) -> Array:
+    """A direction along which the curvature at x all but vanishes, (d,); 0 if there is none.
+
+    Where x keeps moving along it, the losses of some rows may fall for ever.
+    """
+    H = clients.information(x).rows.sum(axis=0)
+    if not np.isfinite(H).all():
+        return np.zeros_like(x)
+    spectrum, Q = np.linalg.eigh(H)
+    flat = spectrum <= FADED * spectrum[-1]
+    away: Array = Q[:, flat] @ (Q[:, flat].T @ (x - first))
+    return away / max(float(np.linalg.norm(away)), np.finfo(np.float64).tiny)
 
 
 def undetermined(H: Array, columns: Sequence[str], basis: Array) -> list[str]:

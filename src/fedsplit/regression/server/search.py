@@ -145,6 +145,8 @@ class Search(StoppingRule):
         Given a direction, (d,), asks the clients whether rows recede along it.
     remedy : str
         What gives coefficients that would grow without bound finite estimates.
+    directions : bool
+        Whether the clients tell what a direction does to their rows.
     """
 
     clients: Clients
@@ -158,6 +160,7 @@ class Search(StoppingRule):
     report: Callable[[Progress], object] | None
     verify: Callable[[Array], bool] | None = None
     remedy: str = "add a ridge"
+    directions: bool = True
 
     def __post_init__(self) -> None:
         self.states: list[State] = []  # the last ones, after each round
@@ -165,7 +168,7 @@ class Search(StoppingRule):
         verify = self.verify
         if self.penalty is not None:
             verify = None
-        self._separation = Separation(self.clients, verify)
+        self._separation = Separation(self.clients, verify, self.directions)
         self._heard: Mask = np.zeros(self.clients.m, dtype=bool)
         self._helped = False
         self._patience = math.inf

@@ -248,6 +248,7 @@ class Task:
             or (penalty is not None and penalty.bounded)
             or not (self.family.classifies or self.family.margin),
             verify=self._recedes,
+            directions=self.rows.directions,
             per_radius=self.assessment.per_radius,
             report=in_units,
             remedy=remedy,
