@@ -603,3 +603,58 @@ def test_nothing_is_printed_and_no_process_is_left_behind(end: str, tmp_path: Pa
             break
         time.sleep(0.1)
     assert not left
+
+
+LISTENING = "0A"
+"""The state of a socket that listens, in /proc/net."""
+
+
+def addresses_that_listen() -> set[str]:
+    """The addresses of this machine where something listens, with ports, as /proc/net has them."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{name}").read_text(encoding="utf-8").splitlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            if state == LISTENING:
+                found.add(local)
+    return found
+
+
+LOCAL = ("0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000")
+
+LISTENS = """
+import sys
+sys.path.insert(0, "tests")
+from fedsplit.remote.ray.cluster import connect, ray
+from test_ray import LOCAL, addresses_that_listen
+before = addresses_that_listen()
+connect(None)
+@ray.remote
+class Worker:
+    def work(self):
+        return 1
+worker = Worker.remote()
+ray.get(worker.work.remote())
+print(sorted({each for each in addresses_that_listen() - before if not each.startswith(LOCAL)}))
+ray.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_ray_that_is_started_here_listens_to_this_machine_alone() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LISTENS], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_a_cluster_without_authentication_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedsplit.remote.ray import cluster
+
+    monkeypatch.setattr(cluster.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(cluster.ray, "init", lambda *_, **__: None)
+    monkeypatch.setattr(cluster, "_check_reachable", lambda address: None)
+    with pytest.warns(UserWarning, match=r"at host:6379 accepts anybody .* RAY_AUTH_MODE=token"):
+        cluster.connect("host:6379")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    cluster.connect("host:6379")  # a warning would be an error here

@@ -18,7 +18,7 @@ from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
 from fedsplit.commands.keys import keys_command
 from fedsplit.commands.reproduce import report_command, reproduce_command
 from fedsplit.commands.server import server_command
-from fedsplit.commands.terminal import print_error
+from fedsplit.commands.terminal import print_error, print_warnings
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
 from fedsplit.methods import METHODS
 from fedsplit.paper.experiments import EXPERIMENTS
@@ -99,6 +99,7 @@ def main() -> None:
             # A terminal that cannot show κ still gets its table.
             stream.reconfigure(errors="replace")
     raise_on_sigterm()
+    print_warnings()
     status = run(sys.argv[1:])
     try:
         sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 import typer
 from rich.console import Console
@@ -41,3 +42,12 @@ def print_error(error: Exception | str) -> None:
     if isinstance(error, OSError):
         text = f"{error.filename or 'output'}: {error.strerror or error}"
     typer.echo(f"fedsplit: error: {printable(' '.join(text.split()))}", err=True)
+
+
+def print_warnings() -> None:
+    """From now on, print a warning of the library in one line."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        typer.echo(f"fedsplit: warning: {printable(' '.join(str(message).split()))}", err=True)
+
+    warnings.showwarning = show

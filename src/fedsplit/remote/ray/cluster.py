@@ -17,7 +17,7 @@ from fedsplit.errors import InputError
 try:
     import ray
     from ray import cloudpickle
-    from ray._private import services, worker
+    from ray._private import ray_constants, services, worker
     from ray.exceptions import ActorDiedError, RayError, RayTaskError
 except ModuleNotFoundError as missing:
     raise InputError(
@@ -41,6 +41,13 @@ ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZE
 QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
 """Options of ``ray.init``."""
 
+OPEN = (
+    "the Ray cluster at {address} accepts anybody who can reach its ports, and runs their code: "
+    "let a firewall close them to other machines, or start it with RAY_AUTH_MODE=token or "
+    "RAY_USE_TLS=1 (Ray's guide on security)"
+)
+"""A warning about a cluster that is joined without its means of authentication."""
+
 CONNECT_TIMEOUT = 5.0
 """Seconds that a cluster has to answer."""
 
@@ -54,7 +61,8 @@ def connect(address: str | None) -> None:
     Parameters
     ----------
     address : str or None
-        None starts Ray on this machine, without its dashboard.
+        None starts Ray on this machine, without its dashboard, where only this machine reaches
+        it. Joining a cluster without authentication causes a warning.
     """
     if address is not None and (not isinstance(address, str) or not address.strip()):
         raise InputError(
@@ -76,19 +84,43 @@ def connect(address: str | None) -> None:
         if address is not None:
             what = f"cannot be reached at {address}"
         raise InputError(f"Ray {what}: {one_line(error)}") from None
+    if address is not None and not _authenticated():
+        warnings.warn(OPEN.format(address=address), stacklevel=3)
+
+
+def _authenticated() -> bool:
+    """Whether this process uses TLS or a token with Ray, without which it joins no such cluster."""
+    tls = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+    return tls or os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    """Let Ray use the address 127.0.0.1 as it is.
+
+    Outside of macOS and Windows it replaces that by an address that other machines reach, and
+    listens on all interfaces.
+    """
+    clusters = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = clusters
 
 
 def _start() -> None:
     cores = None
     if hasattr(os, "sched_getaffinity"):  # the cores of this process, not of the machine
         cores = len(os.sched_getaffinity(0))
-    ray.init(
-        "local",
-        num_cpus=cores,
-        include_dashboard=False,
-        _node_ip_address="127.0.0.1",
-        **QUIET,
-    )
+    with _loopback():
+        ray.init(
+            "local",
+            num_cpus=cores,
+            include_dashboard=False,
+            _node_ip_address="127.0.0.1",
+            **QUIET,
+        )
 
 
 def _check_reachable(address: str) -> None:
@@ -103,8 +135,8 @@ def _check_reachable(address: str) -> None:
         raise ValueError("an address is host:port, ray://host:port or auto")
     endpoint = (host.strip("[]"), int(port))
     with socket.create_connection(endpoint, timeout=CONNECT_TIMEOUT) as connection:
-        if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
-            return
+        if _authenticated():
+            return  # by TLS, or a token that this greeting lacks
         connection.settimeout(CONNECT_TIMEOUT)
         connection.sendall(HTTP2_HELLO)
         if connection.recv(4)[3:] != b"\x04":  # the type of a settings frame
