@@ -14,93 +14,24 @@ import fedsplit as fs
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import Descend, Gradient
 from fedsplit.errors import InputError, TooFewClients
-from fedsplit.regression.client.approval import Credentials
 from fedsplit.regression.client.description import ColumnRequest
-from fedsplit.regression.client.events import Event
 from fedsplit.regression.client.fit_questions import Code, Coding, Columns, Describe, Frame, Settle
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.proposal import Decision, Finish, Propose
-from fedsplit.regression.client.schema import Wanted
-from fedsplit.regression.client.service import Site
-from fedsplit.regression.client.studies import Studies
 from fedsplit.regression.client.study import Study
-from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
-from fedsplit.regression.result.model import Model
-from fedsplit.regression.server.proposing import Proposal, make_study, whole_formula
+from fedsplit.regression.server.proposing import whole_formula
 from fedsplit.remote import codec, messages
-from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.issuing import make_keys
-from fedsplit.remote.keys import fingerprint, read_private_key
-from fedsplit.remote.messages import MessageChannel, Signature, read_reply, write_request
+from fedsplit.remote.messages import Signature
 from fedsplit.remote.signatures import Signer
-from test_service import FORMULA, table
-
-NAMES = ("a", "b", "c")
+from owners import NAMES, WANTED, Federation, with_tables
+from test_service import FORMULA
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for seed, name in enumerate(NAMES):
-        table(seed).assign(secret=1.0).to_csv(tmp_path / f"{name}.csv", index=False)
-    return tmp_path
-
-
-class Federation:
-    """Sites in this process with keys, whose owners approve studies."""
-
-    def __init__(self, folder: Path, approve: str = "ask", **rules: object) -> None:
-        self.folder, self.approve, self.rules = folder, approve, rules
-        self.keys = folder / "keys"
-        if not self.keys.exists():
-            make_keys(self.keys, NAMES, ["127.0.0.1"], 2)
-        self.signer = Signer(self.keys)
-        self.seen: list[Event] = []
-        self.start()
-
-    def start(self) -> None:
-        self.sites = {name: self.site(name) for name in NAMES}
-
-    def site(self, name: str) -> Site:
-        return Site(
-            name,
-            str(self.folder / f"{name}.csv"),
-            folder=self.folder / f"kept {name}",
-            approve=self.approve,
-            credentials=Credentials(self.fingerprint(name), (self.keys / "ca.crt").read_bytes()),
-            watch=self.seen.append,
-            **self.rules,  # type: ignore[arg-type]  # the site's own rules
-        )
-
-    def fingerprint(self, name: str) -> str:
-        return fingerprint(read_private_key(self.keys / "clients" / f"{name}.key").public_key())
-
-    def send(
-        self, mail: Mapping[str, bytes], timeout: float
-    ) -> dict[str, tuple[bytes | None, str, float]]:
-        return {name: (self.sites[name].reply(letter), "", 0.01) for name, letter in mail.items()}
-
-    def studies(self, name: str = "a") -> Studies:
-        return Studies(self.folder / f"kept {name}")
-
-    def study(self, formula: str = FORMULA, **settings: object) -> Study:
-        options = FitOptions(None, formula, family="poisson", **settings)  # type: ignore[arg-type]  # fit's own
-        members = {name: self.fingerprint(name) for name in NAMES}
-        return make_study(options, members, self.signer.fingerprint, None)
-
-    def proposal(self, study: Study) -> Proposal:
-        return Proposal(self, study, self.signer.sign(study.canonical))
-
-    def propose(self, study: Study, name: str = "a") -> Decision:
-        return self.proposal(study).ask([name])[name]
-
-    def fit(self, study: Study, **settings: object) -> Model:
-        options = FitOptions(None, FORMULA, family="poisson", **settings)  # type: ignore[arg-type]  # fit's own
-        return fit_over(MessageChannel(self, NAMES, study.hash), options)
-
-    def ask(self, question: Question, study: str = "", key: str = "", name: str = "a") -> Reply:
-        message = write_request(Request(question, key, 3, study=study))
-        return read_reply(self.sites[name].reply(message), question.answer_type, 0.0)
+    return with_tables(tmp_path)
 
 
 def refusal(federation: Federation, study: Study, signature: Signature | None = None) -> str:
@@ -116,7 +47,7 @@ def test_an_approved_study_gives_the_bits_of_one_process(folder: Path) -> None:
     federation = Federation(folder, "always")
     study = federation.study(ridge=0.5)
     assert federation.propose(study).state == "approved"
-    federation.proposal(study).wait(NAMES, lambda known: None, lambda: None)
+    federation.approve(study)
     there = federation.fit(study, ridge=0.5)
     here = fs.fit([folder / f"{name}.csv" for name in NAMES], FORMULA, family="poisson", ridge=0.5)
     assert np.array_equal(here.coef, there.coef)
@@ -142,13 +73,12 @@ def test_the_hash_is_that_of_one_canonical_form(folder: Path) -> None:
 def test_before_approval_nothing_about_the_data_leaves(folder: Path) -> None:
     federation = Federation(folder)
     study = federation.study()
-    wanted = Wanted(FORMULA, "poisson", {}, None, None, None, (), False, False)
     for hash_ in ("", study.hash, "0" * 64, "../a"):
-        reply = federation.ask(Columns(wanted), hash_)
+        reply = federation.ask(Columns(WANTED), hash_)
         assert (reply.outcome, reply.value) == ("refused", None)
         assert "secret" not in reply.text
     assert federation.propose(study) == Decision(study.hash, "pending")
-    reply = federation.ask(Columns(wanted), study.hash)
+    reply = federation.ask(Columns(WANTED), study.hash)
     assert "has not approved" in reply.text
     assert "60 of 60 rows" in federation.studies().words(study.hash)  # for the owner alone
 
@@ -175,12 +105,12 @@ def test_a_study_waits_for_its_owner_and_decisions_outlive_the_client(folder: Pa
 def test_an_owner_who_declines_ends_the_run_and_may_withdraw_later(folder: Path) -> None:
     federation = Federation(folder, "always")
     study = federation.study()
-    federation.proposal(study).wait(NAMES, lambda known: None, lambda: None)
+    federation.approve(study)
     federation.studies("b").decide(study.hash, "declined", "test")
     with pytest.raises(InputError, match="client b: its owner declined the study"):
         federation.fit(study)
     with pytest.raises(TooFewClients, match="client b declined the study"):
-        federation.proposal(study).wait(NAMES, lambda known: None, lambda: None)
+        federation.approve(study)
 
 
 def test_one_study_can_be_approved_by_its_hash(folder: Path) -> None:
@@ -194,7 +124,7 @@ def test_one_study_can_be_approved_by_its_hash(folder: Path) -> None:
 def approved(folder: Path) -> tuple[Federation, Study]:
     federation = Federation(folder, "always")
     study = federation.study()
-    federation.proposal(study).wait(NAMES, lambda known: None, lambda: None)
+    federation.approve(study)
     return federation, study
 
 
@@ -204,7 +134,6 @@ PLAN = Plan(
     {"ward": ["east", "north", "west"]},
     {"y": "number", "x": "number", "ward": "text"},
 )
-WANTED = Wanted(FORMULA, "poisson", {}, None, None, None, (), False, False)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +203,7 @@ def test_a_study_has_only_so_many_questions_and_the_same_one_again_is_none(
 ) -> None:
     federation, _ = approved
     study = replace(federation.study(), questions={**federation.study().questions, "gradient": 2})
-    federation.proposal(study).wait(NAMES, lambda known: None, lambda: None)
+    federation.approve(study)
     federation.fit(study)
     [frame] = (federation.folder / "kept a" / "prepared").glob("*/*.frame")
     for k in (0, 1, 0, 1):
@@ -293,7 +222,7 @@ def test_a_study_that_is_forged_or_changed_is_refused_in_one_line(folder: Path) 
     make_keys(folder / "theirs", NAMES, ["127.0.0.1"], 2)
     stranger = Signer(folder / "theirs")
     theirs = replace(study, coordinator=stranger.fingerprint)
-    removed = replace(study, members={"b": study.members["b"]})
+    removed = replace(study, members={"b": study.members["b"]}, least=1)
     swapped = replace(study, members={**study.members, "a": study.members["b"]})
     assert "is not signed" in refusal(federation, study, Signature())
     assert "does not belong" in refusal(federation, replace(study, points=9), signed)

@@ -26,6 +26,7 @@ from fedsplit.regression.options import Settings
 
 if TYPE_CHECKING:
     from fedsplit.regression.client.approval import Credentials
+    from fedsplit.regression.client.rules import Rules
 
 CRASHED = 70
 """Exit status of a child that is to be restarted (EX_SOFTWARE of sysexits.h)."""
@@ -52,6 +53,7 @@ class Configuration(NamedTuple):
     decimal: str
     approve: str
     prompted: bool
+    policy: str | None
 
 
 def client_command(
@@ -140,6 +142,15 @@ def client_command(
             rich_help_panel="Privacy",
         ),
     ] = False,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Rules of this client, policy.toml; those of --strict hold as well. "
+            "fedsplit policy check says what they allow.",
+            rich_help_panel="Privacy",
+        ),
+    ] = None,
     vectors: Annotated[
         bool,
         typer.Option(
@@ -208,6 +219,7 @@ def client_command(
         decimal=reading.decimal,
         approve=approve,
         prompted=prompted,
+        policy=_absolute(policy),
     )
     first = json.dumps(chosen._asdict()).encode()
     again = json.dumps(chosen._replace(restarted=True)._asdict()).encode()
@@ -261,6 +273,7 @@ def _answer(chosen: Configuration, stop: threading.Event) -> int:
         folder=folder,
         max_rounds=chosen.max_rounds,
         strict=chosen.strict,
+        rules=_rules(chosen.policy),
         vectors=chosen.vectors,
         log=paths.get("log"),
         fresh=not chosen.restarted,
@@ -289,6 +302,16 @@ def _answer(chosen: Configuration, stop: threading.Event) -> int:
         print_error(error)
         return CRASHED
     return 0
+
+
+def _rules(policy: str | None) -> Rules:
+    """The rules in a file; without one, those that only warn."""
+    from fedsplit.regression.client.policy import read_policy
+    from fedsplit.regression.client.rules import WARN
+
+    if policy is None:
+        return WARN
+    return read_policy(Path(policy))
 
 
 def _credentials(paths: Mapping[str, Path], insecure: bool) -> Credentials | None:

@@ -7,8 +7,11 @@ from typing import NamedTuple
 
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.asked_questions import AskedQuestions
+from fedsplit.regression.client.budget import today
 from fedsplit.regression.client.hashes import read_hash, short
+from fedsplit.regression.client.policy import objection
 from fedsplit.regression.client.proposal import Decision, Propose
+from fedsplit.regression.client.rules import Rules
 from fedsplit.regression.client.scope import check_question
 from fedsplit.regression.client.studies import Studies
 from fedsplit.regression.client.study import Study, read_study
@@ -51,8 +54,8 @@ class Approval:
         None where there are no keys, and so nothing to verify.
     words : callable
         A study and whether it is signed, in words for the owner.
-    objection : callable
-        The rule of the owner that a study breaks; an empty text if there is none.
+    rules : Rules
+        Of the owner: a study that breaks one is declined.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class Approval:
         kinds: Mapping[str, object],
         credentials: Credentials | None,
         words: Callable[[Study, bool], str],
-        objection: Callable[[Study], str],
+        rules: Rules,
     ) -> None:
         self.studies = studies
         self._name = name
@@ -73,7 +76,7 @@ class Approval:
         self._kinds = kinds
         self._credentials = credentials
         self._words = words
-        self._objection = objection
+        self._rules = rules
         # The studies that were read, with what was asked of them, by hash.
         self._open: dict[str, tuple[Study, AskedQuestions]] = {}
 
@@ -90,14 +93,21 @@ class Approval:
             words = self._words(study, self._credentials is not None)
             self.studies.keep(name, content, words)
         decided = self.studies.decided(name)
-        if decided is None and (reason := self._objection(study)):
-            self.studies.decide(name, "declined", "rule", reason)
-        elif decided is None and (self._mode == ALWAYS or name.startswith(self._mode)):
-            self.studies.decide(name, "approved", f"--approve {self._mode}")
-        decided = self.studies.decided(name)
+        if decided is None:
+            self._decide(study)
+            decided = self.studies.decided(name)
         if decided is None:
             return Decision(name, "pending")
         return Decision(name, decided.verdict, decided.reason)
+
+    def _decide(self, study: Study) -> None:
+        """Decide as the rules and the mode say, or leave it to the owner."""
+        name = study.hash
+        reason = objection(self._rules, study)
+        if reason:
+            self.studies.decide(name, "declined", "rule", reason)
+        elif self._mode == ALWAYS or name.startswith(self._mode):
+            self.studies.decide(name, "approved", f"--approve {self._mode}")
 
     def _verify(self, study: Study, content: bytes, question: Propose) -> None:
         if self._name not in study.members:
@@ -140,9 +150,19 @@ class Approval:
             what = {"pending": "has not approved", "declined": "declined"}[state]
             raise RequestError(f"its owner {what} the study {short(name[:16])}")
         if name not in self._open:
-            folder = self.studies.path(name)
-            study = read_study((folder / "study.json").read_bytes(), self._kinds)
-            if study.hash != name:
-                raise RequestError(f"the study {short(name[:16])} was changed in its folder")
-            self._open[name] = study, AskedQuestions(folder / "asked", study)
+            self._open[name] = self._opened(name)
         return self._open[name]
+
+    def _opened(self, name: str) -> tuple[Study, AskedQuestions]:
+        """An approved study, which must still suit the rules, and what was asked of it."""
+        folder = self.studies.path(name)
+        study = read_study((folder / "study.json").read_bytes(), self._kinds)
+        if study.hash != name:
+            raise RequestError(f"the study {short(name[:16])} was changed in its folder")
+        reason = objection(self._rules, study)
+        if reason:
+            raise RequestError(f"the study breaks a rule of its owner: {reason}")
+        most = self._rules.studies
+        if not self.studies.begin(name, today(), most):
+            raise RequestError(f"its owner allows {most} studies a day (studies_per_day)")
+        return study, AskedQuestions(folder / "asked", study)

@@ -46,6 +46,20 @@ class Rules:
     refusals : int
         After so many refusals that depend on the data nothing is answered until the owner has
         looked.
+    matrices : bool
+        Whether matrices are told in every round, and not for proofs only.
+    families : tuple of str or None
+        The families of models that are taken part in; None for all.
+    allowed : tuple of str or None
+        Patterns of the columns that a study may use, as in ``lab_*``; None for all.
+    denied : tuple of str
+        Patterns of those that it may not.
+    sites : int
+        The fewest clients of a study, also after removals.
+    secure : bool
+        Whether a study must let the server learn nothing but sums over clients.
+    studies, questions : int or None
+        The most studies that are approved, and questions that are answered, on one day (UTC).
     """
 
     refuse: bool = False
@@ -56,6 +70,14 @@ class Rules:
     predictor: float = 40.0
     points: int = 1_000
     refusals: int = 3
+    matrices: bool = True
+    families: tuple[str, ...] | None = None
+    allowed: tuple[str, ...] | None = None
+    denied: tuple[str, ...] = ()
+    sites: int = 1
+    secure: bool = False
+    studies: int | None = None
+    questions: int | None = None
 
     @classmethod
     def strict(cls) -> Rules:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedsplit import files
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.data.reading import PLAIN, Reading
@@ -16,19 +15,21 @@ from fedsplit.data.types import Fit
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.approval import Approval, Credentials
 from fedsplit.regression.client.audit_log import AuditLog, NotLogged
+from fedsplit.regression.client.budget import Budget
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.entries import entry_of, sent_numbers
 from fedsplit.regression.client.events import Event, nobody
 from fedsplit.regression.client.fit_questions import FIT_QUESTIONS, strict_is_asked
 from fedsplit.regression.client.local_view import complete_rows
+from fedsplit.regression.client.policy import in_words
 from fedsplit.regression.client.proposal import Decision, Finish, Propose
 from fedsplit.regression.client.refusals import HALTED, REFUSED, Refusals
 from fedsplit.regression.client.rules import WARN, Rules
 from fedsplit.regression.client.scope import belonging, narrowed
 from fedsplit.regression.client.studies import Studies
 from fedsplit.regression.client.study import Study
-from fedsplit.regression.client.study_words import Local, in_words
+from fedsplit.regression.client.study_words import Local, study_in_words
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import (
     PROTOCOL,
@@ -143,26 +144,27 @@ class Site:
         self.name = name
         self._data = data
         self._source = found[0]
-        self._limit = max_rounds
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         self.log = log or folder / "questions.jsonl"
         self.rules = rules.asked(strict)
+        vectors = vectors or not rules.matrices
         self._cohort = CachedCohort(Dataset(self._source, name), folder, self.rules, vectors)
         self.refusals = Refusals(folder)
         self._lock = threading.Lock()
-        self._spent = folder / "rounds"
+        self._limit = max_rounds
+        self._budget = Budget(folder, max_rounds, rules.questions)
         self._audit = AuditLog(self.log)
         self._watch = watch
         self._approval: Approval | None = None
         if approve is not None:
             self._approval = Approval(
-                Studies(folder), name, approve, ALLOWED, credentials, self._words, self._objection
+                Studies(folder), name, approve, ALLOWED, credentials, self._words, self.rules
             )
         # The last decision about each study that the log has.
         self._decisions: dict[str, Decision] = {}
         if fresh:
-            self._spent.unlink(missing_ok=True)
+            self._budget.reset()
             self._cohort.forget_told()
 
     def terms(self) -> str:
@@ -257,7 +259,7 @@ class Site:
                 if self._approval is not None:
                     asked, most = self._approval.asked(request.study)
                 text = f"{name}, {sent_numbers(reply.value):,} numbers"
-                self._watch(Event("answer", text, request.study, asked, most, self.left))
+                self._watch(Event("answer", text, request.study, asked, most, self._budget.left))
 
     def _refusal(self, request: Request | None, error: Exception, trouble: str) -> Reply:
         """What the server is told of an error: under rules, nothing that depends on the data."""
@@ -286,7 +288,7 @@ class Site:
         if isinstance(question, Propose):
             if self._approval is None:
                 raise RequestError("it takes part without studies")
-            return self._approval.propose(question)._replace(left=self.left)
+            return self._approval.propose(question)._replace(left=self._budget.left)
         study = None
         if self._approval is not None:
             study = self._approval.admit(request)
@@ -298,8 +300,7 @@ class Site:
                 raise RequestError(f"it is {self.name}, but was asked as {', '.join(coding.names)}")
         if len(self.refusals.found()) >= self.rules.refusals:
             raise RequestError(HALTED)
-        if self._limit is not None:
-            self._count(self._limit)
+        self._budget.spend()
         if study is None:
             return self._cohort.answer(request)
         answer = self._cohort.answer(request, belonging(study))
@@ -311,23 +312,6 @@ class Site:
         for path in (str(Path(self._data).absolute()), self._data):
             text = text.replace(path, "its file")
         return text.removeprefix(f"client {self.name}: ").removeprefix(f"client {self.name}, ")
-
-    @property
-    def left(self) -> int | None:
-        """How many more questions are answered; None without a limit."""
-        if self._limit is None:
-            return None
-        done = 0
-        if self._spent.exists():
-            done = int(self._spent.read_text(encoding="utf-8"))
-        return max(0, self._limit - done)
-
-    def _count(self, limit: int) -> None:
-        """Refuse more questions than the owner allows; the count outlives the process."""
-        left = self.left
-        if not left:
-            raise RequestError(f"its owner allows {limit} questions, and all have been answered")
-        files.write(self._spent, str(limit - left + 1))
 
     def _words(self, study: Study, signed: bool) -> str:
         """A study in words, with what it means here."""
@@ -347,12 +331,8 @@ class Site:
             complete=complete,
             trouble=trouble,
             vectors=self._cohort.vectors,
-            rules=[self._guards()],
-            left=self.left,
+            rules=in_words(self.rules),
+            left=self._budget.left,
             log=f"every question and answer is written to {self.log}",
         )
-        return in_words(study, here)
-
-    def _objection(self, study: Study) -> str:
-        """The rule that a study breaks; an empty text if there is none."""
-        return ""
+        return study_in_words(study, here)

@@ -41,8 +41,9 @@ class Studies:
     """A folder with one folder per study, readable for the owner alone.
 
     Each holds the study (``study.json``), what it means here in words (``words.txt``), the decision
-    (``decision.json``), and which questions of it were asked (``asked``). The process of the client
-    writes the first two, and anybody who may write to the folder decides.
+    (``decision.json``), when it began (``begun``), and which questions of it were asked
+    (``asked``). The client's process writes all but the decision, which anybody may make who may
+    write to the folder.
 
     Parameters
     ----------
@@ -119,13 +120,31 @@ class Studies:
         decided = Decided(cast(Verdict, verdict), by, now, reason)
         private(self.path(name) / "decision.json", json.dumps(decided._asdict()))
 
-    def begun_on(self, day: str) -> int:
-        """How many studies were approved on a day."""
-        decisions = [self.decided(name) for name in self.hashes()]
-        return sum(
-            each is not None and each.verdict == "approved" and each.time.startswith(day)
-            for each in decisions
-        )
+    def begin(self, name: str, day: str, most: int | None) -> bool:
+        """Note on which day a study was first asked about, unless others were on that day.
+
+        Parameters
+        ----------
+        name : str
+            The hash of the study.
+        day : str
+        most : int or None
+            How many studies may begin on one day.
+
+        Returns
+        -------
+        bool
+            Whether it has begun.
+        """
+        path = self.path(name) / "begun"
+        if path.exists():
+            return True
+        days = [self.path(each) / "begun" for each in self.hashes()]
+        begun = sum(each.exists() and each.read_text(encoding="ascii") == day for each in days)
+        if most is not None and begun >= most:
+            return False
+        private(path, day)
+        return True
 
 
 def private(path: Path, content: str | bytes) -> None:

@@ -49,6 +49,8 @@ class Study:
         empty without keys.
     coordinator : str
         The fingerprint of the key that signs it; empty without keys.
+    least : int
+        The fewest clients with which the run goes on when others are removed.
     protocol : int
         The version of the messages.
     secure : bool
@@ -64,6 +66,7 @@ class Study:
     predictor: float
     members: Mapping[str, str]
     coordinator: str
+    least: int
     protocol: int = PROTOCOL
     secure: bool = False
 
@@ -184,8 +187,10 @@ def _check(study: Study, kinds: Mapping[str, object]) -> None:
     unknown = sorted(set(study.questions) - set(kinds))
     if unknown:
         raise InputError(f"the study has the unknown question {unknown[0][:40]!r}")
-    if not study.members or min(*study.questions.values(), study.points) < 0:
-        raise InputError("the study has no member, or negative numbers of questions")
+    if not 1 <= study.least <= len(study.members):
+        raise InputError("the study has no member, or goes on with more than it has")
+    if min(*study.questions.values(), study.points) < 0:
+        raise InputError("the study has negative numbers of questions")
 
 
 def _text(value: object) -> str | None:

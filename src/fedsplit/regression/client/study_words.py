@@ -58,7 +58,7 @@ class Local:
     log: str
 
 
-def in_words(study: Study, here: Local) -> str:
+def study_in_words(study: Study, here: Local) -> str:
     """A study and what it means here."""
     lines = [f"study {short(study.hash)}", ""]
     parts = {
@@ -166,6 +166,8 @@ def _members(study: Study, here: Local) -> list[str]:
         mark = " (this client)" if name == here.name else ""
         known = f"key {short(key[:32])} …" if key else "no key"
         found.append(f"{name}{mark}: {known}")
+    if study.least < len(study.members):
+        found.append(f"at least {study.least} of them, if others do not answer")
     return found
 
 

@@ -70,7 +70,8 @@ def make_study(
             raise InputError(f"types: {column} is not in the model, which uses {listed(used, 12)}")
     chosen: dict[str, Setting] = json.loads(json.dumps(asdict(settings)))
     # After each removal of a client the others agree anew.
-    runs = 1 + len(members) - (least or len(members))
+    least = min(least or len(members), len(members))
+    runs = 1 + len(members) - least
     questions = dict.fromkeys(IN_HANDSHAKES, HANDSHAKES * runs)
     questions |= dict.fromkeys(IN_ROUNDS, settings.rounds * runs)
     questions |= dict.fromkeys(IN_SPECIAL_CASES, SELDOM * runs)
@@ -86,6 +87,7 @@ def make_study(
         predictor=WARN.predictor,
         members=dict(members),
         coordinator=coordinator,
+        least=least,
     )
 
 

@@ -1,0 +1,97 @@
+"""A federation in this process whose sites have keys, and owners who approve studies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedsplit.clients.question import Question
+from fedsplit.regression.client.approval import Credentials
+from fedsplit.regression.client.events import Event
+from fedsplit.regression.client.proposal import Decision
+from fedsplit.regression.client.schema import Wanted
+from fedsplit.regression.client.service import Site
+from fedsplit.regression.client.studies import Studies
+from fedsplit.regression.client.study import Study
+from fedsplit.regression.fit import fit_over
+from fedsplit.regression.options import FitOptions
+from fedsplit.regression.result.model import Model
+from fedsplit.regression.server.proposing import Proposal, make_study
+from fedsplit.remote.channel import Reply, Request
+from fedsplit.remote.issuing import make_keys
+from fedsplit.remote.keys import fingerprint, read_private_key
+from fedsplit.remote.messages import MessageChannel, read_reply, write_request
+from fedsplit.remote.signatures import Signer
+from test_service import FORMULA, table
+
+NAMES = ("a", "b", "c")
+
+WANTED = Wanted(FORMULA, "poisson", {}, None, None, None, (), False, False)
+
+
+def with_tables(folder: Path) -> Path:
+    """A folder with a file for each client; each has a column that no study uses."""
+    for seed, name in enumerate(NAMES):
+        table(seed).assign(secret=1.0).to_csv(folder / f"{name}.csv", index=False)
+    return folder
+
+
+class Federation:
+    """Sites in this process with keys, whose owners approve studies."""
+
+    def __init__(self, folder: Path, approve: str = "ask", **rules: object) -> None:
+        self.folder, self.mode, self.rules = folder, approve, rules
+        self.keys = folder / "keys"
+        if not self.keys.exists():
+            make_keys(self.keys, NAMES, ["127.0.0.1"], 2)
+        self.signer = Signer(self.keys)
+        self.seen: list[Event] = []
+        self.start()
+
+    def start(self) -> None:
+        self.sites = {name: self.site(name) for name in NAMES}
+
+    def site(self, name: str) -> Site:
+        return Site(
+            name,
+            str(self.folder / f"{name}.csv"),
+            folder=self.folder / f"kept {name}",
+            approve=self.mode,
+            credentials=Credentials(self.fingerprint(name), (self.keys / "ca.crt").read_bytes()),
+            watch=self.seen.append,
+            **self.rules,  # type: ignore[arg-type]  # the site's own rules
+        )
+
+    def fingerprint(self, name: str) -> str:
+        return fingerprint(read_private_key(self.keys / "clients" / f"{name}.key").public_key())
+
+    def send(
+        self, mail: Mapping[str, bytes], timeout: float
+    ) -> dict[str, tuple[bytes | None, str, float]]:
+        return {name: (self.sites[name].reply(letter), "", 0.01) for name, letter in mail.items()}
+
+    def studies(self, name: str = "a") -> Studies:
+        return Studies(self.folder / f"kept {name}")
+
+    def study(self, formula: str = FORMULA, **settings: object) -> Study:
+        options = FitOptions(None, formula, family="poisson", **settings)  # type: ignore[arg-type]  # fit's own
+        members = {name: self.fingerprint(name) for name in NAMES}
+        return make_study(options, members, self.signer.fingerprint, None)
+
+    def proposal(self, study: Study) -> Proposal:
+        return Proposal(self, study, self.signer.sign(study.canonical))
+
+    def approve(self, study: Study) -> None:
+        """Propose a study that everybody approves."""
+        self.proposal(study).wait(NAMES, lambda known: None, lambda: None)
+
+    def propose(self, study: Study, name: str = "a") -> Decision:
+        return self.proposal(study).ask([name])[name]
+
+    def fit(self, study: Study, **settings: object) -> Model:
+        options = FitOptions(None, FORMULA, family="poisson", **settings)  # type: ignore[arg-type]  # fit's own
+        return fit_over(MessageChannel(self, NAMES, study.hash), options)
+
+    def ask(self, question: Question, study: str = "", key: str = "", name: str = "a") -> Reply:
+        message = write_request(Request(question, key, 3, study=study))
+        return read_reply(self.sites[name].reply(message), question.answer_type, 0.0)

@@ -1,0 +1,140 @@
+"""The rules of a client's owner as a file: what they allow, what they refuse, and what is said."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from fedsplit.commands.app import run
+from fedsplit.errors import InputError
+from fedsplit.regression.client.fit_questions import Columns
+from fedsplit.regression.client.policy import KEYS, read_policy
+from fedsplit.regression.client.rules import Rules
+from owners import WANTED, Federation, with_tables
+from test_service import FORMULA
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "deploy" / "policy.toml"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return with_tables(tmp_path)
+
+
+def policy(folder: Path, text: str) -> Path:
+    path = folder / "policy.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_documented_example_has_every_key(tmp_path: Path) -> None:
+    rules = read_policy(EXAMPLE)
+    assert rules.refuse
+    assert rules.parameters == 0.1
+    assert rules.allowed is not None
+    text = EXAMPLE.read_text(encoding="utf-8")
+    for key in KEYS:
+        assert f"\n{key} = " in text, key
+    assert {key.field for key in KEYS.values()} <= {each.name for each in fields(Rules)}
+    assert read_policy(policy(tmp_path, "")) == Rules.strict()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("least_row = 3", "there is no key 'least_row', did you mean least_rows?"),
+        ("qqqq = 3", "there is no key 'qqqq': the keys are columns_allowed, "),
+        ("least_rows = 0", "least_rows must be a whole number of at least 1, not 0"),
+        ("least_rows = true", "least_rows must be a whole number"),
+        ("least_rows = 1.5", "least_rows must be a whole number"),
+        ("parameters_per_row = 2", "parameters_per_row must be a number above 0, at most 1, not 2"),
+        ("matrices = 1", "matrices must be true or false, not 1"),
+        ("families = ['cauchy']", "families must be a list of gaussian"),
+        ("columns_allowed = 'age'", "columns_allowed must be a list of names"),
+        ("[columns]\nallow = []", "there is no key 'columns'"),
+        ("least_rows = ", "is not TOML"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_line(tmp_path: Path, text: str, what: str) -> None:
+    path = policy(tmp_path, text)
+    with pytest.raises(InputError, match=f"^{path}: ") as caught:
+        read_policy(path)
+    assert what in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        (Rules(families=("gaussian",)), "families: poisson is none of gaussian"),
+        (Rules(denied=("w*",)), "columns_denied: ward"),
+        (Rules(allowed=("x", "y")), "columns_allowed: ward"),
+        (Rules(sites=4), "least_sites: 3 clients are enough for it"),
+        (Rules(secure=True), "secure_sums_only"),
+    ],
+)
+def test_a_study_that_breaks_a_rule_is_declined_and_its_owner_sees_the_rule(
+    folder: Path, rules: Rules, why: str
+) -> None:
+    federation = Federation(folder, "always", rules=rules)
+    study = federation.study()
+    decision = federation.propose(study)
+    assert decision.state == "declined"
+    assert why in decision.reason
+    decided = federation.studies().decided(study.hash)
+    assert decided is not None
+    assert why in decided.reason
+
+
+def test_rules_that_are_made_stricter_hold_for_studies_approved_before(folder: Path) -> None:
+    federation = Federation(folder, "always")
+    study = federation.study()
+    federation.approve(study)
+    federation.rules = {"rules": Rules(denied=("ward",))}
+    federation.start()
+    reply = federation.ask(Columns(WANTED), study.hash)
+    assert "breaks a rule of its owner: columns_denied: ward" in reply.text
+
+
+def test_a_day_has_only_so_many_studies_and_questions(folder: Path) -> None:
+    federation = Federation(folder, "always", rules=Rules(studies=1, questions=3))
+    first, second = federation.study(), federation.study(ridge=1.0)
+    for study in (first, second):
+        federation.approve(study)
+    assert federation.ask(Columns(WANTED), first.hash).outcome == "answer"
+    reply = federation.ask(Columns(WANTED), second.hash)
+    assert "allows 1 studies a day" in reply.text
+    federation.start()
+    for _ in range(2):
+        assert federation.ask(Columns(WANTED), first.hash).outcome == "answer"
+    federation.start()
+    assert "3 questions a day" in federation.ask(Columns(WANTED), first.hash).text
+
+
+def test_an_owner_who_tells_vectors_only_has_a_fit_by_vectors(folder: Path) -> None:
+    federation = Federation(folder, "always", rules=Rules(matrices=False))
+    study = federation.study()
+    federation.approve(study)
+    assert federation.fit(study).settings.method == "fedsplit"
+
+
+def test_the_command_says_what_a_policy_would_allow(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(folder / "a.csv")
+    path = str(policy(folder, 'columns_denied = ["secret"]\nleast_rows = 50\n'))
+    assert run(["policy", "check", data, "--policy", path]) == 0
+    out = capsys.readouterr().out
+    assert "may be used: y, x, ward" in out
+    assert "may not (columns_denied): secret" in out
+    model = ["--formula", FORMULA, "--family", "poisson"]
+    assert run(["policy", "check", data, "--policy", path, *model]) == 0
+    assert "would be allowed" in capsys.readouterr().out
+    path = str(policy(folder, "parameters_per_row = 0.01"))
+    assert run(["policy", "check", data, "--policy", path, *model]) == 1
+    assert "would be refused" in capsys.readouterr().out
+    assert run(["policy", "check", data, "--formula", "y ~ nothing"]) in (1, 2)
+    assert run(["policy", "check", str(folder / "none.csv")]) == 2
+    assert run(["policy", "check", data, "--policy", str(folder / "none.toml")]) == 2
