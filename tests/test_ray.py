@@ -654,6 +654,7 @@ def test_a_cluster_without_authentication_is_warned_of(monkeypatch: pytest.Monke
     monkeypatch.setattr(cluster.ray, "is_initialized", lambda: False)
     monkeypatch.setattr(cluster.ray, "init", lambda *_, **__: None)
     monkeypatch.setattr(cluster, "_check_reachable", lambda address: None)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)  # newer versions set it
     with pytest.warns(UserWarning, match=r"at host:6379 accepts anybody .* RAY_AUTH_MODE=token"):
         cluster.connect("host:6379")
     monkeypatch.setenv("RAY_AUTH_MODE", "token")

@@ -90,8 +90,11 @@ def connect(address: str | None) -> None:
 
 def _authenticated() -> bool:
     """Whether this process uses TLS or a token with Ray, without which it joins no such cluster."""
-    tls = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
-    return tls or os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+    return _uses_tls() or os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+
+
+def _uses_tls() -> bool:
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
 
 
 @contextmanager
@@ -135,8 +138,8 @@ def _check_reachable(address: str) -> None:
         raise ValueError("an address is host:port, ray://host:port or auto")
     endpoint = (host.strip("[]"), int(port))
     with socket.create_connection(endpoint, timeout=CONNECT_TIMEOUT) as connection:
-        if _authenticated():
-            return  # by TLS, or a token that this greeting lacks
+        if _uses_tls():
+            return
         connection.settimeout(CONNECT_TIMEOUT)
         connection.sendall(HTTP2_HELLO)
         if connection.recv(4)[3:] != b"\x04":  # the type of a settings frame
