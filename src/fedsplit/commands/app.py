@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fedsplit.commands.approving import approve_command
+from fedsplit.commands.audit import audit_command
 from fedsplit.commands.client import client_command
 from fedsplit.commands.compare import compare_command
 from fedsplit.commands.fit import fit_command
@@ -40,6 +41,7 @@ app.command("fit", cls=Command)(fit_command)
 app.command("server", cls=Command)(server_command)
 app.command("client", cls=Command)(client_command)
 app.command("approve", cls=Command)(approve_command)
+app.command("audit", cls=Command)(audit_command)
 app.add_typer(policy_app, name="policy")
 app.command("keys", cls=Command)(keys_command)
 app.command("compare", cls=Command, epilog=f"Methods: {', '.join(METHODS)}.")(compare_command)

@@ -27,6 +27,7 @@ from fedsplit.regression.client.proposal import Decision, Finish, Propose
 from fedsplit.regression.client.refusals import HALTED, REFUSED, Refusals
 from fedsplit.regression.client.rules import WARN, Rules
 from fedsplit.regression.client.scope import belonging, narrowed
+from fedsplit.regression.client.site_settings import SiteSettings
 from fedsplit.regression.client.studies import Studies
 from fedsplit.regression.client.study import Study
 from fedsplit.regression.client.study_words import Local, study_in_words
@@ -155,6 +156,15 @@ class Site:
         self._limit = max_rounds
         self._budget = Budget(folder, max_rounds, rules.questions)
         self._audit = AuditLog(self.log)
+        settings = SiteSettings(
+            name,
+            str(Path(data).absolute()),
+            tuple(reading.na),
+            reading.decimal,
+            vectors,
+            self.rules,
+        )
+        self._settings = settings.keep(folder)
         self._watch = watch
         self._approval: Approval | None = None
         if approve is not None:
@@ -230,13 +240,19 @@ class Site:
         """The reply as it is sent, once it is on disk; without a log there is no answer."""
         out = write_reply(reply)
         try:
-            head = self._audit.append(entry_of(request, message, reply, out, trouble))
+            head = self._audit.append(self._entry(request, message, reply, out, trouble))
         except NotLogged as error:
             self._watch(Event("trouble", f"nothing is answered: {error}"))
             text = "its log cannot be written, so that it answers nothing: its owner was told"
             return write_reply(Reply("failed", text=text))
         self._show(request, reply, trouble)
         return with_log(out, *head)
+
+    def _entry(
+        self, request: Request | None, message: bytes, reply: Reply, out: bytes, trouble: str
+    ) -> dict[str, Any]:
+        entry = entry_of(request, message, reply, out, trouble)
+        return {"settings": self._settings, **entry}
 
     def _show(self, request: Request | None, reply: Reply, trouble: str) -> None:
         """Tell the owner what was just sent."""

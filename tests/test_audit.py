@@ -1,0 +1,207 @@
+"""The log of a client is whole, its answers come out again, and nothing is answered without it."""
+
+from __future__ import annotations
+
+import json
+import resource
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedsplit.clients.question import Answer
+from fedsplit.commands.app import run
+from fedsplit.regression.client.audit_log import digest
+from fedsplit.regression.client.fit_questions import Columns
+from fedsplit.regression.client.rules import Rules
+from fedsplit.regression.client.study import Study
+from fedsplit.remote.channel import Reply
+from fedsplit.remote.members import History
+from fedsplit.remote.messages import read_reply, write_reply
+from owners import NAMES, WANTED, Federation, with_tables
+
+Entry = dict[str, object]
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    return Federation(with_tables(tmp_path), "always")
+
+
+def kept(federation: Federation, name: str = "a") -> Path:
+    return federation.folder / f"kept {name}"
+
+
+def entries(federation: Federation) -> list[Entry]:
+    text = (kept(federation) / "questions.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def rewrite(federation: Federation, found: list[Entry]) -> None:
+    """A log with these entries, and a chain that suits them."""
+    lines = []
+    previous = "0" * 64
+    for number, entry in enumerate(found, start=1):
+        line = json.dumps(entry | {"number": number, "previous": previous}, ensure_ascii=False)
+        previous = digest(line.encode())
+        lines.append(line)
+    text = "\n".join(lines) + "\n"
+    (kept(federation) / "questions.jsonl").write_text(text, encoding="utf-8")
+
+
+def fitted(federation: Federation, **settings: object) -> Study:
+    study = federation.study(**settings)
+    federation.approve(study)
+    federation.fit(study, **settings)
+    return study
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [{}, {"rules": Rules(matrices=False)}, {"strict": True}],
+    ids=["matrices", "vectors", "strict"],
+)
+def test_every_answer_comes_out_again_bit_by_bit(
+    tmp_path: Path, rules: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    federation = Federation(with_tables(tmp_path), "always", **rules)
+    fitted(federation)
+    federation.start()  # in a new process, from what is kept
+    fitted(federation, ridge=0.5)
+    for name in NAMES:
+        assert run(["audit", str(kept(federation, name))]) == 0
+        out = capsys.readouterr().out
+        assert "nothing is wrong" in out
+        answers = sum(
+            entry["outcome"] == "answer" and entry["question"] not in ("hello", "propose")
+            for entry in entries(federation)
+        )
+        assert f"{answers} answers came out again, {answers} of them bit by bit" in out
+
+
+def told_otherwise(found: list[Entry]) -> list[Entry]:
+    """The point of one answer in the rounds is another."""
+    [at, *_] = [k for k, entry in enumerate(found) if entry["question"] == "local_model"]
+    reply = read_reply(b64decode(str(found[at]["reply"])), Answer, 0.0).value
+    parts = reply.parts | {"point": np.nextafter(reply.parts["point"], np.inf)}
+    message = write_reply(Reply("answer", reply._replace(parts=parts)))
+    changed = found[at] | {"reply": b64encode(message).decode()}
+    return [*found[:at], changed, *found[at + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (told_otherwise, "local_model: another answer comes out"),
+        (lambda found: found[:-2], "is not the one that the server knows"),
+        (lambda found: [*found[:2], *found[3:]], "is not the one that the server knows"),
+    ],
+    ids=["an answer", "the end", "a line"],
+)
+def test_a_log_that_is_changed_or_cut_and_chained_anew_is_noticed(
+    federation: Federation,
+    change: Callable[[list[Entry]], list[Entry]],
+    what: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    study = federation.study()
+    federation.approve(study)
+    head = federation.fit(study).logs["a"]
+    assert run(["audit", str(kept(federation)), "--head", head]) == 0
+    rewrite(federation, change(entries(federation)))
+    assert run(["audit", str(kept(federation)), "--head", head]) == 1
+    assert what in capsys.readouterr().out
+
+
+def test_a_line_that_is_changed_is_named(
+    federation: Federation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fitted(federation)
+    path = kept(federation) / "questions.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    lines[1] = lines[1].replace("Z", "z").replace('"outcome": "answer"', '"outcome": "refused"')
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert run(["audit", str(kept(federation))]) == 1
+    assert "line 3: it does not follow from the line before it" in capsys.readouterr().out
+
+
+def test_answers_about_other_data_are_noticed(
+    federation: Federation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fitted(federation)
+    other = federation.folder / "other.csv"
+    pd.read_csv(federation.folder / "a.csv").assign(x=lambda t: t.x + 1e-6).to_csv(other)
+    assert run(["audit", str(kept(federation)), "--data", str(other)]) == 1
+    assert "another answer comes out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["nowhere"], "there is no such folder"),
+        ([".", "--log", "none.jsonl"], "there is no log"),
+    ],
+)
+def test_what_cannot_be_audited_is_bad_input(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    what: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["audit", *arguments]) == 2
+    assert what in capsys.readouterr().err
+    (tmp_path / "questions.jsonl").write_text("", encoding="utf-8")
+    assert run(["audit", ".", "--head", "x"]) == 2
+
+
+def test_without_room_for_the_log_nothing_is_answered_and_the_owner_is_told(
+    federation: Federation,
+) -> None:
+    study = federation.study()
+    federation.approve(study)
+    log = kept(federation) / "questions.jsonl"
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 200, most))
+    try:
+        reply = federation.ask(Columns(WANTED), study.hash)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    assert reply.outcome == "failed"
+    assert "its log cannot be written" in reply.text
+    assert federation.seen[-1].kind == "trouble"
+    assert "File too large" in federation.seen[-1].text
+    assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"
+    assert run(["audit", str(kept(federation))]) == 0
+
+
+def test_a_log_that_is_shorter_than_before_is_an_incident_at_the_server(
+    federation: Federation,
+) -> None:
+    study = federation.study()
+    federation.approve(study)
+    model = federation.fit(study)
+    number, _, head = model.logs["a"].partition(":")
+    assert int(number) == len(entries(federation))
+    assert not model.incidents
+    history = History()
+    for line in (7, 8, 3):
+        history.note_log("a", f"{line}:{head}")
+    history.note_log("a", "nonsense")
+    [incident] = history.incidents
+    assert incident.what == "its log was cut short: line 3 came after line 8"
+
+
+def test_the_log_holds_whole_questions_and_answers_for_its_owner_alone(
+    federation: Federation,
+) -> None:
+    fitted(federation)
+    path = kept(federation) / "questions.jsonl"
+    assert path.stat().st_mode & 0o777 == 0o600
+    for entry in entries(federation):
+        assert len(b64decode(str(entry["message"]))) == entry["received_bytes"]
+        assert len(b64decode(str(entry["reply"]))) == entry["sent_bytes"]
