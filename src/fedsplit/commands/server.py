@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,25 +11,21 @@ import typer
 
 from fedsplit import files
 from fedsplit.checks import number
-from fedsplit.commands.fit import present, show
+from fedsplit.commands.fit import present
+from fedsplit.commands.gathering import gather, identified, wanted_clients
 from fedsplit.commands.interrupts import discarding, resumable
 from fedsplit.commands.keys import check_extra
 from fedsplit.commands.options import Json, Resilience, with_fields
+from fedsplit.commands.server_view import ServerView
 from fedsplit.commands.studies import approved_by_all, keep_study, signed_study
-from fedsplit.commands.terminal import live, printable
-from fedsplit.errors import InputError, TooFewClients, listed
+from fedsplit.errors import InputError, listed
 from fedsplit.regression.options import FitOptions, names
-from fedsplit.remote.messages import HELLO, MessageChannel, Transport, read_identity
+from fedsplit.remote.messages import MessageChannel
 
 if TYPE_CHECKING:
+    from fedsplit.regression.result.model import Model
     from fedsplit.regression.server.search import Progress
     from fedsplit.remote.https.server import HttpsServer
-
-POLL = 0.25
-"""Seconds between looks at who is connected."""
-
-GREETING = 30.0
-"""Seconds that clients have to say who they are."""
 
 RETURN = 60.0
 """The most seconds to wait for clients to return to a run that is resumed."""
@@ -141,13 +135,16 @@ def server_command(
 
     def report(now: Progress) -> None:
         reported.append(now)
-        if live():
-            show(now)
+        view.progress(now)
 
     patience = resilience.patience
     chosen = _with_whole_formula(chosen, columns)
     options = FitOptions(None, **chosen, patience=patience, checkpoint=checkpoint, progress=report)
-    with resumable(checkpoint), _opened(keys, insecure, host, port, metrics) as server:
+    with (
+        resumable(checkpoint),
+        _opened(keys, insecure, host, port, metrics) as server,
+        ServerView(server.clients) as view,
+    ):
         if server.warning:
             typer.echo(f"fedsplit: warning: {server.warning}", err=True)
         allowed = None
@@ -155,21 +152,42 @@ def server_command(
             allowed = server.allowed.names
         if resilience.resume is not None:
             who = list(checkpoint.about().get("clients", ()))
-            gather(server.present, who, len(who), min(wait, RETURN), least=0)
+            gather(server.present, who, len(who), min(wait, RETURN), 0, view.gathered)
         else:
-            who = gather(server.present, *_wanted(clients, allowed), wait, resilience.min_clients)
+            known, wanted = wanted_clients(clients, allowed)
+            least = resilience.min_clients
+            who = gather(server.present, known, wanted, wait, least, view.gathered)
         there = [name for name in who if name in server.present()]
-        _check_identities(server, there)
+        may = identified(server, there, resilience.min_clients)
+        if resilience.resume is None:
+            who = [name for name in who if name in may or name not in there]
+        there = may
         study, signature = signed_study(options, who, keys, resilience.min_clients)
         keep_study(study, out, resilience.resume is not None)
-        proposal = approved_by_all(server, study, signature, there)
+        proposal = approved_by_all(server, study, signature, there, view)
+        view.fits(who)
         with discarding(checkpoint, reported):
             model = fit_over(MessageChannel(server, who, study.hash), options)
         proposal.finish(list(server.present()), model.converged, pooled_summary(model))
     complete = present(model, out, as_json)
     checkpoint.discard()
     if not complete:
+        typer.echo(f"fedsplit: {_advice(model)}", err=True)
         raise typer.Exit(1)
+
+
+def _advice(model: Model) -> str:
+    """Why a table is not that of all clients to the tolerance, and what to do about it."""
+    if model.removed:
+        return (
+            f"the table is without {listed(model.removed)}: to have all, mend what is said above, "
+            "and fit again into another folder"
+        )
+    if not model.converged:
+        return "the tolerance is not proved: allow more rounds with --rounds, or add a --ridge"
+    if model.not_estimable:
+        return "some coefficients are not determined by the data: leave their columns out"
+    return "a client has no complete row: see the table of clients, or use --missing"
 
 
 def _with_whole_formula(chosen: Mapping[str, Any], columns: str) -> dict[str, Any]:
@@ -195,89 +213,3 @@ def _opened(
     if insecure:
         anywhere = "127.0.0.1"
     return HttpsServer(host or anywhere, port, keys, metrics=metrics)
-
-
-def _wanted(clients: str, allowed: Sequence[str] | None) -> tuple[list[str], int]:
-    """The names of the clients that may come, as far as they are known, and how many must."""
-    if re.fullmatch(r"[1-9]\d*", clients.strip()):
-        if allowed is not None and int(clients) > len(allowed):
-            raise InputError(
-                f"--clients: {clients} clients are wanted, but there are keys for {len(allowed)}: "
-                "make more keys"
-            )
-        return list(allowed or ()), int(clients)
-    wanted = names(clients)
-    if not wanted or len(set(wanted)) < len(wanted) or re.fullmatch(r"[-+\d.]+", clients.strip()):
-        raise InputError(
-            f"--clients must be a number, or different names separated by commas, not {clients!r}"
-        )
-    for name in wanted:
-        if allowed is not None and name not in allowed:
-            raise InputError(f"--clients: there is no key for {name}, only for {listed(allowed)}")
-    return wanted, len(wanted)
-
-
-def gather(
-    present: Callable[[], Iterable[str]],
-    known: Sequence[str],
-    wanted: int,
-    wait: float,
-    least: int | None,
-) -> list[str]:
-    """Wait for clients, and print who is there and who is missing whenever that changes.
-
-    Parameters
-    ----------
-    present : callable
-        Gives the names of the clients that are connected.
-    known : sequence of str
-        Names of clients; others are welcome where these are fewer than ``wanted``.
-    wanted : int
-        How many clients to wait for.
-    wait : float
-        Seconds to wait for them.
-    least : int or None
-        How many are enough when that time is over; None is all.
-
-    Returns
-    -------
-    list of str
-        Names of at most ``wanted`` clients, sorted.
-    """
-    end = time.monotonic() + wait
-    shown = None
-    while True:
-        there = sorted(name for name in present() if name in known or len(known) < wanted)
-        missing = []
-        if len(known) == wanted:
-            missing = [name for name in known if name not in there]
-        if there != shown:
-            text = f"clients {len(there)} of {wanted}: {', '.join(there) or 'nobody yet'}"
-            if missing:
-                text += f"; missing: {', '.join(missing)}"
-            typer.echo(printable(text), err=True)
-            shown = there
-        if len(there) >= wanted:
-            return there[:wanted]
-        if time.monotonic() >= end:
-            if least is not None and len(there) >= least:
-                return there
-            who = f" ({listed(missing)} did not)" * bool(missing)
-            raise TooFewClients(
-                f"{len(there)} of {wanted} clients came within {wait:g} seconds{who}: start "
-                "fedsplit client there, or wait longer with --wait"
-            )
-        time.sleep(POLL)
-
-
-def _check_identities(transport: Transport, names: Sequence[str]) -> None:
-    """Raise InputError for a client of another version, or with the name of another."""
-    replies = transport.send(dict.fromkeys(names, HELLO), GREETING)
-    for name, (message, _, _) in replies.items():
-        if message is None:
-            continue  # the handshake waits for it
-        identity = read_identity(message)
-        if identity.name != name:
-            raise InputError(
-                f"client {name} calls itself {identity.name}: start it with --name {name}"
-            )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedsplit import files
+from fedsplit.commands.server_view import ServerView
 from fedsplit.commands.terminal import printable
 from fedsplit.errors import InputError
 from fedsplit.remote.messages import Signature, Transport
@@ -81,7 +82,11 @@ def keep_study(study: Study, out: Path, resumed: bool) -> None:
 
 
 def approved_by_all(
-    transport: Transport, study: Study, signature: Signature, who: Sequence[str]
+    transport: Transport,
+    study: Study,
+    signature: Signature,
+    who: Sequence[str],
+    view: ServerView,
 ) -> Proposal:
     """Propose a study, and wait until every owner has approved it."""
     from fedsplit.regression.server.proposing import Proposal
@@ -90,7 +95,10 @@ def approved_by_all(
     warned: set[str] = set()
 
     def report(known: Mapping[str, Decision]) -> None:
-        lines = [approvals(known, who)]
+        view.decided({name: decision.state for name, decision in known.items()})
+        lines = []
+        if not view.draws:
+            lines.append(approvals(known, who))
         for name, decision in known.items():
             if name not in warned and decision.left is not None and decision.left < study.most:
                 warned.add(name)
@@ -98,7 +106,8 @@ def approved_by_all(
                     f"client {name} answers {decision.left:,} more questions, this study has at "
                     f"most {study.most:,}: its owner can start it again to allow more"
                 )
-        typer.echo(printable("\n".join(lines)), err=True)
+        for line in lines:
+            typer.echo(printable(line), err=True)
 
     try:
         proposal.wait(who, report, lambda: time.sleep(POLL))

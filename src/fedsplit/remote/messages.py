@@ -115,15 +115,23 @@ def read_reply(message: bytes, answer_type: Any, seconds: float) -> Reply:
         return Reply("failed", text=f"an answer that cannot be read ({error})", seconds=seconds)
 
 
-def read_identity(message: bytes) -> Identity:
-    """Who answered ``HELLO``; a client that speaks another protocol is refused."""
+def read_identity(message: bytes, known: str = "") -> Identity:
+    """Who answered ``HELLO``; a client that speaks another protocol is refused.
+
+    Parameters
+    ----------
+    message : bytes
+    known : str
+        Whose connection brought it, where that is known: errors are about that client, whatever
+        name the message states.
+    """
     reply = read_reply(message, Identity, 0.0)
     if reply.outcome != "answer":
-        raise InputError(reply.text)
+        raise InputError(f"client {known}: {reply.text}")
     identity: Identity = reply.value
     if identity.protocol != PROTOCOL:
         raise InputError(
-            f"client {identity.name} runs fedsplit {identity.version} (protocol "
+            f"client {known or identity.name} runs fedsplit {identity.version[:20]} (protocol "
             f"{identity.protocol}), this server fedsplit {__version__} (protocol {PROTOCOL}): "
             "install the same version on both"
         )

@@ -1,0 +1,74 @@
+"""What ``fedsplit server`` shows: a table on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+pytest.importorskip("aiohttp")
+
+from fedsplit.commands import server_view
+from fedsplit.commands.server_view import ServerView
+from fedsplit.regression.server.search import Progress
+from fedsplit.remote.https.server import Presence
+
+
+def drawn(view: ServerView) -> list[str]:
+    console = Console(width=80, color_system=None)
+    with console.capture() as captured:
+        console.print(view.table())
+    return [" ".join(line.split()) for line in captured.get().splitlines()]
+
+
+def test_the_table_says_who_is_there_who_has_approved_and_how_far() -> None:
+    here = {"ada": Presence("", True, 1.0), "bob": Presence("", True, 12.0)}
+    view = ServerView(lambda: here)
+    view.gathered(["ada", "bob"], 3, ["carl"])
+    assert drawn(view) == [
+        "client connection study",
+        "ada answering",
+        "bob answering, silent for 12 s",
+        "carl away",
+        "waiting for clients, 2 of 3",
+    ]
+    here["carl"] = Presence("", False, 0.0)
+    view.decided({"ada": "approved", "bob": "pending", "carl": "\x1b[31mred"})
+    assert drawn(view)[1:] == [
+        "ada answering approved",
+        "bob answering, silent for 12 s pending",
+        "carl connected \ufffd[31mred",
+        "waiting for approval, 1 of 3",
+    ]
+    view.fits(["ada", "bob"])
+    assert drawn(view)[-1] == "agreeing on columns and categories"
+    view.progress(Progress(4, 1e-3, 2, 3, 100, True))
+    assert drawn(view)[-1] == "round 4, gap at most 1.0e-03, 2 of 3 answered"
+
+
+def test_where_there_is_no_terminal_each_change_is_a_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with ServerView(dict) as view:
+        assert not view.draws
+        view.gathered([], 2, ["ada", "bob"])
+        view.gathered([], 2, ["ada", "bob"])
+        view.gathered(["ada"], 2, ["bob"])
+        view.progress(Progress(1, 1.0, 2, 2, 100))
+    assert capsys.readouterr().err.splitlines() == [
+        "clients 0 of 2: nobody yet; missing: ada, bob",
+        "clients 1 of 2: ada; missing: bob",
+    ]
+
+
+def test_on_a_terminal_the_table_is_drawn_and_taken_away(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_view, "live", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with ServerView(dict) as view:
+        view.gathered(["ada"], 2, ["bob"])
+        view._live.refresh()
+    err = capsys.readouterr().err
+    assert "waiting for clients, 1 of 2" in err
+    assert "clients 1 of 2" not in err.replace("waiting for clients, 1 of 2", "")
