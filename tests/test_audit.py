@@ -52,8 +52,8 @@ def rewrite(federation: Federation, found: list[Entry]) -> None:
     (kept(federation) / "questions.jsonl").write_text(text, encoding="utf-8")
 
 
-def fitted(federation: Federation, **settings: object) -> Study:
-    study = federation.study(**settings)
+def fitted(federation: Federation, **settings: float) -> Study:
+    study = federation.study(**settings)  # type: ignore[arg-type]  # settings of a fit
     federation.approve(study)
     federation.fit(study, **settings)
     return study

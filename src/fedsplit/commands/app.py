@@ -18,6 +18,7 @@ from fedsplit.commands.help import Command
 from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
 from fedsplit.commands.keys import keys_command
 from fedsplit.commands.policy import policy_app
+from fedsplit.commands.refusals import refusals_command
 from fedsplit.commands.reproduce import report_command, reproduce_command
 from fedsplit.commands.server import server_command
 from fedsplit.commands.terminal import print_error, print_warnings
@@ -41,6 +42,7 @@ app.command("fit", cls=Command)(fit_command)
 app.command("server", cls=Command)(server_command)
 app.command("client", cls=Command)(client_command)
 app.command("approve", cls=Command)(approve_command)
+app.command("refusals", cls=Command)(refusals_command)
 app.command("audit", cls=Command)(audit_command)
 app.add_typer(policy_app, name="policy")
 app.command("keys", cls=Command)(keys_command)

@@ -56,7 +56,7 @@ def approve_command(
 
     Exit status: 0 done; 2 bad input, such as an unknown study.
     """
-    found = [Studies(each) for each in _folders(folder)]
+    found = [Studies(each) for each in client_folders(folder)]
     if study is None:
         if decline:
             raise InputError("give the hash of the study to decline")
@@ -77,7 +77,8 @@ def approve_command(
     typer.echo(f"study {short(name)} is {verdict}")
 
 
-def _folders(folder: Path | None) -> list[Path]:
+def client_folders(folder: Path | None) -> list[Path]:
+    """The folder of a client, or those of all clients of this user."""
     if folder is not None:
         if not folder.is_dir():
             raise InputError(f"{folder}: there is no such folder; fedsplit client makes it")

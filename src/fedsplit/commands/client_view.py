@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 import typer
@@ -75,7 +76,8 @@ class View:
             parts.append(f"{event.left:,} left")
         text = f"{PREFIX} {printable('; '.join(parts))}"
         if self._redraws:
-            sys.stderr.write(f"\r\x1b[K{text}")
+            width = get_terminal_size().columns - 1  # a line that wraps could not be redrawn
+            sys.stderr.write(f"\r\x1b[K{text[:width]}")
             sys.stderr.flush()
             self._drawn = True
         else:

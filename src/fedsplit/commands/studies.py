@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedsplit import files
+from fedsplit.commands.interrupts import Terminated
 from fedsplit.commands.server_view import ServerView
 from fedsplit.commands.terminal import printable
 from fedsplit.errors import InputError
@@ -111,7 +112,7 @@ def approved_by_all(
 
     try:
         proposal.wait(who, report, lambda: time.sleep(POLL))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated):
         typer.echo(
             "fedsplit: interrupted before all owners had approved: start the same command again, "
             "what they decided is kept",

@@ -105,7 +105,7 @@ def _options(study: Study) -> list[str]:
     return [
         f"{name} {_value(value)}"
         for name, value in study.options.items()
-        if value not in QUIET and value != 0.0
+        if value not in QUIET and value != 0.0 and (name != "delta" or study.family == "huber")
     ]
 
 
