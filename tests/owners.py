@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -72,6 +73,15 @@ class Federation:
 
     def studies(self, name: str = "a") -> Studies:
         return Studies(self.folder / f"kept {name}")
+
+    def words(self, study: Study, name: str = "a") -> str:
+        """What the owner reads, once it is there."""
+        studies = self.studies(name)
+        end = time.monotonic() + 60
+        while not (studies.path(study.hash) / "words.txt").exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        return studies.words(study.hash)
 
     def study(self, formula: str = FORMULA, **settings: object) -> Study:
         options = FitOptions(None, formula, family="poisson", **settings)  # type: ignore[arg-type]  # fit's own

@@ -101,12 +101,13 @@ def test_a_study_is_approved_by_a_command_and_may_be_declined_later(
 ) -> None:
     study = federation.study()
     federation.propose(study)
+    federation.words(study)
     folder = ["--folder", kept(federation)]
     assert run(["approve", *folder]) == 0
     out = capsys.readouterr().out
     assert f"fedsplit approve {study.hash[:16]}" in out
     assert "poisson: y ~ x + C(ward)" in out
-    assert run(["approve", f"{study.hash[:4]} {study.hash[4:8]}", *folder]) == 0
+    assert run(["approve", f"{study.hash[:4]} {study.hash[4:16]}", *folder]) == 0
     assert federation.propose(study).state == "approved"
     capsys.readouterr()
     assert run(["approve", *folder]) == 0
@@ -124,6 +125,7 @@ def test_the_studies_of_all_clients_of_a_user_are_listed(
     study = federation.study()
     for name in NAMES[:2]:
         federation.propose(study, name)
+        federation.words(study, name)
         Path(kept(federation, name)).rename(state / name)
     assert run(["approve"]) == 0
     assert capsys.readouterr().out.count("fedsplit approve") == 2

@@ -18,12 +18,15 @@ from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.fit_questions import Code, Coding, Columns, Describe, Frame, Settle
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.proposal import Decision, Finish, Propose
+from fedsplit.regression.client.rules import Rules
+from fedsplit.regression.client.service import Site
 from fedsplit.regression.client.study import Study
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.proposing import whole_formula
 from fedsplit.remote import codec, messages
+from fedsplit.remote.channel import Request
 from fedsplit.remote.issuing import make_keys
-from fedsplit.remote.messages import Signature
+from fedsplit.remote.messages import Signature, read_reply, write_request
 from fedsplit.remote.signatures import Signer
 from owners import NAMES, WANTED, Federation, with_tables
 from test_service import FORMULA
@@ -80,7 +83,7 @@ def test_before_approval_nothing_about_the_data_leaves(folder: Path) -> None:
     assert federation.propose(study) == Decision(study.hash, "pending")
     reply = federation.ask(Columns(WANTED), study.hash)
     assert "has not approved" in reply.text
-    assert "60 of 60 rows" in federation.studies().words(study.hash)  # for the owner alone
+    assert "60 of 60 rows" in federation.words(study)  # for the owner alone
 
 
 def test_a_study_waits_for_its_owner_and_decisions_outlive_the_client(folder: Path) -> None:
@@ -115,7 +118,7 @@ def test_an_owner_who_declines_ends_the_run_and_may_withdraw_later(folder: Path)
 
 def test_one_study_can_be_approved_by_its_hash(folder: Path) -> None:
     study = Federation(folder).study()
-    federation = Federation(folder, f"{study.hash[:4]} {study.hash[4:16]}")
+    federation = Federation(folder, f"{study.hash[:4]} {study.hash[4:]}")
     assert federation.propose(study).state == "approved"
     assert federation.propose(federation.study(ridge=1.0)).state == "pending"
 
@@ -278,6 +281,36 @@ def test_the_owner_sees_the_study_what_is_sent_and_the_end(
     answers = [event for event in federation.seen if event.kind == "answer"]
     assert answers[0].text.startswith("columns, ")
     assert all(event.study == study.hash for event in answers)
+
+
+def test_a_study_that_was_approved_without_keys_is_not_answered_with_them(folder: Path) -> None:
+    federation = Federation(folder, "always")
+    study = replace(federation.study(), coordinator="", members=dict.fromkeys(NAMES, ""))
+    unsigned = Site("a", str(folder / "a.csv"), folder=folder / "kept a", approve="always")
+    propose = write_request(Request(Propose(study.canonical.decode(), Signature())))
+    assert read_reply(unsigned.reply(propose), Decision, 0.0).value.state == "approved"
+    reply = federation.ask(Columns(WANTED), study.hash)
+    assert "the study is not signed" in reply.text
+
+
+def test_a_decision_that_cannot_be_read_is_none(approved: tuple[Federation, Study]) -> None:
+    federation, study = approved
+    path = federation.studies().path(study.hash) / "decision.json"
+    for text in ("", "{}", '{"verdict": "yes", "by": "", "time": ""}'):
+        path.write_text(text, encoding="utf-8")
+        reply = federation.ask(Columns(WANTED), study.hash)
+        assert reply.outcome == "refused"
+        assert str(federation.folder) not in reply.text
+
+
+def test_declined_studies_do_not_fill_the_disk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsplit.regression.client.studies.MOST_DECLINED", 3)
+    federation = Federation(folder, "always", rules=Rules(denied=("x",)))
+    for k in range(8):
+        assert federation.propose(federation.study(ridge=1.0 + k)).state == "declined"
+    assert len(federation.studies().hashes()) <= 5
 
 
 def test_a_site_asks_for_no_more_than_some_pending_studies(folder: Path) -> None:

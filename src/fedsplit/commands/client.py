@@ -20,7 +20,7 @@ from fedsplit.commands.supervisor import BAD_INPUT, lifeline, supervise
 from fedsplit.commands.terminal import print_error
 from fedsplit.data.reading import Reading, read_codes
 from fedsplit.errors import InputError
-from fedsplit.regression.client.hashes import read_hash
+from fedsplit.regression.client.hashes import read_whole_hash
 from fedsplit.regression.fields import options_of
 from fedsplit.regression.options import Settings
 
@@ -198,7 +198,7 @@ def client_command(
     if folder is None:
         folder = state_folder() / name
     if approve not in ("ask", "always"):
-        approve = read_hash(approve)
+        approve = read_whole_hash(approve)
     prompted = approve == "ask" and has_terminal()
     chosen = Configuration(
         server=server,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from threading import Thread
 from typing import NamedTuple
 
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.asked_questions import AskedQuestions
 from fedsplit.regression.client.budget import today
-from fedsplit.regression.client.hashes import read_hash, short
+from fedsplit.regression.client.hashes import read_whole_hash, short
 from fedsplit.regression.client.policy import objection
 from fedsplit.regression.client.proposal import Decision, Propose
 from fedsplit.regression.client.rules import Rules
 from fedsplit.regression.client.scope import check_question
-from fedsplit.regression.client.studies import Studies
+from fedsplit.regression.client.studies import Decided, Studies
 from fedsplit.regression.client.study import Study, read_study
 from fedsplit.remote.channel import Request
+from fedsplit.remote.messages import Signature
 
 ASK = "ask"
 ALWAYS = "always"
@@ -46,8 +48,8 @@ class Approval:
     name : str
         Of the client.
     mode : str
-        ``"ask"``: every study waits for its owner. ``"always"``: each is approved. A hash, or the
-        beginning of one: that study is approved, others wait.
+        ``"ask"``: every study waits for its owner. ``"always"``: each is approved. A hash: that
+        study is approved, others wait.
     kinds : mapping of str
         The questions that the client answers, by name.
     credentials : Credentials or None
@@ -72,11 +74,13 @@ class Approval:
         self._name = name
         self._mode = mode
         if mode not in (ASK, ALWAYS):
-            self._mode = read_hash(mode)
+            self._mode = read_whole_hash(mode)
         self._kinds = kinds
         self._credentials = credentials
         self._words = words
         self._rules = rules
+        # The hashes of those that were put into words.
+        self._described: set[str] = set()
         # The studies that were read, with what was asked of them, by hash.
         self._open: dict[str, tuple[Study, AskedQuestions]] = {}
 
@@ -85,20 +89,33 @@ class Approval:
         content = question.study.encode()
         try:
             study = read_study(content, self._kinds)
-            self._verify(study, content, question)
+            self._verify(study, question.signature)
         except InputError as error:  # which has nothing to do with the data here
             raise RequestError(str(error)) from None
         name = study.hash
         if name not in self.studies.hashes():
-            words = self._words(study, self._credentials is not None)
-            self.studies.keep(name, content, words)
-        decided = self.studies.decided(name)
+            self.studies.keep(name, content, question.signature)
+        if name not in self._described:
+            self._described.add(name)
+            # Beside the answer: how long that takes would tell the size of the file.
+            Thread(target=self._describe, args=(study,), name="words", daemon=True).start()
+        decided = self._decided(name)
         if decided is None:
             self._decide(study)
-            decided = self.studies.decided(name)
+            decided = self._decided(name)
         if decided is None:
             return Decision(name, "pending")
         return Decision(name, decided.verdict, decided.reason)
+
+    def _describe(self, study: Study) -> None:
+        """Write down what a study means here, for its owner."""
+        self.studies.describe(study.hash, self._words(study, self._credentials is not None))
+
+    def _decided(self, name: str) -> Decided | None:
+        try:
+            return self.studies.decided(name)
+        except InputError:  # it names a file, which is for the owner
+            raise RequestError("the record of the owner's decision cannot be read") from None
 
     def _decide(self, study: Study) -> None:
         """Decide as the rules and the mode say, or leave it to the owner."""
@@ -106,10 +123,10 @@ class Approval:
         reason = objection(self._rules, study)
         if reason:
             self.studies.decide(name, "declined", "rule", reason)
-        elif self._mode == ALWAYS or name.startswith(self._mode):
+        elif self._mode in (ALWAYS, name):
             self.studies.decide(name, "approved", f"--approve {self._mode}")
 
-    def _verify(self, study: Study, content: bytes, question: Propose) -> None:
+    def _verify(self, study: Study, signature: Signature) -> None:
         if self._name not in study.members:
             raise RequestError("the study is not for this client: it is not among the members")
         if self._credentials is None:
@@ -117,7 +134,7 @@ class Approval:
         from fedsplit.remote.signatures import check_signature  # needs cryptography
 
         known = self._credentials
-        check_signature(content, question.signature, study.coordinator, known.ca)
+        check_signature(study.canonical, signature, study.coordinator, known.ca)
         if known.fingerprint not in study.members[self._name].split():
             raise RequestError("the study has another key of this client than the one in use here")
 
@@ -129,10 +146,13 @@ class Approval:
         InputError
             If it belongs to none, is not part of it, or is one question too many.
         """
-        study, asked = self._approved(request.study)
-        for question in request.parts:
-            check_question(study, question)
-        asked.add(request)
+        try:
+            study, asked = self._approved(request.study)
+            for question in request.parts:
+                check_question(study, question)
+            asked.add(request)
+        except InputError as error:
+            raise RequestError(str(error)) from None
         return study
 
     def asked(self, name: str) -> tuple[int, int]:
@@ -145,9 +165,9 @@ class Approval:
             raise RequestError("the question belongs to no study: propose one first")
         if len(name) != 64 or name not in self.studies.hashes():
             raise RequestError(f"the study {short(name[:16])} was not proposed here")
-        state = self.studies.state(name)
-        if state != "approved":
-            what = {"pending": "has not approved", "declined": "declined"}[state]
+        decided = self._decided(name)
+        if decided is None or decided.verdict != "approved":
+            what = "has not approved" if decided is None else "declined"
             raise RequestError(f"its owner {what} the study {short(name[:16])}")
         if name not in self._open:
             self._open[name] = self._opened(name)
@@ -159,6 +179,8 @@ class Approval:
         study = read_study((folder / "study.json").read_bytes(), self._kinds)
         if study.hash != name:
             raise RequestError(f"the study {short(name[:16])} was changed in its folder")
+        # It may have been approved while there were no keys.
+        self._verify(study, self.studies.signature(name))
         reason = objection(self._rules, study)
         if reason:
             raise RequestError(f"the study breaks a rule of its owner: {reason}")

@@ -9,10 +9,13 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from fedsplit.clients.question import Answer
+from fedsplit.clients.question import Answer, Question
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.counting import numbers_in
 from fedsplit.version import __version__
+
+LONGEST = 2**20
+"""Bytes of a question that was not answered."""
 
 
 def entry_of(
@@ -46,16 +49,27 @@ def entry_of(
     if request is not None:
         entry["question"] = request.question.name()
         entry["study"] = request.study
-        entry["asked"] = summary(request.question)
+        entry["asked"] = _short_summary(request.question)
         if request.preparation is not None:
-            entry["prepared"] = summary(request.preparation)
+            entry["prepared"] = _short_summary(request.preparation)
     if reply.outcome == "answer":
         entry["sent"] = summary(reply.value)
     if trouble:
         entry["trouble"] = trouble
+    if reply.outcome != "answer" and len(message) > LONGEST:
+        entry["shortened"] = True  # whoever is refused cannot fill the disk
+        message = message[:LONGEST]
     entry["message"] = b64encode(message).decode()
     entry["reply"] = b64encode(out).decode()
     return entry
+
+
+def _short_summary(question: Question) -> Any:
+    """A question for people; of a very long one only its kind."""
+    found = summary(question)
+    if len(str(found)) > LONGEST:
+        return question.name()
+    return found
 
 
 def sent_numbers(value: Any) -> int:

@@ -6,8 +6,8 @@ import re
 
 from fedsplit.errors import InputError
 
-SHORTEST_HASH = 8
-"""The fewest hexadecimal digits by which a study is known."""
+SHORTEST_HASH = 16
+"""The fewest hexadecimal digits by which a study is known: fewer could be made to agree."""
 
 
 def short(text: str) -> str:
@@ -22,5 +22,16 @@ def read_hash(text: str) -> str:
         raise InputError(
             f"{text!r} is not the hash of a study: give at least {SHORTEST_HASH} of its "
             "hexadecimal digits"
+        )
+    return plain
+
+
+def read_whole_hash(text: str) -> str:
+    """A hash as people write it, all of its digits."""
+    plain = re.sub(r"[\s:-]", "", text).lower()
+    if not re.fullmatch("[0-9a-f]{64}", plain):
+        raise InputError(
+            f"--approve takes ask, always, or the 64 hexadecimal digits of a study's hash, not "
+            f"{text!r}"
         )
     return plain

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,9 @@ This machine runs its own fedsplit {version}; it takes no code from the server.
 """
 
 
+LONGEST_SUMMARY = 50_000
+"""Characters of a result that is shown."""
+
 NAMED = {
     True: "the columns of a study that you have approved, and no others",
     False: "all columns, by their names",
@@ -145,6 +149,7 @@ class Site:
         self.name = name
         self._data = data
         self._source = found[0]
+        self._reading = reading
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         self.log = log or folder / "questions.jsonl"
@@ -232,9 +237,7 @@ class Site:
         """
         if not isinstance(reply.value, Decision):
             return False
-        known = self._decisions.get(reply.value.study) == reply.value
-        self._decisions[reply.value.study] = reply.value
-        return known
+        return self._decisions.get(reply.value.study) == reply.value
 
     def _logged(self, request: Request | None, message: bytes, reply: Reply, trouble: str) -> bytes:
         """The reply as it is sent, once it is on disk; without a log there is no answer."""
@@ -245,6 +248,8 @@ class Site:
             self._watch(Event("trouble", f"nothing is answered: {error}"))
             text = "its log cannot be written, so that it answers nothing: its owner was told"
             return write_reply(Reply("failed", text=text))
+        if isinstance(reply.value, Decision):
+            self._decisions[reply.value.study] = reply.value
         self._show(request, reply, trouble)
         return with_log(out, *head)
 
@@ -279,6 +284,9 @@ class Site:
 
     def _refusal(self, request: Request | None, error: Exception, trouble: str) -> Reply:
         """What the server is told of an error: under rules, nothing that depends on the data."""
+        if isinstance(error, OSError):  # a full disk, or a file that is gone
+            self._watch(Event("trouble", f"nothing is answered: {error}"))
+            return Reply("failed", text="something is wrong with its disk: its owner was told")
         of_data = request is not None and not isinstance(error, RequestError)
         if of_data and request is not None and self._refuses(request):
             self.refusals.add(request.question.name(), trouble)
@@ -309,6 +317,8 @@ class Site:
         if self._approval is not None:
             study = self._approval.admit(request)
         if isinstance(question, Finish):
+            if len(question.summary) > LONGEST_SUMMARY:
+                raise RequestError(f"a result of more than {LONGEST_SUMMARY} characters")
             return True
         for each in request.parts:
             coding = getattr(each, "coding", None)
@@ -319,6 +329,8 @@ class Site:
         self._budget.spend()
         if study is None:
             return self._cohort.answer(request)
+        predictor = min(self.rules.predictor, study.predictor)
+        self._cohort.rules = replace(self.rules, predictor=predictor)
         answer = self._cohort.answer(request, belonging(study))
         return narrowed(study, question, answer)
 
@@ -335,9 +347,11 @@ class Site:
         rows = complete = 0
         trouble = ""
         try:
-            columns = self._source.columns()
-            rows, complete = complete_rows(self._source, study.columns)
-        except InputError as error:  # for the owner alone
+            # A source of its own: questions of other studies are answered meanwhile.
+            [source] = sources(self._data, reading=self._reading)
+            columns = source.columns()
+            rows, complete = complete_rows(source, study.columns)
+        except Exception as error:  # for the owner alone, who has to see the study in any case
             trouble = str(error)
         here = Local(
             name=self.name,

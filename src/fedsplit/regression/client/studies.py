@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple, cast, get_args
@@ -10,9 +11,13 @@ from typing import Literal, NamedTuple, cast, get_args
 from fedsplit import files
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.hashes import short
+from fedsplit.remote.messages import Signature
 
 MOST_PENDING = 20
 """So many studies wait for the owner; more are refused."""
+
+MOST_DECLINED = 100
+"""So many that were declined are kept, the latest."""
 
 Verdict = Literal["approved", "declined"]
 State = Literal["approved", "pending", "declined"]
@@ -40,7 +45,8 @@ class Decided(NamedTuple):
 class Studies:
     """A folder with one folder per study, readable for the owner alone.
 
-    Each holds the study (``study.json``), what it means here in words (``words.txt``), the decision
+    Each holds the study (``study.json``), who signed it (``signature.json``), what it means here in
+    words (``words.txt``), the decision
     (``decision.json``), when it began (``begun``), and which questions of it were asked
     (``asked``). The client's process writes all but the decision, which anybody may make who may
     write to the folder.
@@ -67,8 +73,9 @@ class Studies:
         return [path.name for path in found]
 
     def pending(self) -> list[str]:
-        """The hashes of the studies that wait for a decision."""
-        return [name for name in self.hashes() if self.decided(name) is None]
+        """The hashes of the studies that wait for a decision, and can be read."""
+        waiting = [name for name in self.hashes() if self.decided(name) is None]
+        return [name for name in waiting if (self.path(name) / "words.txt").is_file()]
 
     def find(self, beginning: str) -> str:
         """The whole hash of a study, from its beginning."""
@@ -81,14 +88,27 @@ class Studies:
             )
         return found[0]
 
-    def keep(self, name: str, study: bytes, words: str) -> None:
+    def keep(self, name: str, study: bytes, signature: Signature) -> None:
         """Keep a study, in its canonical form, that is proposed for the first time."""
-        if len(self.pending()) >= MOST_PENDING:
+        states = {each: self.state(each) for each in self.hashes()}
+        if list(states.values()).count("pending") >= MOST_PENDING:
             raise RequestError(f"{MOST_PENDING} studies wait for its owner to decide")
+        declined = [each for each, state in states.items() if state == "declined"]
+        for each in declined[MOST_DECLINED:]:
+            shutil.rmtree(self.path(each), ignore_errors=True)
         folder = self.path(name)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        private(folder / "words.txt", words)
+        private(folder / "signature.json", json.dumps(signature._asdict()))
         private(folder / "study.json", study)
+
+    def signature(self, name: str) -> Signature:
+        """Who signed a study."""
+        path = self.path(name) / "signature.json"
+        return Signature(**json.loads(path.read_text(encoding="utf-8")))
+
+    def describe(self, name: str, words: str) -> None:
+        """Keep what a study means here."""
+        private(self.path(name) / "words.txt", words)
 
     def words(self, name: str) -> str:
         """A study in words."""

@@ -19,8 +19,8 @@ from fedsplit.version import __version__
 AS_READ = "as read"
 """The type of a column that is not declared: clients tell what they can read it as."""
 
-LARGEST = 2**20
-"""Bytes of a study."""
+LARGEST = 2**16
+"""Bytes of a study: people read it."""
 
 Setting: TypeAlias = str | int | float | bool | Sequence[str] | Mapping[str, str] | None
 """The value of an option."""
