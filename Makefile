@@ -7,7 +7,7 @@ LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py
   model.py model_matrix.py options.py package.py page.py problem.py r_glm.py schema.py solve.py sources.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-engines bench-sites bench-estimators docs figures clean
+.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-engines bench-faults bench-sites bench-estimators docs figures clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -46,6 +46,9 @@ bench-fit: data .venv/installed-test  ## Measure the time and memory of a fit, b
 
 bench-engines: .venv/installed-test  ## Measure a round on every engine, by number of clients, columns and rows
 	$(BIN)/python benchmarks/engines.py
+
+bench-faults: .venv/installed-test  ## Kill, stop and starve a federation more than 300 times (15 minutes)
+	$(BIN)/python benchmarks/faults.py
 
 bench-sites: .venv/installed-test  ## Measure the time from many small files to a table, beside pandas and statsmodels
 	$(BIN)/python benchmarks/sites.py

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import socket
 import threading
 import time
@@ -325,6 +326,8 @@ def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, OverflowError) as error:
-        why = getattr(error, "strerror", None) or error
+    except socket.gaierror as error:
+        raise InputError(f"{host}: is no address of this machine ({error.strerror})") from None
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
         raise InputError(f"{host}:{port}: cannot listen there ({why}), choose another") from None
