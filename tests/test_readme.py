@@ -76,6 +76,10 @@ NOT_RUN = {
 
 PARSED = {
     ("client", "--ca"): "its server is somebody else's machine; test_federation.py starts both",
+    ("approve", "--folder"): "a client has to run first; test_approving.py has one",
+    ("refusals", "--folder"): "a client has to run first; test_approving.py has one",
+    ("audit", "--head"): "a client has to run first; test_audit.py has one",
+    ("policy", "--policy"): "the files are the reader's; test_policy.py has some",
     ("server", "--keys"): "it waits for clients with keys; test_federation.py starts both",
 }
 """Commands of fedsplit that are parsed and not run, by name and an option of theirs, and why."""
