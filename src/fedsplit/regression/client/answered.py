@@ -10,7 +10,7 @@ beside one that is nearly the same are all the same thing: a difference.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -94,6 +94,8 @@ class Answered:
         Where it is kept what was asked for, so that it outlives the process.
     again : callable, optional
         Given what was asked for, computes its columns again.
+    snapshot : int
+        Which snapshot is asked about.
     """
 
     def __init__(
@@ -101,10 +103,12 @@ class Answered:
         client: str,
         folder: Path | None = None,
         again: Callable[[Asked], Block] | None = None,
+        snapshot: int = 0,
     ) -> None:
         self._client = client
         self._folder = folder
         self._again = again
+        self._snapshot = snapshot
         self._span: Span | None = None
         self._known: set[str] = set()
 
@@ -119,6 +123,7 @@ class Answered:
         if not rules.refuse:
             return
         span = self._recalled()
+        asked = replace(asked, snapshot=self._snapshot)
         digest = asked.digest
         if digest in self._known:
             return

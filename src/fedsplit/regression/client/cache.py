@@ -171,7 +171,7 @@ class CachedCohort(DatasetCohort):
 
     def forget_told(self) -> None:
         """Count the matrices and points that are told from 0 again."""
-        for kind in ("matrices", "points"):
+        for kind in ("matrices", "points", "calibrations"):
             shutil.rmtree(self._folder.parent / kind, ignore_errors=True)
 
     def _stamp(self) -> Stamp | None:

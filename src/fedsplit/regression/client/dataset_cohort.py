@@ -18,7 +18,7 @@ from fedsplit.problem import Problem
 from fedsplit.regression.client import disclosure
 from fedsplit.regression.client.answered import Asked, of_combinations, of_design
 from fedsplit.regression.client.dataset import Dataset
-from fedsplit.regression.client.design import Design, Moments, Scaling
+from fedsplit.regression.client.design import Calibration, Design, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.fit_questions import (
     Coded,
@@ -34,6 +34,9 @@ from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.threads import one_blas_thread
+
+MOST_CALIBRATIONS = 5
+"""How often a client under rules counts the predictions of the same target."""
 
 
 def _admit_design(dataset: Dataset, asked: Asked, rows: Design, rules: Rules) -> None:
@@ -82,8 +85,8 @@ class DatasetCohort:
         self._base: tuple[str, Problem] | None = None
         # The latest two preparations by key.
         self._prepared: dict[str, tuple[Frame, Problem]] = {}
-        # The guard of the points of the last question, with its key.
-        self._points: tuple[str, PointGuard] | None = None
+        # The guard of the points of the last question, with its key and rules.
+        self._points: tuple[tuple[str, Rules], PointGuard] | None = None
         self._model = ""
         # The clients of the last question, with their key and number.
         self._clients: tuple[str, int, StackedClients] | None = None
@@ -127,12 +130,31 @@ class DatasetCohort:
         rules = self.rules.asked(self._coding.strict)
         if not rules.refuse or FAMILIES[self._coding.plan.family].quadratic:
             return None
-        if self._points is None or self._points[0] != key:
+        about = key, rules
+        if self._points is None or self._points[0] != about:
             names = [rows.name for rows in self.rows]
             ledgers = [self._ledger(name, self._model, "points") for name in names]
             clients = self._prepared[key][1].clients
-            self._points = key, PointGuard(names, clients, rules, ledgers)
+            self._points = about, PointGuard(names, clients, rules, ledgers)
         return self._points[1]
+
+    def calibration(self, design: Design, x: Array, key: str) -> Calibration:
+        """The calibration of a client's rows at x.
+
+        Under rules there are few of the same target, since where a count changes is a number of
+        one row; the others have no counts.
+        """
+        assert self._coding is not None
+        rules = self.rules.asked(self._coding.strict)
+        if rules.refuse:
+            target = sha256(codec.encode(Formula(self._coding.plan.formula).target)).hexdigest()
+            ledger = self._ledger(design.name, target, "calibrations")
+            digest = sha256(np.ascontiguousarray(x).tobytes() + key.encode()).hexdigest()
+            if digest not in ledger:
+                if ledger.total >= MOST_CALIBRATIONS:
+                    return Calibration.withheld()
+                ledger.add(digest, 1)
+        return design.calibration(x, rules.withheld)
 
     def _prepare(self, request: Request) -> None:
         """Carry out the preparation that a request brings, unless that was done before."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from fedsplit.arrays import Array
+from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.errors import InputError
 from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.grouped import Groups
@@ -136,6 +137,11 @@ class Calibration(NamedTuple):
     rows: Array
     predicted: Array
     observed: Array
+
+    @classmethod
+    def withheld(cls) -> Calibration:
+        """That of a client that tells no count."""
+        return cls(*np.zeros((3, len(BINS) - 1)))
 
 
 def shares(A: Array, direction: Array) -> Array:
@@ -348,8 +354,8 @@ class Design:
         information: Array = A.T @ (weights[:, None] * A)
         return information
 
-    def calibration(self, x: Array) -> Calibration:
-        """The calibration of a binary classifier at x."""
+    def calibration(self, x: Array, limit: Withheld) -> Calibration:
+        """The calibration of a binary classifier at x, without counts that are withheld."""
         p = self.family.link.mean(self.predictor(x))
         bins = len(BINS) - 1
         at = np.clip(np.searchsorted(BINS, p, side="right") - 1, 0, bins - 1)
@@ -361,7 +367,11 @@ class Design:
         observed = np.bincount(at, times * self.b, bins)
         disclosed = np.ones(bins, dtype=bool)
         for count in (observed, rows - observed):
-            disclosed &= (count == 0) | (count >= SMALLEST_CELL)
+            disclosed &= (count == 0) | (count >= limit.smallest)
+        told = disclosed & (rows > 0)
+        if limit.together and told.any() and 0 < rows[~disclosed].sum() < limit.smallest:
+            # all rows but these would be counted: one more bin is withheld with them
+            disclosed[np.argmin(np.where(told, rows, np.inf))] = False
         counts = (np.where(disclosed, count, 0.0) for count in (rows, predicted, observed))
         return Calibration(*counts)
 

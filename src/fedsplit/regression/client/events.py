@@ -10,9 +10,9 @@ class Event(NamedTuple):
 
     Attributes
     ----------
-    kind : {"study", "answer", "refusal", "end", "trouble"}
+    kind : {"study", "answer", "refusal", "end", "data", "trouble"}
         A study was proposed or decided about; an answer or a refusal was sent; a study has ended;
-        nothing can be answered.
+        the file has changed; nothing can be answered.
     text : str
         What: the state of the study, what was sent, why it was refused, the result.
     study : str
@@ -23,7 +23,7 @@ class Event(NamedTuple):
         How many more questions the owner allows.
     """
 
-    kind: Literal["study", "answer", "refusal", "end", "trouble"]
+    kind: Literal["study", "answer", "refusal", "end", "data", "trouble"]
     text: str
     study: str = ""
     asked: int = 0

@@ -482,7 +482,6 @@ class Fitted(FitQuestion):
         return null + self.expected
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[GoodnessOfFit]:
-        whiten = cohort.frame(key).whiten
         rows = cohort.scaled(key)
         courses: Sequence[Course | None] = [None] * len(rows)
         if self.null is not None:
@@ -492,9 +491,8 @@ class Fitted(FitQuestion):
             guard.count([self.x], key)
             for j, design in enumerate(rows):
                 self._check(guard, j, design)
-        return [
-            self._of(design, whiten, course) for design, course in zip(rows, courses, strict=True)
-        ]
+        found = zip(rows, courses, strict=True)
+        return [self._of(cohort, key, design, course) for design, course in found]
 
     def _check(self, guard: PointGuard, j: int, design: Design) -> None:
         """Raise InputError if what is told at x is that of few rows."""
@@ -505,17 +503,19 @@ class Fitted(FitQuestion):
             weights = design.w * design.family.expected_weights(design.predictor(self.x))
             guard.check_weights(j, weights)
 
-    def _of(self, design: Design, whiten: Array | None, course: Course | None) -> GoodnessOfFit:
+    def _of(
+        self, cohort: DatasetCohort, key: str, design: Design, course: Course | None
+    ) -> GoodnessOfFit:
         family = design.family
         log_likelihood = calibration = pearson = expected = None
         if family.log_likelihood is not None:
             log_likelihood = design.log_likelihood(self.x, self.dispersion)
         if family.binary and self.calibrate:
-            calibration = design.calibration(self.x)
+            calibration = cohort.calibration(design, self.x, key)
         if family.pearson is not None:
             pearson = design.pearson(self.x)
         if self.expected:
-            expected = design.expected_information(self.x, whiten)
+            expected = design.expected_information(self.x, cohort.frame(key).whiten)
         return GoodnessOfFit(log_likelihood, calibration, pearson, expected, course)
 
     def check(self, entry: GoodnessOfFit) -> str:

@@ -11,17 +11,22 @@ from typing import Any
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources.client_data import Source
 from fedsplit.data.types import Fit
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.approval import Approval, Credentials
 from fedsplit.regression.client.audit_log import AuditLog, NotLogged
 from fedsplit.regression.client.budget import Budget
 from fedsplit.regression.client.cache import CachedCohort
-from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.current_rows import CurrentRows
 from fedsplit.regression.client.entries import entry_of, sent_numbers
 from fedsplit.regression.client.events import Event, nobody
-from fedsplit.regression.client.fit_questions import FIT_QUESTIONS, strict_is_asked
+from fedsplit.regression.client.fit_questions import (
+    FIT_QUESTIONS,
+    Columns,
+    Describe,
+    strict_is_asked,
+)
 from fedsplit.regression.client.local_view import complete_rows
 from fedsplit.regression.client.policy import in_words
 from fedsplit.regression.client.proposal import Decision, Finish, Propose
@@ -143,19 +148,15 @@ class Site:
         credentials: Credentials | None = None,
         watch: Callable[[Event], object] = nobody,
     ) -> None:
-        found = sources(data, reading=reading)
-        if len(found) != 1:
-            raise InputError(f"{data}: a client has one file, this names {len(found)}")
         self.name = name
         self._data = data
-        self._source = found[0]
         self._reading = reading
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         self.log = log or folder / "questions.jsonl"
         self.rules = rules.asked(strict)
         vectors = vectors or not rules.matrices
-        self._cohort = CachedCohort(Dataset(self._source, name), folder, self.rules, vectors)
+        self._rows = CurrentRows(name, data, folder, self.rules, vectors, reading)
         self.refusals = Refusals(folder)
         self._lock = threading.Lock()
         self._limit = max_rounds
@@ -181,6 +182,14 @@ class Site:
         if fresh:
             self._budget.reset()
             self._cohort.forget_told()
+
+    @property
+    def _cohort(self) -> CachedCohort:
+        return self._rows.cohort
+
+    @property
+    def _source(self) -> Source:
+        return self._rows.source
 
     def terms(self) -> str:
         """What leaves this machine and what does not, in words; reads the file."""
@@ -327,6 +336,9 @@ class Site:
         if len(self.refusals.found()) >= self.rules.refusals:
             raise RequestError(HALTED)
         self._budget.spend()
+        told = self._rows.follow(begins=isinstance(question, Columns | Describe))
+        if told:
+            self._watch(Event("data", told))
         if study is None:
             return self._cohort.answer(request)
         predictor = min(self.rules.predictor, study.predictor)
@@ -337,7 +349,7 @@ class Site:
     def _public(self, error: InputError) -> str:
         """An error without the values and paths that only the owner may see."""
         text = str(getattr(error, "public", error))
-        for path in (str(Path(self._data).absolute()), self._data):
+        for path in self._rows.places():
             text = text.replace(path, "its file")
         return text.removeprefix(f"client {self.name}: ").removeprefix(f"client {self.name}, ")
 
