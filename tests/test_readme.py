@@ -69,6 +69,9 @@ NOT_RUN = {
     "pip install .": "installs; .ci/run does the same",
     "make test": "runs these tests",
     "make run": "test_the_main_job_prints_the_table_that_the_guide_shows runs its recipe",
+    "pip wheel": "needs a network; .ci/run installs the package",
+    "pip install --no-index": "needs the wheels",
+    "docker": "needs a builder",
     "flower-supernode": "needs a SuperLink; test_flwr_run.py starts one",
     "flwr run": "needs a SuperLink; test_flwr_run.py starts one",
 }
@@ -80,6 +83,11 @@ PARSED = {
     ("refusals", "--folder"): "a client has to run first; test_approving.py has one",
     ("audit", "--head"): "a client has to run first; test_audit.py has one",
     ("policy", "--policy"): "the files are the reader's; test_policy.py has some",
+    ("keys", "--sign"): "it needs another's request; test_keys.py runs it",
+    ("keys", "--list"): "it needs keys; test_keys.py runs it",
+    ("keys", "--add"): "it needs keys; test_keys.py runs it",
+    ("keys", "--revoke"): "it needs keys; test_keys.py runs it",
+    ("keys", "--renew"): "it needs keys; test_keys.py runs it",
     ("server", "--keys"): "it waits for clients with keys; test_federation.py starts both",
 }
 """Commands of fedsplit that are parsed and not run, by name and an option of theirs, and why."""
