@@ -85,6 +85,14 @@ class CurrentRows:
         self.cohort = self._cohort_of(Dataset(self.source, self._name))
         return "its file has changed, and is used from now on"
 
+    def own_source(self) -> Source:
+        """The same rows for somebody else, who may read while questions are answered."""
+        path = Dataset(self.source).path
+        if path is None:
+            return self._read()
+        [found] = sources(str(path), reading=self._reading)
+        return found
+
     def places(self) -> list[str]:
         """Paths that only the owner may see."""
         found = [str(Path(self._data).absolute()), self._data]

@@ -150,7 +150,6 @@ class Site:
     ) -> None:
         self.name = name
         self._data = data
-        self._reading = reading
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         self.log = log or folder / "questions.jsonl"
@@ -360,7 +359,7 @@ class Site:
         trouble = ""
         try:
             # A source of its own: questions of other studies are answered meanwhile.
-            [source] = sources(self._data, reading=self._reading)
+            source = self._rows.own_source()
             columns = source.columns()
             rows, complete = complete_rows(source, study.columns)
         except Exception as error:  # for the owner alone, who has to see the study in any case
