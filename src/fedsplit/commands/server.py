@@ -17,7 +17,7 @@ from fedsplit.commands.interrupts import discarding, resumable
 from fedsplit.commands.keys import check_extra
 from fedsplit.commands.options import Json, Resilience, with_fields
 from fedsplit.commands.server_view import ServerView
-from fedsplit.commands.studies import approved_by_all, keep_study, signed_study
+from fedsplit.commands.studies import approved_by_all, keep_study, signed_study, telling_failure
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.options import FitOptions, names
 from fedsplit.remote.messages import MessageChannel
@@ -164,11 +164,11 @@ def server_command(
         there = may
         study, signature = signed_study(options, who, keys, resilience.min_clients)
         keep_study(study, out, resilience.resume is not None)
-        proposal = approved_by_all(server, study, signature, there, view)
+        proposal = approved_by_all(server, study, signature, there(), view)
         view.fits(who)
-        with discarding(checkpoint, reported):
+        with discarding(checkpoint, reported), telling_failure(proposal, there):
             model = fit_over(MessageChannel(server, who, study.hash), options)
-        proposal.finish(list(server.present()), model.converged, pooled_summary(model))
+        proposal.finish(there(), model.converged, pooled_summary(model))
     complete = present(model, out, as_json)
     checkpoint.discard()
     if not complete:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from fedsplit import files
 from fedsplit.commands.interrupts import Terminated
 from fedsplit.commands.server_view import ServerView
 from fedsplit.commands.terminal import printable
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, NoMinimiser, TooFewClients
 from fedsplit.remote.messages import Signature, Transport
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ POLL = 2.0
 """Seconds between looks at what owners have decided."""
 
 FILE = "study.json"
+
+NO_RESULT = "none: the run has stopped, and the coordinator was told why"
+
+USUAL = 40
+"""As many questions, or fewer, are enough for most fits."""
 
 
 def signed_study(
@@ -101,11 +107,11 @@ def approved_by_all(
         if not view.draws:
             lines.append(approvals(known, who))
         for name, decision in known.items():
-            if name not in warned and decision.left is not None and decision.left < study.most:
+            if name not in warned and decision.left is not None and decision.left < USUAL:
                 warned.add(name)
                 lines.append(
-                    f"client {name} answers {decision.left:,} more questions, this study has at "
-                    f"most {study.most:,}: its owner can start it again to allow more"
+                    f"client {name} answers only {decision.left:,} more questions, a fit usually "
+                    f"takes 10 to {USUAL}: its owner can start it again to allow more"
                 )
         for line in lines:
             typer.echo(printable(line), err=True)
@@ -120,6 +126,16 @@ def approved_by_all(
         )
         raise
     return proposal
+
+
+@contextmanager
+def telling_failure(proposal: Proposal, there: Callable[[], Sequence[str]]) -> Iterator[None]:
+    """Tell the clients that are there when a run ends without a result."""
+    try:
+        yield
+    except (InputError, NoMinimiser, TooFewClients):
+        proposal.finish(there(), False, NO_RESULT)
+        raise
 
 
 def approvals(known: Mapping[str, Decision], who: Sequence[str]) -> str:

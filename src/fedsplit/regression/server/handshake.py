@@ -301,10 +301,11 @@ def _check_present(present: Mapping[str, Mapping[str, object]], columns: Sequenc
                 if column in theirs:
                     elsewhere = f" (client {other} has it)"
                     break
-            raise InputError(
-                f"client {name}: there is no column {column}{elsewhere}{_nearest(column, own)}; "
-                f"its columns are {listed(own, 12)}"
-            )
+            known = ""
+            if not set(own) <= set(columns):  # between organisations only these are named
+                known = f"; its columns are {listed(own, 12)}"
+            near = _nearest(column, own)
+            raise InputError(f"client {name}: there is no column {column}{elsewhere}{near}{known}")
 
 
 def _nearest(column: str, present: Iterable[str]) -> str:

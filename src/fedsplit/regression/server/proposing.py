@@ -82,7 +82,7 @@ def make_study(
         family=settings.family,
         columns={name: settings.declared.get(name, AS_READ) for name in used},
         options={name: chosen[name] for name in OPTIONS},
-        questions=questions | {Finish.name(): runs},
+        questions=questions | {Finish.name(): SELDOM},
         points=(settings.rounds + SELDOM) * runs,
         predictor=WARN.predictor,
         members=dict(members),
