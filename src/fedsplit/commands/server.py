@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -157,23 +158,30 @@ def server_command(
             known, wanted = wanted_clients(clients, allowed)
             least = resilience.min_clients
             who = gather(server.present, known, wanted, wait, least, view.gathered)
-        there = [name for name in who if name in server.present()]
+        there = _among(who, server.present)
         may = identified(server, there, resilience.min_clients)
         if resilience.resume is None:
             who = [name for name in who if name in may or name not in there]
         there = may
         study, signature = signed_study(options, who, keys, resilience.min_clients)
         keep_study(study, out, resilience.resume is not None)
-        proposal = approved_by_all(server, study, signature, there(), view)
+        proposal = approved_by_all(server, study, signature, there, view)
         view.fits(who)
-        with discarding(checkpoint, reported), telling_failure(proposal, there):
+        present_now = partial(_among, who, server.present)
+        with discarding(checkpoint, reported), telling_failure(proposal, present_now):
             model = fit_over(MessageChannel(server, who, study.hash), options)
-        proposal.finish(there(), model.converged, pooled_summary(model))
+        proposal.finish(present_now(), model.converged, pooled_summary(model))
     complete = present(model, out, as_json)
     checkpoint.discard()
     if not complete:
         typer.echo(f"fedsplit: {_advice(model)}", err=True)
         raise typer.Exit(1)
+
+
+def _among(who: Sequence[str], present: Callable[[], Iterable[str]]) -> list[str]:
+    """Those of some clients that are connected."""
+    found = set(present())
+    return [name for name in who if name in found]
 
 
 def _advice(model: Model) -> str:
