@@ -211,12 +211,84 @@ def organisations() -> None:
         row(f"{nodes} clients on this machine", f"{between_organisations(nodes):.3f} s")
 
 
+HELD = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from fedsplit.remote.https.server import HttpsServer
+from measuring import resident
+with HttpsServer("127.0.0.1", 0, Path(sys.argv[2])) as server:
+    print(server.port, resident("VmRSS"), flush=True)
+    for line in sys.stdin:
+        print(len(server.present()), resident("VmRSS"), flush=True)
+"""
+"""A server that says how many clients are there and how much memory it uses."""
+
+WAITING = """
+import asyncio, sys
+from pathlib import Path
+from fedsplit.remote.https.connection import Connection
+from fedsplit.remote.https.tls import client_context
+server, keys = sys.argv[1], Path(sys.argv[2])
+
+async def wait(path):
+    context, _ = client_context(path, ca=keys / "ca.crt")
+    connection = Connection(server, context, path.stem, None)
+    while True:
+        try:
+            await connection.next()
+        except OSError:
+            await asyncio.sleep(1)
+
+async def wait_all():
+    await asyncio.gather(*map(wait, sorted((keys / "clients").glob("*.key"))))
+
+asyncio.run(wait_all())
+"""
+"""Clients in one process, each with its own key and connection, that wait for a question."""
+
+
+def idle(clients: int) -> None:
+    """Print the memory of a server that holds this many clients."""
+    from fedsplit.remote.issuing import make_keys
+
+    with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
+        keys = Path(temporary) / "keys"
+        make_keys(keys, [f"client{j}" for j in range(clients)], ["127.0.0.1"], 1)
+        server = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-c", HELD, str(Path(__file__).parent), str(keys)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        assert server.stdin is not None
+        assert server.stdout is not None
+        port, alone = server.stdout.readline().split()
+        waiting = [sys.executable, "-c", WAITING, f"127.0.0.1:{port}", str(keys)]
+        process = subprocess.Popen(waiting, stderr=subprocess.DEVNULL)
+        stack.callback(process.wait, 10)
+        stack.callback(process.terminate)
+        end = time.perf_counter() + 60
+        present = 0
+        while present < clients and time.perf_counter() < end:
+            time.sleep(0.5)
+            print("look", file=server.stdin, flush=True)
+            present, held = map(int, server.stdout.readline().split())
+        server.stdin.close()
+    head("fedsplit server", "memory")
+    row("alone", f"{int(alone) / 1e6:.0f} MB")
+    row(f"with {present} clients that wait", f"{held / 1e6:.0f} MB")
+
+
 def main() -> None:
     """Measure everything and print the tables."""
     began = time.perf_counter()
     with one_blas_thread():
         overhead()
         organisations()
+        idle(200)
         growth("least squares, more clients", least_squares, [(10**k, 10, 20) for k in range(1, 6)])
         growth(
             "least squares, more coordinates",

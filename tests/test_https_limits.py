@@ -67,7 +67,11 @@ def closed(connection: socket.socket) -> bool:
 
 @pytest.mark.parametrize("kind", ["nothing", "half a handshake", "a byte", "no TLS"])
 def test_connections_without_a_certificate_keep_nobody_out(
-    server: HttpsServer, made: Path, tmp_path: Path, kind: str
+    server: HttpsServer,
+    made: Path,
+    tmp_path: Path,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = {"nothing": b"", "half a handshake": hello(), "a byte": hello()[:1]}
     content = first.get(kind, b"POST /v1/next HTTP/1.1\r\nHost: x\r\n")
@@ -82,8 +86,24 @@ def test_connections_without_a_certificate_keep_nobody_out(
                 continue  # it is closed already
         with joined(server, made, "ada", tmp_path):  # from the same address
             assert server.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
+            monkeypatch.setattr(listener, "PROMPT", 0.0)  # time has passed
+            for _ in range(2):
+                stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
             until(lambda: sum(not closed(each) for each in attack) <= listener.STRANGERS, 20)
     until(lambda: not server._listeners[0]._under_way, 20)
+
+
+def test_so_many_connections_that_all_places_are_taken_keep_nobody_out(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "ALL_STRANGERS", 40)
+    monkeypatch.setattr(listener, "PROMPT", 1000.0)
+    with HttpsServer("127.0.0.1", 0, made / "ours") as server, ExitStack() as stack:
+        for _ in range(120):
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        with joined(server, made, "ada", tmp_path):
+            until(lambda: len(server._listeners[0]._under_way) <= 40, 20)
+            assert server.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
 
 
 def test_headers_cannot_be_sent_without_a_certificate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -164,7 +165,7 @@ class _Client:
                 self._report(await self._trouble(error))
             if time.monotonic() - began > 2 * LONGEST_PAUSE:  # it was connected in between
                 pause = FIRST_PAUSE
-            await asyncio.sleep(pause)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # not all clients at once
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _connected(self) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 from weakref import WeakSet
 
 from fedsplit.remote.https.metrics import Counts
@@ -23,20 +25,32 @@ HEADERS = 10.0
 """Seconds from the handshake to the end of the first request's headers."""
 
 STRANGERS = 32
-"""The most connections of one address whose handshake is not complete."""
+"""The connections of one address whose handshake is not complete, and may take its time."""
 
-ALL_STRANGERS = 384
+ALL_STRANGERS = 512
 """The most such connections of all addresses."""
+
+PROMPT = 1.0
+"""Seconds in which an honest handshake is over, unless this machine has too much to do."""
 
 PAUSE = 0.1
 """Seconds to wait when there are no file descriptors left."""
 
 
+class _Stranger(NamedTuple):
+    """Who has not shown a certificate yet: its address, and since when it is there."""
+
+    address: str
+    since: float
+
+
 class Listener:
     """Accepts connections and completes their handshakes.
 
-    Where there are too many handshakes under way, the oldest is given up: an honest one is over in
-    a fraction of a second, so that slow ones keep nobody out, not even from the same address.
+    Where one address has many handshakes under way, its oldest one is given up once it is slow;
+    where all addresses have too many, the oldest of the address with most of them. So slow
+    handshakes keep nobody out, not even from the same address, and hundreds of clients behind one
+    address can come at once.
 
     Parameters
     ----------
@@ -68,7 +82,7 @@ class Listener:
         self._counts = counts
         self.heard: WeakSet[asyncio.BaseTransport] = WeakSet()
         self._open: WeakSet[asyncio.BaseTransport] = WeakSet()
-        self._under_way: dict[asyncio.Task[None], str] = {}  # by age, with their addresses
+        self._under_way: dict[asyncio.Task[None], _Stranger] = {}  # by age
         self._task = asyncio.get_running_loop().create_task(self._accept())
 
     def close(self) -> None:
@@ -90,7 +104,7 @@ class Listener:
                 await asyncio.sleep(PAUSE)
                 continue
             task = loop.create_task(self._shake_hands(connection))
-            self._under_way[task] = str(address[0])
+            self._under_way[task] = _Stranger(str(address[0]), time.monotonic())
             task.add_done_callback(partial(self._over, connection))
             self._limit(str(address[0]))
 
@@ -100,14 +114,17 @@ class Listener:
             connection.close()
 
     def _limit(self, address: str) -> None:
-        """Give up the oldest handshake of this address, or of the most frequent one."""
+        """Give up a handshake where there are too many."""
         if len(self._under_way) > ALL_STRANGERS:
-            [(crowd, _)] = Counter(self._under_way.values()).most_common(1)
+            addresses = Counter(each.address for each in self._under_way.values())
+            [(crowd, _)] = addresses.most_common(1)
             self._give_up(self._of(crowd)[:1])
-        self._give_up(self._of(address)[:-STRANGERS])
+        slow = time.monotonic() - PROMPT
+        many = self._of(address)[:-STRANGERS]
+        self._give_up([task for task in many if self._under_way[task].since < slow])
 
     def _of(self, address: str) -> list[asyncio.Task[None]]:
-        return [task for task, where in self._under_way.items() if where == address]
+        return [task for task, each in self._under_way.items() if each.address == address]
 
     def _give_up(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:
