@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from fedsplit.remote.channel import Reply
 from fedsplit.remote.members import History
 from fedsplit.remote.messages import read_reply, write_reply
 from owners import NAMES, WANTED, Federation, with_tables
+from test_service import table
 
 Entry = dict[str, object]
 
@@ -126,6 +128,27 @@ def test_a_line_that_is_changed_is_named(
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert run(["audit", str(kept(federation))]) == 1
     assert "line 3: it does not follow from the line before it" in capsys.readouterr().out
+
+
+def test_answers_under_rules_are_computed_again_from_the_snapshot_that_gave_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    federation = Federation(with_tables(tmp_path), "always", strict=True)
+    fitted(federation)
+    table(9, 200).assign(secret=1.0).to_csv(tmp_path / "a.csv", index=False)
+    assert run(["audit", str(kept(federation))]) == 0
+    shutil.rmtree(kept(federation) / "snapshots" / "000001")
+    assert run(["audit", str(kept(federation))]) == 1
+    assert "the snapshot 1 of the file is missing" in capsys.readouterr().out
+
+
+def test_without_rules_an_audit_says_that_the_file_has_changed(
+    federation: Federation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fitted(federation)
+    table(9, 200).assign(secret=1.0).to_csv(federation.folder / "a.csv", index=False)
+    assert run(["audit", str(kept(federation))]) == 1
+    assert "has changed since, and without rules no copy of it was kept" in capsys.readouterr().out
 
 
 def test_answers_about_other_data_are_noticed(

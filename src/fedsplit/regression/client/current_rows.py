@@ -85,6 +85,15 @@ class CurrentRows:
         self.cohort = self._cohort_of(Dataset(self.source, self._name))
         return "its file has changed, and is used from now on"
 
+    @property
+    def version(self) -> str:
+        """Which rows answer: those of a snapshot, or of the file as it was last changed."""
+        if self._number:
+            return f"snapshot {self._number}"
+        if self._stamp is None:
+            return ""
+        return f"file {self._stamp.size} {self._stamp.changed}"
+
     def own_source(self) -> Source:
         """The same rows for somebody else, who may read while questions are answered."""
         path = Dataset(self.source).path

@@ -19,6 +19,7 @@ from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.scope import narrowed
 from fedsplit.regression.client.site_settings import SiteSettings, read_settings
+from fedsplit.regression.client.snapshots import Snapshots, Stamp
 from fedsplit.regression.client.study import read_study
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
@@ -126,7 +127,7 @@ class Replay:
         self._folder = folder
         self._kinds = kinds
         self._data = data
-        self._cohorts: dict[str, DatasetCohort] = {}
+        self._cohorts: dict[tuple[str, str], DatasetCohort] = {}
         # What clients were prepared with, by key: it travels with one question only.
         self._preparations: dict[str, Question] = {}
 
@@ -137,7 +138,7 @@ class Replay:
         told = read_reply(b64decode(entry["reply"]), kind, 0.0).value
         if request.preparation is not None:
             self._preparations[request.key] = request.preparation
-        cohort = self._cohort(entry["settings"])
+        cohort = self._cohort(entry["settings"], entry["rows"])
         again = self._answer(cohort, request)
         if request.study:
             path = self._folder / "studies" / request.study / "study.json"
@@ -151,17 +152,29 @@ class Replay:
             preparation = self._preparations[request.key]
             return cohort.answer(request._replace(preparation=preparation))
 
-    def _cohort(self, name: str) -> DatasetCohort:
-        """The client as it was set up when it answered."""
-        if name not in self._cohorts:
+    def _cohort(self, name: str, rows: str) -> DatasetCohort:
+        """The client as it was set up when it answered, with the rows that it had."""
+        if (name, rows) not in self._cohorts:
             settings = read_settings(self._folder, name)
-            self._cohorts[name] = self._made(settings)
-        return self._cohorts[name]
+            data = self._data or str(self._file(settings, rows))
+            [source] = sources(data, reading=settings.reading)
+            dataset = Dataset(source, settings.name)
+            self._cohorts[name, rows] = DatasetCohort([dataset], settings.rules, settings.vectors)
+        return self._cohorts[name, rows]
 
-    def _made(self, settings: SiteSettings) -> DatasetCohort:
-        [source] = sources(self._data or settings.data, reading=settings.reading)
-        dataset = Dataset(source, settings.name)
-        return DatasetCohort([dataset], settings.rules, settings.vectors)
+    def _file(self, settings: SiteSettings, rows: str) -> Path:
+        """The file with the rows that answered."""
+        path = Path(settings.data)
+        kind, _, which = rows.partition(" ")
+        if kind == "snapshot":
+            copies = Snapshots(path, self._folder, settings.reading).all()
+            for copy in copies:
+                if copy.number == int(which):
+                    return copy.path
+            raise InputError(f"the snapshot {which} of the file is missing")
+        if kind == "file" and which != " ".join(map(str, Stamp.of(path))):
+            raise InputError(f"{path} has changed since, and without rules no copy of it was kept")
+        return path
 
 
 def distance(told: Any, again: Any) -> float:

@@ -11,41 +11,32 @@ from typing import Any
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.sources.client_data import Source
-from fedsplit.data.types import Fit
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.approval import Approval, Credentials
-from fedsplit.regression.client.audit_log import AuditLog, NotLogged
 from fedsplit.regression.client.budget import Budget
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.current_rows import CurrentRows
-from fedsplit.regression.client.entries import entry_of, sent_numbers
 from fedsplit.regression.client.events import Event, nobody
+from fedsplit.regression.client.exchange_log import ExchangeLog
 from fedsplit.regression.client.fit_questions import (
     FIT_QUESTIONS,
     Columns,
     Describe,
     strict_is_asked,
 )
-from fedsplit.regression.client.local_view import complete_rows
+from fedsplit.regression.client.local_view import local_view
 from fedsplit.regression.client.policy import in_words
-from fedsplit.regression.client.proposal import Decision, Finish, Propose
+from fedsplit.regression.client.proposal import Finish, Propose
 from fedsplit.regression.client.refusals import HALTED, REFUSED, Refusals
 from fedsplit.regression.client.rules import WARN, Rules
 from fedsplit.regression.client.scope import belonging, narrowed
 from fedsplit.regression.client.site_settings import SiteSettings
 from fedsplit.regression.client.studies import Studies
 from fedsplit.regression.client.study import Study
-from fedsplit.regression.client.study_words import Local, study_in_words
+from fedsplit.regression.client.study_words import study_in_words
+from fedsplit.regression.client.terms import terms
 from fedsplit.remote.channel import Reply, Request, Unprepared
-from fedsplit.remote.messages import (
-    PROTOCOL,
-    Hello,
-    Identity,
-    read_request,
-    with_log,
-    write_reply,
-)
+from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request
 from fedsplit.version import __version__
 
 ABOUT_STUDIES: tuple[type[Question], ...] = (Hello, Propose, Finish)
@@ -57,45 +48,8 @@ ALLOWED: Mapping[str, type[Question]] = {
 }
 """Every question that a client answers: a message that asks anything else is refused."""
 
-TERMS = """\
-client {name}: {rows:,} rows and {columns} columns in {where}
-
-What leaves this machine, to the server alone:
-  once       for {named}: whether all, most, some or none of
-             their values are numbers, dates, booleans or text
-  once       for the columns of the model: counts of rows and missing values, the levels of
-             categories with their counts, sums of columns whose missing values are to be filled
-  once       for poly, scale, bs, ns and cut in the formula: sums of powers of their columns,
-             and counts of rows in wide intervals, none of them below {smallest}
-  once       means and cross products of the coded columns, for gaussian also with the target;
-             once or twice more if columns are nearly dependent, or some rows say nothing about
-             the coefficients
-  seldom     whether a direction of the coefficients suits every row: yes or no
-  per round  {rounds}, and a few numbers
-  per proof  the gradient and the information matrix of this client, and a few numbers
-  at the end the log-likelihood, the loss without covariates, and for a classifier counts of
-             rows by predicted probability
-Rows never leave, as long as the server asks only what fedsplit asks.
-{guards}
-{limit}Every question and every answer is logged in {log}
-This machine runs its own fedsplit {version}; it takes no code from the server.
-"""
-
-
 LONGEST_SUMMARY = 50_000
 """Characters of a result that is shown."""
-
-NAMED = {
-    True: "the columns of a study that you have approved, and no others",
-    False: "all columns, by their names",
-}
-"""Which columns are described, by whether there are studies."""
-
-ROUNDS = {
-    False: "vectors and an information matrix, or a vector, as long as the coefficients",
-    True: "a vector as long as the coefficients",
-}
-"""What a client tells in a round, by whether it is vectors alone."""
 
 
 class Site:
@@ -123,6 +77,13 @@ class Site:
         Reset the counts of questions and of matrices.
     reading : Reading
         How the file is read.
+    approve : str or None
+        Which studies are approved without asking, as in ``Approval``. With None there are no
+        studies: whatever is asked is answered, under the rules.
+    credentials : Credentials or None
+        With which studies are verified; None where there are no keys.
+    watch : callable, optional
+        Called with an ``Event`` whenever the owner should see something.
 
     Attributes
     ----------
@@ -160,24 +121,17 @@ class Site:
         self._lock = threading.Lock()
         self._limit = max_rounds
         self._budget = Budget(folder, max_rounds, rules.questions)
-        self._audit = AuditLog(self.log)
-        settings = SiteSettings(
-            name,
-            str(Path(data).absolute()),
-            tuple(reading.na),
-            reading.decimal,
-            vectors,
-            self.rules,
-        )
-        self._settings = settings.keep(folder)
         self._watch = watch
         self._approval: Approval | None = None
         if approve is not None:
             self._approval = Approval(
                 Studies(folder), name, approve, ALLOWED, credentials, self._words, self.rules
             )
-        # The last decision about each study that the log has.
-        self._decisions: dict[str, Decision] = {}
+        where = str(Path(data).absolute())
+        settings = SiteSettings(name, where, reading.na, reading.decimal, vectors, self.rules)
+        self._record = ExchangeLog(
+            self.log, settings.keep(folder), self._approval, self._budget, watch
+        )
         if fresh:
             self._budget.reset()
             self._cohort.forget_told()
@@ -186,38 +140,17 @@ class Site:
     def _cohort(self) -> CachedCohort:
         return self._rows.cohort
 
-    @property
-    def _source(self) -> Source:
-        return self._rows.source
-
     def terms(self) -> str:
         """What leaves this machine and what does not, in words; reads the file."""
-        columns = self._source.columns()
-        limit = ""
-        if self._limit is not None:
-            limit = f"At most {self._limit:,} questions are answered, over all models.\n"
-        return TERMS.format(
-            name=self.name,
-            named=NAMED[self._approval is not None],
-            rows=len(self._source.read(dict.fromkeys(list(columns)[:1], "text"))),
-            columns=len(columns),
-            where=self._data,
-            smallest=self.rules.smallest,
-            rounds=ROUNDS[self._cohort.vectors],
-            guards=self._guards(),
-            limit=limit,
-            log=self.log,
-            version=__version__,
-        )
-
-    def _guards(self) -> str:
-        consequence = "is reported to the server as a warning"
-        if self.rules.refuse:
-            consequence = "is refused"
-        return (
-            f"An answer from fewer than {self.rules.rows} rows, a level of fewer than "
-            f"{self.rules.smallest}, or\nmore parameters than {self.rules.share} of the rows "
-            f"{consequence}."
+        return terms(
+            self.name,
+            self._data,
+            self._rows.source,
+            self.rules,
+            self._cohort.vectors,
+            self._approval is not None,
+            self._limit,
+            self.log,
         )
 
     def reply(self, message: bytes) -> bytes:
@@ -235,60 +168,7 @@ class Site:
                 if not isinstance(error, InputError):
                     trouble = repr(error)
                 reply = self._refusal(request, error, trouble)
-            if self._repeats(reply):
-                return write_reply(reply)
-            return self._logged(request, message, reply, trouble)
-
-    def _repeats(self, reply: Reply) -> bool:
-        """Whether a reply says what the owner was told before: pending studies are asked about
-        again and again, and one line of the log is enough.
-        """
-        if not isinstance(reply.value, Decision):
-            return False
-        return self._decisions.get(reply.value.study) == reply.value
-
-    def _logged(self, request: Request | None, message: bytes, reply: Reply, trouble: str) -> bytes:
-        """The reply as it is sent, once it is on disk; without a log there is no answer."""
-        out = write_reply(reply)
-        try:
-            head = self._audit.append(self._entry(request, message, reply, out, trouble))
-        except NotLogged as error:
-            self._watch(Event("trouble", f"nothing is answered: {error}"))
-            text = "its log cannot be written, so that it answers nothing: its owner was told"
-            return write_reply(Reply("failed", text=text))
-        if isinstance(reply.value, Decision):
-            self._decisions[reply.value.study] = reply.value
-        self._show(request, reply, trouble)
-        return with_log(out, *head)
-
-    def _entry(
-        self, request: Request | None, message: bytes, reply: Reply, out: bytes, trouble: str
-    ) -> dict[str, Any]:
-        entry = entry_of(request, message, reply, out, trouble)
-        return {"settings": self._settings, **entry}
-
-    def _show(self, request: Request | None, reply: Reply, trouble: str) -> None:
-        """Tell the owner what was just sent."""
-        name = "something unreadable"
-        if request is not None:
-            name = request.question.name()
-        if reply.outcome != "answer":
-            self._watch(Event("refusal", f"{name}: {trouble or reply.text}"))
-            return
-        assert request is not None
-        match request.question:
-            case Finish(summary=summary):
-                self._watch(Event("end", summary, request.study))
-            case Propose():
-                self._watch(Event("study", reply.value.state, reply.value.study))
-            case Hello():
-                pass
-            case _:
-                asked = most = 0
-                if self._approval is not None:
-                    asked, most = self._approval.asked(request.study)
-                text = f"{name}, {sent_numbers(reply.value):,} numbers"
-                self._watch(Event("answer", text, request.study, asked, most, self._budget.left))
+            return self._record.sent(request, message, reply, trouble, self._rows.version)
 
     def _refusal(self, request: Request | None, error: Exception, trouble: str) -> Reply:
         """What the server is told of an error: under rules, nothing that depends on the data."""
@@ -354,23 +234,11 @@ class Site:
 
     def _words(self, study: Study, signed: bool) -> str:
         """A study in words, with what it means here."""
-        columns: Mapping[str, Fit | None] = {}
-        rows = complete = 0
-        trouble = ""
-        try:
-            # A source of its own: questions of other studies are answered meanwhile.
-            source = self._rows.own_source()
-            columns = source.columns()
-            rows, complete = complete_rows(source, study.columns)
-        except Exception as error:  # for the owner alone, who has to see the study in any case
-            trouble = str(error)
-        here = Local(
-            name=self.name,
+        here = local_view(
+            self.name,
+            self._rows.own_source,
+            study.columns,
             signed=signed,
-            columns=columns,
-            rows=rows,
-            complete=complete,
-            trouble=trouble,
             vectors=self._cohort.vectors,
             rules=in_words(self.rules),
             left=self._budget.left,
