@@ -1,10 +1,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 LOWEST := .venv-lowest
-# What the dependencies do for us: files, formulas, options, tables, pages, scikit-learn, CVXPY. The
+# What the dependencies do for us: files, formulas, options, tables, pages, scikit-learn, CVXPY, HTTPS. The
 # rest of the tests is arithmetic of our own, and would take more than four minutes.
 LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py fit_command.py formula.py \
-  model.py model_matrix.py options.py package.py page.py problem.py r_glm.py schema.py solve.py sources.py)
+  https.py https_limits.py keys.py model.py model_matrix.py options.py package.py page.py problem.py r_glm.py schema.py solve.py sources.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-engines bench-faults bench-sites bench-estimators docs figures clean
@@ -92,7 +92,7 @@ clean:  ## Remove the virtual environment and caches
 # Without Ray, Flower and the linters: Flower and Ray pin versions of their own.
 $(LOWEST)/installed: pyproject.toml .ci/lowest.py
 	$(PYTHON) -m venv --clear $(LOWEST)
-	$(PYTHON) .ci/lowest.py cvx files test > $(LOWEST)/constraints.txt
+	$(PYTHON) .ci/lowest.py cvx files sites test > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet --constraint $(LOWEST)/constraints.txt \
-	  --editable '.[cvx,files]' pytest pytest-xdist hypothesis statsmodels formulaic
+	  --editable '.[cvx,files,sites]' pytest pytest-xdist hypothesis statsmodels formulaic
 	touch $@

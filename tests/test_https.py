@@ -2,11 +2,12 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from http.client import HTTPSConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -738,3 +739,94 @@ def test_nothing_is_called_but_the_server_and_nothing_left_behind(tmp_path: Path
     assert connected.startswith("connected")
     assert (reply, outside, done.stderr) == ("b'ONE'", "[]", "")
     assert list(home.iterdir()) == []
+
+
+class Proxy:
+    """An HTTP proxy that knows CONNECT, and what it was asked for."""
+
+    def __init__(self, refuses: bool = False) -> None:
+        self._refuses = refuses
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self.asked: list[str] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                threading.Thread(target=self._handle, args=(connection,), daemon=True).start()
+
+    def _handle(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += connection.recv(2**12)
+            self.asked.append(head.decode().splitlines()[0])
+            if self._refuses:
+                connection.sendall(b"HTTP/1.1 407 Who are you\r\nContent-Length: 0\r\n\r\n")
+                return
+            host, _, port = head.split()[1].decode().rpartition(":")
+            with socket.create_connection((host, int(port))) as other:
+                connection.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
+                back = threading.Thread(target=self._pass, args=(other, connection))
+                back.start()
+                self._pass(connection, other)
+                back.join()
+
+    @staticmethod
+    def _pass(one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while content := one.recv(2**16):
+                other.sendall(content)
+        with suppress(OSError):
+            other.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_client_connects_through_a_proxy_end_to_end(
+    server: HttpsServer,
+    made: Path,
+    tmp_path: Path,
+    given: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proxy = Proxy()
+    url = f"http://127.0.0.1:{proxy.port}"
+    options = keys_of(made, "ada")
+    if given:
+        options["proxy"] = url
+    else:
+        monkeypatch.setenv("HTTPS_PROXY", url)
+    with running(server.port, tmp_path, **options):
+        until(lambda: "ada" in server.present(), 20)
+        assert server.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
+    assert proxy.asked[0].startswith(f"CONNECT 127.0.0.1:{server.port} ")
+    proxy.close()
+
+
+def test_a_proxy_that_refuses_or_is_away_is_named(
+    server: HttpsServer, made: Path, tmp_path: Path
+) -> None:
+    proxy = Proxy(refuses=True)
+    address = f"127.0.0.1:{proxy.port}"  # http:// is understood
+    with running(server.port, tmp_path, proxy=address, **keys_of(made, "ada")) as told:
+        until(lambda: "the proxy answers 407 Who are you" in "".join(told), 20)
+        proxy.close()
+        until(lambda: "the proxy cannot be reached: Connection refused" in told[-1], 20)
+    for wrong in ("https://proxy:1", "socks5://proxy:1", "http://"):
+        told_once = refusal(server.port, tmp_path, proxy=wrong, **keys_of(made, "ada"))
+        assert "proxy: give its address as http://HOST:PORT" in told_once
+
+
+def test_a_proxy_is_not_used_for_hosts_that_are_excepted(
+    server: HttpsServer, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://192.0.2.1:9")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with joined(server, made, "ada", tmp_path):
+        assert server.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
