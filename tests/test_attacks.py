@@ -113,9 +113,8 @@ class Server:
         levels = {}
         if "ward" in formula:
             levels = {"ward": WARDS}
-        used = [name for name in TYPES if name in formula or name in changes.values()]
         recessions = changes.pop("recessions", ())
-        types = {name: TYPES[name] for name in used}
+        types = changes.pop("types", {name: TYPES[name] for name in TYPES if name in formula})
         plan = Plan(formula, family, levels, types, **changes)
         if family == "logistic" and not formula.startswith("{"):
             plan = replace(plan, classes=["0", "1"])
@@ -609,6 +608,14 @@ def test_what_was_answered_is_known_after_a_restart_and_under_a_later_snapshot(
             server.code("income ~ age + bmi")
         server.site.refusals.clear()
     assert server.code("income ~ age").n == ROWS + 40
+
+
+def test_models_with_some_of_the_columns_of_a_study_have_the_same_rows(tmp_path: Path) -> None:
+    server = Server(tmp_path, STRICT, 2)
+    types = {name: TYPES[name] for name in ("income", "age", "visits")}
+    for formula in ("income ~ age + visits + bmi", "income ~ age", "income ~ age + visits"):
+        moments = server.code(formula, others=("bmi",), types={**types, "bmi": "number"})
+        assert moments.n == ROWS - 2
 
 
 def test_a_file_that_changes_is_used_once_enough_rows_have_come_and_gone(tmp_path: Path) -> None:

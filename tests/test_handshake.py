@@ -386,3 +386,18 @@ def test_the_moments_of_a_gaussian_determine_its_fit() -> None:
     slopes = np.linalg.solve(pool.scatter[1:, 1:], pool.cross[1:])
     coef = [pool.net_target - slopes @ pool.mean[1:], *slopes]
     np.testing.assert_allclose(coef, fs.fit(frames, formula).coef, rtol=1e-9)
+
+
+def test_columns_of_a_study_decide_which_rows_a_model_of_some_of_them_has() -> None:
+    frames = people()
+    for frame in frames.values():
+        frame.loc[frame.index[:4], "score"] = np.nan
+    complete = {name: frame.dropna(subset=["score"]) for name, frame in frames.items()}
+    model = fs.fit(frames, "visits ~ age", family="poisson", columns=["age", "score", "ward"])
+    expected = fs.fit(complete, "visits ~ age", family="poisson")
+    assert np.array_equal(model.coef, expected.coef)
+    assert model.plan.others == ("score", "ward")
+    assert model.plan.levels == {}
+    assert model.predict(frames["hospital0"][["age"]]).shape == (len(frames["hospital0"]),)
+    target = fs.fit(frames, target="visits", family="poisson", columns=["age", "score"])
+    assert target.plan.formula == "visits ~ age + score"

@@ -20,7 +20,7 @@ from fedsplit.commands.options import Json, Resilience, with_fields
 from fedsplit.commands.server_view import ServerView
 from fedsplit.commands.studies import approved_by_all, keep_study, signed_study, telling_failure
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.options import FitOptions, names
+from fedsplit.regression.options import FitOptions
 from fedsplit.remote.messages import MessageChannel
 
 if TYPE_CHECKING:
@@ -51,15 +51,6 @@ def server_command(
         ),
     ],
     as_json: Json = False,
-    columns: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,...",
-            help="Covariates of --target, or what '.' in the formula stands for: clients do not "
-            "tell the names of their columns.",
-            rich_help_panel="Model",
-        ),
-    ] = "",
     keys: Annotated[
         Path | None,
         typer.Option(
@@ -139,7 +130,7 @@ def server_command(
         view.progress(now)
 
     patience = resilience.patience
-    chosen = _with_whole_formula(chosen, columns)
+    chosen = _with_whole_formula(chosen)
     options = FitOptions(None, **chosen, patience=patience, checkpoint=checkpoint, progress=report)
     with (
         resumable(checkpoint),
@@ -198,11 +189,11 @@ def _advice(model: Model) -> str:
     return "a client has no complete row: see the table of clients, or use --missing"
 
 
-def _with_whole_formula(chosen: Mapping[str, Any], columns: str) -> dict[str, Any]:
+def _with_whole_formula(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the model, with every column named in the formula."""
     from fedsplit.regression.server.proposing import whole_formula  # as above
 
-    formula = whole_formula(FitOptions(None, **chosen), names(columns))
+    formula = whole_formula(FitOptions(None, **chosen))
     return {**chosen, "formula": formula.text, "target": None}
 
 

@@ -103,6 +103,8 @@ def prepare(members: Members, options: Regression) -> Agreement:
     if text is None:
         text = f"{quoted([str(options.target)])} ~ ."
     formula = Formula(text)
+    if formula.open and settings.columns:
+        formula = formula.expanded(settings.columns)
     others = [options.group, settings.weights, settings.offset, settings.exposure]
     excluded = [name for name in others if name is not None]
     return agree(members, formula, settings, excluded)

@@ -115,6 +115,11 @@ def _are_names(name: str, value: Any) -> None:
         raise InputError(f"{name} must be a list of coefficient names, not {value!r}")
 
 
+def _are_columns(name: str, value: Any) -> None:
+    if not _are_texts(value):
+        raise InputError(f"{name} must be a list of names of columns, not {value!r}")
+
+
 @dataclass(frozen=True)
 class Inputs:
     """What to fit, and to which rows."""
@@ -141,7 +146,7 @@ class Inputs:
     _: KW_ONLY
     target: str | None = option(
         None,
-        "Target column, instead of a formula: all other columns are covariates.",
+        "Target column, instead of a formula: all other columns, or `columns`, are covariates.",
         "model",
         metavar="COLUMN",
         check=_is_text,
@@ -236,6 +241,15 @@ class Settings:
         "Penalise the coefficients of columns scaled to unit standard deviation over all clients. "
         "Coefficients are reported in the units of the data in any case.",
         "model",
+    )
+    columns: Sequence[str] = option(
+        (),
+        "Columns of the study: rows that lack a value in any of them are not used, so that models "
+        "with some of them have the same rows. With a target, the covariates.",
+        "data",
+        metavar="COLUMN,...",
+        read=names,
+        check=_are_columns,
     )
     missing: str = option(
         "drop",
@@ -334,6 +348,7 @@ class Settings:
                 each.check(name, getattr(self, name))
         object.__setattr__(self, "nonnegative", tuple(self.nonnegative))
         object.__setattr__(self, "na", tuple(self.na))
+        object.__setattr__(self, "columns", tuple(self.columns))
         family = FAMILIES[self.family]
         if self.exposure is not None and not family.link.multiplicative:
             able = [name for name, each in FAMILIES.items() if each.link.multiplicative]

@@ -137,7 +137,8 @@ class Dataset:
     def describe(self, request: ColumnRequest, rules: Rules) -> Description:
         """Read some columns, and describe the rows that are complete in them."""
         where = f"client {self.name}"
-        found, orders = read_columns(self._source, request.types, request.coded, where)
+        found, orders = read_columns(self._source, request.types, request.as_levels, where)
+        orders = {column: meant for column, meant in orders.items() if column in request.coded}
         absent = {column: is_missing(values) for column, values in found.items()}
         frame = to_frame(found)
         filled = [column for column in request.types if column in request.filled]
@@ -282,7 +283,8 @@ class Dataset:
             same = (request.types, request.coded, set(request.filled))
             if same == (plan.types, plan.coded, set(plan.fills)):
                 return kept
-        frame = plan.read(self._source, plan.columns, f"client {self.name}")
+        columns = list(dict.fromkeys([*plan.columns, *plan.others]))
+        frame = plan.read(self._source, columns, f"client {self.name}")
         return frame[~frame.isna().drop(columns=list(plan.fills)).any(axis=1)]
 
     def _observed(self, plan: Plan, formula: Formula, frame: pd.DataFrame) -> Trials:

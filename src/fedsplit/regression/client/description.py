@@ -24,22 +24,30 @@ class ColumnRequest:
         Those whose missing values will be filled. Rows with any other missing value are dropped.
     strict : bool
         Whether to refuse an answer that could disclose single rows.
+    others : frozenset of str
+        Columns that only decide which rows are complete. Nothing is told of their values.
     """
 
     types: Mapping[str, Type]
     categories: frozenset[str]
     filled: frozenset[str]
     strict: bool
+    others: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.filled & self.coded:
             raise ValueError("missing values of categories cannot be filled")
 
     @property
+    def as_levels(self) -> set[str]:
+        """The columns that are read as categories, whether or not their levels are wanted."""
+        return self.coded | {name for name in self.others if self.types[name] == "text"}
+
+    @property
     def coded(self) -> set[str]:
         """The columns whose levels are wanted."""
         text = {column for column, kind in self.types.items() if kind == "text"}
-        return text | (self.types.keys() & self.categories)
+        return (text | (self.types.keys() & self.categories)) - self.others
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ class Plan:
         Columns.
     state : mapping of str to State
         What functions such as ``poly(x, 2)`` know of the rows of all clients, by their text.
+    others : sequence of str
+        Columns that only decide which rows are complete.
     """
 
     formula: str
@@ -56,6 +58,7 @@ class Plan:
     offset: str | None = None
     exposure: str | None = None
     state: Mapping[str, State] = field(default_factory=dict)
+    others: Sequence[str] = ()
 
     def __getstate__(self) -> dict[str, object]:
         """The fields alone: what is compiled from them is compiled again."""
@@ -127,7 +130,8 @@ class Plan:
         if unknown:
             raise InputError(f"{where}: the plan does not say what {listed(unknown)} holds")
         types = {column: self.types[column] for column in columns}
-        return to_frame(read_columns(source, types, self.coded, where)[0])
+        text = {column for column in self.others if types.get(column) == "text"}
+        return to_frame(read_columns(source, types, self.coded | text, where)[0])
 
     @property
     def agreed(self) -> dict[str, str]:

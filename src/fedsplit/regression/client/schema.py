@@ -38,6 +38,8 @@ class Wanted:
         Whether missing values of numbers are to be filled.
     strict : bool
         Whether to refuse answers that could disclose single rows.
+    study : tuple of str
+        Columns of which some may not be in the model: rows that lack one of them are not used.
     """
 
     formula: str
@@ -49,6 +51,7 @@ class Wanted:
     excluded: tuple[str, ...]
     fill: bool
     strict: bool
+    study: tuple[str, ...] = ()
 
     @property
     def extra(self) -> list[str]:
@@ -57,8 +60,16 @@ class Wanted:
         return [name for name in named if name is not None]
 
     def columns(self, formula: Formula) -> tuple[str, ...]:
-        """The columns that the model needs, where ``formula`` has no ``.`` left."""
-        return tuple(dict.fromkeys([*formula.columns, *self.extra]))
+        """The columns that the model needs, where ``formula`` has no ``.`` left.
+
+        Those that only decide which rows are used come last.
+        """
+        return tuple(dict.fromkeys([*formula.columns, *self.extra, *self.study]))
+
+    def others(self, formula: Formula) -> tuple[str, ...]:
+        """The columns that only decide which rows are used."""
+        used = {*formula.columns, *self.extra}
+        return tuple(name for name in dict.fromkeys(self.study) if name not in used)
 
     def request(self, formula: Formula, schema: Schema) -> ColumnRequest:
         """What is to be described, of columns that are read as decided."""
@@ -67,7 +78,10 @@ class Wanted:
             numbers = {column for column, kind in schema.types.items() if kind != "text"}
             covariates = set(formula.columns) - set(formula.target_columns) - formula.offset_columns
             filled = covariates & numbers - schema.categories
-        return ColumnRequest(schema.types, schema.categories, frozenset(filled), self.strict)
+        others = frozenset(self.others(formula))
+        return ColumnRequest(
+            schema.types, schema.categories, frozenset(filled), self.strict, others
+        )
 
     def request_of(self, name: str, present: Mapping[str, Fit | None]) -> ColumnRequest | None:
         """What a client of this name and these columns would be asked for, if it were alone.
@@ -138,7 +152,11 @@ def decide(
     ):
         categories.add(target)
     types: dict[str, Type] = {}
+    others = wanted.others(formula)
     for column in columns:
+        if column in others:  # read as whatever it is: only what is missing matters
+            types[column] = wanted.declared.get(column, "text")
+            continue
         fits = _known(column, present)
         if column in wanted.declared:
             types[column] = wanted.declared[column]

@@ -37,6 +37,7 @@ def check_coding(study: Study, coding: Coding) -> None:
     _same("family", plan.family == study.family)
     _check_extra(study, plan)
     _check_types(study, plan.types)
+    _same("columns", set(plan.others) == set(study.columns) - study.used)
     _same("way with missing values", not plan.fills or _fills(study))
     reports = study.options["separation"] == "report"
     _same("way with separation", not coding.recessions or reports)
@@ -79,12 +80,14 @@ def _check_wanted(study: Study, question: Columns) -> None:
     _check_extra(study, wanted)
     declared = {name: kind for name, kind in study.columns.items() if kind != AS_READ}
     _same("types", dict(wanted.declared) == declared)
+    _same("columns", set(wanted.study) | study.used == set(study.columns))
     _same("way with missing values", not wanted.fill or _fills(study))
 
 
 def _check_described(study: Study, question: Describe) -> None:
     request = question.request
     _check_types(study, request.types)
+    _same("columns", request.others == set(study.columns) - study.used)
     _same("columns", request.categories <= set(study.columns))
     _same("way with missing values", not request.filled or _fills(study))
 

@@ -35,7 +35,8 @@ class Study:
     formula, family : str
         The formula names every column: ``.`` is not allowed in it.
     columns : mapping of str to str
-        Every column that is used, with its type, or ``AS_READ``.
+        Every column that is used, with its type, or ``AS_READ``. Those that are not in the model
+        only decide which rows are complete.
     options : mapping
         Every other option of the model.
     questions : mapping of str to int
@@ -98,6 +99,12 @@ class Study:
     def extra(self) -> dict[str, str | None]:
         """The columns that are no part of the formula, by their use."""
         return {use: _text(self.options[use]) for use in ("weights", "offset", "exposure")}
+
+    @property
+    def used(self) -> set[str]:
+        """The columns of the model; the others only decide which rows are complete."""
+        extra = (name for name in self.extra.values() if name is not None)
+        return {*Formula(self.formula).columns, *extra}
 
     @property
     def most(self) -> int:
@@ -178,8 +185,8 @@ def _check(study: Study, kinds: Mapping[str, object]) -> None:
     formula = Formula(study.formula)
     if formula.open:
         raise InputError("the study's formula has a '.' in it: it has to name every column")
-    used = {*formula.columns, *(name for name in study.extra.values() if name is not None)}
-    if set(study.columns) != used:
+    used = study.used
+    if not used <= set(study.columns):
         raise InputError(
             f"the study declares {listed(sorted(study.columns))}, but its model uses "
             f"{listed(sorted(used))}"

@@ -152,6 +152,7 @@ def _wanted(formula: Formula, settings: Settings, excluded: Sequence[str]) -> Wa
         excluded=tuple(excluded),
         fill=settings.missing == "mean",
         strict=settings.strict,
+        study=tuple(settings.columns),
     )
 
 
@@ -363,8 +364,9 @@ def _plan(
         raise InputError(f"{family.name} needs a column as its target, not {formula.target}")
     levels: dict[str, Sequence[Level]] = {}
     findings: list[Finding] = []
+    others = _wanted(formula, settings, ()).others(formula)
     for column, kind in schema.types.items():
-        if kind == "text" or column in schema.categories:
+        if column not in others and (kind == "text" or column in schema.categories):
             levels[column], found = _levels(column, kind, settings, descriptions)
             findings += found
     for column in settings.references:
@@ -391,6 +393,7 @@ def _plan(
         weights=settings.weights,
         offset=settings.offset,
         exposure=settings.exposure,
+        others=others,
     )
     return plan, findings
 

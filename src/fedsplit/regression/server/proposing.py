@@ -64,7 +64,7 @@ def make_study(
     formula = Formula(str(options.formula))
     settings = options.settings
     extra = [each for each in (settings.weights, settings.offset, settings.exposure) if each]
-    used = list(dict.fromkeys([*formula.columns, *extra]))
+    used = list(dict.fromkeys([*formula.columns, *extra, *settings.columns]))
     for column in settings.declared:
         if column not in used:
             raise InputError(f"types: {column} is not in the model, which uses {listed(used, 12)}")
@@ -91,29 +91,25 @@ def make_study(
     )
 
 
-def whole_formula(options: Regression, columns: Sequence[str]) -> Formula:
+def whole_formula(options: Regression) -> Formula:
     """The formula of a fit, with every column named: no client tells names of columns by itself.
 
     Parameters
     ----------
     options : Regression
-    columns : sequence of str
-        What ``.`` in the formula stands for.
     """
     text = options.formula
     if text is None:
         text = f"{quoted([str(options.target)])} ~ ."
     formula = Formula(text)
     if not formula.open:
-        if columns:
-            raise InputError("--columns is for --target, and for a '.' in the formula")
         return formula
-    if not columns:
+    if not options.columns:
         raise InputError(
             "between organisations clients do not tell the names of their columns: name the "
             "covariates with --columns, or in the formula"
         )
-    return formula.expanded(columns)
+    return formula.expanded(options.columns)
 
 
 class Proposal:
