@@ -484,7 +484,7 @@ def test_a_run_that_was_refused_its_checkpoint_deletes_nothing(
         (another, {"rounds": 7}, "belongs to another run"),
     ):
         with pytest.raises(fs.InputError, match=message), discarding(refused, []):
-            fs.solve(p, callbacks=[refused], **settings)  # type: ignore[call-overload]  # of solve
+            fs.solve(p, callbacks=[refused], **settings)  # type: ignore[arg-type]  # of solve
         refused.discard()
         assert records(folder) == before
     with held(folder) as other:

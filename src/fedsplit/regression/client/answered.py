@@ -136,7 +136,7 @@ class Answered:
                 raise InputError(
                     f"client {self._client}: what is asked for, with all that was answered "
                     f"before, singles out row {rows} (leverage {found.share:.6g}, fewer than "
-                    f"{rules.smallest} rows)"
+                    f"{rules.smallest} rows; rules largest_leverage, smallest_group)"
                 )
         self._span = wider
         self._known.add(digest)

@@ -82,7 +82,7 @@ def in_difference(client: str, n: int, rules: Rules) -> list[Finding]:
     if 0 < n < rules.smallest:
         one = f"client {client} has {n} rows that recede, fewer than {rules.smallest}"
         many = f"clients have fewer than {rules.smallest} rows that recede"
-        return [Finding(client, one, many, f"{client} ({n})")]
+        return [Finding(client, one, many, f"{client} ({n})", "smallest_group")]
     return []
 
 
@@ -119,6 +119,7 @@ def in_rows(rows: Design, target: str | None, rules: Rules, counted: bool = True
                 f"{rules.share}",
                 f"clients have more parameters than {rules.share} of their rows",
                 f"{rows.name} has {n} rows for {parameters}",
+                "parameters_per_row",
             )
         )
     effective = rows.w.sum() ** 2 / np.square(rows.w).sum()
@@ -131,6 +132,7 @@ def in_rows(rows: Design, target: str | None, rules: Rules, counted: bool = True
                 f"client {rows.name} has {what} (minimum {rules.rows})",
                 f"clients have weights that concentrate on fewer than {rules.rows} rows",
                 f"{rows.name} on {effective:.1f}",
+                "least_rows",
             )
         )
     others = _unlike_others(rows.A)
@@ -187,6 +189,7 @@ def _many_sums(client: str, n: int, sums: Mapping[str, int], rules: Rules) -> li
             f"{rules.share}",
             f"clients have more sums of column {column} than {rules.share} of their rows",
             f"{client} has {n} rows for {count}",
+            "parameters_per_row",
         )
         for column, count in sums.items()
         if count > rules.most_parameters(n)
@@ -241,7 +244,8 @@ def refuse(found: Sequence[Finding], rules: Rules) -> None:
         more = ""
         if len(found) > 1:
             more = f" (and {len(found) - 1} more)"
-        raise InputError(f"{found[0].one}{more}: leave the client out, or do not be strict")
+        rule = f" (rule {found[0].rule})" * bool(found[0].rule)
+        raise InputError(f"{found[0].one}{more}{rule}: leave the client out, or do not be strict")
 
 
 def _few_rows(client: str, n: int, rules: Rules) -> Finding:
@@ -251,6 +255,7 @@ def _few_rows(client: str, n: int, rules: Rules) -> Finding:
         f"client {client} has {n} rows, fewer than {rules.rows}",
         f"clients have fewer than {rules.rows} rows",
         f"{client} has {n}",
+        "least_rows",
     )
 
 
@@ -267,5 +272,6 @@ def _small(client: str, cells: Sequence[tuple[str, int]], rules: Rules) -> list[
             f"client {client} has {what}: {cases}",
             f"clients have {what}",
             f"{client} ({cases})",
+            "smallest_group",
         )
     ]

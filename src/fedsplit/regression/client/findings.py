@@ -27,12 +27,15 @@ class Finding(NamedTuple):
         What follows the number of those that it is said of, where there are several.
     detail : str
         How it is named among several.
+    rule : str
+        The key of a policy that it breaks, if it breaks one.
     """
 
     name: str
     one: str
     many: str
     detail: str
+    rule: str = ""
 
 
 def in_lines(findings: Iterable[Finding]) -> list[str]:

@@ -165,7 +165,9 @@ class PointGuard:
         found = span.concentrated(k, most)
         if found is not None:
             self._refuse(
-                j, f"{len(found.rows)} rows carry a direction alone (share {found.share:.6g})"
+                j,
+                f"{len(found.rows)} rows carry a direction alone (share {found.share:.6g}; rules "
+                "largest_leverage, smallest_group)",
             )
 
     def _span(self, j: int) -> Span:
