@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 from http.client import HTTPSConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -637,6 +637,14 @@ def test_a_normal_end_does_not_look_like_a_fault(made: Path, tmp_path: Path) -> 
         f"127.0.0.1:{port}: the run has ended, the model[31m is done; waiting for the next one",
         f"connected to 127.0.0.1:{port}",
     ]
+
+
+def test_clients_are_told_that_a_run_was_stopped(made: Path, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        with pytest.raises(KeyboardInterrupt), HttpsServer("127.0.0.1", 0, made / "ours") as server:
+            told = stack.enter_context(joined(server, made, "ada", tmp_path))
+            raise KeyboardInterrupt
+        until(lambda: "the run was stopped; waiting for the next one" in told[-1], 20)
 
 
 def test_a_server_that_breaks_off_is_reported_once_and_found_again(

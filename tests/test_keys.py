@@ -108,7 +108,7 @@ def test_a_client_is_added_listed_and_shut_out(made: Path, capsys: Told) -> None
     allowed = AllowedKeys(made)
     assert run(["keys", str(made), "--add", "carl", "--days", "40"]) == 0
     mark = fingerprint(read_public_keys(made / "clients/carl.pub")[0])
-    assert f"carl ({mark}) may join" in capsys.readouterr().out
+    assert f"carl may join, with the key {mark}" in capsys.readouterr().out
     assert allowed.name(mark) == "carl"
     assert run(["keys", str(made), "--list"]) == 0
     listed = capsys.readouterr().out
@@ -168,7 +168,7 @@ def test_a_client_makes_its_own_key_and_the_coordinator_signs_it(
     assert mark in capsys.readouterr().out
     assert b"PRIVATE" not in (there / "carl.csr").read_bytes()
     assert run(["keys", str(made), "--sign", str(there / "carl.csr")]) == 0
-    assert f"carl ({mark}) may join" in capsys.readouterr().out
+    assert f"carl may join, with the key {mark}" in capsys.readouterr().out
     shutil.copy(made / "clients/carl.crt", there)
     key = read_private_key(there / "carl.key")
     check_certificate(there / "carl.crt", key, "client", read_certificate(made / "ca.crt"), "ask")

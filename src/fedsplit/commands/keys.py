@@ -29,8 +29,8 @@ INSTRUCTIONS = """\
 Delete clients/*.key here once they are handed over: {clients}."""
 
 HAND_OUT = """\
-{name} ({fingerprint}) may join, its certificate is valid for {days} days.
-To {name}, over a secure channel: {files}, and ca.crt."""
+{name} may join, with the key {fingerprint}
+and a certificate that is valid for {days} days. {files}"""
 
 REQUESTED = """\
 {name}.key stays here, and nobody else needs it. Send {path} to the coordinator, who runs
@@ -137,7 +137,10 @@ def _add(folder: Path, name: str, days: int) -> str:
     from fedsplit.remote.issuing import add_client
 
     mark = add_client(folder, name, days)
-    given = f"clients/{name}.key (delete it here then) and clients/{name}.crt"
+    given = (
+        f"To {name}, over a secure channel:\nclients/{name}.key (then delete it here), "
+        f"clients/{name}.crt and ca.crt."
+    )
     return HAND_OUT.format(name=name, fingerprint=mark, days=days, files=given)
 
 
@@ -159,8 +162,11 @@ def _sign(folder: Path, path: Path, days: int, overlap: bool) -> str:
     from fedsplit.remote.issuing import sign_request
 
     name, mark = sign_request(folder, path, days, overlap)
-    text = HAND_OUT.format(name=name, fingerprint=mark, days=days, files=f"clients/{name}.crt")
-    return f"{text}\nCompare the fingerprint with {name} before: whoever has that key can join."
+    given = (
+        f"Compare the fingerprint with {name}, and\nif it is another, --revoke {name}. Send it "
+        f"clients/{name}.crt and ca.crt, which are no secrets."
+    )
+    return HAND_OUT.format(name=name, fingerprint=mark, days=days, files=given)
 
 
 def _renew(folder: Path, wanted: list[str], days: int) -> str:

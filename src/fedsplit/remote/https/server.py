@@ -56,6 +56,7 @@ LOCAL = ("127.0.0.1", "localhost", "[::1]")
 """The names under which the counts are served, and no other name of this machine."""
 
 ENDED = "the run has ended"
+STOPPED = "the run was stopped"
 
 _silent = logging.getLogger("fedsplit.remote.https")  # requests of strangers are not our errors
 _silent.addHandler(logging.NullHandler())
@@ -149,6 +150,8 @@ class HttpsServer:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        if error is not None:
+            self.farewell = STOPPED
         self.close()
 
     def open(self) -> None:
