@@ -640,11 +640,16 @@ def test_a_normal_end_does_not_look_like_a_fault(made: Path, tmp_path: Path) -> 
 
 
 def test_clients_are_told_that_a_run_was_stopped(made: Path, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        with pytest.raises(KeyboardInterrupt), HttpsServer("127.0.0.1", 0, made / "ours") as server:
-            told = stack.enter_context(joined(server, made, "ada", tmp_path))
+    def interrupted() -> None:
+        with HttpsServer("127.0.0.1", 0, made / "ours") as server:
+            told.append(stack.enter_context(joined(server, made, "ada", tmp_path)))
             raise KeyboardInterrupt
-        until(lambda: "the run was stopped; waiting for the next one" in told[-1], 20)
+
+    told: list[list[str]] = []
+    with ExitStack() as stack:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        until(lambda: "the run was stopped; waiting for the next one" in told[0][-1], 20)
 
 
 def test_a_server_that_breaks_off_is_reported_once_and_found_again(

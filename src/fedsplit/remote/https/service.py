@@ -223,7 +223,8 @@ async def _read(request: web.BaseRequest, posted: Posted, size: int) -> bytes:
 
 
 def _headers(more: dict[str, str] | None = None) -> dict[str, str]:
-    return {protocol.VERSION: __version__, "Cache-Control": "no-store", **(more or {})}
+    own = {protocol.VERSION: __version__, "Server": "fedsplit", "Cache-Control": "no-store"}
+    return own | (more or {})
 
 
 def _response(status: int, more: dict[str, str] | None = None, text: str = "") -> web.Response:
