@@ -1,0 +1,243 @@
+"""Ordinary analyses that strict sites answer, one after the other, and those that they refuse.
+
+``python tests/test_ordinary.py`` prints the table of docs/guards.md.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedsplit as fs
+import real
+from fedsplit.errors import InputError
+from fedsplit.regression.client.rules import Rules
+from fedsplit.regression.client.service import Site
+from fedsplit.regression.fit import fit_over
+from fedsplit.regression.options import FitOptions
+from fedsplit.regression.result.model import Model
+from fedsplit.remote.messages import MessageChannel
+
+
+class Federation:
+    """Strict sites that remember what they have answered."""
+
+    def __init__(self, folder: Path, frames: Mapping[str, pd.DataFrame], columns: str) -> None:
+        self.sites = {}
+        self.frames = frames
+        self.columns = columns.split()
+        for name, frame in frames.items():
+            path = folder / f"{name}.csv"
+            frame.to_csv(path, index=False)
+            kept = folder / f"kept {name}"
+            self.sites[name] = Site(name, str(path), folder=kept, rules=Rules.strict())
+
+    def send(
+        self, mail: Mapping[str, bytes], timeout: float
+    ) -> dict[str, tuple[bytes | None, str, float]]:
+        return {name: (self.sites[name].reply(each), "", 0.01) for name, each in mail.items()}
+
+    def fit(self, analysis: Analysis) -> Model:
+        channel = MessageChannel(self, list(self.sites))
+        options = FitOptions(
+            None,
+            analysis.formula,
+            family=analysis.family,
+            columns=self.columns,
+            **analysis.options,
+        )
+        return fit_over(channel, options)
+
+    def why(self) -> str:
+        """What the owners see of what was refused; they look at it, so that sites answer again."""
+        found = [each["why"] for site in self.sites.values() for each in site.refusals.found()]
+        for site in self.sites.values():
+            site.refusals.clear()
+        return " ".join(found)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A model that somebody would ask for.
+
+    Attributes
+    ----------
+    formula, family : str
+    options : mapping
+        Further options of ``fit``.
+    refused : str
+        What an owner sees if it is refused; empty if it is answered.
+    reason : str
+        Why it is, in the table.
+    """
+
+    formula: str
+    family: str = "gaussian"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    refused: str = ""
+    reason: str = ""
+
+
+RAND_COLUMNS = (
+    "mdvis logc idp lpi fmde linc xage female child black educdec physlm disea health plan visited"
+)
+TABLE = "mdvis ~ logc + idp + fmde + linc + xage + female + educdec + physlm + disea + C(health)"
+RAND = [
+    Analysis(TABLE, "poisson"),  # the table of the README
+    Analysis("mdvis ~ logc + disea", "poisson"),  # docs/fit.md
+    Analysis("mdvis ~ logc + idp + disea", "poisson"),  # docs/deploy.md
+    Analysis("mdvis ~ xage + female + child", "poisson"),
+    Analysis("mdvis ~ female * xage + linc", "poisson"),
+    Analysis("mdvis ~ C(plan) + linc + xage", "poisson"),
+    Analysis("mdvis ~ poly(xage, 2) + female + linc", "poisson"),
+    Analysis("mdvis ~ ns(xage, 4) + female", "poisson"),
+    Analysis("mdvis ~ cut(xage, c(-Inf, 18, 40, Inf)) + female", "poisson"),
+    Analysis("{mdvis > 0} ~ logc + linc + xage + female + C(health)", "logistic"),
+    Analysis("{mdvis > 10} ~ linc + xage + female", "logistic"),
+    Analysis("visited ~ logc + linc + disea", "logistic", {"firth": True}),
+    Analysis("linc ~ xage + female + black + educdec"),
+    Analysis("linc ~ xage + I(xage**2) + female + educdec"),
+    Analysis("I(log(mdvis + 1)) ~ logc + linc + disea + C(health)"),
+    Analysis("lpi ~ logc + linc + xage + female"),
+    Analysis("linc ~ xage + female + educdec", "huber"),
+    Analysis("I(mdvis + 1) ~ logc + linc + disea", "gamma"),
+    Analysis("health ~ xage + linc + disea", "multinomial"),
+    Analysis("mdvis ~ logc + linc + xage + disea", "poisson", {"ridge": 1.0}),
+    Analysis(TABLE, "poisson", {"l1": 5.0}),
+    Analysis(
+        "mdvis ~ cut(xage, c(0, 18, 40, 64)) + female",
+        "poisson",
+        {},
+        "singles out row",
+        "one row of a site is beyond the last break, so that all others differ from all by one",
+    ),
+    Analysis(
+        "mdvis ~ C(health) * C(plan) * female",
+        "poisson",
+        {},
+        "fewer than 3 rows of a kind",
+        "an interaction of three is that of one or two rows at four sites: their leverage is 1",
+    ),
+]
+DIABETES_COLUMNS = "target high score age sex bmi bp s1 s2 s3 s4 s5 s6"
+DIABETES = [
+    Analysis("target ~ bmi + bp + s5"),
+    Analysis("target ~ age + C(sex) + bmi", options={"ridge": 1.0}),
+    Analysis("target ~ poly(bmi, 2) + age"),
+    Analysis("high ~ bmi + bp", "logistic"),
+    Analysis("score ~ bmi + bp", "gamma"),
+    Analysis("target ~ bmi + bp + age", "huber", {"delta": 80.0}),
+    Analysis(
+        "target ~ bmi + bp + age",
+        "huber",
+        {},
+        "carries a direction|carry a direction",
+        "δ is 1.345 units of a target with a deviation of 77: hardly a row is within it",
+    ),
+    Analysis(
+        "target ~ age + sex + bmi + bp + s1 + s2 + s3 + s4 + s5 + s6",
+        "gaussian",
+        {},
+        "has 32 rows for 11 parameters",
+        "a site has 32 rows for 11 parameters, more than a third",
+    ),
+]
+
+
+def randhie(folder: Path) -> Federation:
+    return Federation(folder, real.randhie(), RAND_COLUMNS)
+
+
+def diabetes(folder: Path) -> Federation:
+    return Federation(folder, real.diabetes(), DIABETES_COLUMNS)
+
+
+def check(federation: Federation, analyses: Sequence[Analysis]) -> None:
+    """Every analysis is answered with the bits of one process, or refused for its reason."""
+    for analysis in analyses:
+        if analysis.refused:
+            with pytest.raises(InputError, match="refused by its rules; its owner can see why"):
+                federation.fit(analysis)
+            assert any(words in federation.why() for words in analysis.refused.split("|"))
+            continue
+        model = federation.fit(analysis)
+        assert model.converged, analysis.formula
+        here = fs.fit(
+            federation.frames,
+            analysis.formula,
+            family=analysis.family,
+            columns=federation.columns,
+            strict=True,
+            **analysis.options,
+        )
+        assert np.array_equal(model.coef, here.coef), analysis.formula
+
+
+def test_models_of_the_diabetes_data_are_answered_one_after_the_other(tmp_path: Path) -> None:
+    check(diabetes(tmp_path), DIABETES)
+
+
+@pytest.mark.slow
+def test_twenty_models_of_the_rand_data_are_answered_one_after_the_other(tmp_path: Path) -> None:
+    assert sum(not analysis.refused for analysis in RAND) >= 20
+    check(randhie(tmp_path), RAND)
+
+
+def test_a_table_of_the_rand_data_is_answered_and_its_three_way_interaction_is_not(
+    tmp_path: Path,
+) -> None:
+    check(randhie(tmp_path), [RAND[0], RAND[-1]])
+
+
+def test_a_strict_fit_has_the_bits_and_the_questions_of_one_that_is_not(tmp_path: Path) -> None:
+    plain = fs.fit(real.EXAMPLES / "randhie", TABLE, family="poisson")
+    strict = fs.fit(real.EXAMPLES / "randhie", TABLE, family="poisson", strict=True)
+    assert np.array_equal(plain.coef, strict.coef)
+    assert plain.rounds == strict.rounds
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not real.FLIGHTS.exists(), reason="make data downloads the flights")
+def test_models_of_the_flights_are_answered() -> None:
+    for formula, family in (
+        ("arr_delay ~ dep_delay + distance + C(carrier)", "gaussian"),
+        ("{arr_delay > 15} ~ distance + hour", "logistic"),
+    ):
+        assert fs.fit(real.FLIGHTS, formula, family=family, strict=True).converged
+
+
+def table() -> list[str]:
+    """The lines of the table in docs/guards.md."""
+    lines = ["| data | model | family | strict sites | why |", "| --- | --- | --- | --- | --- |"]
+    for title, make, analyses in (
+        ("RAND, 6 sites", randhie, RAND),
+        ("diabetes, 220, 150, 40 and 32 rows", diabetes, DIABETES),
+    ):
+        with tempfile.TemporaryDirectory() as name:
+            federation = make(Path(name))
+            for analysis in analyses:
+                told = "answer"
+                try:
+                    federation.fit(analysis)
+                except InputError:
+                    told = "refuse"
+                    federation.why()
+                assert (told == "refuse") == bool(analysis.refused)
+                options = "".join(f", {k} = {v:g}" for k, v in analysis.options.items())
+                what = f"`{analysis.formula}`{options}"
+                lines.append(
+                    f"| {title} | {what} | {analysis.family} | {told} | {analysis.reason} |"
+                )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(table()) + "\n")
