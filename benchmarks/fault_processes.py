@@ -200,6 +200,13 @@ class Federation:
     def result(self) -> Path:
         return self.folder / "result.npz"
 
+    def answered(self, name: str) -> int:
+        """How many questions a client has answered."""
+        log = self.folder / f"kept {name}" / "questions.jsonl"
+        if not log.exists():
+            return 0
+        return log.read_bytes().count(b"\n")
+
     def words(self, name: str) -> str:
         """What a process has said."""
         path = self.folder / f"{name}.log"
