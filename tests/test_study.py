@@ -175,6 +175,21 @@ def test_what_is_not_in_the_approved_study_is_refused(
     assert what in reply.text
 
 
+@pytest.mark.parametrize("categories", [frozenset(), frozenset(["x"])])
+def test_numbers_are_not_told_as_levels_of_a_category(
+    approved: tuple[Federation, Study], categories: frozenset[str]
+) -> None:
+    federation, study = approved
+    types = {**PLAN.types, "x": "number" if categories else "text"}
+    request = ColumnRequest(types, categories, frozenset(), False)  # type: ignore[arg-type]  # Type
+    reply = federation.ask(Describe(request), study.hash)
+    assert "column x is no category here: write C(x)" in reply.text
+    plan = replace(PLAN, types=types, levels={**PLAN.levels, "x": ["1.0"]})  # type: ignore[arg-type]
+    reply = federation.ask(Code(Coding(plan, False, ("a",))), study.hash)
+    assert "column x is no category here" in reply.text
+    assert federation.fit(study).converged  # what the study says is answered
+
+
 def test_names_of_other_columns_never_leave(approved: tuple[Federation, Study]) -> None:
     federation, study = approved
     reply = federation.ask(Columns(WANTED), study.hash)

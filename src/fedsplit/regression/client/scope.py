@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedsplit.clients.question import Question
+from fedsplit.data.formula.formula import Formula
+from fedsplit.data.types import Fit
 from fedsplit.errors import RequestError
 from fedsplit.regression.client.fit_questions import Coding, Columns, Describe, Frame
 from fedsplit.regression.client.introduction import Introduction
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.schema import Wanted
 from fedsplit.regression.client.study import AS_READ, Study
+from fedsplit.regression.families import FAMILIES
 
 
 def check_question(study: Study, question: Question) -> None:
@@ -41,6 +44,41 @@ def check_coding(study: Study, coding: Coding) -> None:
     _same("way with missing values", not plan.fills or _fills(study))
     reports = study.options["separation"] == "report"
     _same("way with separation", not coding.recessions or reports)
+
+
+def check_categories(study: Study, question: Question, fits: Mapping[str, Fit | None]) -> None:
+    """Raise RequestError if numbers are to be told as levels of a category that nobody declared.
+
+    Each level of a category is told with its rows: of a column of numbers these are its values.
+
+    Parameters
+    ----------
+    study : Study
+    question : Question
+    fits : mapping of str to Fit or None
+        What the client's columns can be read as.
+    """
+    formula = Formula(study.formula)
+    known = {*formula.categories, *(set(study.columns) - study.used)}
+    if FAMILIES[study.family].classifies and formula.target_column is not None:
+        known.add(formula.target_column)
+    for column in _as_levels(question) - known:
+        fit = fits.get(column)
+        if fit is None or fit.empty or fit.category or study.columns[column] != AS_READ:
+            continue
+        if fit.type != "text" or fit.mostly_number:
+            raise RequestError(f"column {column} is no category here: write C({column})")
+
+
+def _as_levels(question: Question) -> set[str]:
+    """The columns that a question takes for categories."""
+    if isinstance(question, Describe):
+        return question.request.coded
+    coding = getattr(question, "coding", None)
+    if coding is None:
+        return set()
+    text = {name for name, kind in coding.plan.types.items() if kind == "text"}
+    return {*coding.plan.coded, *text}
 
 
 def check_frame(study: Study, frame: Frame) -> None:

@@ -29,7 +29,7 @@ from fedsplit.regression.client.policy import in_words
 from fedsplit.regression.client.proposal import Finish, Propose
 from fedsplit.regression.client.refusals import HALTED, REFUSED, Refusals
 from fedsplit.regression.client.rules import WARN, Rules
-from fedsplit.regression.client.scope import belonging, narrowed
+from fedsplit.regression.client.scope import belonging, check_categories, narrowed
 from fedsplit.regression.client.site_settings import SiteSettings
 from fedsplit.regression.client.studies import Studies
 from fedsplit.regression.client.study import Study
@@ -220,6 +220,8 @@ class Site:
             self._watch(Event("data", told))
         if study is None:
             return self._cohort.answer(request)
+        for each in request.parts:
+            check_categories(study, each, self._rows.source.columns())
         predictor = min(self.rules.predictor, study.predictor)
         self._cohort.rules = replace(self.rules, predictor=predictor)
         answer = self._cohort.answer(request, belonging(study))

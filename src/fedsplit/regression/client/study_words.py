@@ -125,6 +125,8 @@ def _columns(study: Study, here: Local) -> list[str]:
         fit = here.columns.get(column)
         if fit is not None and kind == AS_READ:
             kind = f"{fit.type}, as read here"
+        if column not in study.used:
+            kind = "only decides which rows are complete"
         found.append(f"{column} ({kind})")
     absent = lacking(study, here)
     return [", ".join(found), *absent, "no other column is read or named"]
