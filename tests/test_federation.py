@@ -14,6 +14,8 @@ import statsmodels.api as sm
 
 import fedsplit as fs
 from federation import Processes, until
+from fedsplit.commands.app import run
+from fedsplit.regression.client.studies import Studies
 
 pytestmark = pytest.mark.slow
 
@@ -148,6 +150,36 @@ def test_a_server_that_is_stopped_goes_on_to_the_same_bits(
     assert (
         before + int((here.trace.kind == "round").sum()) > rounds
     )  # old answers were not asked for again
+
+
+def test_a_study_waits_for_its_owners_and_its_log_comes_out_again(tmp_path: Path) -> None:
+    sites = {name: SITES[name] for name in ("site3", "site4")}
+    with Processes(tmp_path, list(sites)) as federation:
+        for name, data in sites.items():
+            federation.client(name, data, "--approve", "ask", "--strict")
+        server = federation.server("--clients", "2", "--out", str(tmp_path / "out"), *MODEL)
+        studies = {name: Studies(federation.kept(name)) for name in sites}
+        for each in studies.values():
+            until(lambda each=each: len(each.pending()) == 1, 90)  # type: ignore[misc]  # its own
+        assert federation.asked("site3", "columns") == 0
+        server.send_signal(signal.SIGINT)
+        status, _, err = ended(server)
+        assert (status, "what they decided is kept" in err) == (130, True)
+        [name] = studies["site3"].pending()
+        for client in sites:
+            folder = str(federation.kept(client))
+            assert run(["approve", name[:16], "--folder", folder]) == 0
+        server = federation.server("--clients", "2", "--out", str(tmp_path / "out"), *MODEL)
+        status, _, err = ended(server)
+        assert (status, name[:4] in err) == (0, True)
+    model = fs.load(tmp_path / "out")
+    for client in sites:
+        folder = str(federation.kept(client))
+        assert run(["audit", folder, "--head", model.logs[client]]) == 0
+    log = (tmp_path / "site3.log").read_text(encoding="utf-8")
+    assert "waits for you: fedsplit approve" in log
+    assert "has ended, with this result" in log
+    assert "disea" in log
 
 
 def test_too_few_clients_are_an_end_with_names(tmp_path: Path) -> None:

@@ -125,6 +125,8 @@ def read_log(path: Path) -> Iterator[dict[str, Any]]:
         with file.open("rb") as opened:
             for at, raw in enumerate(opened, start=1):
                 where = f"{file}, line {at}"
+                if not raw.endswith(b"\n"):
+                    return  # it is being written, or a crash cut it off: its answer never left
                 line = raw.rstrip(b"\n")
                 entry = _entry(line, where)
                 if number is None and entry["number"] > 1:
