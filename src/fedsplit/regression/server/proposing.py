@@ -180,7 +180,10 @@ class Proposal:
             for name, decision in known.items():
                 if decision.state == "declined":
                     why = f" ({' '.join(decision.reason[:300].split())})" * bool(decision.reason)
-                    raise TooFewClients(f"client {name} declined the study{why}")
+                    raise TooFewClients(
+                        f"client {name} declined the study{why}: talk to its owner, or name the "
+                        "others with --clients, which makes another study"
+                    )
             if all(_state(known, name) == "approved" for name in names):
                 return
             pause()
