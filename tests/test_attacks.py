@@ -23,6 +23,7 @@ from fedsplit.clients.questions import Gradient, Information, Line, Prox
 from fedsplit.data.pooled.column_statistics import Histogram
 from fedsplit.data.types import Type
 from fedsplit.prox.exact import ExactProx
+from fedsplit.prox.gradient import GradientProx
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import BINS, Recession, Scaling
 from fedsplit.regression.client.events import Event
@@ -164,10 +165,11 @@ class Guess(NamedTuple):
 
     found: float
     true: float
+    within: float = 1e-3
 
     @property
     def right(self) -> bool:
-        return bool(abs(self.found - self.true) <= 1e-3 * abs(self.true))
+        return bool(abs(self.found - self.true) <= self.within * abs(self.true))
 
 
 @dataclass(frozen=True)
@@ -243,6 +245,58 @@ def by_rounding(server: Server) -> Guess:
     told = server.ask(Products(coding, scaling, D))
     gap = math.sqrt(told[0, 0] / server.few)
     return Guess(told[0, 1] / gap, server.secret)
+
+
+def by_dilution(server: Server) -> Guess:
+    """A condition with so much of another column that its leverage is just below 1 - 1/n."""
+    few, income = server.few, server.frame["income"]
+    mixed = server.frame["visits"].to_numpy(dtype=np.float64)
+    little = math.sqrt(1.2 * few / ROWS / np.square(mixed - mixed.mean()).sum())
+    moments = server.code(f"income ~ I((age >= {server.oldest()}) + {little}*visits)")
+    found = moments.cross[1] + few * moments.net_mean
+    return Guess(found, float(income.tail(few).sum()), within=0.2)
+
+
+def by_exact_differences(server: Server) -> Guess:
+    """A copy that differs in the last bit, and coordinates in twice the working precision."""
+    ulp = 1.5e-14
+    condition = f"(age >= {server.oldest()})"
+    coding = server.coding(f"visits ~ age + I(age + {ulp}*{condition}) + income", "poisson")
+    server.ask(Code(coding))
+    whiten = np.array([[0, 0], [-1 / ulp, 0], [1 / ulp, 0], [0, 1e-3]])
+    scaling = Scaling(np.zeros(4), np.array([1, 3.0, 3.0, 1.0]), 1.0)
+    frame = Frame(scaling, whiten, 1.345, False, np.zeros(2), precise=True)
+    server.ask(Settle(coding, frame))
+    H = server.ask(Information(np.zeros(2)), key_of(coding, frame)).rows[0]
+    return Guess(1e3 * H[0, 1] / math.sqrt(H[0, 0] / server.few), server.secret)
+
+
+def by_first_steps(server: Server) -> Guess:
+    """A solver that stops after one gradient step tells the gradient where it began."""
+    coding = server.coding("visits ~ age + income", "poisson")
+    server.ask(Code(coding))
+    key = server.settle(coding, 3)
+    far = np.array([-9000.0, 120.0, 0.0])
+    one = GradientProx(steps=1, step=1.0)
+    told = server.ask(Prox(far, 1e-250, far, one), key).rows[0]
+    moved = told - far
+    return Guess(moved[2] / moved[0], float(server.frame["income"].iloc[-1]))
+
+
+def by_staying(server: Server) -> Guess:
+    """A client that tells its classes apart does not move: a margin in other words."""
+    cut = 50.0
+    coding = server.coding(f"{{age > {cut}}} ~ age", "logistic")
+    server.ask(Code(coding))
+    key = server.settle(coding, 2)
+
+    def above(age: float) -> bool:
+        x = 0.5 * np.array([-age, 1.0])
+        told = server.ask(LocalModel(x, None, None, 1e-3, None), key)
+        return bool((told.parts["point"][0] == x).all())
+
+    ages = server.frame["age"]
+    return Guess(bisected(cut, 80, above), float(ages[ages > cut].min()))
 
 
 def by_recession(server: Server) -> Guess:
@@ -533,6 +587,14 @@ ATTACKS: Sequence[Attack] = [
     Attack("two values in the place of missing ones", by_two_fills, LEVERAGE),
     Attack("`I(age + 0.01*(age >= t))` beside `age`", by_a_near_copy, LEVERAGE),
     Attack("the same with 1e-12, by combinations of columns", by_rounding, LEVERAGE),
+    Attack("the same in the last bit, in twice the precision", by_exact_differences, LEVERAGE),
+    Attack(
+        "a condition with a little of another column",
+        by_dilution,
+        "a limit of 0.9, not 1 - 1/n",
+        (1,),
+        replace(STRICT, leverage=1.0),
+    ),
     Attack("rows at rest along a direction", by_recession, LEVERAGE),
     Attack("a spline with a knot before the last rows", by_spline, LEVERAGE),
     Attack("`cut` whose breaks leave out few rows", by_interval, LEVERAGE),
@@ -542,6 +604,7 @@ ATTACKS: Sequence[Attack] = [
     Attack("moments before and after patients were added", by_added_patients, "snapshots"),
     Attack("a Poisson gradient far out", by_far_poisson, POINT, (1,)),
     Attack("a prox from far out", by_far_prox, POINT, (1,)),
+    Attack("a solver that stops after one step", by_first_steps, POINT, (1,)),
     Attack("logistic information far out, one row near ½", by_far_logistic, POINT, (1,)),
     Attack("two gradients far out: few rows change sides", by_changing_sides, POINT),
     Attack("values on a line far out", by_values_on_a_line, POINT, (1,)),
@@ -554,6 +617,7 @@ ATTACKS: Sequence[Attack] = [
     Attack("the unit in which a norm is another power of 2", by_norm, SUMS, (1,)),
     Attack("the way on which a spread is another power of 2", by_spread, SUMS, (1,)),
     Attack("the point at which all margins are positive", by_margin, "no margins", (1,)),
+    Attack("the point at which a site stays where it is", by_staying, "no margins", (1,)),
     Attack("a direction that turns", by_direction, "no directions", (1,)),
     Attack("calibration as the intercept moves", by_calibration, "five calibrations", (1,)),
     Attack("the same columns in other words", by_other_words, "matrices by columns", (1,)),

@@ -50,6 +50,8 @@ class Asked:
     scaling : Scaling or None
     directions : (p, r) array or None
         Combinations of the scaled columns.
+    precise : bool
+        Whether they are computed in twice the working precision.
     snapshot : int
         Which of the client's snapshots they are columns of.
     """
@@ -61,6 +63,7 @@ class Asked:
     recessions: tuple[Recession, ...] = ()
     scaling: Scaling | None = None
     directions: Array | None = None
+    precise: bool = False
     snapshot: int = 0
 
     @property
@@ -187,13 +190,17 @@ def of_design(design: Design) -> Block:
     return _by_row(np.hstack(parts), design.index)
 
 
-def of_combinations(design: Design, scaling: Scaling, directions: Array | None) -> Block:
+def of_combinations(design: Design, asked: Asked) -> Block:
     """Combinations of scaled columns, as they are computed: rounding has no place to hide in."""
+    assert asked.scaling is not None
     A = design.A
+    if asked.precise and asked.directions is not None and design.scaling is None:
+        A = design.combine(asked.scaling, asked.directions)
+        return _by_row(np.sqrt(design.w)[:, None] * A, design.index)
     if design.scaling is None:
-        A = (A - scaling.centre) / scaling.scale
-    if directions is not None:
-        A = A @ directions
+        A = (A - asked.scaling.centre) / asked.scaling.scale
+    if asked.directions is not None:
+        A = A @ asked.directions
     return _by_row(np.sqrt(design.w)[:, None] * A, design.index)
 
 

@@ -274,7 +274,7 @@ class Dataset:
             design = design.at_rest(recession)
         if asked.scaling is None:
             return of_design(design)
-        return of_combinations(design, asked.scaling, asked.directions)
+        return of_combinations(design, asked)
 
     def _kept(self, plan: Plan) -> pd.DataFrame:
         """The complete rows: those that were just described, or read again."""

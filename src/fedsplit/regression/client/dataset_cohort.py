@@ -218,11 +218,11 @@ class DatasetCohort:
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
         """Make the costs of the rounds; the moments of the rows that they are made of."""
         self._ready(coding, frame.scaling)
-        self._admit_combinations(coding, frame.scaling, frame.whiten)
         base = key_of(coding, frame.without_ridge())
         if self._base is None or self._base[0] != base:
             if frame.precise and any(rows.scaling is not None for rows in self.rows):
                 self.code(coding)  # scaled columns have lost the digits that are wanted
+            self._admit_combinations(coding, frame.scaling, frame.whiten, frame.precise)
             self._base = base, self._problem(coding, frame)
         latest = list(self._prepared.items())[-1:]
         prepared = frame, self._base[1].with_ridge(frame.ridge)
@@ -232,20 +232,26 @@ class DatasetCohort:
     def products(self, coding: Coding, scaling: Scaling, directions: Array) -> list[Array]:
         """Σ w y yᵀ of combinations of the scaled columns."""
         self._ready(coding, scaling)
-        self._admit_combinations(coding, scaling, directions)
+        self._admit_combinations(coding, scaling, directions, precise=False)
         return [rows.products(scaling, directions) for rows in self.rows]
 
     def _admit_combinations(
-        self, coding: Coding, scaling: Scaling, directions: Array | None
+        self, coding: Coding, scaling: Scaling, directions: Array | None, precise: bool
     ) -> None:
         """Refuse combinations of columns that, as they are computed, single out rows."""
         rules = self.rules.asked(coding.strict)
         if not rules.refuse:
             return
-        asked = Asked(None, "", None, coding.plan, coding.recessions, scaling, directions)
+        asked = Asked(
+            plan=coding.plan,
+            recessions=coding.recessions,
+            scaling=scaling,
+            directions=directions,
+            precise=precise,
+        )
         here = [rows for rows in self.rows if rows.name in self.datasets]
         for rows in here:
-            block = of_combinations(rows, scaling, directions)
+            block = of_combinations(rows, asked)
             self.datasets[rows.name].answered.admit(asked, block, rules)
 
     def frame(self, key: str) -> Frame:

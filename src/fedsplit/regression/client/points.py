@@ -26,13 +26,16 @@ import numpy as np
 from fedsplit.arrays import Array, unpacked
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import Answer, CostQuestion, Question
-from fedsplit.clients.questions import Descend, Diagonal, Line, Margin
+from fedsplit.clients.questions import Descend, Diagonal, Line, Margin, Prox
 from fedsplit.clients.stacked import StackedClients
 from fedsplit.errors import InputError, RequestError
 from fedsplit.losses.jeffreys import penalty_parts
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.multinomial import MultinomialTerms
 from fedsplit.losses.terms import Terms
+from fedsplit.losses.two_classes import BinaryTerms
+from fedsplit.prox.exact import ExactProx
+from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.regression.client.leverage import Span
 from fedsplit.regression.client.matrices import Ledger
 from fedsplit.regression.client.rules import Rules
@@ -42,6 +45,9 @@ MOST_STEADY = 16
 along a line is a number of one row."""
 
 STEADY = "steady"
+
+SOLVERS = (ExactProx(), NewtonProx())
+"""Those whose answer depends on the point that they find, and not on the way to it."""
 
 NO_DIRECTIONS = "its rules allow no question about a direction of the server's choice"
 
@@ -56,6 +62,9 @@ def check_allowed(question: Question) -> None:
         raise RequestError(NO_DIRECTIONS)
     if isinstance(question, Descend) and question.steps > 1:
         raise RequestError("its rules allow one gradient step per question")
+    # what a solver that stops early answers depends on points that nobody has looked at
+    if isinstance(question, Prox) and question.solver not in SOLVERS:
+        raise RequestError("its rules allow a prox by ExactProx() or NewtonProx() alone")
 
 
 def asked_at(question: CostQuestion) -> list[Array]:
@@ -67,6 +76,8 @@ def asked_at(question: CostQuestion) -> list[Array]:
             return [x]
         case LocalModel(x=x, before=before) if before is not None:
             return [x, before]
+        case Prox(v=v, start=start):
+            return [v if start is None else start]
         case Diagonal(x=x, origin=True):
             return [x, np.zeros_like(x)]
     point: Array | None = getattr(question, "x", None)
@@ -192,10 +203,24 @@ class PointGuard:
         self.check(asked)
         if isinstance(question, ModifiedScore):
             self._check_modified(question)
-        answer = clients.ask(question)
+        answer = clients.ask(self._without_margin(question))
         if "point" in answer.parts:
             self.check([answer.parts["point"]])
-        return answer._replace(parts=self._without_extremes(question, answer.parts))
+        parts = self._without_extremes(question, answer.parts)
+        # how long it took, and how many steps, depends on single rows too
+        nothing = np.zeros_like(answer.seconds)
+        return answer._replace(parts=parts, seconds=nothing, work=np.zeros_like(answer.work))
+
+    def _without_margin(self, question: CostQuestion) -> CostQuestion:
+        """A question in whose answer no point says whether all margins are positive.
+
+        A classifier that can tell its classes apart stays where it is asked in the first question,
+        and so does every classifier here.
+        """
+        classes = isinstance(self._terms[0], BinaryTerms | MultinomialTerms)
+        if classes and isinstance(question, LocalModel) and question.metric is None:
+            return replace(question, reach=0.0)
+        return question
 
     def _check_modified(self, question: ModifiedScore) -> None:
         """The same for the slopes of Firth's penalty, in which the server chooses a metric."""

@@ -35,9 +35,10 @@ class Rules:
         The least number of rows that are described at all.
     parameters : float
         The greatest number of parameters per row.
-    leverage : float or None
-        The greatest leverage of fewer than k rows together; None for 1 - 1/n with n rows, above
-        which they can be read off.
+    leverage : float
+        λ, the greatest share of the square of a combination of columns that fewer than k rows may
+        have, and at most 1 - 1/n with n rows. Their sum is then known to √((1 - λ)/λ) standard
+        deviations at best: a third for 0.9.
     predictor : float
         The greatest |a_iᵀx + o_i| of a row at a point that is asked about, unless the loss is
         quadratic; in units of the target where it has units.
@@ -66,7 +67,7 @@ class Rules:
     smallest: int = SMALLEST_CELL
     rows: int = FEWEST_ROWS
     parameters: float = SHARE
-    leverage: float | None = None
+    leverage: float = 0.9
     predictor: float = 40.0
     points: int = 1_000
     refusals: int = 3
@@ -90,10 +91,7 @@ class Rules:
 
     def most_leverage(self, n: int) -> float:
         """The greatest leverage of fewer than k of n rows."""
-        most = 1.0 - 1.0 / max(n, 1)
-        if self.leverage is None:
-            return most
-        return min(self.leverage, most)
+        return min(self.leverage, 1.0 - 1.0 / max(n, 1))
 
     @property
     def withheld(self) -> Withheld:
