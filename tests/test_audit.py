@@ -63,8 +63,13 @@ def fitted(federation: Federation, **settings: float) -> Study:
 
 @pytest.mark.parametrize(
     "rules",
-    [{}, {"rules": Rules(matrices=False)}, {"strict": True}],
-    ids=["matrices", "vectors", "strict"],
+    [
+        {},
+        {"rules": Rules(matrices=False)},
+        {"strict": True},
+        {"rules": Rules(True, 4, families=("poisson",), allowed=("*",), denied=("secret",))},
+    ],
+    ids=["matrices", "vectors", "strict", "policy"],
 )
 def test_every_answer_comes_out_again_bit_by_bit(
     tmp_path: Path, rules: dict[str, object], capsys: pytest.CaptureFixture[str]

@@ -267,6 +267,39 @@ def test_whatever_is_not_a_study_is_refused(folder: Path, text: str) -> None:
     assert len(reply.text) < 300
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"predictor": float("inf")},
+        {"predictor": float("nan")},
+        {"points": -1},
+        {"points": 1.5},
+        {"questions": {"gradient": -5}},
+        {"questions": {"rows": 1}},
+        {"options": {}},
+        {"least": 9},
+        {"members": []},
+        {"formula": 7},
+        {"formula": "y ~ \ud800"},
+        {"formula": "y ~ (" + " + ".join(f"x{k}" for k in range(40)) + ")^12"},
+        {"columns": {"y": "as read"}},
+    ],
+    ids=lambda change: str(change)[:40],
+)
+def test_a_signed_study_that_cannot_be_is_refused_and_is_no_refusal_of_data(
+    folder: Path, change: dict[str, object]
+) -> None:
+    federation = Federation(folder, "always", strict=True)
+    content = json.loads(federation.study().canonical) | change
+    ascii_only = "\ud800" in str(change)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=ascii_only)
+    reply = federation.ask(Propose(text, federation.signer.sign(text.encode())))
+    assert reply.outcome == "refused"
+    assert "\n" not in reply.text
+    assert not federation.sites["a"].refusals.found()
+    assert not federation.studies().hashes()
+
+
 def test_a_study_that_is_not_in_its_canonical_form_is_refused(folder: Path) -> None:
     federation = Federation(folder, "always")
     text = json.dumps(json.loads(federation.study().canonical))

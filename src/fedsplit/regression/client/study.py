@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -116,29 +116,27 @@ class Study:
 BEFORE = ("columns", "describe", "measure", "code", "products", "finish")
 """The questions that are about no point x."""
 
-OPTIONS = frozenset(
-    {
-        "aliased",
-        "delta",
-        "empty_site",
-        "exposure",
-        "firth",
-        "intercept",
-        "l1",
-        "missing",
-        "nonnegative",
-        "offset",
-        "reference",
-        "ridge",
-        "rounds",
-        "separation",
-        "standardize",
-        "strict",
-        "tol",
-        "weights",
-    }
-)
-"""The options that a study holds beside its family and the types of columns."""
+OPTIONS: Mapping[str, Any] = {
+    "aliased": str,
+    "delta": float,
+    "empty_site": str,
+    "exposure": str | None,
+    "firth": bool,
+    "intercept": bool,
+    "l1": float,
+    "missing": str,
+    "nonnegative": Sequence[str],
+    "offset": str | None,
+    "reference": Mapping[str, str] | None,
+    "ridge": float,
+    "rounds": int,
+    "separation": str,
+    "standardize": bool,
+    "strict": bool,
+    "tol": float,
+    "weights": str | None,
+}
+"""The options that a study holds beside its family and the types of columns, with their types."""
 
 
 def read_study(content: bytes, kinds: Mapping[str, object]) -> Study:
@@ -155,7 +153,8 @@ def read_study(content: bytes, kinds: Mapping[str, object]) -> Study:
         raise InputError(f"a study of {len(content)} bytes is larger than {LARGEST}")
     try:
         found = json.loads(content)
-    except ValueError:
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
         raise InputError("a study that is not JSON") from None
     if isinstance(found, dict) and found.get("protocol") != PROTOCOL:
         raise InputError(
@@ -166,6 +165,8 @@ def read_study(content: bytes, kinds: Mapping[str, object]) -> Study:
         raise InputError("a study with other fields than this version of fedsplit knows")
     try:
         study = msgspec.convert(found, Study)
+        for name, kind in OPTIONS.items():
+            msgspec.convert(study.options.get(name), kind)
     except msgspec.ValidationError as error:
         raise InputError(f"a study with a field of the wrong type ({error})"[:200]) from None
     if study.canonical != content:
@@ -180,7 +181,7 @@ def _check(study: Study, kinds: Mapping[str, object]) -> None:
         raise InputError("the study needs secure sums, which this version does not have")
     if study.family not in FAMILIES:
         raise InputError(f"the study has the unknown family {study.family[:40]!r}")
-    if set(study.options) != OPTIONS:
+    if set(study.options) != set(OPTIONS):
         raise InputError("the study has other options than this version of fedsplit knows")
     formula = Formula(study.formula)
     if formula.open:
@@ -196,7 +197,7 @@ def _check(study: Study, kinds: Mapping[str, object]) -> None:
         raise InputError(f"the study has the unknown question {unknown[0][:40]!r}")
     if not 1 <= study.least <= len(study.members):
         raise InputError("the study has no member, or goes on with more than it has")
-    if min(*study.questions.values(), study.points) < 0:
+    if min([*study.questions.values(), study.points]) < 0:
         raise InputError("the study has negative numbers of questions")
 
 
