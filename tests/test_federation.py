@@ -63,7 +63,7 @@ def test_in_process_ray_and_six_organisations_give_the_same_bits(tmp_path: Path)
     assert not there.incidents
 
 
-def test_two_nodes_are_killed_one_returns_one_is_removed_and_a_third_sends_nan(
+def test_two_clients_are_killed_one_returns_one_is_removed_and_a_third_sends_nan(
     tmp_path: Path,
 ) -> None:
     with Processes(tmp_path, list(SITES)) as federation:

@@ -23,7 +23,7 @@ import fedsplit.remote.https.client as clients
 from federation import until
 from fedsplit.errors import InputError
 from fedsplit.remote import certificates, issuing
-from fedsplit.remote.https import protocol
+from fedsplit.remote.https import exchange, protocol
 from fedsplit.remote.https import server as servers
 from fedsplit.remote.https import service as services
 from fedsplit.remote.https.client import run_client
@@ -220,7 +220,7 @@ def test_who_has_not_the_right_keys_is_refused_in_one_line(
     why: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(servers, "GRACE", 0.1)
+    monkeypatch.setattr(exchange, "GRACE", 0.1)
     options = {
         name: made / value if isinstance(value, str) else value for name, value in options.items()
     }

@@ -16,15 +16,14 @@ import aiohttp
 
 from fedsplit.errors import InputError
 from fedsplit.remote.https import protocol
+from fedsplit.remote.https.addresses import address, proxy_of
 from fedsplit.remote.https.connection import (
     Connection,
     Ended,
     Lost,
     Question,
     Taken,
-    address,
     printable,
-    proxy_of,
 )
 from fedsplit.remote.https.tls import client_context
 

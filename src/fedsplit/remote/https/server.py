@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import socket
@@ -20,22 +19,14 @@ from aiohttp import web
 from fedsplit.errors import InputError
 from fedsplit.remote.allowed import AllowedKeys
 from fedsplit.remote.certificates import read_certificate
-from fedsplit.remote.channel import SILENT
 from fedsplit.remote.https import protocol
+from fedsplit.remote.https.exchange import exchange
 from fedsplit.remote.https.listener import Listener
-from fedsplit.remote.https.mailbox import Mailbox, Posted
-from fedsplit.remote.https.metrics import Counts, exposition
+from fedsplit.remote.https.mailbox import Mailbox
+from fedsplit.remote.https.metrics import Counts
+from fedsplit.remote.https.monitoring import Monitor
 from fedsplit.remote.https.service import Service
 from fedsplit.remote.https.tls import server_context
-
-GRACE = 2.0
-"""Seconds for which a message waits for a client that is not connected."""
-
-RETURN = 20.0
-"""Seconds for which it waits for one that has lost its connection: its process may be restarted."""
-
-LOOK = 0.25
-"""Seconds between looks at who is connected while replies are awaited."""
 
 IDLE = 20.0
 """Seconds that a connection has for the headers of its next request."""
@@ -51,9 +42,6 @@ MOMENT = 0.05
 
 LINE = 4096
 """The most bytes of a line of a request, or of a header."""
-
-LOCAL = ("127.0.0.1", "localhost", "[::1]")
-"""The names under which the counts are served, and no other name of this machine."""
 
 ENDED = "the run has ended"
 STOPPED = "the run was stopped"
@@ -206,7 +194,7 @@ class HttpsServer:
             By client: its reply, what went wrong, and the seconds until then.
         """
         with self._turn:
-            return self._run(self._exchange(messages, timeout))
+            return self._run(exchange(self._service, messages, timeout))
 
     def _run(self, work: Coroutine[Any, Any, Result], timeout: float | None = None) -> Result:
         """Carry out work in the server's thread; it ends with the caller."""
@@ -220,7 +208,8 @@ class HttpsServer:
     async def _listen(self, main: socket.socket, local: socket.socket | None) -> None:
         self._serve(main, self._service.handle, self._context)
         if local is not None:
-            self._serve(local, self._about, None)
+            monitor = Monitor(self._service, self._counts, self._ends)
+            self._serve(local, monitor.handle, None)
 
     def _serve(self, opened: socket.socket, handler: Handler, context: Any) -> None:
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -263,58 +252,6 @@ class HttpsServer:
             name: Presence(box.since, _answering(box), box.silent)
             for name, box in self._service.present().items()
         }
-
-    async def _exchange(
-        self, messages: Mapping[str, bytes], timeout: float
-    ) -> dict[str, tuple[bytes | None, str, float]]:
-        began = time.monotonic()
-        boxes = {name: self._service.box(name) for name in messages}
-        posted = {name: box.post(messages[name]) for name, box in boxes.items()}
-        last_here = dict.fromkeys(messages, began)
-        try:
-            while waiting := [name for name, each in posted.items() if not each.outcome.done()]:
-                now = time.monotonic()
-                for name in waiting:
-                    if boxes[name].alive:
-                        last_here[name] = now
-                    what = self._trouble(boxes[name], posted[name], now - last_here[name])
-                    if what or now - began >= timeout:
-                        posted[name].settle(None, what or SILENT.text)
-                left = max(0.0, began + timeout - now)
-                outcomes = [posted[name].outcome for name in waiting]
-                await asyncio.wait(outcomes, timeout=min(LOOK, left))
-        finally:
-            for box in boxes.values():
-                box.clear()
-        found = {}
-        for name, each in posted.items():
-            reply, what, when = each.outcome.result()
-            found[name] = (reply, what, when - began)
-        return found
-
-    def _trouble(self, box: Mailbox, posted: Posted, absent: float) -> str:
-        """Why a client will not answer; an empty text if it may."""
-        if box.key and not self._service.permits(box):
-            return "its key may no longer join"
-        if absent <= GRACE or (box.silent <= RETURN and not box.left):
-            return ""
-        if posted.delivered:
-            return "its client disconnected"
-        return "its client is not connected"
-
-    async def _about(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer ``/health`` and ``/metrics``."""
-        if (request.host or "").rpartition(":")[0] not in LOCAL:  # another site's page in a browser
-            return web.Response(status=403)
-        boxes = self._service.present()
-        if request.method == "GET" and request.path == "/health":
-            text = json.dumps({"status": "ok", "clients": len(boxes)})
-            return web.Response(text=text, content_type="application/json")
-        if request.method == "GET" and request.path == "/metrics":
-            silent = {name: box.silent for name, box in boxes.items()}
-            text = exposition(self._counts, silent, self._ends)
-            return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4"})
-        return web.Response(status=404)
 
 
 def _answering(box: Mailbox) -> bool:
