@@ -228,12 +228,11 @@ WAITING = """
 import asyncio, sys
 from pathlib import Path
 from fedsplit.remote.https.connection import Connection
-from fedsplit.remote.https.tls import client_context
+from fedsplit.remote.https.tls import ClientTls
 server, keys = sys.argv[1], Path(sys.argv[2])
 
 async def wait(path):
-    context, _ = client_context(path, ca=keys / "ca.crt")
-    connection = Connection(server, context, path.stem, None)
+    connection = Connection(server, ClientTls(path, ca=keys / "ca.crt"), path.stem, None)
     while True:
         try:
             await connection.next()

@@ -29,7 +29,7 @@ from fedsplit.remote.https import service as services
 from fedsplit.remote.https.client import run_client
 from fedsplit.remote.https.connection import Connection
 from fedsplit.remote.https.server import HttpsServer
-from fedsplit.remote.https.tls import client_context
+from fedsplit.remote.https.tls import ClientTls
 from fedsplit.remote.key_folder import read_authority
 from fedsplit.remote.keys import read_private_key
 
@@ -129,7 +129,7 @@ class Hand:
     def __init__(
         self, server: HttpsServer, made: Path, name: str, instance: str = "a" * 32
     ) -> None:
-        context, _ = client_context(**keys_of(made, name))
+        context = ClientTls(**keys_of(made, name)).context
         self._connection = HTTPSConnection("127.0.0.1", server.port, context=context, timeout=30)
         self._instance = instance
 
@@ -287,6 +287,21 @@ def test_a_renewed_certificate_and_the_old_one_are_both_accepted(
         options = keys_of(made, "bob") | {"certificate": certificate}
         with running(server.port, tmp_path / "bob", **options):
             until(lambda: "bob" in server.present(), 20)
+
+
+def test_a_certificate_that_ends_meanwhile_is_named_and_a_new_one_is_used_at_once(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = dated(made, tmp_path / "bob.crt", 0, monkeypatch)
+    options = keys_of(made, "bob") | {"certificate": own}
+    with ExitStack() as stack, HttpsServer("127.0.0.1", 0, made / "ours") as server:
+        told = stack.enter_context(running(server.port, tmp_path / "bob", **options))
+        until(lambda: "bob" in server.present(), 20)
+        dated(made, own, -30, monkeypatch)
+        server._service.boxes["bob"]._connections[0].abort()  # type: ignore[attr-defined]
+        until(lambda: "bob.crt: expired on" in told[-1], 20)
+        dated(made, own, 0, monkeypatch)
+        until(lambda: "bob" in server.present(), 20)
 
 
 def test_an_ed25519_key_in_openssh_format_is_accepted(made: Path, tmp_path: Path) -> None:
@@ -498,7 +513,7 @@ def test_a_client_that_fails_says_of_what_kind_only(
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS"])
 def test_nothing_but_five_paths_is_served(server: HttpsServer, made: Path, method: str) -> None:
-    context, _ = client_context(**keys_of(made, "ada"))
+    context = ClientTls(**keys_of(made, "ada")).context
     paths = ["/", "/health", "/metrics", "/v1", "/v1/", "//v1/join", "/v1/join/", "/v1/%6aoin"]
     paths += ["/v1/../v1/join", "/v1/join?a=1", "/v1/fleet/pull-messages", "/v1/control/start-run"]
     if method != "POST":

@@ -18,7 +18,7 @@ from federation import until
 from fedsplit.remote import issuing
 from fedsplit.remote.https import listener, mailbox, protocol
 from fedsplit.remote.https.server import HttpsServer
-from fedsplit.remote.https.tls import client_context
+from fedsplit.remote.https.tls import ClientTls
 from test_https import Hand, joined, keys_of
 
 
@@ -142,7 +142,7 @@ def test_headers_have_a_time_and_a_size(
     monkeypatch.setattr(listener, "HEADERS", 0.3)
     ours = tmp_path / "ours"
     shutil.copytree(made / "ours", ours)
-    context, _ = client_context(**keys_of(tmp_path, "ada"))
+    context = ClientTls(**keys_of(tmp_path, "ada")).context
     if revoked:
         (ours / "clients/ada.pub").unlink()
     with HttpsServer("127.0.0.1", 0, ours) as server, ExitStack() as stack:

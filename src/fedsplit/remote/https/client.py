@@ -25,7 +25,7 @@ from fedsplit.remote.https.connection import (
     Taken,
     printable,
 )
-from fedsplit.remote.https.tls import client_context
+from fedsplit.remote.https.tls import ClientTls
 
 FIRST_PAUSE = 0.2
 """Seconds before a second attempt to reach the server; every further attempt doubles them."""
@@ -95,18 +95,19 @@ def run_client(
         If trying again would not help.
     """
     address(server)
-    context, warning, through = None, "", None
+    tls = None
+    through = None
     if not insecure:
         if key is None:
             raise InputError("give this client's key with --key")
-        context, warning = client_context(key, certificate, ca)
+        tls = ClientTls(key, certificate, ca)
         through = proxy_of(server, proxy)
     with _alone(folder), ThreadPoolExecutor(1, "answer") as pool:
-        if warning:
-            status(warning)
+        if tls is not None and tls.warning:
+            status(tls.warning)
 
         async def run() -> None:
-            connection = Connection(server, context, name, through)
+            connection = Connection(server, tls, name, through)
             try:
                 await _until(stop, _Client(connection, answer, status, pool).stay())
                 await connection.leave()
@@ -152,6 +153,7 @@ class _Client:
         while True:
             began = time.monotonic()
             try:
+                self._refresh()
                 await self._connection.join()
                 self._connected()
                 await self._serve()
@@ -166,6 +168,14 @@ class _Client:
                 pause = FIRST_PAUSE
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # not all clients at once
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _refresh(self) -> None:
+        try:
+            self._connection.refresh()
+        except InputError as error:
+            if not self._joined:
+                raise
+            raise Lost(str(error)) from None  # until there is a new certificate
 
     def _connected(self) -> None:
         self._said.clear()

@@ -19,6 +19,7 @@ from yarl import URL
 from fedsplit.errors import InputError
 from fedsplit.remote.https import protocol
 from fedsplit.remote.https.addresses import address
+from fedsplit.remote.https.tls import ClientTls
 
 RESET = os.strerror(errno.ECONNRESET)
 
@@ -72,26 +73,27 @@ class Connection:
     ----------
     server : str
         HOST:PORT.
-    context : SSLContext or None
+    tls : ClientTls or None
         None for a server without TLS.
     name : str
         What the client is called, for a server without keys.
     proxy : URL or None
     """
 
-    def __init__(
-        self, server: str, context: ssl.SSLContext | None, name: str, proxy: URL | None
-    ) -> None:
+    def __init__(self, server: str, tls: ClientTls | None, name: str, proxy: URL | None) -> None:
         self.server = server
         self._host, self._port = address(server)
-        self._context = context
+        self._tls = tls
         self._proxy = proxy
         self._welcome = False
-        scheme = "http" if context is None else "https"
-        self._base = f"{scheme}://{server}"
+        self._base = f"http://{server}"
+        encrypted: ssl.SSLContext | bool = False
+        if tls is not None:
+            self._base = f"https://{server}"
+            encrypted = tls.context
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                ssl=context or False, limit=1, keepalive_timeout=2 * protocol.HOLD
+                ssl=encrypted, limit=1, keepalive_timeout=2 * protocol.HOLD
             ),
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=CONNECT, sock_read=protocol.HOLD + protocol.TRANSFER
@@ -101,6 +103,11 @@ class Connection:
             auto_decompress=False,
             trust_env=False,
         )
+
+    def refresh(self) -> None:
+        """Read this client's certificate again; ``InputError`` unless it can be used now."""
+        if self._tls is not None:
+            self._tls.refresh()
 
     async def close(self) -> None:
         """Close the connection."""
@@ -179,7 +186,7 @@ class Connection:
             text = printable((await response.content.read(500)).decode("utf-8", "replace"))
         if status == 409 and ours:
             remedy = "stop it, or use another key"
-            if self._context is None:
+            if self._tls is None:
                 remedy = "stop it, or choose another --name"
             raise Taken(f"{self.server}: {text} already: {remedy}")
         if status == 403 and ours:
@@ -201,13 +208,14 @@ class Connection:
                 return f"the proxy cannot be reached: {_reason(error.os_error)}"
             case TimeoutError():
                 return "no answer"
-        if self._context is None:
+        if self._tls is None:
             await asyncio.to_thread(self._check_no_tls)
         chain = _causes(error)
         for cause in chain:
             self._check_tls(cause)
         reasons = [text for text in map(_reason, chain) if text]
-        if self._context is not None and (not reasons or reasons[0] == RESET) and not self._welcome:
+        welcome, self._welcome = self._welcome, False
+        if self._tls is not None and (not reasons or reasons[0] == RESET) and not welcome:
             return DOUBT
         return next(iter(reasons), "the connection broke")
 

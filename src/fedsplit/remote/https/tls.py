@@ -39,13 +39,10 @@ def server_context(folder: Path) -> tuple[ssl.SSLContext, str]:
     return context, _warning(path, certificate, renewal)
 
 
-def client_context(
-    key: Path, certificate: Path | None = None, ca: Path | None = None
-) -> tuple[ssl.SSLContext, str]:
-    """Return the context of a client, and a warning, mostly empty.
+class ClientTls:
+    """The TLS of a client, whose own certificate is checked before it is used.
 
-    The client's own certificate is checked first: the server would refuse it in the handshake,
-    where no reason can be given.
+    The server would refuse it in the handshake, where no reason can be given.
 
     Parameters
     ----------
@@ -55,25 +52,46 @@ def client_context(
         By default it is beside the key.
     ca : Path, optional
         The certificate of the authority that issued the server's; None for the system's.
+
+    Attributes
+    ----------
+    context : SSLContext
+    warning : str
+        About the certificate; mostly empty.
     """
-    path = certificate or key.with_suffix(".crt")
-    private = _read_key(key)
-    if not path.exists():
-        raise InputError(
-            f"{path}: is missing, the certificate of this client's key: the coordinator issues it "
-            f"(fedsplit keys DIR --renew {key.stem}, or --sign); name it with --certificate"
-        )
-    authority = None
-    if ca is not None:
-        authority = read_certificate(ca)
-    own = check_certificate(path, private, "client", authority, ASK)
-    try:
-        context = ssl.create_default_context(cafile=ca)
-    except ssl.SSLError:
-        raise InputError(f"{ca}: is not a certificate") from None
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    _load(context, own, private)
-    return context, _warning(path, own, ASK)
+
+    def __init__(self, key: Path, certificate: Path | None = None, ca: Path | None = None) -> None:
+        self._key = key
+        self._path = certificate or key.with_suffix(".crt")
+        self._authority = None
+        if ca is not None:
+            self._authority = read_certificate(ca)
+        try:
+            self.context = ssl.create_default_context(cafile=ca)
+        except ssl.SSLError:
+            raise InputError(f"{ca}: is not a certificate") from None
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_3
+        self.warning = ""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the certificate, for the next handshake: it may have been renewed.
+
+        Raises
+        ------
+        InputError
+            Unless it can be used now.
+        """
+        private = _read_key(self._key)
+        if not self._path.exists():
+            raise InputError(
+                f"{self._path}: is missing, the certificate of this client's key: the coordinator "
+                f"issues it (fedsplit keys DIR --renew {self._key.stem}, or --sign); name it with "
+                "--certificate"
+            )
+        own = check_certificate(self._path, private, "client", self._authority, ASK)
+        _load(self.context, own, private)
+        self.warning = _warning(self._path, own, ASK)
 
 
 def peer_key(transport: object) -> x509.Certificate | None:
