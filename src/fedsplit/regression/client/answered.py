@@ -24,11 +24,19 @@ from fedsplit.arrays import Array
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.description import ColumnRequest
-from fedsplit.regression.client.design import Design, Recession, Scaling
+from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
 from fedsplit.regression.client.leverage import Span
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.rules import Rules
 from fedsplit.remote import codec
+
+FARTHEST = 1e3
+"""Times the size of a column: a centre beyond this may take digits of it."""
+
+SMALLEST = 1e-300
+
+LEFT = 1e-3
+"""A combination that is shorter than this share of its parts has lost digits."""
 
 
 @dataclass(frozen=True)
@@ -183,11 +191,10 @@ def of_design(design: Design) -> Block:
     if o.any():
         # an offset beside others, and its part of the sum of exposures
         columns += [o[:, None], np.exp(0.5 * (o - o.max()))[:, None]]
-    root = np.sqrt(w)[:, None]
-    parts = [root * each for each in columns]
-    if (w != 1).any():
-        parts.append(np.ones((len(w), 1)))
-    return _by_row(np.hstack(parts), design.index)
+    if (w == 1).all():
+        return _by_row(np.hstack(columns), design.index)
+    weighted = np.sqrt(w)[:, None] * np.hstack(columns)
+    return _by_row(np.hstack([weighted, np.ones((len(w), 1))]), design.index)
 
 
 def of_combinations(design: Design, asked: Asked) -> Block:
@@ -204,8 +211,31 @@ def of_combinations(design: Design, asked: Asked) -> Block:
     return _by_row(np.sqrt(design.w)[:, None] * A, design.index)
 
 
+@np.errstate(over="ignore", invalid="ignore")
+def nothing_cancels(moments: Moments, scaling: Scaling, directions: Array | None) -> bool:
+    """Whether combinations of scaled columns are in the columns' span with many digits.
+
+    What their moments say is enough for that: no centre is so large that digits of a column are
+    lost, and no combination is much shorter than its parts. Those that are not are looked at as
+    they are computed.
+    """
+    sizes = np.sqrt(np.diag(moments.scatter) / moments.weight + np.square(moments.mean))
+    if not (np.abs(scaling.centre) <= FARTHEST * np.maximum(sizes, SMALLEST)).all():
+        return False
+    if directions is None:
+        return True
+    mean = (moments.mean - scaling.centre) / scaling.scale
+    gram = moments.scatter / np.outer(scaling.scale, scaling.scale)
+    gram = gram + moments.weight * np.outer(mean, mean)
+    squares = np.einsum("ij,ik,kj->j", directions, gram, directions)
+    parts = np.sqrt(np.maximum(np.diag(gram), 0.0)) @ np.abs(directions)
+    return bool((squares >= np.square(LEFT * parts)).all())
+
+
 def _by_row(columns: Array, index: NDArray[np.intp]) -> Block:
     """Columns of the rows of a file: both rows of a group are one."""
+    if (index[:-1] < index[1:]).all():
+        return Block(columns, index)
     rows, first, inverse = np.unique(index, return_index=True, return_inverse=True)
     if len(rows) == len(index):
         return Block(columns, index)

@@ -16,7 +16,7 @@ from fedsplit.errors import InputError, RequestError
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
 from fedsplit.regression.client import disclosure
-from fedsplit.regression.client.answered import Asked, of_combinations, of_design
+from fedsplit.regression.client.answered import Asked, nothing_cancels, of_combinations, of_design
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import Calibration, Design, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
@@ -249,8 +249,10 @@ class DatasetCohort:
             directions=directions,
             precise=precise,
         )
-        here = [rows for rows in self.rows if rows.name in self.datasets]
-        for rows in here:
+        for rows, moments in zip(self.rows, self._moments, strict=True):
+            known = not precise and nothing_cancels(moments, scaling, directions)
+            if known or rows.name not in self.datasets:
+                continue
             block = of_combinations(rows, asked)
             self.datasets[rows.name].answered.admit(asked, block, rules)
 

@@ -86,9 +86,11 @@ class Span:
         n = max(len(self.Q), int(rows.max(initial=-1)) + 1)
         sizes = np.sqrt(np.einsum("ij,ij->j", columns, columns))
         usable = np.isfinite(sizes) & (sizes > 0)
-        C = np.zeros((n, int(usable.sum())))
-        C[rows] = columns[:, usable]
-        C /= sizes[usable]
+        C = columns[:, usable] / sizes[usable]
+        if len(rows) < n or (rows[:-1] >= rows[1:]).any():
+            padded = np.zeros((n, C.shape[1]))
+            padded[rows] = C
+            C = padded
         if self.Q.shape[1] == 0:
             return Span(_orthonormal(C))
         Q = np.zeros((n, self.Q.shape[1]))
@@ -168,14 +170,27 @@ def _orthonormal(C: Array) -> Array:
     if C.shape[1] == 0:
         return C
     gram = C.T @ C
+    kept = _without_copies(C, gram)
+    gram = gram[np.ix_(kept, kept)]
     sizes = np.sqrt(np.diag(gram))
     if sizes.min() > 0:
         scaled = gram / np.outer(sizes, sizes)
         if np.linalg.eigvalsh(scaled)[0] > REGULAR:
-            root = np.linalg.inv(np.linalg.cholesky(gram)).T
+            root = np.zeros((C.shape[1], len(kept)))
+            root[kept] = np.linalg.inv(np.linalg.cholesky(gram)).T
             found: Array = C @ root
             return found
     Q, R, _ = qr(C, mode="economic", pivoting=True)
-    kept: Mask = np.abs(np.diag(R)) > SAME
-    basis: Array = Q[:, kept]
+    new: Mask = np.abs(np.diag(R)) > SAME
+    basis: Array = Q[:, new]
     return basis
+
+
+def _without_copies(C: Array, gram: Array) -> list[int]:
+    """The columns that are not the same as one before them, to the last bit: (n, q), (q, q)."""
+    kept: list[int] = []
+    for j in range(C.shape[1]):
+        alike = [i for i in kept if gram[i, j] >= 0.999 * gram[j, j]]
+        if not any(np.array_equal(C[:, i], C[:, j]) for i in alike):
+            kept.append(j)
+    return kept
