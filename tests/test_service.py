@@ -26,6 +26,7 @@ from fedsplit.clients.questions import (
     Line,
     Prox,
 )
+from fedsplit.commands.client import client_command
 from fedsplit.data.sources.client_data import TableSource
 from fedsplit.data.tables import Values
 from fedsplit.data.types import Type
@@ -43,6 +44,7 @@ from fedsplit.regression.client.fit_questions import (
 )
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.refusals import HALTED, REFUSED
+from fedsplit.regression.client.rules import NO_PROMISE
 from fedsplit.regression.client.service import ALLOWED, Site
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
@@ -661,3 +663,11 @@ def test_grouped_rows_at_sites_that_restart_give_the_table_of_this_process(tmp_p
     assert there.to_dict()["log_likelihood"] == here.log_likelihood
     assert there.deviance == here.deviance
     assert there.null_deviance == here.null_deviance
+
+
+def test_what_no_rule_can_promise_is_said_in_the_same_words_everywhere(folder: Path) -> None:
+    guide = Path(__file__).parent.parent / "docs" / "guards.md"
+    help_text = client_command.__doc__ or ""
+    terms = Mail(folder, strict=True).sites["a"].terms()
+    for text in (terms, help_text, guide.read_text(encoding="utf-8")):
+        assert NO_PROMISE in " ".join(text.split())

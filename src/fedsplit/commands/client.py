@@ -175,6 +175,11 @@ def client_command(
     machine. It runs until it is stopped: it reconnects when the server is away, and is restarted
     when its process dies.
 
+    No rule can promise that nothing is learnt of a person. Sums over several rows are told, and
+    they narrow down what each of these rows can be, the more so with every study. Who knows the
+    other rows of a sum, or other columns of a row, can work out the rest. That something was
+    refused, and how long an answer took, says a little too.
+
     Exit status: 2 bad input; 130 interrupted; 143 terminated.
     """
     check_extra()

@@ -18,6 +18,15 @@ SHARES = {1 / 3: "a third", 0.1: "a tenth"}
 """In words."""
 
 
+NO_PROMISE = (
+    "No rule can promise that nothing is learnt of a person. Sums over several rows are told, and "
+    "they narrow down what each of these rows can be, the more so with every study. Who knows the "
+    "other rows of a sum, or other columns of a row, can work out the rest. That something was "
+    "refused, and how long an answer took, says a little too."
+)
+"""In the same words in the help and the terms of a client, and in docs/guards.md."""
+
+
 @dataclass(frozen=True)
 class Rules:
     """What a client tells of its rows, and what it does not.

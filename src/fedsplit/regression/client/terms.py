@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 
 from fedsplit.data.sources.client_data import Source
-from fedsplit.regression.client.rules import Rules
+from fedsplit.regression.client.rules import NO_PROMISE, Rules
 from fedsplit.version import __version__
 
 TERMS = """\
@@ -28,6 +29,7 @@ What leaves this machine, to the server alone:
              rows by predicted probability
 Rows never leave, as long as the server asks only what fedsplit asks.
 {guards}
+{promise}
 {limit}Every question and every answer is logged in {log}
 This machine runs its own fedsplit {version}; it takes no code from the server.
 """
@@ -92,6 +94,7 @@ def terms(
         rounds=ROUNDS[vectors],
         guards=f"An answer from fewer than {rules.rows} rows, a level of fewer than "
         f"{rules.smallest}, or\nmore parameters than {rules.share} of the rows {consequence}.",
+        promise=fill(NO_PROMISE, 95),
         limit=limit,
         log=log,
         version=__version__,
