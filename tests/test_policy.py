@@ -71,7 +71,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(tmp_path: Path, text: str, 
         (Rules(families=("gaussian",)), "families: poisson is none of gaussian"),
         (Rules(denied=("w*",)), "columns_denied: ward"),
         (Rules(allowed=("x", "y")), "columns_allowed: ward"),
-        (Rules(sites=4), "least_sites: 3 clients are enough for it"),
+        (Rules(sites=4), "least_sites: it goes on with 3 clients, fewer than 4"),
         (Rules(secure=True), "secure_sums_only"),
     ],
 )
@@ -86,6 +86,7 @@ def test_a_study_that_breaks_a_rule_is_declined_and_its_owner_sees_the_rule(
     decided = federation.studies().decided(study.hash)
     assert decided is not None
     assert why in decided.reason
+    assert why in federation.seen[-1].text
 
 
 def test_rules_that_are_made_stricter_hold_for_studies_approved_before(folder: Path) -> None:

@@ -94,7 +94,8 @@ class ExchangeLog:
             case Finish(summary=summary):
                 self._watch(Event("end", summary, request.study))
             case Propose():
-                self._watch(Event("study", reply.value.state, reply.value.study))
+                reason = f" ({reply.value.reason})" * bool(reply.value.reason)
+                self._watch(Event("study", reply.value.state + reason, reply.value.study))
             case Hello():
                 pass
             case _:

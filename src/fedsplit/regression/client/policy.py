@@ -115,7 +115,7 @@ def objection(rules: Rules, study: Study) -> str:
     if rules.families is not None and study.family not in rules.families:
         return f"families: {study.family} is none of {listed(rules.families)}"
     if study.least < rules.sites:
-        return f"least_sites: {study.least} clients are enough for it, {rules.sites} are not less"
+        return f"least_sites: it goes on with {study.least} clients, fewer than {rules.sites}"
     if study.options["firth"] and not rules.matrices:
         return "matrices: firth needs one in every round"
     for column in study.columns:
