@@ -858,3 +858,50 @@ def test_a_proxy_is_not_used_for_hosts_that_are_excepted(
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with joined(server, made, "ada", tmp_path):
         assert server.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
+
+
+@pytest.mark.parametrize("kind", ["too much", "a line", "an error", "a redirection"])
+def test_a_client_is_not_led_astray_by_a_server(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "LARGEST", 2**20)
+    asked: list[str] = []
+
+    class Bad(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            answers: dict[str, tuple[int, dict[str, str], bytes]] = {
+                "too much": (200, {protocol.MESSAGE: "1"}, bytes(2**21)),
+                "a line": (200, {"X": "x" * 10**5}, b""),
+                "an error": (500, {}, b"\x1b[31m"),
+                "a redirection": (307, {"Location": "http://192.0.2.1/"}, b""),
+            }
+            status, headers, body = answers[kind]
+            if self.path == protocol.JOIN:
+                status, headers, body = 204, {}, b""
+            self.send_response(status)
+            for name, value in {protocol.VERSION: "1", **headers}.items():
+                self.send_header(name, value)
+            if status != 204:
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            with suppress(OSError):
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    answered: list[bytes] = []
+
+    def answer(message: bytes) -> bytes:
+        answered.append(message)
+        return b""
+
+    with HTTPServer(("127.0.0.1", 0), Bad) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        with running(other.server_port, tmp_path, answer, name="a", **PLAIN) as told:
+            until(lambda: any("trying again" in text for text in told), 20)
+        other.shutdown()
+    assert answered == []
+    assert set(asked) <= {protocol.JOIN, protocol.NEXT, protocol.LEAVE}
+    assert all(text.isprintable() for text in told)
