@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from fedsplit.commands.app import run
@@ -136,6 +137,12 @@ def test_the_command_says_what_a_policy_would_allow(
     path = str(policy(folder, "parameters_per_row = 0.01"))
     assert run(["policy", "check", data, "--policy", path, *model]) == 1
     assert "would be refused" in capsys.readouterr().out
-    assert run(["policy", "check", data, "--formula", "y ~ nothing"]) in (1, 2)
+    frame = pd.read_csv(data)
+    frame["near"] = frame.x + 0.01 * (frame.x == frame.x.max())  # their difference is one row
+    frame.to_csv(folder / "near.csv", index=False)
+    capsys.readouterr()
+    assert run(["policy", "check", str(folder / "near.csv"), "--formula", "y ~ x + near"]) == 1
+    assert "singles out row" in " ".join(capsys.readouterr().out.split())
+    assert run(["policy", "check", data, "--formula", "y ~ nothing"]) == 1
     assert run(["policy", "check", str(folder / "none.csv")]) == 2
     assert run(["policy", "check", data, "--policy", str(folder / "none.toml")]) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from textwrap import wrap
 from typing import Annotated
@@ -46,7 +48,7 @@ def check_command(
     Exit status: 0 allowed, or no formula given; 1 the model would be refused; 2 bad input.
     """
     from fedsplit.data.sources.sources import sources  # pandas takes a second to import
-    from fedsplit.regression.client.policy import denied, in_words, read_policy
+    from fedsplit.regression.client.policy import read_policy
 
     rules = Rules.strict()
     if policy is not None:
@@ -59,6 +61,19 @@ def check_command(
     if columns:
         rows = len(found[0].read(dict.fromkeys(list(columns)[:1], "text")))
     typer.echo(f"{data}: {rows:,} rows, {len(columns)} columns\n")
+    _print_allowed(rules, columns, rows)
+    if formula is not None:
+        why = _refusal(data, rules, formula, family)
+        if why:
+            _print("model", f"would be refused: {why}")
+            raise typer.Exit(1)
+        _print("model", "would be allowed, as far as this file can tell")
+
+
+def _print_allowed(rules: Rules, columns: Iterable[str], rows: int) -> None:
+    """Print the rules, and what they allow whatever the model is."""
+    from fedsplit.regression.client.policy import denied, in_words
+
     for line in in_words(rules):
         _print("rule", line)
     typer.echo("")
@@ -73,12 +88,6 @@ def check_command(
         _print("rows", f"{rows:,} are fewer than {rules.rows}: every model is refused (least_rows)")
     else:
         _print("rows", f"enough for models with up to {most:,} parameters")
-    if formula is not None:
-        why = _refusal(data, rules, formula, family)
-        if why:
-            _print("model", f"would be refused: {why}")
-            raise typer.Exit(1)
-        _print("model", "would be allowed, as far as this file can tell")
 
 
 def _print(title: str, text: str) -> None:
@@ -91,6 +100,7 @@ def _print(title: str, text: str) -> None:
 def _refusal(data: str, rules: Rules, formula: str, family: str) -> str:
     """Why a model of a file would be refused; an empty text if it would not."""
     from fedsplit.data.sources.sources import sources
+    from fedsplit.regression.client.answered import Answered
     from fedsplit.regression.client.dataset import Dataset
     from fedsplit.regression.client.dataset_cohort import DatasetCohort
     from fedsplit.regression.client.policy import objection
@@ -106,7 +116,9 @@ def _refusal(data: str, rules: Rules, formula: str, family: str) -> str:
     why = objection(rules, make_study(options, members, "", None))
     if why:
         return why
-    cohort = DatasetCohort([Dataset(source)], rules)
+    dataset = Dataset(source)
+    dataset.answered = Answered(dataset.name, None, partial(dataset.told, rules=rules))
+    cohort = DatasetCohort([dataset], rules, not rules.matrices)
     try:
         prepare(Members(LocalChannel(cohort)), options)
     except InputError as error:

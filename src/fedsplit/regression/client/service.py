@@ -208,6 +208,16 @@ class Site:
             if len(question.summary) > LONGEST_SUMMARY:
                 raise RequestError(f"a result of more than {LONGEST_SUMMARY} characters")
             return True
+        self._check_allowed(request)
+        told = self._rows.follow(begins=isinstance(question, Columns | Describe))
+        if told:
+            self._watch(Event("data", told))
+        if study is None:
+            return self._cohort.answer(request)
+        return self._answer_within(study, request)
+
+    def _check_allowed(self, request: Request) -> None:
+        """Raise RequestError for a question to another client, one too many, or at a halt."""
         for each in request.parts:
             coding = getattr(each, "coding", None)
             if coding is not None and coding.names != (self.name,):
@@ -215,17 +225,15 @@ class Site:
         if len(self.refusals.found()) >= self.rules.refusals:
             raise RequestError(HALTED)
         self._budget.spend()
-        told = self._rows.follow(begins=isinstance(question, Columns | Describe))
-        if told:
-            self._watch(Event("data", told))
-        if study is None:
-            return self._cohort.answer(request)
+
+    def _answer_within(self, study: Study, request: Request) -> Any:
+        """The answer to a question of a study, and nothing beside that."""
         for each in request.parts:
             check_categories(study, each, self._rows.source.columns())
         predictor = min(self.rules.predictor, study.predictor)
         self._cohort.rules = replace(self.rules, predictor=predictor)
         answer = self._cohort.answer(request, belonging(study))
-        return narrowed(study, question, answer)
+        return narrowed(study, request.question, answer)
 
     def _public(self, error: InputError) -> str:
         """An error without the values and paths that only the owner may see."""
