@@ -116,8 +116,9 @@ class Federation:
         shift: float = 0.0,
         proxy: int | None = None,
         certificate: Path | None = None,
+        strict: bool = False,
     ) -> int:
-        """Start a client: with a small disk, a wrong clock, a proxy or another certificate."""
+        """Start a client: with a small disk, a wrong clock, a proxy, a certificate or rules."""
         called = as_process or name
 
         def work() -> int:
@@ -131,6 +132,7 @@ class Federation:
                     name,
                     str(self.data[name]),
                     folder=self.folder / f"kept {called}",
+                    strict=strict,
                     watch=lambda event: _say(event.text),
                 )
                 run_client(

@@ -1,10 +1,10 @@
 """Break a federation on purpose, hundreds of times, and print what happened.
 
-``python benchmarks/faults.py [--scale X]``. Every run is a fit of three clients with TLS, and one
-fault at a random moment. A run may end with the bits of an undisturbed one, with the same numbers
-to the tolerance (a client that was away missed a round), without a client that was to be left out,
-or with one line that says what to do; nothing else. Full disks are limits on the size of files;
-wrong clocks are set in the process, where certificates are judged.
+``python benchmarks/faults.py [--scale X] [--kind NAME]``. Every run is a fit of three clients with
+TLS, and one fault at a random moment. A run may end with the bits of an undisturbed one, with the
+same numbers to the tolerance (a client that was away missed a round), without a client that was to
+be left out, or with one line that says what to do; nothing else. Full disks are limits on the size
+of files; wrong clocks are set in the process, where certificates are judged.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def main() -> None:
     """Break everything, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of runs")
+    parser.add_argument("--kind", help="run this kind of fault alone, such as kill_server")
     chosen = parser.parse_args()
     began = time.perf_counter()
     total: Counter[str] = Counter()
@@ -52,6 +53,8 @@ def main() -> None:
             EXPECTED[frozenset(who)] = reference([data[name] for name in who])
         head("fault, at a random moment", "runs", *OUTCOMES)
         for kind, number in KINDS.items():
+            if chosen.kind not in (None, kind.__name__):
+                continue
             runs = max(1, round(number * chosen.scale))
             found = Counter(run(kind, folder / f"{kind.__name__} {at}") for at in range(runs))
             text = (kind.__doc__ or "").strip().rstrip(".")
