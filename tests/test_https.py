@@ -393,6 +393,27 @@ def test_an_address_without_host_or_port_is_refused(server: str, tmp_path: Path)
         run_client(server, backwards, insecure=True, folder=tmp_path, status=print, stop=stop)
 
 
+def test_a_name_that_nobody_knows_is_said_to_be_one(made: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    stop = threading.Event()
+
+    def status(text: str) -> None:
+        told.append(text)
+        stop.set()
+
+    run_client(
+        "nosuch.invalid:8000",
+        backwards,
+        folder=tmp_path,
+        status=status,
+        stop=stop,
+        **keys_of(made, "ada"),
+    )
+    [text] = told
+    assert text.startswith("no connection to nosuch.invalid:8000 (")
+    assert "Unknown error" not in text
+
+
 def test_an_old_answer_and_a_second_one_are_dropped(server: HttpsServer, made: Path) -> None:
     hand = Hand(server, made, "ada")
     assert hand.post(protocol.JOIN)[0] == 204

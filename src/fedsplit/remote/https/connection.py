@@ -264,6 +264,8 @@ def _reason(error: BaseException) -> str:
     match error:
         case ssl.SSLError():
             return ""
+        case socket.gaierror():
+            return error.strerror or "its name is not known"
         case OSError():
             return os.strerror(error.errno) if error.errno else ""
     return ""
