@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.linalg import eigvals
 
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.question import Question
@@ -374,6 +375,39 @@ def by_far_poisson(server: Server) -> Guess:
     return Guess(told[2] / told[0], float(server.frame["income"].iloc[-1]))
 
 
+def by_prony(server: Server) -> Guess:
+    """A sum of exponentials at points none of which is far, taken apart by Prony's method."""
+    coding = server.coding("visits ~ age", "poisson")
+    told = server.ask(Code(coding)).moments
+    key = server.settle(coding, 2)
+    slopes = np.linspace(0.05, 1.2, 24)
+    sums = []
+    for slope in slopes:
+        gradient = server.ask(Gradient(slope * np.array([-50.0, 1.0])), key).rows[0]
+        sums.append(gradient[0] + told.weight * told.target_mean)
+    last = np.array(sums[-16:])
+    now = np.array([last[i : i + 8] for i in range(8)])
+    then = np.array([last[i + 1 : i + 9] for i in range(8)])
+    factors = np.abs(eigvals(then, now))
+    found = 50 + float(np.log(factors.max())) / (slopes[1] - slopes[0])
+    return Guess(found, float(server.frame["age"].max()))
+
+
+def by_crossing(server: Server) -> Guess:
+    """Two matrices of Huber's loss between which one row crosses δ."""
+    coding = server.coding("age ~ income", "huber")
+    server.ask(Code(coding))
+    key = server.settle(coding, 2, delta=20.0, scaling=Scaling(np.zeros(2), np.ones(2), 10.0))
+    ages = server.frame["age"].to_numpy()
+    told = []
+    for at in (150, 150 + server.few):
+        # residuals of those before are below 200 in the unit of ten years
+        cut = float((ages[at - 1] + ages[at]) / 2) / 10
+        told.append(server.ask(Information(np.array([cut - 20.0, 0.0])), key).rows[0])
+    found = abs(told[0][0, 1] - told[1][0, 1])
+    return Guess(found, float(server.frame["income"][150 : 150 + server.few].sum()))
+
+
 def by_far_prox(server: Server) -> Guess:
     """The same where the site is sent elsewhere, and says how strongly it is drawn back."""
     coding = server.coding("visits ~ age + income", "poisson")
@@ -576,6 +610,7 @@ def by_other_words(server: Server) -> Guess:
 
 LEVERAGE = "leverage of all that was answered"
 POINT = "weighted leverage, slopes, \\|aᵀx\\|"
+TOGETHER = "slopes and weights of all points"
 COUNTED = "refusals are counted"
 
 SUMS = "sums, not maxima"
@@ -603,6 +638,8 @@ ATTACKS: Sequence[Attack] = [
     Attack("an offset that makes one exposure the sum", by_offset, LEVERAGE, (1,)),
     Attack("moments before and after patients were added", by_added_patients, "snapshots"),
     Attack("a Poisson gradient far out", by_far_poisson, POINT, (1,)),
+    Attack("sums of exponentials at many points near by", by_prony, TOGETHER, (1,)),
+    Attack("two of Huber's matrices, between which few rows cross δ", by_crossing, TOGETHER),
     Attack("a prox from far out", by_far_prox, POINT, (1,)),
     Attack("a solver that stops after one step", by_first_steps, POINT, (1,)),
     Attack("logistic information far out, one row near ½", by_far_logistic, POINT, (1,)),

@@ -134,7 +134,14 @@ DIABETES = [
     Analysis("target ~ poly(bmi, 2) + age"),
     Analysis("high ~ bmi + bp", "logistic"),
     Analysis("score ~ bmi + bp", "gamma"),
-    Analysis("target ~ bmi + bp + age", "huber", {"delta": 80.0}),
+    Analysis("target ~ bmi + bp + age", "huber", {"delta": 200.0}),
+    Analysis(
+        "target ~ bmi + bp + age",
+        "huber",
+        {"delta": 80.0},
+        "stand out of those before",
+        "between two points one of 40 rows crosses δ: the difference of their curvature",
+    ),
     Analysis(
         "target ~ bmi + bp + age",
         "huber",

@@ -28,7 +28,7 @@ from fedsplit.regression.client.fit_questions import (
     key_of,
 )
 from fedsplit.regression.client.matrices import Ledger, MatrixGuard, check_matrices
-from fedsplit.regression.client.points import PointGuard
+from fedsplit.regression.client.points import PointGuard, Slopes
 from fedsplit.regression.client.rules import WARN, Rules
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
@@ -88,6 +88,8 @@ class DatasetCohort:
         # The guard of the points of the last question, with its key and rules.
         self._points: tuple[tuple[str, Rules], PointGuard] | None = None
         self._model = ""
+        # By model and number of rows, and by client, what was told at points.
+        self._told: dict[tuple[str, int], dict[str, Slopes]] = {}
         # The clients of the last question, with their key and number.
         self._clients: tuple[str, int, StackedClients] | None = None
 
@@ -135,7 +137,8 @@ class DatasetCohort:
             names = [rows.name for rows in self.rows]
             ledgers = [self._ledger(name, self._model, "points") for name in names]
             clients = self._prepared[key][1].clients
-            self._points = about, PointGuard(names, clients, rules, ledgers)
+            told = self._told.setdefault((self._model, sum(len(rows.b) for rows in self.rows)), {})
+            self._points = about, PointGuard(names, clients, rules, ledgers, told)
         return self._points[1]
 
     def calibration(self, design: Design, x: Array, key: str) -> Calibration:

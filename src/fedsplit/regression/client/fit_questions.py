@@ -403,7 +403,7 @@ class Along(FitQuestion):
         guard = cohort.point_guard(key)
         if guard is not None:
             guard.count([self.x], key)
-            guard.check([self.x])
+            guard.check([self.x], self.curved)
         values, gradients = clients.evaluate(self.x).parts.values()
         slopes = gradients @ self.directions
         if not self.curved:
@@ -496,7 +496,7 @@ class Fitted(FitQuestion):
 
     def _check(self, guard: PointGuard, j: int, design: Design) -> None:
         """Raise InputError if what is told at x is that of few rows."""
-        guard.check_predictor(j, design.scaled_predictor(self.x))
+        guard.check_predictor(j, design.scaled_predictor(self.x), self.expected)
         if design.family.pearson is not None:
             guard.check_sum(j, design.pearson_parts(self.x), "Pearson's X²")
         if self.expected:

@@ -109,9 +109,13 @@ class MatrixGuard:
         self._ledger = ledger
         parameters = rows.A.shape[1] * max(1, rows.classes - 1)
         self._enough = math.inf
+        self._jumps = rules.refuse and rows.family.name == "huber"
         # The matrix of a quadratic is the same everywhere, and part of the moments.
         if rules.refuse and not rows.family.quadratic:
             self._enough = math.floor(2 * MOST_SHARE * rows.rows / parameters)
+            # a row that crosses δ between two points is the difference of their matrices
+            if self._jumps:
+                self._enough = 0
         self._most = max(PROOFS, self._enough)
         if vectors:
             self._most = min(SEARCHED, self._most)
@@ -130,9 +134,11 @@ class MatrixGuard:
             why = "allow matrices for proofs only"
         elif self._enough < ROUNDS:
             why = f"have too few rows for {ROUNDS} matrices of them"
+            if self._jumps:
+                why = "tell no matrices of a loss whose curvature jumps"
         if not why:
             return []
-        one = why.replace("allow ", "allows ").replace("have ", "has ")
+        one = why.replace("allow ", "allows ").replace("have ", "has ").replace("tell ", "tells ")
         so = "so that the rounds use vectors"
         return [Finding(name, f"client {name} {one}, {so}", f"clients {why}, {so}", name)]
 

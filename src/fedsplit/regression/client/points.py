@@ -11,6 +11,11 @@ and at each that is answered
 - no fewer than k rows are to have nearly all of Σ_i s_i²;
 - |a_iᵀx + o_i| is bounded.
 
+Gradients at several points are Aᵀ(s(x_1), s(x_2), …): a combination of points may single out a row
+where none of them does, as sums of exponentials are taken apart by Prony's method. So the span of
+all slopes, and of all weights where matrices are told, has the same limit, without what is left of
+them below FADED: as a fit converges, its points tell less and less that is new.
+
 The answers about a quadratic follow from its moments, wherever the point is.
 """
 
@@ -36,7 +41,7 @@ from fedsplit.losses.terms import Terms
 from fedsplit.losses.two_classes import BinaryTerms
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.inexact_newton import NewtonProx
-from fedsplit.regression.client.leverage import Span
+from fedsplit.regression.client.leverage import Found, Span
 from fedsplit.regression.client.matrices import Ledger
 from fedsplit.regression.client.rules import Rules
 
@@ -48,6 +53,10 @@ STEADY = "steady"
 
 SOLVERS = (ExactProx(), NewtonProx())
 """Those whose answer depends on the point that they find, and not on the way to it."""
+
+FADED = 1e-4
+"""A direction of which the vectors of several points have a smaller share is not told with digits
+that would single out a row."""
 
 NO_DIRECTIONS = "its rules allow no question about a direction of the server's choice"
 
@@ -86,6 +95,34 @@ def asked_at(question: CostQuestion) -> list[Array]:
     return [point]
 
 
+class Slopes:
+    """The span of the vectors over rows that answers at several points have told, (n, r).
+
+    Each is scaled to length 1. Directions that they have less than ``FADED`` of are left out.
+    """
+
+    def __init__(self) -> None:
+        self._S: Array = np.zeros((0, 0))
+
+    def with_vectors(self, vectors: Sequence[Array]) -> Slopes:
+        """The span with more vectors, each (n,)."""
+        unit = [each / np.linalg.norm(each) for each in vectors if each.any()]
+        found = Slopes()
+        found._S = self._S
+        if unit:
+            S = np.column_stack(unit)
+            if self._S.size:
+                S = np.hstack([self._S, S])
+            squares, V = np.linalg.eigh(S.T @ S)
+            found._S = S @ V[:, squares > FADED**2 * squares[-1]]
+        return found
+
+    def concentrated(self, k: int, most: float) -> Found | None:
+        """Fewer than k rows on which some combination has more than a share of its square."""
+        sizes = np.linalg.norm(self._S, axis=0)
+        return Span(self._S / sizes).concentrated(k, most)
+
+
 class PointGuard:
     """Looks at every point that is asked about, before its answer leaves.
 
@@ -98,6 +135,8 @@ class PointGuard:
     rules : Rules
     ledgers : sequence of Ledger
         At which points each client has answered, and how often it has told a steady radius.
+    told : dict of str to Slopes
+        By client, what its answers at other points have told; it is added to.
     """
 
     def __init__(
@@ -106,9 +145,11 @@ class PointGuard:
         clients: StackedClients,
         rules: Rules,
         ledgers: Sequence[Ledger],
+        told: dict[str, Slopes],
     ) -> None:
         self._rules = rules
         self._ledgers = ledgers
+        self._told = told
         self._names = names
         self._terms = [_unpadded(clients.terms_of(j)) for j in range(clients.m)]
         self._plain: dict[int, Span] = {}
@@ -125,14 +166,21 @@ class PointGuard:
                 )
             ledger.add_all(own)
 
-    def check(self, points: Sequence[Array]) -> None:
-        """Raise InputError if a point, (d,) or (m, d), singles out rows of some client."""
+    def check(self, points: Sequence[Array], matrices: bool) -> None:
+        """Raise InputError if a point, (d,) or (m, d), singles out rows of some client.
+
+        Parameters
+        ----------
+        points : sequence of array
+        matrices : bool
+            Whether matrices are told there.
+        """
         for point in points:
             X = np.broadcast_to(point, (len(self._terms), point.shape[-1]))
             for j, terms in enumerate(self._terms):
-                self.check_predictor(j, terms.eta(X[j : j + 1]))
+                self.check_predictor(j, terms.eta(X[j : j + 1]), matrices)
 
-    def check_predictor(self, j: int, eta: Array) -> None:
+    def check_predictor(self, j: int, eta: Array, matrices: bool) -> None:
         """Raise InputError if rows of client j are singled out where their predictor is this."""
         size = np.abs(eta).max(initial=0.0)
         if not size <= self._rules.predictor:
@@ -142,6 +190,21 @@ class PointGuard:
             self.check_shares(j, each, "the gradient")
         for each in weights:
             self.check_weights(j, each)
+        if matrices:
+            slopes += weights
+        self._check_together(j, slopes)
+
+    def _check_together(self, j: int, vectors: Sequence[Array]) -> None:
+        """Raise InputError if vectors, each (n,), single out rows with those of other points."""
+        name = self._names[j]
+        together = self._told.get(name, Slopes()).with_vectors(vectors)
+        n = len(vectors[0])
+        found = together.concentrated(self._rules.smallest, self._rules.most_leverage(n))
+        if found is not None:
+            self._refuse(
+                j, f"{len(found.rows)} rows stand out of those before (share {found.share:.6g})"
+            )
+        self._told[name] = together
 
     def check_shares(self, j: int, parts: Array, what: str) -> None:
         """Raise InputError if fewer than k rows have nearly all of the squares of parts, (n,)."""
@@ -200,12 +263,13 @@ class PointGuard:
         check_allowed(question)
         asked = asked_at(question)
         self.count(asked, key)
-        self.check(asked)
+        matrices = question.matrices > 0 or isinstance(question, Diagonal)
+        self.check(asked, matrices)
         if isinstance(question, ModifiedScore):
             self._check_modified(question)
         answer = clients.ask(self._without_margin(question))
         if "point" in answer.parts:
-            self.check([answer.parts["point"]])
+            self.check([answer.parts["point"]], matrices)
         parts = self._without_extremes(question, answer.parts)
         # how long it took, and how many steps, depends on single rows too
         nothing = np.zeros_like(answer.seconds)
