@@ -117,7 +117,7 @@ def test_polynomials_of_few_rows_are_a_warning_and_refused_if_strict() -> None:
     what = "client c has 30 rows for 12 sums of column age, more than a third"
     assert what in fs.fit(ROWS, formula, group="site").warnings
     # or an extreme age has nearly all of the leverage of a high power
-    with pytest.raises(InputError, match="client c has 30 rows for 12 sums|singles out row"):
+    with pytest.raises(InputError, match=r"client c has 30 rows for 12 sums|singles out row"):
         fs.fit(ROWS, formula, group="site", strict=True)
 
 
