@@ -719,6 +719,20 @@ def test_models_with_some_of_the_columns_of_a_study_have_the_same_rows(tmp_path:
         assert moments.n == ROWS - 2
 
 
+def test_what_points_have_told_together_is_known_after_a_restart(tmp_path: Path) -> None:
+    server = Server(tmp_path, STRICT, 1)
+    ask = server.ask
+
+    def restarted(question: Question, key: str = "") -> Any:
+        server.site = server.started()
+        return ask(question, key)
+
+    server.ask = restarted  # type: ignore[method-assign]  # a process for each question
+    with pytest.raises(Refused):
+        by_prony(server)
+    assert "rows stand out of those before" in server.site.refusals.found()[0]["why"]
+
+
 def test_a_file_that_changes_is_used_once_enough_rows_have_come_and_gone(tmp_path: Path) -> None:
     server = Server(tmp_path, STRICT, 2)
     seen: list[Event] = []

@@ -22,6 +22,7 @@ from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.fit_questions import Coded, Coding, FitQuestion, Frame, key_of
 from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.matrices import Ledger
+from fedsplit.regression.client.points import Slopes
 from fedsplit.regression.client.rules import WARN, Rules
 from fedsplit.regression.client.validation import (
     check_coding,
@@ -168,6 +169,9 @@ class CachedCohort(DatasetCohort):
     def _ledger(self, name: str, model: str, kind: str) -> Ledger:
         """Kept beside the owner's other counts: a process may end after every answer."""
         return Ledger(self._folder.parent / kind / model[:32])
+
+    def _slopes(self, rows: Design) -> Slopes:
+        return Slopes(self._folder.parent / "points" / f"{self._model[:32]}-{len(rows.b)}.npy")
 
     def forget_told(self) -> None:
         """Count the matrices and points that are told from 0 again."""

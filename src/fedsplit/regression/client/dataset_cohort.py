@@ -137,9 +137,16 @@ class DatasetCohort:
             names = [rows.name for rows in self.rows]
             ledgers = [self._ledger(name, self._model, "points") for name in names]
             clients = self._prepared[key][1].clients
-            told = self._told.setdefault((self._model, sum(len(rows.b) for rows in self.rows)), {})
+            about_rows = self._model, sum(len(rows.b) for rows in self.rows)
+            told = self._told.setdefault(about_rows, {})
+            for rows in self.rows:
+                told.setdefault(rows.name, self._slopes(rows))
             self._points = about, PointGuard(names, clients, rules, ledgers, told)
         return self._points[1]
+
+    def _slopes(self, rows: Design) -> Slopes:
+        """What a client has told at points of the model before this process."""
+        return Slopes()
 
     def calibration(self, design: Design, x: Array, key: str) -> Calibration:
         """The calibration of a client's rows at x.

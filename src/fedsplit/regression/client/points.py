@@ -21,13 +21,16 @@ The answers about a quadratic follow from its moments, wherever the point is.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from typing import TypeAlias, cast
 
 import numpy as np
 
+from fedsplit import files
 from fedsplit.arrays import Array, unpacked
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import Answer, CostQuestion, Question
@@ -99,15 +102,24 @@ class Slopes:
     """The span of the vectors over rows that answers at several points have told, (n, r).
 
     Each is scaled to length 1. Directions that they have less than ``FADED`` of are left out.
+
+    Parameters
+    ----------
+    path : Path, optional
+        A file that keeps it, so that it outlives the process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path | None = None) -> None:
         self._S: Array = np.zeros((0, 0))
+        self._path = path
+        if path is not None and path.exists():
+            self._S = np.load(path)
 
     def with_vectors(self, vectors: Sequence[Array]) -> Slopes:
         """The span with more vectors, each (n,)."""
         unit = [each / np.linalg.norm(each) for each in vectors if each.any()]
         found = Slopes()
+        found._path = self._path
         found._S = self._S
         if unit:
             S = np.column_stack(unit)
@@ -121,6 +133,14 @@ class Slopes:
         """Fewer than k rows on which some combination has more than a share of its square."""
         sizes = np.linalg.norm(self._S, axis=0)
         return Span(self._S / sizes).concentrated(k, most)
+
+    def keep(self) -> None:
+        """Write it to its file."""
+        if self._path is not None:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            content = io.BytesIO()
+            np.save(content, self._S)
+            files.write(self._path, content.getvalue())
 
 
 class PointGuard:
@@ -197,13 +217,14 @@ class PointGuard:
     def _check_together(self, j: int, vectors: Sequence[Array]) -> None:
         """Raise InputError if vectors, each (n,), single out rows with those of other points."""
         name = self._names[j]
-        together = self._told.get(name, Slopes()).with_vectors(vectors)
+        together = self._told[name].with_vectors(vectors)
         n = len(vectors[0])
         found = together.concentrated(self._rules.smallest, self._rules.most_leverage(n))
         if found is not None:
             self._refuse(
                 j, f"{len(found.rows)} rows stand out of those before (share {found.share:.6g})"
             )
+        together.keep()
         self._told[name] = together
 
     def check_shares(self, j: int, parts: Array, what: str) -> None:
