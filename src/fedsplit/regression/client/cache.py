@@ -171,11 +171,12 @@ class CachedCohort(DatasetCohort):
         return Ledger(self._folder.parent / kind / model[:32])
 
     def _slopes(self, rows: Design) -> Slopes:
-        return Slopes(self._folder.parent / "points" / f"{self._model[:32]}-{len(rows.b)}.npy")
+        about = hashlib.sha256(rows.index.tobytes()).hexdigest()[:32]
+        return Slopes(self._folder.parent / "slopes" / f"{about}.npy")
 
     def forget_told(self) -> None:
         """Count the matrices and points that are told from 0 again."""
-        for kind in ("matrices", "points", "calibrations"):
+        for kind in ("matrices", "points", "calibrations", "slopes"):
             shutil.rmtree(self._folder.parent / kind, ignore_errors=True)
 
     def _stamp(self) -> Stamp | None:

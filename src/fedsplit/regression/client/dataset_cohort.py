@@ -88,8 +88,8 @@ class DatasetCohort:
         # The guard of the points of the last question, with its key and rules.
         self._points: tuple[tuple[str, Rules], PointGuard] | None = None
         self._model = ""
-        # By model and number of rows, and by client, what was told at points.
-        self._told: dict[tuple[str, int], dict[str, Slopes]] = {}
+        # By rows, whatever the model, and by client, what was told at points.
+        self._told: dict[str, dict[str, Slopes]] = {}
         # The clients of the last question, with their key and number.
         self._clients: tuple[str, int, StackedClients] | None = None
 
@@ -137,7 +137,7 @@ class DatasetCohort:
             names = [rows.name for rows in self.rows]
             ledgers = [self._ledger(name, self._model, "points") for name in names]
             clients = self._prepared[key][1].clients
-            about_rows = self._model, sum(len(rows.b) for rows in self.rows)
+            about_rows = sha256(b"".join(rows.index.tobytes() for rows in self.rows)).hexdigest()
             told = self._told.setdefault(about_rows, {})
             for rows in self.rows:
                 told.setdefault(rows.name, self._slopes(rows))
@@ -145,7 +145,7 @@ class DatasetCohort:
         return self._points[1]
 
     def _slopes(self, rows: Design) -> Slopes:
-        """What a client has told at points of the model before this process."""
+        """What a client has told of these rows at points before this process."""
         return Slopes()
 
     def calibration(self, design: Design, x: Array, key: str) -> Calibration:

@@ -22,7 +22,7 @@ What leaves this machine, to the server alone:
   once       means and cross products of the coded columns, for gaussian also with the target;
              once or twice more if columns are nearly dependent, or some rows say nothing about
              the coefficients
-  seldom     whether a direction of the coefficients suits every row: yes or no
+  seldom     whether a direction of the coefficients suits every row: yes or no (not if strict)
   per round  {rounds}, and a few numbers
   per proof  the gradient and the information matrix of this client, and a few numbers
   at the end the log-likelihood, the loss without covariates, and for a classifier counts of
