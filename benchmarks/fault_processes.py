@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import shutil
 import signal
 import sys
 import threading
@@ -99,6 +100,8 @@ class Federation:
         self.data = make_data(folder)
         self.pids: dict[str, int] = {}
         issuing.make_keys(self.keys, NAMES, ["127.0.0.1"], 90)
+        # as at a hospital, where nobody else deletes them
+        shutil.copytree(self.keys / "clients", folder / "own")
 
     def __enter__(self) -> Federation:
         return self
@@ -138,7 +141,7 @@ class Federation:
                 run_client(
                     f"127.0.0.1:{self.port}",
                     _slowly(site.reply),
-                    key=self.keys / "clients" / f"{name}.key",
+                    key=self.folder / "own" / f"{name}.key",
                     certificate=certificate,
                     ca=self.keys / "ca.crt",
                     proxy=url,
