@@ -211,6 +211,28 @@ def test_a_source_that_changes_in_the_middle_of_a_run_is_named(folder: Path) -> 
         Changing(folder, restarts=True).fit()
 
 
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_source_that_changes_before_the_first_round_is_named(
+    folder: Path, restarts: bool
+) -> None:
+    class Changing(Mail):
+        changed = False
+
+        def send(
+            self, mail: Mapping[str, bytes], timeout: float
+        ) -> dict[str, tuple[bytes | None, str, float]]:
+            told = [line for line in self.log("b") if line["question"] == "code"]
+            if told and not self.changed:
+                table(99).to_csv(self.folder / "b.csv", index=False)
+                self.changed = True
+            return super().send(mail, timeout)
+
+    mail = Changing(folder, restarts=restarts)
+    with pytest.raises(fs.InputError, match="client b: its data changed since the run began"):
+        mail.fit()
+    assert np.array_equal(mail.fit().coef, in_process(folder).coef)
+
+
 def test_nothing_is_answered_that_is_not_on_the_list(folder: Path) -> None:
     site = Mail(folder).sites["a"]
     for letter in (

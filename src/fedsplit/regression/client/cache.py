@@ -34,6 +34,7 @@ from fedsplit.regression.client.validation import (
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
+from fedsplit.remote.cohort import other_data, same_data
 
 KEPT = 4
 """How many codings of the data are kept, and how many frames of each: the latest ones."""
@@ -147,10 +148,22 @@ class CachedCohort(DatasetCohort):
         return super().products(coding, scaling, directions)
 
     def _load_or_code(self, coding: Coding) -> None:
+        """Take the rows whose moments were told; they must still be the same."""
         if self._coding != coding:
             self._load(coding)
-        if self._coding != coding:
+        if self._coding == coding:
+            return
+        told = self._about(coding)
+        if told is None:
             self.code(coding)
+            return
+        [fresh] = super().code(coding)
+        if not same_data(told.moments, fresh.moments):
+            self._forget()
+            raise other_data([self._dataset.name])
+        stamp = self._stamp()
+        if stamp is not None:
+            self._save(coding, stamp)
 
     def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
         without_ridge = key_of(coding, frame.without_ridge())[:32]
@@ -202,11 +215,13 @@ class CachedCohort(DatasetCohort):
     def _load(self, coding: Coding) -> None:
         """Load the coded rows, if they are there and the source has not changed."""
         folder = self._folder_of(coding)
+        about = self._about(coding)
         try:
-            about: Prepared = codec.decode(Prepared, (folder / "about").read_bytes())
             # copy on write: rows are scaled in place, the files stay as they are
             A, b, w, o, index = (np.load(folder / f"{name}.npy", mmap_mode="c") for name in ARRAYS)
         except (OSError, ValueError):
+            return
+        if about is None:
             return
         if about.stamp != self._stamp() or about.rules != self.rules.asked(coding.strict):
             return
@@ -227,6 +242,16 @@ class CachedCohort(DatasetCohort):
         self.rows = [rows]
         self._moments = [about.moments]
         self._take(coding)
+
+    def _about(self, coding: Coding) -> Prepared | None:
+        """What is known of the rows that were coded last in this way."""
+        try:
+            about: Prepared = codec.decode(
+                Prepared, (self._folder_of(coding) / "about").read_bytes()
+            )
+        except (OSError, ValueError):
+            return None
+        return about
 
     def _restore(self, key: str) -> None:
         """Restore the preparation with this key, if it is on disk."""
