@@ -39,7 +39,7 @@ def answer(message):
     return out
 run_client(server, answer, key=Path(keys) / "clients" / f"{name}.key",
          ca=Path(keys) / "ca.crt", insecure=False,
-         folder=Path(folder), status=lambda text: None, stop=threading.Event(), name=name)
+         status=lambda text: None, stop=threading.Event(), name=name)
 """
 """A node whose nth answer in the rounds is not a number."""
 

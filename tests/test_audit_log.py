@@ -93,7 +93,39 @@ def test_a_full_disk_leaves_whole_lines_and_says_so(tmp_path: Path) -> None:
 
 def test_a_log_of_an_earlier_version_is_put_aside(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
-    path.write_text('{"question": "hello"}\n', encoding="utf-8")
+    path.write_text('{"time": "2026-01-01", "question": "hello"}\n', encoding="utf-8")
     written(path, 1)
     assert len(list(read_log(path))) == 1
     assert (tmp_path / "questions.unchained.jsonl").exists()
+
+
+@pytest.mark.parametrize("content", ["age,ward\n51,a\n52,b", "notes", '{"a": 1}\n'])
+def test_a_file_that_is_no_log_is_left_as_it_is(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "my.csv"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match="is not a log of a client"):
+        AuditLog(path)
+    assert path.read_text(encoding="utf-8") == content
+
+
+def test_a_second_log_of_an_earlier_version_does_not_take_the_place_of_the_first(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "questions.jsonl"
+    aside = tmp_path / "questions.unchained.jsonl"
+    for each in (path, aside):
+        each.write_text('{"time": "2026-01-01"}\n', encoding="utf-8")
+    with pytest.raises(InputError, match="move one away"):
+        AuditLog(path)
+    assert aside.exists()
+
+
+def test_an_earlier_file_without_its_last_line_break_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    log = AuditLog(path, largest=1)
+    for k in range(4):
+        log.append({"k": k})
+    first = log_files(path)[0]
+    first.write_bytes(first.read_bytes().rstrip(b"\n"))
+    with pytest.raises(InputError, match="it was cut off"):
+        list(read_log(path))

@@ -22,7 +22,7 @@ pytest.importorskip("aiohttp")
 import fedsplit.remote.https.client as clients
 from federation import until
 from fedsplit.errors import InputError
-from fedsplit.remote import certificates, issuing
+from fedsplit.remote import certificates, folder_lock, issuing
 from fedsplit.remote.https import exchange, protocol
 from fedsplit.remote.https import server as servers
 from fedsplit.remote.https import service as services
@@ -77,9 +77,7 @@ def running(
 
     def work() -> None:
         try:
-            run_client(
-                f"127.0.0.1:{port}", answer, folder=folder, status=told.append, stop=stop, **options
-            )
+            run_client(f"127.0.0.1:{port}", answer, status=told.append, stop=stop, **options)
         except InputError as error:
             told.append(f"refused: {error}")
 
@@ -114,9 +112,7 @@ def refusal(port: int, folder: Path, host: str = "127.0.0.1", **options: Any) ->
     timer.start()
     try:
         with pytest.raises(InputError) as refused:
-            run_client(
-                f"{host}:{port}", backwards, folder=folder, status=print, stop=stop, **options
-            )
+            run_client(f"{host}:{port}", backwards, status=print, stop=stop, **options)
     finally:
         timer.cancel()
     assert "\n" not in str(refused.value)
@@ -390,7 +386,7 @@ def test_another_web_server_is_not_taken_for_ours(tmp_path: Path) -> None:
 def test_an_address_without_host_or_port_is_refused(server: str, tmp_path: Path) -> None:
     stop = threading.Event()
     with pytest.raises(InputError, match="give HOST:PORT"):
-        run_client(server, backwards, insecure=True, folder=tmp_path, status=print, stop=stop)
+        run_client(server, backwards, insecure=True, status=print, stop=stop)
 
 
 def test_a_name_that_nobody_knows_is_said_to_be_one(made: Path, tmp_path: Path) -> None:
@@ -404,7 +400,6 @@ def test_a_name_that_nobody_knows_is_said_to_be_one(made: Path, tmp_path: Path) 
     run_client(
         "nosuch.invalid:8000",
         backwards,
-        folder=tmp_path,
         status=status,
         stop=stop,
         **keys_of(made, "ada"),
@@ -621,13 +616,14 @@ def test_a_client_that_says_nothing_is_given_up_and_another_process_takes_its_pl
     second.close()
 
 
-def test_one_folder_is_for_one_process(
-    server: HttpsServer, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clients, "ENDING", 0.2)
-    with joined(server, made, "ada", tmp_path):
-        told = refusal(server.port, tmp_path / "ada", **PLAIN)
-        assert "is used by another client" in told
+def test_one_folder_is_for_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_lock, "ENDING", 0.2)
+    with (
+        folder_lock.alone(tmp_path),
+        pytest.raises(InputError, match="is used by another client"),
+        folder_lock.alone(tmp_path),
+    ):
+        pass
 
 
 def test_who_is_not_there_holds_nobody_up_for_long(
@@ -755,7 +751,6 @@ with HttpsServer("127.0.0.1", 0, folder) as server:
     options = dict(
         key=folder / "clients/ada.key",
         ca=folder / "ca.crt",
-        folder=folder,
         status=print,
         stop=stop,
     )

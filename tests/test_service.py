@@ -451,9 +451,12 @@ def test_sums_of_text_are_refused(folder: Path) -> None:
 
 
 def test_what_is_kept_is_for_its_owner_alone(folder: Path) -> None:
-    (folder / "kept a").mkdir(mode=0o755)
     Mail(folder).fit()
     assert (folder / "kept a").stat().st_mode & 0o777 == 0o700
+    (folder / "kept a").chmod(0o755)
+    with pytest.raises(fs.InputError, match="other users of this machine may read it"):
+        Mail(folder)
+    assert (folder / "kept a").stat().st_mode & 0o777 == 0o755
 
 
 def why(site: Site) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.proposal import Decision, Finish, Propose
 from fedsplit.regression.client.rules import Rules
 from fedsplit.regression.client.service import Site
+from fedsplit.regression.client.studies import Studies
 from fedsplit.regression.client.study import Study
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.proposing import whole_formula
@@ -358,6 +361,39 @@ def test_declined_studies_do_not_fill_the_disk(
     for k in range(8):
         assert federation.propose(federation.study(ridge=1.0 + k)).state == "declined"
     assert len(federation.studies().hashes()) <= 5
+
+
+def test_what_an_owner_declined_is_not_forgotten_when_rules_decline_many_more(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsplit.regression.client.studies.MOST_DECLINED", 3)
+    federation = Federation(folder, "always")
+    study = federation.study()
+    assert federation.propose(study).state == "approved"
+    federation.studies().decide(study.hash, "declined", "fedsplit approve --decline")
+    federation = Federation(folder, "always", rules=Rules(families=("gaussian",)))
+    for k in range(8):
+        assert federation.propose(federation.study(ridge=1.0 + k)).state == "declined"
+    federation = Federation(folder, "always")
+    assert federation.propose(study).state == "declined"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone may act for others")
+def test_root_decides_with_the_rights_of_the_clients_user(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("root's own", encoding="utf-8")
+    victim.chmod(0o600)
+    studies = Studies(tmp_path / "kept")
+    folder = studies.path("0" * 64)
+    folder.mkdir(parents=True)
+    (folder / ".decision.json.partial").symlink_to(victim)
+    for path in (tmp_path, tmp_path / "kept", tmp_path / "kept" / "studies"):
+        path.chmod(0o755)
+    os.chown(folder, 12345, 12345)
+    with suppress(OSError):
+        studies.decide("0" * 64, "approved", "test")
+    assert victim.read_text(encoding="utf-8") == "root's own"
+    assert victim.stat().st_uid == 0
 
 
 def test_a_site_asks_for_no_more_than_some_pending_studies(folder: Path) -> None:

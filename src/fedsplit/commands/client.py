@@ -262,6 +262,14 @@ def work() -> int:
 
 def _answer(chosen: Configuration, stop: threading.Event) -> int:
     """Answer a server's questions until ``stop`` is set; returns the exit status."""
+    from fedsplit.remote.folder_lock import alone
+
+    # before anything there is read, or counted anew
+    with alone(Path(chosen.folder)):
+        return _answer_alone(chosen, stop)
+
+
+def _answer_alone(chosen: Configuration, stop: threading.Event) -> int:
     from fedsplit.regression.client.service import Site
     from fedsplit.remote.https.client import run_client
 
@@ -298,7 +306,6 @@ def _answer(chosen: Configuration, stop: threading.Event) -> int:
             ca=paths.get("ca"),
             insecure=chosen.insecure,
             proxy=chosen.proxy,
-            folder=folder,
             status=view.line,
             stop=stop,
             name=chosen.name,

@@ -14,7 +14,7 @@ from fedsplit.regression.client.policy import objection
 from fedsplit.regression.client.proposal import Decision, Propose
 from fedsplit.regression.client.rules import Rules
 from fedsplit.regression.client.scope import check_question
-from fedsplit.regression.client.studies import Decided, Studies
+from fedsplit.regression.client.studies import RULE, Decided, Studies
 from fedsplit.regression.client.study import Study, read_study
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import Signature
@@ -109,7 +109,10 @@ class Approval:
 
     def _describe(self, study: Study) -> None:
         """Write down what a study means here, for its owner."""
-        self.studies.describe(study.hash, self._words(study, self._credentials is not None))
+        try:
+            self.studies.describe(study.hash, self._words(study, self._credentials is not None))
+        except (OSError, InputError):  # a full disk, say: the next proposal tries again
+            self._described.discard(study.hash)
 
     def _decided(self, name: str) -> Decided | None:
         try:
@@ -122,7 +125,7 @@ class Approval:
         name = study.hash
         reason = objection(self._rules, study)
         if reason:
-            self.studies.decide(name, "declined", "rule", reason)
+            self.studies.decide(name, "declined", RULE, reason)
         elif self._mode in (ALWAYS, name):
             self.studies.decide(name, "approved", f"--approve {self._mode}")
 

@@ -15,6 +15,9 @@ from fedsplit.errors import InputError
 LARGEST = 2**26
 """Bytes of one file; a longer log is continued in another one."""
 
+BEGINNINGS = (b'{"number": ', b'{"time": ')
+"""Of the lines of a log, and of one of a version whose lines were not chained."""
+
 BEGINNING = "0" * 64
 """What stands for the hash of the line before the first one."""
 
@@ -49,8 +52,8 @@ class AuditLog:
         self._largest = largest
         self.head = Head(0, BEGINNING)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _cut_partial_line(path)
         _put_aside_older_log(path)
+        _cut_partial_line(path)
         for file in reversed(log_files(path)):
             line = _last_line(file)
             if line:
@@ -121,11 +124,14 @@ def read_log(path: Path) -> Iterator[dict[str, Any]]:
     """
     number: int | None = None
     expected = BEGINNING
-    for file in log_files(path):
+    all_files = log_files(path)
+    for file in all_files:
         with file.open("rb") as opened:
             for at, raw in enumerate(opened, start=1):
                 where = f"{file}, line {at}"
                 if not raw.endswith(b"\n"):
+                    if file != all_files[-1]:
+                        raise InputError(f"{where}: it was cut off")
                     return  # it is being written, or a crash cut it off: its answer never left
                 line = raw.rstrip(b"\n")
                 entry = _entry(line, where)
@@ -176,17 +182,19 @@ def _last_line(path: Path) -> bytes:
 
 
 def _put_aside_older_log(path: Path) -> None:
-    """Rename a log of a version whose lines were not chained."""
+    """Rename a log of a version whose lines were not chained; refuse any other file."""
     if not path.exists() or not path.stat().st_size:
         return
     with path.open("rb") as file:
         first = file.readline()
-    try:
-        older = "previous" not in json.loads(first)
-    except (ValueError, TypeError):
-        older = False  # damaged, which the reader says
-    if older:
-        path.rename(path.with_name(f"{path.stem}.unchained{path.suffix}"))
+    if first.startswith(BEGINNINGS[0]):
+        return
+    if not first.startswith(BEGINNINGS[1]):
+        raise InputError(f"{path}: is not a log of a client: choose another file for --log")
+    aside = path.with_name(f"{path.stem}.unchained{path.suffix}")
+    if aside.exists():
+        raise InputError(f"{path}: is a log of an older version, and so is {aside}: move one away")
+    path.rename(aside)
 
 
 def _cut_partial_line(path: Path) -> None:

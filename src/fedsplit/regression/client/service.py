@@ -112,7 +112,11 @@ class Site:
         self.name = name
         self._data = data
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
+        if folder.stat().st_mode & 0o077:
+            raise InputError(
+                f"{folder}: other users of this machine may read it: make it private (chmod 700), "
+                "or choose another --folder"
+            )
         self.log = log or folder / "questions.jsonl"
         self.rules = rules.asked(strict)
         vectors = vectors or not rules.matrices

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple, cast, get_args
@@ -18,7 +20,10 @@ MOST_PENDING = 20
 """So many studies wait for the owner; more are refused."""
 
 MOST_DECLINED = 100
-"""So many that were declined are kept, the latest."""
+"""So many that were declined by a rule are kept, the latest."""
+
+RULE = "rule"
+"""Who declined a study that the rules do not allow."""
 
 Verdict = Literal["approved", "declined"]
 State = Literal["approved", "pending", "declined"]
@@ -91,10 +96,11 @@ class Studies:
 
     def keep(self, name: str, study: bytes, signature: Signature) -> None:
         """Keep a study, in its canonical form, that is proposed for the first time."""
-        states = {each: self.state(each) for each in self.hashes()}
-        if list(states.values()).count("pending") >= MOST_PENDING:
+        decisions = {each: self.decided(each) for each in self.hashes()}
+        if list(decisions.values()).count(None) >= MOST_PENDING:
             raise RequestError(f"{MOST_PENDING} studies wait for its owner to decide")
-        declined = [each for each, state in states.items() if state == "declined"]
+        # What a person decided is never forgotten: a rule decides the same again.
+        declined = [each for each, decided in decisions.items() if decided and decided.by == RULE]
         for each in declined[MOST_DECLINED:]:
             shutil.rmtree(self.path(each), ignore_errors=True)
         folder = self.path(name)
@@ -139,11 +145,8 @@ class Studies:
         """Approve or decline a study, or take back what was decided before."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         decided = Decided(cast(Verdict, verdict), by, now, reason)
-        path = self.path(name) / "decision.json"
-        private(path, json.dumps(decided._asdict()))
-        if hasattr(os, "geteuid") and os.geteuid() == 0:  # root decides for the client's user
-            owner = self.path(name).stat()
-            os.chown(path, owner.st_uid, owner.st_gid)
+        with _as_owner(self.path(name)):
+            private(self.path(name) / "decision.json", json.dumps(decided._asdict()))
 
     def begin(self, name: str, day: str, most: int | None) -> bool:
         """Note on which day a study was first asked about, unless others were on that day.
@@ -170,6 +173,26 @@ class Studies:
             return False
         private(path, day)
         return True
+
+
+@contextmanager
+def _as_owner(folder: Path) -> Iterator[None]:
+    """Act as the owner of a folder, where root decides for a client's user.
+
+    Root's own rights would let whoever has the folder lead a write elsewhere by a link.
+    """
+    owner = folder.stat()
+    if not hasattr(os, "geteuid") or os.geteuid() != 0 or owner.st_uid == 0:
+        yield
+        return
+    group = os.getegid()
+    os.setegid(owner.st_gid)
+    os.seteuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
 
 
 def private(path: Path, content: str | bytes) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -37,9 +36,6 @@ IN_USE = 30.0
 """Seconds after which a key or name that is taken belongs to somebody else, not to a process of
 this client that died."""
 
-ENDING = 5.0
-"""Seconds in which another process that uses the folder may end."""
-
 LOOK = 0.1
 """Seconds between looks at whether the client has to stop."""
 
@@ -56,7 +52,6 @@ def run_client(
     ca: Path | None = None,
     insecure: bool = False,
     proxy: str | None = None,
-    folder: Path,
     status: Callable[[str], object],
     stop: threading.Event,
     name: str = "",
@@ -80,8 +75,6 @@ def run_client(
         Do not use TLS.
     proxy : str, optional
         The URL of an HTTP proxy; by default that of the environment.
-    folder : Path
-        The client's own files; used by one process at a time.
     status : callable
         Called with a text when the connection is made or lost, or an answer fails.
     stop : Event
@@ -102,7 +95,7 @@ def run_client(
             raise InputError("give this client's key with --key")
         tls = ClientTls(key, certificate, ca)
         through = proxy_of(server, proxy)
-    with _alone(folder), ThreadPoolExecutor(1, "answer") as pool:
+    with ThreadPoolExecutor(1, "answer") as pool:
         if tls is not None and tls.warning:
             status(tls.warning)
 
@@ -240,22 +233,3 @@ def _described(error: Exception) -> str:
         case OSError():
             return f"{error.filename or 'this machine'}: {error.strerror or error}"
     return type(error).__name__
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Lock the folder for this process; wait for a process that is about to end."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        until = time.monotonic() + ENDING
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise InputError(
-                        f"{folder}: is used by another client: stop it, or choose another --folder"
-                    ) from None
-                time.sleep(0.1)
-        yield
