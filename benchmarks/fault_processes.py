@@ -23,13 +23,14 @@ import numpy as np
 import pandas as pd
 
 import fedsplit as fs
-from fedsplit.regression.client.service import Site
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote import certificates, issuing
+from fedsplit.remote.folder_lock import alone
 from fedsplit.remote.https.client import run_client
 from fedsplit.remote.https.server import HttpsServer
 from fedsplit.remote.messages import MessageChannel
+from fedsplit.sites.service import Site
 
 NAMES = ("north", "south", "west")
 FORMULA = "visits ~ age + ward"
@@ -130,25 +131,26 @@ class Federation:
             url = None
             if proxy is not None:
                 url = f"http://127.0.0.1:{proxy}"
+            kept = self.folder / f"kept {called}"
             try:
-                site = Site(
-                    name,
-                    str(self.data[name]),
-                    folder=self.folder / f"kept {called}",
-                    strict=strict,
-                    watch=lambda event: _say(event.text),
-                )
-                run_client(
-                    f"127.0.0.1:{self.port}",
-                    _slowly(site.reply),
-                    key=self.folder / "own" / f"{name}.key",
-                    certificate=certificate,
-                    ca=self.keys / "ca.crt",
-                    proxy=url,
-                    folder=self.folder / f"kept {called}",
-                    status=_say,
-                    stop=threading.Event(),
-                )
+                with alone(kept):
+                    site = Site(
+                        name,
+                        str(self.data[name]),
+                        folder=kept,
+                        strict=strict,
+                        watch=lambda event: _say(event.text),
+                    )
+                    run_client(
+                        f"127.0.0.1:{self.port}",
+                        _slowly(site.reply),
+                        key=self.folder / "own" / f"{name}.key",
+                        certificate=certificate,
+                        ca=self.keys / "ca.crt",
+                        proxy=url,
+                        status=_say,
+                        stop=threading.Event(),
+                    )
             except fs.InputError as error:
                 _say(f"error: {error}")
                 return 2

@@ -25,7 +25,7 @@ from fedsplit.remote.channel import Reply
 from fedsplit.remote.https.client import run_client
 from fedsplit.remote.messages import read_reply, write_reply
 from fedsplit.clients.question import Answer
-from fedsplit.regression.client.service import Site
+from fedsplit.sites.service import Site
 name, data, server, keys, folder, nth = sys.argv[1:]
 site, asked = Site(name, data, folder=Path(folder), approve="always"), 0
 def answer(message):

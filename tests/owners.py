@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedsplit.clients.question import Question
-from fedsplit.regression.client.approval import Credentials
-from fedsplit.regression.client.events import Event
-from fedsplit.regression.client.proposal import Decision
 from fedsplit.regression.client.schema import Wanted
-from fedsplit.regression.client.service import Site
-from fedsplit.regression.client.studies import Studies
-from fedsplit.regression.client.study import Study
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
-from fedsplit.regression.server.proposing import Proposal, make_study
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.issuing import make_keys
 from fedsplit.remote.keys import fingerprint, read_private_key
 from fedsplit.remote.messages import MessageChannel, read_reply, write_request
 from fedsplit.remote.signatures import Signer
+from fedsplit.sites.events import Event
+from fedsplit.sites.service import Site
+from fedsplit.sites.studies.approval import Credentials
+from fedsplit.sites.studies.proposal import Decision
+from fedsplit.sites.studies.proposing import Proposal, make_study
+from fedsplit.sites.studies.store import Studies
+from fedsplit.sites.studies.study import Study
 from test_service import FORMULA, table
 
 NAMES = ("a", "b", "c")

@@ -14,9 +14,9 @@ import pytest
 
 from fedsplit.commands.app import run
 from fedsplit.commands.client_view import View
-from fedsplit.regression.client.events import Event
-from fedsplit.regression.client.refusals import Refusals
-from fedsplit.regression.client.studies import Studies
+from fedsplit.sites.events import Event
+from fedsplit.sites.refusals import Refusals
+from fedsplit.sites.studies.store import Studies
 from owners import NAMES, Federation, with_tables
 
 ASK = """

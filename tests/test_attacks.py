@@ -27,7 +27,6 @@ from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import BINS, Recession, Scaling
-from fedsplit.regression.client.events import Event
 from fedsplit.regression.client.fit_questions import (
     Code,
     Coding,
@@ -40,11 +39,12 @@ from fedsplit.regression.client.fit_questions import (
     Settle,
     key_of,
 )
+from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.rules import WARN, Rules
-from fedsplit.regression.client.service import Site
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_reply, write_request
+from fedsplit.sites.events import Event
+from fedsplit.sites.service import Site
 
 NAME = "clinic"
 ROWS = 200

@@ -15,13 +15,13 @@ import pytest
 
 from fedsplit.clients.question import Answer
 from fedsplit.commands.app import run
-from fedsplit.regression.client.audit_log import digest
 from fedsplit.regression.client.fit_questions import Columns
-from fedsplit.regression.client.rules import Rules
-from fedsplit.regression.client.study import Study
+from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.remote.channel import Reply
 from fedsplit.remote.members import History
 from fedsplit.remote.messages import read_reply, write_reply
+from fedsplit.sites.log.audit_log import digest
+from fedsplit.sites.studies.study import Study
 from owners import NAMES, WANTED, Federation, with_tables
 from test_service import table
 

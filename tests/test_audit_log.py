@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedsplit.errors import InputError
-from fedsplit.regression.client.audit_log import AuditLog, NotLogged, log_files, read_log
+from fedsplit.sites.log.audit_log import AuditLog, NotLogged, log_files, read_log
 
 
 def written(path: Path, number: int = 5, largest: int = 2**20) -> AuditLog:

@@ -29,8 +29,8 @@ from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.service import ALLOWED
 from fedsplit.remote.codec import LARGEST_HEADER, decode, encode
+from fedsplit.sites.service import ALLOWED
 
 Level = str | bool | int | float
 Solver = NewtonProx | ExactProx | GradientProx

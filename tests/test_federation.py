@@ -15,7 +15,7 @@ import statsmodels.api as sm
 import fedsplit as fs
 from federation import Processes, until
 from fedsplit.commands.app import run
-from fedsplit.regression.client.studies import Studies
+from fedsplit.sites.studies.store import Studies
 
 pytestmark = pytest.mark.slow
 

@@ -22,10 +22,10 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.losses.jeffreys import jeffreys
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.service import Site
 from fedsplit.regression.client.validation import check_question
 from fedsplit.remote.channel import LocalChannel
 from fedsplit.remote.messages import MessageChannel
+from fedsplit.sites.service import Site
 from hospitals import people
 from problems import problem
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import fedsplit as fs
 from fedsplit.commands.app import run
 from fedsplit.data.sources.sources import sources
-from fedsplit.regression.client import disclosure
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL, Design, Moments
+from fedsplit.regression.client.guards import disclosure
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.pool import Pool

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsplit.arrays import Array
-from fedsplit.regression.client.leverage import Span
+from fedsplit.regression.client.guards.leverage import Span
 
 
 def span_of(columns: Array) -> Span:

@@ -16,7 +16,7 @@ from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.fit_questions import Along, Fitted, Settle, key_of
-from fedsplit.regression.client.rules import Rules
+from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import LocalChannel, Request

@@ -19,12 +19,12 @@ import pytest
 import fedsplit as fs
 import real
 from fedsplit.errors import InputError
-from fedsplit.regression.client.rules import Rules
-from fedsplit.regression.client.service import Site
+from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
 from fedsplit.remote.messages import MessageChannel
+from fedsplit.sites.service import Site
 
 
 class Federation:

@@ -17,11 +17,11 @@ from fedsplit.errors import InputError
 from fedsplit.regression.client.fit_questions import Coding, Measure
 from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.service import Site
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import MessageChannel, read_reply, write_request
+from fedsplit.sites.service import Site
 
 FOUND = json.loads((Path(__file__).parent / "data" / "pooled_functions.json").read_text())
 """What ``pooled_functions.R`` beside it wrote."""

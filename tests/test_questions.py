@@ -13,8 +13,8 @@ import fedsplit as fs
 from faulty import Fault, Moment, channel_to, fit, silent
 from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.guards.rules import WARN
 from fedsplit.regression.client.introduction import Introduction
-from fedsplit.regression.client.rules import WARN
 from fedsplit.regression.client.schema import Wanted
 from fedsplit.remote.counting import numbers_in
 from hospitals import RANDHIE, people

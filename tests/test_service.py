@@ -42,10 +42,8 @@ from fedsplit.regression.client.fit_questions import (
     Measure,
     Settle,
 )
+from fedsplit.regression.client.guards.rules import NO_PROMISE
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.refusals import HALTED, REFUSED
-from fedsplit.regression.client.rules import NO_PROMISE
-from fedsplit.regression.client.service import ALLOWED, Site
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
@@ -60,6 +58,8 @@ from fedsplit.remote.messages import (
     write_reply,
     write_request,
 )
+from fedsplit.sites.refusals import HALTED, REFUSED
+from fedsplit.sites.service import ALLOWED, Site
 
 FORMULA = "y ~ x + C(ward)"
 

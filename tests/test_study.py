@@ -18,19 +18,19 @@ from fedsplit.clients.questions import Descend, Gradient
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.fit_questions import Code, Coding, Columns, Describe, Frame, Settle
+from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.proposal import Decision, Finish, Propose
-from fedsplit.regression.client.rules import Rules
-from fedsplit.regression.client.service import Site
-from fedsplit.regression.client.studies import Studies
-from fedsplit.regression.client.study import Study
 from fedsplit.regression.options import FitOptions
-from fedsplit.regression.server.proposing import whole_formula
 from fedsplit.remote import codec, messages
 from fedsplit.remote.channel import Request
 from fedsplit.remote.issuing import make_keys
 from fedsplit.remote.messages import Signature, read_reply, write_request
 from fedsplit.remote.signatures import Signer
+from fedsplit.sites.service import Site
+from fedsplit.sites.studies.proposal import Decision, Finish, Propose
+from fedsplit.sites.studies.proposing import whole_formula
+from fedsplit.sites.studies.store import Studies
+from fedsplit.sites.studies.study import Study
 from owners import NAMES, WANTED, Federation, with_tables
 from test_service import FORMULA
 
@@ -356,7 +356,7 @@ def test_a_decision_that_cannot_be_read_is_none(approved: tuple[Federation, Stud
 def test_declined_studies_do_not_fill_the_disk(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsplit.regression.client.studies.MOST_DECLINED", 3)
+    monkeypatch.setattr("fedsplit.sites.studies.store.MOST_DECLINED", 3)
     federation = Federation(folder, "always", rules=Rules(denied=("x",)))
     for k in range(8):
         assert federation.propose(federation.study(ridge=1.0 + k)).state == "declined"
@@ -366,7 +366,7 @@ def test_declined_studies_do_not_fill_the_disk(
 def test_what_an_owner_declined_is_not_forgotten_when_rules_decline_many_more(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsplit.regression.client.studies.MOST_DECLINED", 3)
+    monkeypatch.setattr("fedsplit.sites.studies.store.MOST_DECLINED", 3)
     federation = Federation(folder, "always")
     study = federation.study()
     assert federation.propose(study).state == "approved"

@@ -13,8 +13,8 @@ import fedsplit as fs
 from fedsplit.commands.app import run
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
-from fedsplit.regression.server.proposing import make_study, whole_formula
 from fedsplit.remote.messages import MessageChannel
+from fedsplit.sites.studies.proposing import make_study, whole_formula
 from owners import NAMES, Federation
 from test_service import table
 

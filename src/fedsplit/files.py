@@ -22,6 +22,25 @@ def write(path: Path, content: bytes | str) -> None:
         partial.unlink(missing_ok=True)
 
 
+def write_private(path: Path, content: bytes | str) -> None:
+    """Write a file that only its owner may read, durable before it has its name.
+
+    The temporary file is always a new one, so that no link can lead the write elsewhere.
+    """
+    partial = path.with_name(partial_name(path.name))
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    partial.unlink(missing_ok=True)
+    try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def write_together(folder: Path, contents: dict[str, bytes | str]) -> None:
     """Write several files of a folder; none has its name before all of them are complete.
 

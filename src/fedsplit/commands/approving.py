@@ -14,8 +14,8 @@ import typer
 
 from fedsplit.commands.terminal import printable
 from fedsplit.errors import InputError
-from fedsplit.regression.client.hashes import read_hash, short
-from fedsplit.regression.client.studies import Studies
+from fedsplit.sites.studies.hashes import read_hash, short
+from fedsplit.sites.studies.store import Studies
 
 LOOK = 0.5
 """Seconds between looks for studies that wait."""

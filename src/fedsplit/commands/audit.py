@@ -48,8 +48,8 @@ def audit_command(
     path = log or folder / "questions.jsonl"
     if not path.is_file():
         raise InputError(f"{path}: there is no log")
-    from fedsplit.regression.client.replay import audit  # pandas takes a second to import
-    from fedsplit.regression.client.service import ALLOWED
+    from fedsplit.sites.log.replay import audit  # pandas takes a second to import
+    from fedsplit.sites.service import ALLOWED
 
     expected = _read_head(head)
     found = audit(folder, ALLOWED, data, log, _progress)

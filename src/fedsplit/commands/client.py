@@ -20,13 +20,13 @@ from fedsplit.commands.supervisor import BAD_INPUT, lifeline, supervise
 from fedsplit.commands.terminal import print_error
 from fedsplit.data.reading import Reading, read_codes
 from fedsplit.errors import InputError
-from fedsplit.regression.client.hashes import read_whole_hash
 from fedsplit.regression.fields import options_of
 from fedsplit.regression.options import Settings
+from fedsplit.sites.studies.hashes import read_whole_hash
 
 if TYPE_CHECKING:
-    from fedsplit.regression.client.approval import Credentials
-    from fedsplit.regression.client.rules import Rules
+    from fedsplit.regression.client.guards.rules import Rules
+    from fedsplit.sites.studies.approval import Credentials
 
 CRASHED = 70
 """Exit status of a child that is to be restarted (EX_SOFTWARE of sysexits.h)."""
@@ -270,8 +270,8 @@ def _answer(chosen: Configuration, stop: threading.Event) -> int:
 
 
 def _answer_alone(chosen: Configuration, stop: threading.Event) -> int:
-    from fedsplit.regression.client.service import Site
     from fedsplit.remote.https.client import run_client
+    from fedsplit.sites.service import Site
 
     folder = Path(chosen.folder)
     view = View(chosen.folder, chosen.prompted)
@@ -318,8 +318,8 @@ def _answer_alone(chosen: Configuration, stop: threading.Event) -> int:
 
 def _rules(policy: str | None) -> Rules:
     """The rules in a file; without one, those that only warn."""
-    from fedsplit.regression.client.policy import read_policy
-    from fedsplit.regression.client.rules import WARN
+    from fedsplit.regression.client.guards.rules import WARN
+    from fedsplit.sites.studies.policy import read_policy
 
     if policy is None:
         return WARN
@@ -332,8 +332,8 @@ def _credentials(paths: Mapping[str, Path], insecure: bool) -> Credentials | Non
         return None
     if not {"key", "ca"} <= set(paths):
         raise InputError("give both --key and --ca: studies are verified with them")
-    from fedsplit.regression.client.approval import Credentials
     from fedsplit.remote.keys import fingerprint, read_private_key
+    from fedsplit.sites.studies.approval import Credentials
 
     own = read_private_key(paths["key"]).public_key()
     return Credentials(fingerprint(own), paths["ca"].read_bytes())

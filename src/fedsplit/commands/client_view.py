@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedsplit.commands.terminal import live, printable
-from fedsplit.regression.client.hashes import short
+from fedsplit.sites.studies.hashes import short
 
 if TYPE_CHECKING:
-    from fedsplit.regression.client.events import Event
+    from fedsplit.sites.events import Event
 
 FEW = 20
 """So many questions left are worth a warning."""

@@ -16,11 +16,11 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedsplit.errors import InputError, TooFewClients
-from fedsplit.regression.client.service import Site
 from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.flower.chunks import NONCE, pack, unpack
 from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import HELLO, MessageChannel, read_identity
+from fedsplit.sites.service import Site
 
 POLL = 0.1
 """Seconds between looks for replies."""

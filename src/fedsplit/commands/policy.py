@@ -13,7 +13,7 @@ import typer
 from fedsplit.commands.help import Command
 from fedsplit.commands.terminal import printable
 from fedsplit.errors import InputError
-from fedsplit.regression.client.rules import Rules
+from fedsplit.regression.client.guards.rules import Rules
 
 policy_app = typer.Typer(
     help="Check the rules of a client's owner.",
@@ -48,7 +48,7 @@ def check_command(
     Exit status: 0 allowed, or no formula given; 1 the model would be refused; 2 bad input.
     """
     from fedsplit.data.sources.sources import sources  # pandas takes a second to import
-    from fedsplit.regression.client.policy import read_policy
+    from fedsplit.sites.studies.policy import read_policy
 
     rules = Rules.strict()
     if policy is not None:
@@ -72,7 +72,7 @@ def check_command(
 
 def _print_allowed(rules: Rules, columns: Iterable[str], rows: int) -> None:
     """Print the rules, and what they allow whatever the model is."""
-    from fedsplit.regression.client.policy import denied, in_words
+    from fedsplit.sites.studies.policy import denied, in_words
 
     for line in in_words(rules):
         _print("rule", line)
@@ -100,15 +100,15 @@ def _print(title: str, text: str) -> None:
 def _refusal(data: str, rules: Rules, formula: str, family: str) -> str:
     """Why a model of a file would be refused; an empty text if it would not."""
     from fedsplit.data.sources.sources import sources
-    from fedsplit.regression.client.answered import Answered
     from fedsplit.regression.client.dataset import Dataset
     from fedsplit.regression.client.dataset_cohort import DatasetCohort
-    from fedsplit.regression.client.policy import objection
+    from fedsplit.regression.client.guards.answered import Answered
     from fedsplit.regression.fit import prepare
     from fedsplit.regression.options import FitOptions
-    from fedsplit.regression.server.proposing import make_study
     from fedsplit.remote.channel import LocalChannel
     from fedsplit.remote.members import Members
+    from fedsplit.sites.studies.policy import objection
+    from fedsplit.sites.studies.proposing import make_study
 
     options = FitOptions(None, formula, family=family)
     [source] = sources(data)

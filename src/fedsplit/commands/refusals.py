@@ -9,7 +9,7 @@ import typer
 
 from fedsplit.commands.approving import client_folders
 from fedsplit.commands.terminal import printable
-from fedsplit.regression.client.refusals import Refusals
+from fedsplit.sites.refusals import Refusals
 
 
 def refusals_command(

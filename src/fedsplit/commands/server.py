@@ -191,7 +191,7 @@ def _advice(model: Model) -> str:
 
 def _with_whole_formula(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the model, with every column named in the formula."""
-    from fedsplit.regression.server.proposing import whole_formula  # as above
+    from fedsplit.sites.studies.proposing import whole_formula  # as above
 
     formula = whole_formula(FitOptions(None, **chosen))
     return {**chosen, "formula": formula.text, "target": None}

@@ -18,10 +18,10 @@ from fedsplit.errors import InputError, NoMinimiser, TooFewClients
 from fedsplit.remote.messages import Signature, Transport
 
 if TYPE_CHECKING:
-    from fedsplit.regression.client.proposal import Decision
-    from fedsplit.regression.client.study import Study
     from fedsplit.regression.options import FitOptions
-    from fedsplit.regression.server.proposing import Proposal
+    from fedsplit.sites.studies.proposal import Decision
+    from fedsplit.sites.studies.proposing import Proposal
+    from fedsplit.sites.studies.study import Study
 
 POLL = 2.0
 """Seconds between looks at what owners have decided."""
@@ -52,7 +52,7 @@ def signed_study(
     least : int or None
         The fewest clients with which the run continues.
     """
-    from fedsplit.regression.server.proposing import make_study
+    from fedsplit.sites.studies.proposing import make_study
 
     if keys is None:
         unknown = dict.fromkeys(who, "")
@@ -75,7 +75,7 @@ def keep_study(study: Study, out: Path, resumed: bool) -> None:
     InputError
         If a run that is resumed had another one.
     """
-    from fedsplit.regression.client.hashes import short
+    from fedsplit.sites.studies.hashes import short
 
     path = out / FILE
     if resumed and path.exists() and path.read_bytes() != study.canonical:
@@ -96,7 +96,7 @@ def approved_by_all(
     view: ServerView,
 ) -> Proposal:
     """Propose a study, and wait until every owner has approved it."""
-    from fedsplit.regression.server.proposing import Proposal
+    from fedsplit.sites.studies.proposing import Proposal
 
     proposal = Proposal(transport, study, signature)
     warned: set[str] = set()

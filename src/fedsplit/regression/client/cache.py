@@ -15,15 +15,15 @@ import numpy as np
 from fedsplit import files
 from fedsplit.arrays import Array
 from fedsplit.losses.observations import Observations
-from fedsplit.regression.client.answered import Answered
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.fit_questions import Coded, Coding, FitQuestion, Frame, key_of
 from fedsplit.regression.client.grouped import Groups
-from fedsplit.regression.client.matrices import Ledger
-from fedsplit.regression.client.points import Slopes
-from fedsplit.regression.client.rules import WARN, Rules
+from fedsplit.regression.client.guards.answered import Answered
+from fedsplit.regression.client.guards.matrices import Ledger
+from fedsplit.regression.client.guards.points import Slopes
+from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.validation import (
     check_coding,
     check_frame,

@@ -25,8 +25,12 @@ from fedsplit.data.sources.client_data import GroupSource, Source
 from fedsplit.data.tables import is_missing, to_frame
 from fedsplit.data.types import Fit
 from fedsplit.errors import InputError
-from fedsplit.regression.client import disclosure
-from fedsplit.regression.client.answered import (
+from fedsplit.regression.client.description import ColumnRequest, Description
+from fedsplit.regression.client.design import Design
+from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.grouped import Trials, of_counts, whole
+from fedsplit.regression.client.guards import disclosure
+from fedsplit.regression.client.guards.answered import (
     Answered,
     Asked,
     Block,
@@ -34,14 +38,10 @@ from fedsplit.regression.client.answered import (
     of_description,
     of_design,
 )
-from fedsplit.regression.client.description import ColumnRequest, Description
-from fedsplit.regression.client.design import Design
-from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.grouped import Trials, of_counts, whole
+from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.introduction import Introduction, first_statistics
 from fedsplit.regression.client.measuring import Measured, arguments, measure, of_measures
 from fedsplit.regression.client.plan import Plan, check_rows, read_columns
-from fedsplit.regression.client.rules import WARN, Rules
 from fedsplit.regression.client.schema import Wanted
 from fedsplit.regression.families import FAMILIES
 

@@ -15,8 +15,6 @@ from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, RequestError
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
-from fedsplit.regression.client import disclosure
-from fedsplit.regression.client.answered import Asked, nothing_cancels, of_combinations, of_design
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import Calibration, Design, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
@@ -27,9 +25,16 @@ from fedsplit.regression.client.fit_questions import (
     Frame,
     key_of,
 )
-from fedsplit.regression.client.matrices import Ledger, MatrixGuard, check_matrices
-from fedsplit.regression.client.points import PointGuard, Slopes
-from fedsplit.regression.client.rules import WARN, Rules
+from fedsplit.regression.client.guards import disclosure
+from fedsplit.regression.client.guards.answered import (
+    Asked,
+    nothing_cancels,
+    of_combinations,
+    of_design,
+)
+from fedsplit.regression.client.guards.matrices import Ledger, MatrixGuard, check_matrices
+from fedsplit.regression.client.guards.points import PointGuard, Slopes
+from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared

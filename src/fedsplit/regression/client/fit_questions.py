@@ -31,10 +31,10 @@ from fedsplit.regression.client.design import (
     Scaling,
 )
 from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.guards.points import NO_DIRECTIONS, PointGuard
 from fedsplit.regression.client.introduction import Introduction, first_statistics
 from fedsplit.regression.client.measuring import Measured, check_measured
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.points import NO_DIRECTIONS, PointGuard
 from fedsplit.regression.client.schema import Wanted
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec

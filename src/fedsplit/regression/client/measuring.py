@@ -15,10 +15,10 @@ from fedsplit.data.formula.model_frame import ModelFrame
 from fedsplit.data.formula.pooled_functions import outside
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.errors import InputError, RowError
-from fedsplit.regression.client import disclosure
-from fedsplit.regression.client.answered import Block
 from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.rules import Rules
+from fedsplit.regression.client.guards import disclosure
+from fedsplit.regression.client.guards.answered import Block
+from fedsplit.regression.client.guards.rules import Rules
 
 
 class Measured(NamedTuple):

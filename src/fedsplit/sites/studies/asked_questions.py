@@ -8,9 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 from fedsplit.errors import RequestError
-from fedsplit.regression.client.study import BEFORE, Study
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
+from fedsplit.sites.studies.study import BEFORE, Study
 
 
 class AskedQuestions:

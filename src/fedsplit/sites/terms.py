@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import fill
 
 from fedsplit.data.sources.client_data import Source
-from fedsplit.regression.client.rules import NO_PROMISE, Rules
+from fedsplit.regression.client.guards.rules import NO_PROMISE, Rules
 from fedsplit.version import __version__
 
 TERMS = """\

@@ -8,12 +8,12 @@ from dataclasses import asdict
 
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.errors import InputError, TooFewClients, listed
-from fedsplit.regression.client.proposal import Decision, Finish, Propose
-from fedsplit.regression.client.rules import WARN
-from fedsplit.regression.client.study import AS_READ, OPTIONS, Setting, Study
+from fedsplit.regression.client.guards.rules import WARN
 from fedsplit.regression.options import Regression
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import Signature, Transport, read_reply, write_request
+from fedsplit.sites.studies.proposal import Decision, Finish, Propose
+from fedsplit.sites.studies.study import AS_READ, OPTIONS, Setting, Study
 
 PROPOSAL_TIMEOUT = 30.0
 """Seconds that a client has to say that a study is pending: its owner has all the time."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.rules import Rules
-from fedsplit.regression.client.study import Study
+from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.families import FAMILIES
+from fedsplit.sites.studies.study import Study
 
 
 class Key(NamedTuple):

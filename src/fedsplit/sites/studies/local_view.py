@@ -7,7 +7,7 @@ from typing import Any
 
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.types import Fit
-from fedsplit.regression.client.study_words import Local
+from fedsplit.sites.studies.words import Local
 
 
 def complete_rows(source: Source, columns: Collection[str]) -> tuple[int, int]:

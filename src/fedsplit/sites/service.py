@@ -12,31 +12,31 @@ from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.errors import InputError, RequestError
-from fedsplit.regression.client.approval import Approval, Credentials
-from fedsplit.regression.client.budget import Budget
 from fedsplit.regression.client.cache import CachedCohort
-from fedsplit.regression.client.current_rows import CurrentRows
-from fedsplit.regression.client.events import Event, nobody
-from fedsplit.regression.client.exchange_log import ExchangeLog
 from fedsplit.regression.client.fit_questions import (
     FIT_QUESTIONS,
     Columns,
     Describe,
     strict_is_asked,
 )
-from fedsplit.regression.client.local_view import local_view
-from fedsplit.regression.client.policy import in_words
-from fedsplit.regression.client.proposal import Finish, Propose
-from fedsplit.regression.client.refusals import HALTED, REFUSED, Refusals
-from fedsplit.regression.client.rules import WARN, Rules
-from fedsplit.regression.client.scope import belonging, check_categories, narrowed
-from fedsplit.regression.client.site_settings import SiteSettings
-from fedsplit.regression.client.studies import Studies
-from fedsplit.regression.client.study import Study
-from fedsplit.regression.client.study_words import study_in_words
-from fedsplit.regression.client.terms import terms
+from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request
+from fedsplit.sites.budget import Budget
+from fedsplit.sites.events import Event, nobody
+from fedsplit.sites.log.exchange_log import ExchangeLog
+from fedsplit.sites.refusals import HALTED, REFUSED, Refusals
+from fedsplit.sites.rows.current_rows import CurrentRows
+from fedsplit.sites.settings import SiteSettings
+from fedsplit.sites.studies.approval import Approval, Credentials
+from fedsplit.sites.studies.local_view import local_view
+from fedsplit.sites.studies.policy import in_words
+from fedsplit.sites.studies.proposal import Finish, Propose
+from fedsplit.sites.studies.scope import belonging, check_categories, narrowed
+from fedsplit.sites.studies.store import Studies
+from fedsplit.sites.studies.study import Study
+from fedsplit.sites.studies.words import study_in_words
+from fedsplit.sites.terms import terms
 from fedsplit.version import __version__
 
 ABOUT_STUDIES: tuple[type[Question], ...] = (Hello, Propose, Finish)

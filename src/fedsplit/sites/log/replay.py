@@ -14,16 +14,16 @@ import numpy as np
 from fedsplit.clients.question import Answer, Question
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
-from fedsplit.regression.client.audit_log import Head, read_log
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.scope import narrowed
-from fedsplit.regression.client.site_settings import SiteSettings, read_settings
-from fedsplit.regression.client.snapshots import Snapshots, Stamp
-from fedsplit.regression.client.study import read_study
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.remote.messages import read_reply, read_request
+from fedsplit.sites.log.audit_log import Head, read_log
+from fedsplit.sites.rows.snapshots import Snapshots, Stamp
+from fedsplit.sites.settings import SiteSettings, read_settings
+from fedsplit.sites.studies.scope import narrowed
+from fedsplit.sites.studies.study import read_study
 from fedsplit.version import __version__
 
 TOLERANCE = 1e-12

@@ -7,17 +7,17 @@ from threading import Thread
 from typing import NamedTuple
 
 from fedsplit.errors import InputError, RequestError
-from fedsplit.regression.client.asked_questions import AskedQuestions
-from fedsplit.regression.client.budget import today
-from fedsplit.regression.client.hashes import read_whole_hash, short
-from fedsplit.regression.client.policy import objection
-from fedsplit.regression.client.proposal import Decision, Propose
-from fedsplit.regression.client.rules import Rules
-from fedsplit.regression.client.scope import check_question
-from fedsplit.regression.client.studies import RULE, Decided, Studies
-from fedsplit.regression.client.study import Study, read_study
+from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import Signature
+from fedsplit.sites.budget import today
+from fedsplit.sites.studies.asked_questions import AskedQuestions
+from fedsplit.sites.studies.hashes import read_whole_hash, short
+from fedsplit.sites.studies.policy import objection
+from fedsplit.sites.studies.proposal import Decision, Propose
+from fedsplit.sites.studies.scope import check_question
+from fedsplit.sites.studies.store import RULE, Decided, Studies
+from fedsplit.sites.studies.study import Study, read_study
 
 ASK = "ask"
 ALWAYS = "always"

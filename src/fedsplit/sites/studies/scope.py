@@ -13,8 +13,8 @@ from fedsplit.regression.client.fit_questions import Coding, Columns, Describe, 
 from fedsplit.regression.client.introduction import Introduction
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.schema import Wanted
-from fedsplit.regression.client.study import AS_READ, Study
 from fedsplit.regression.families import FAMILIES
+from fedsplit.sites.studies.study import AS_READ, Study
 
 
 def check_question(study: Study, question: Question) -> None:

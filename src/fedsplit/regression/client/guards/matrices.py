@@ -16,7 +16,7 @@ from fedsplit.clients.question import Question
 from fedsplit.errors import RequestError
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.rules import Rules
+from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.remote import codec
 
 ROUNDS = 10

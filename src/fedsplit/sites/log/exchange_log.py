@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fedsplit.regression.client.approval import Approval
-from fedsplit.regression.client.audit_log import AuditLog, NotLogged
-from fedsplit.regression.client.budget import Budget
-from fedsplit.regression.client.entries import entry_of, sent_numbers
-from fedsplit.regression.client.events import Event
-from fedsplit.regression.client.proposal import Decision, Finish, Propose
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import Hello, with_log, write_reply
+from fedsplit.sites.budget import Budget
+from fedsplit.sites.events import Event
+from fedsplit.sites.log.audit_log import AuditLog, NotLogged
+from fedsplit.sites.log.entries import entry_of, sent_numbers
+from fedsplit.sites.studies.approval import Approval
+from fedsplit.sites.studies.proposal import Decision, Finish, Propose
 
 NOT_LOGGED = "its log cannot be written, so that it answers nothing: its owner was told"
 

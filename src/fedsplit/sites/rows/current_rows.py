@@ -8,11 +8,11 @@ from fedsplit.data.reading import Reading
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
-from fedsplit.regression.client.answered import Answered, Asked, Block
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.dataset import Dataset
-from fedsplit.regression.client.rules import Rules
-from fedsplit.regression.client.snapshots import Snapshot, Snapshots, Stamp
+from fedsplit.regression.client.guards.answered import Answered, Asked, Block
+from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.sites.rows.snapshots import Snapshot, Snapshots, Stamp
 
 
 class CurrentRows:

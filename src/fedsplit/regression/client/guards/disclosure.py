@@ -16,7 +16,7 @@ from fedsplit.data.categories import Level
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL, Design
 from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.rules import Rules
+from fedsplit.regression.client.guards.rules import Rules
 
 ALONE = 0.99
 """A row dominates a column if it has more than this share of the deviations from its median."""

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple, cast, get_args
 
 from fedsplit import files
 from fedsplit.errors import InputError, RequestError
-from fedsplit.regression.client.hashes import short
 from fedsplit.remote.messages import Signature
+from fedsplit.sites.studies.hashes import short
 
 MOST_PENDING = 20
 """So many studies wait for the owner; more are refused."""
@@ -105,8 +105,8 @@ class Studies:
             shutil.rmtree(self.path(each), ignore_errors=True)
         folder = self.path(name)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        private(folder / "signature.json", json.dumps(signature._asdict()))
-        private(folder / "study.json", study)
+        files.write_private(folder / "signature.json", json.dumps(signature._asdict()))
+        files.write_private(folder / "study.json", study)
 
     def signature(self, name: str) -> Signature:
         """Who signed a study."""
@@ -115,7 +115,7 @@ class Studies:
 
     def describe(self, name: str, words: str) -> None:
         """Keep what a study means here."""
-        private(self.path(name) / "words.txt", words)
+        files.write_private(self.path(name) / "words.txt", words)
 
     def words(self, name: str) -> str:
         """A study in words."""
@@ -146,7 +146,7 @@ class Studies:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         decided = Decided(cast(Verdict, verdict), by, now, reason)
         with _as_owner(self.path(name)):
-            private(self.path(name) / "decision.json", json.dumps(decided._asdict()))
+            files.write_private(self.path(name) / "decision.json", json.dumps(decided._asdict()))
 
     def begin(self, name: str, day: str, most: int | None) -> bool:
         """Note on which day a study was first asked about, unless others were on that day.
@@ -171,7 +171,7 @@ class Studies:
         begun = sum(each.exists() and each.read_text(encoding="ascii") == day for each in days)
         if most is not None and begun >= most:
             return False
-        private(path, day)
+        files.write_private(path, day)
         return True
 
 
@@ -193,9 +193,3 @@ def _as_owner(folder: Path) -> Iterator[None]:
     finally:
         os.seteuid(0)
         os.setegid(group)
-
-
-def private(path: Path, content: str | bytes) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
-    files.write(path, content)
-    path.chmod(0o600)

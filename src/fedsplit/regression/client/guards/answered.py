@@ -25,9 +25,9 @@ from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
-from fedsplit.regression.client.leverage import Span
+from fedsplit.regression.client.guards.leverage import Span
+from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.rules import Rules
 from fedsplit.remote import codec
 
 FARTHEST = 1e3

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from fedsplit import files
 from fedsplit.data.reading import Reading
 from fedsplit.errors import InputError
-from fedsplit.regression.client.rules import Rules
-from fedsplit.regression.client.studies import private
+from fedsplit.regression.client.guards.rules import Rules
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SiteSettings:
         within.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = within / f"{name}.json"
         if not path.exists():
-            private(path, text)
+            files.write_private(path, text)
         return name
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedsplit.clients.question import Question
-from fedsplit.regression.client.studies import State
 from fedsplit.remote.messages import Signature
+from fedsplit.sites.studies.store import State
 
 
 class Decision(NamedTuple):

@@ -9,8 +9,8 @@ from textwrap import wrap
 
 from fedsplit.data.texts import appearance
 from fedsplit.data.types import Fit
-from fedsplit.regression.client.hashes import short
-from fedsplit.regression.client.study import AS_READ, Study
+from fedsplit.sites.studies.hashes import short
+from fedsplit.sites.studies.study import AS_READ, Study
 
 WIDTH = 88
 

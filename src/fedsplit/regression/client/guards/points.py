@@ -44,9 +44,9 @@ from fedsplit.losses.terms import Terms
 from fedsplit.losses.two_classes import BinaryTerms
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.inexact_newton import NewtonProx
-from fedsplit.regression.client.leverage import Found, Span
-from fedsplit.regression.client.matrices import Ledger
-from fedsplit.regression.client.rules import Rules
+from fedsplit.regression.client.guards.leverage import Found, Span
+from fedsplit.regression.client.guards.matrices import Ledger
+from fedsplit.regression.client.guards.rules import Rules
 
 MOST_STEADY = 16
 """How often the radius of a ball of constant Hessians is told of the same rows: where it changes

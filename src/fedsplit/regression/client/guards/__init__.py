@@ -1,0 +1,1 @@
+"""What a client refuses to answer, because it could disclose single rows."""

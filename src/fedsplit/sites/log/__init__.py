@@ -1,0 +1,1 @@
+"""The audit log of a site, and how it is checked."""

@@ -1,0 +1,1 @@
+"""Studies: what a coordinator proposes, and what an owner approves."""
