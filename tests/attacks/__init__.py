@@ -1,0 +1,1 @@
+"""Attacks of a malicious server, by what they read rows from."""

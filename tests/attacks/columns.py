@@ -1,0 +1,195 @@
+"""Attacks that read rows from sums and products of columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from attacks.server import (
+    ROWS,
+    STRICT,
+    TYPES,
+    Attack,
+    Guess,
+    Server,
+    products,
+)
+from fedsplit.clients.questions import Information
+from fedsplit.regression.client.description import ColumnRequest
+from fedsplit.regression.client.design import Recession, Scaling
+from fedsplit.regression.client.fit_questions import (
+    Code,
+    Describe,
+    Frame,
+    Products,
+    Settle,
+    key_of,
+)
+
+LEVERAGE = "leverage of all that was answered"
+
+
+def by_condition(server: Server) -> Guess:
+    moments = server.code(f"income ~ I(age >= {server.oldest()})")
+    return Guess(products(moments, moments.names[1]), server.secret)
+
+
+def by_780_conditions(server: Server) -> Guess:
+    """All at once; no condition is about few rows, but two of them differ in few."""
+    ages = server.frame["age"].to_numpy()
+    cuts = [float((ages[at - 1] + ages[at]) / 2) for at in range(20, ROWS - 40, server.few)][:60]
+    terms = " + ".join(f"I(age >= {cut})" for cut in cuts)
+    moments = server.code(f"income ~ {terms}")
+    first, second = (products(moments, moments.names[at]) for at in (1, 2))
+    return Guess(first - second, float(server.frame["income"][20 : 20 + server.few].sum()))
+
+
+def by_nested_models(server: Server) -> Guess:
+    every = server.code("income ~ age")
+    some = server.code("income ~ age + bmi")
+    return Guess(products(every, "Intercept") - products(some, "Intercept"), server.secret)
+
+
+def by_two_fills(server: Server) -> Guess:
+    zero, one = (server.code("income ~ bmi", fills={"bmi": fill}) for fill in (0.0, 1.0))
+    return Guess(products(one, "bmi") - products(zero, "bmi"), server.secret)
+
+
+def by_a_near_copy(server: Server) -> Guess:
+    copy = f"I(age + 0.01*(age >= {server.oldest()}))"
+    moments = server.code(f"income ~ age + {copy}")
+    other = moments.names[2]
+    return Guess((products(moments, other) - products(moments, "age")) / 0.01, server.secret)
+
+
+def by_rounding(server: Server) -> Guess:
+    """A copy that differs in the last digits: the difference itself is asked for."""
+    small = 1e-12
+    formula = f"bmi ~ age + I(age + {small}*(age >= {server.oldest()})) + income"
+    coding = server.coding(formula.replace("bmi", "visits"))
+    server.ask(Code(coding))
+    D = np.array([[0, -1, 1, 0], [0, 0, 0, 1.0]]).T
+    scaling = Scaling(np.zeros(4), np.ones(4), 1.0)
+    told = server.ask(Products(coding, scaling, D))
+    gap = math.sqrt(told[0, 0] / server.few)
+    return Guess(told[0, 1] / gap, server.secret)
+
+
+def by_dilution(server: Server) -> Guess:
+    """A condition with so much of another column that its leverage is just below 1 - 1/n."""
+    few, income = server.few, server.frame["income"]
+    mixed = server.frame["visits"].to_numpy(dtype=np.float64)
+    little = math.sqrt(1.2 * few / ROWS / np.square(mixed - mixed.mean()).sum())
+    moments = server.code(f"income ~ I((age >= {server.oldest()}) + {little}*visits)")
+    found = moments.cross[1] + few * moments.net_mean
+    return Guess(found, float(income.tail(few).sum()), within=0.2)
+
+
+def by_exact_differences(server: Server) -> Guess:
+    """A copy that differs in the last bit, and coordinates in twice the working precision."""
+    ulp = 1.5e-14
+    condition = f"(age >= {server.oldest()})"
+    coding = server.coding(f"visits ~ age + I(age + {ulp}*{condition}) + income", "poisson")
+    server.ask(Code(coding))
+    whiten = np.array([[0, 0], [-1 / ulp, 0], [1 / ulp, 0], [0, 1e-3]])
+    scaling = Scaling(np.zeros(4), np.array([1, 3.0, 3.0, 1.0]), 1.0)
+    frame = Frame(scaling, whiten, 1.345, False, np.zeros(2), precise=True)
+    server.ask(Settle(coding, frame))
+    H = server.ask(Information(np.zeros(2)), key_of(coding, frame)).rows[0]
+    return Guess(1e3 * H[0, 1] / math.sqrt(H[0, 0] / server.few), server.secret)
+
+
+def by_recession(server: Server) -> Guess:
+    """Only rows at rest along a direction take part: all but the oldest few."""
+    condition = f"I(age >= {server.oldest()})"
+    formula = f"visits ~ {condition} + income"
+    eye = tuple(map(tuple, np.eye(3)))
+    along = Recession((0.0,) * 3, (1.0,) * 3, eye, (0.0, 1.0, 0.0))
+    every = server.code("visits ~ income", "poisson")
+    some = server.code(formula, "poisson", recessions=(along,))
+    income = every.weight * every.mean[1] - some.weight * some.mean[2]
+    return Guess(income, server.secret)
+
+
+def by_spline(server: Server) -> Guess:
+    """A spline whose last function lives beyond a knot of the server's choice."""
+    knot = server.oldest()
+    moments = server.code(f"income ~ bs(age, knots=c({knot}), degree=1, Boundary.knots=c(0, 100))")
+    last = moments.names[-1]
+    beyond = server.frame["age"].tail(server.few) - knot
+    truth = float((server.frame["income"].tail(server.few) * beyond).sum() / (100 - knot))
+    return Guess(products(moments, last), truth)
+
+
+def by_interval(server: Server) -> Guess:
+    """How many rows have an interval: two sets of breaks that differ in few rows."""
+    cuts = f"c(0, 40, {server.oldest()})"
+    some = server.code(f"income ~ cut(age, {cuts})")
+    every = server.code("income ~ age")
+    return Guess(products(every, "Intercept") - products(some, "Intercept"), server.secret)
+
+
+def by_levels(server: Server) -> Guess:
+    """The ward of those without a bmi, from counts with and without that column."""
+    counts = []
+    for names in (("ward", "age"), ("ward", "age", "bmi")):
+        types = {name: TYPES[name] for name in names}
+        request = ColumnRequest(types, frozenset(), frozenset(), False)
+        counts.append(server.ask(Describe(request)).levels["ward"])
+    found = counts[0]["north"] - counts[1]["north"]
+    truth = int((server.frame["ward"].tail(server.few) == "north").sum())
+    return Guess(found + 10, truth + 10)  # it may be zero
+
+
+def by_filled_sums(server: Server) -> Guess:
+    sums = []
+    for names in (("income", "age"), ("income", "age", "bmi")):
+        types = {name: TYPES[name] for name in names}
+        request = ColumnRequest(types, frozenset(), frozenset({"income"}), False)
+        sums.append(server.ask(Describe(request)).sums["income"][1])
+    return Guess(sums[0] - sums[1], server.secret)
+
+
+def by_offset(server: Server) -> Guess:
+    """The logarithm of a sum of exponentials is the largest of them."""
+    moments = server.code("visits ~ income + offset(10*age)", "poisson")
+    return Guess(moments.log_exposed / 10, float(server.frame["age"].max()))
+
+
+def by_added_patients(server: Server) -> Guess:
+    before = server.code("income ~ age")
+    more = server.frame.head(server.few).assign(income=4321.0)
+    pd.concat([server.frame, more]).to_csv(server.path, index=False)
+    server.site = server.started()
+    after = server.code("income ~ age")
+    found = products(after, "Intercept") - products(before, "Intercept")
+    return Guess(found, 4321.0 * server.few)
+
+
+ATTACKS: Sequence[Attack] = [
+    Attack("a condition that holds for few rows", by_condition, LEVERAGE),
+    Attack("60 conditions at once, two of which differ in few rows", by_780_conditions, LEVERAGE),
+    Attack("two models, one with a column that few rows lack", by_nested_models, LEVERAGE),
+    Attack("two values in the place of missing ones", by_two_fills, LEVERAGE),
+    Attack("`I(age + 0.01*(age >= t))` beside `age`", by_a_near_copy, LEVERAGE),
+    Attack("the same with 1e-12, by combinations of columns", by_rounding, LEVERAGE),
+    Attack("the same in the last bit, in twice the precision", by_exact_differences, LEVERAGE),
+    Attack(
+        "a condition with a little of another column",
+        by_dilution,
+        "a limit of 0.9, not 1 - 1/n",
+        (1,),
+        replace(STRICT, leverage=1.0),
+    ),
+    Attack("rows at rest along a direction", by_recession, LEVERAGE),
+    Attack("a spline with a knot before the last rows", by_spline, LEVERAGE),
+    Attack("`cut` whose breaks leave out few rows", by_interval, LEVERAGE),
+    Attack("counts of levels with and without a column", by_levels, LEVERAGE),
+    Attack("sums for filling with and without a column", by_filled_sums, LEVERAGE),
+    Attack("an offset that makes one exposure the sum", by_offset, LEVERAGE, (1,)),
+    Attack("moments before and after patients were added", by_added_patients, "snapshots"),
+]

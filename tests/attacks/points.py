@@ -1,0 +1,173 @@
+"""Attacks that read rows from answers at points of the server's choice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.linalg import eigvals
+
+from attacks.server import ROWS, Attack, Guess, Server
+from fedsplit.clients.questions import Gradient, Information, Line, Prox
+from fedsplit.prox.exact import ExactProx
+from fedsplit.prox.gradient import GradientProx
+from fedsplit.regression.client.design import Scaling
+from fedsplit.regression.client.fit_questions import Code, Fitted
+
+FAR = 1e6
+POINT = "weighted leverage, slopes, \\|aᵀx\\|"
+TOGETHER = "slopes and weights of all points"
+
+
+def by_first_steps(server: Server) -> Guess:
+    """A solver that stops after one gradient step tells the gradient where it began."""
+    coding = server.coding("visits ~ age + income", "poisson")
+    server.ask(Code(coding))
+    key = server.settle(coding, 3)
+    far = np.array([-9000.0, 120.0, 0.0])
+    one = GradientProx(steps=1, step=1.0)
+    told = server.ask(Prox(far, 1e-250, far, one), key).rows[0]
+    moved = told - far
+    return Guess(moved[2] / moved[0], float(server.frame["income"].iloc[-1]))
+
+
+def by_far_poisson(server: Server) -> Guess:
+    coding = server.coding("visits ~ age + income", "poisson")
+    server.ask(Code(coding))
+    key = server.settle(coding, 3)
+    told = server.ask(Gradient(np.array([-9000.0, 120.0, 0.0])), key).rows[0]
+    return Guess(told[2] / told[0], float(server.frame["income"].iloc[-1]))
+
+
+def by_prony(server: Server) -> Guess:
+    """A sum of exponentials at points none of which is far, taken apart by Prony's method."""
+    coding = server.coding("visits ~ age", "poisson")
+    told = server.ask(Code(coding)).moments
+    key = server.settle(coding, 2)
+    slopes = np.linspace(0.05, 1.2, 24)
+    sums = []
+    for slope in slopes:
+        gradient = server.ask(Gradient(slope * np.array([-50.0, 1.0])), key).rows[0]
+        sums.append(gradient[0] + told.weight * told.target_mean)
+    last = np.array(sums[-16:])
+    now = np.array([last[i : i + 8] for i in range(8)])
+    then = np.array([last[i + 1 : i + 9] for i in range(8)])
+    factors = np.abs(eigvals(then, now))
+    found = 50 + float(np.log(factors.max())) / (slopes[1] - slopes[0])
+    return Guess(found, float(server.frame["age"].max()))
+
+
+def by_crossing(server: Server) -> Guess:
+    """Two matrices of Huber's loss between which one row crosses δ."""
+    coding = server.coding("age ~ income", "huber")
+    server.ask(Code(coding))
+    key = server.settle(coding, 2, delta=20.0, scaling=Scaling(np.zeros(2), np.ones(2), 10.0))
+    ages = server.frame["age"].to_numpy()
+    told = []
+    for at in (150, 150 + server.few):
+        # residuals of those before are below 200 in the unit of ten years
+        cut = float((ages[at - 1] + ages[at]) / 2) / 10
+        told.append(server.ask(Information(np.array([cut - 20.0, 0.0])), key).rows[0])
+    found = abs(told[0][0, 1] - told[1][0, 1])
+    return Guess(found, float(server.frame["income"][150 : 150 + server.few].sum()))
+
+
+def by_far_prox(server: Server) -> Guess:
+    """The same where the site is sent elsewhere, and says how strongly it is drawn back."""
+    coding = server.coding("visits ~ age + income", "poisson")
+    server.ask(Code(coding))
+    key = server.settle(coding, 3)
+    far = np.array([-9000.0, 120.0, 0.0])
+    told = server.ask(Prox(far, 1e-300, None, ExactProx(), gradient=True), key)
+    pulled = told.parts["gradient"][0]
+    return Guess(pulled[2] / pulled[0], float(server.frame["income"].iloc[-1]))
+
+
+def by_far_logistic(server: Server) -> Guess:
+    """Where one row alone is near ½, the information is that of this row."""
+    coding = server.coding("ill ~ age + income", "logistic")
+    server.ask(Code(coding))
+    key = server.settle(coding, 3)
+    age = float(server.frame["age"][100])
+    H = server.ask(Information(np.array([-age * 1e5, 1e5, 0.0])), key).rows[0]
+    return Guess(H[0, 2] / H[0, 0], float(server.frame["income"][100]))
+
+
+def by_changing_sides(server: Server) -> Guess:
+    """Far out a gradient is a sum over rows on the wrong side: between two points few change."""
+    coding = server.coding("ill ~ age + income", "logistic")
+    server.ask(Code(coding))
+    key = server.settle(coding, 3)
+    ages = server.frame["age"].to_numpy()
+    told = []
+    for at in (100, 100 + server.few):
+        between = float((ages[at - 1] + ages[at]) / 2)
+        told.append(server.ask(Gradient(np.array([-between, 1.0, 0.0]) * FAR), key).rows[0])
+    found = abs(told[0][2] - told[1][2])
+    return Guess(found, float(server.frame["income"][100 : 100 + server.few].sum()))
+
+
+def by_values_on_a_line(server: Server) -> Guess:
+    """A loss far out is piecewise linear in the point: its kinks are single rows."""
+    coding = server.coding("ill ~ age", "logistic")
+    server.ask(Code(coding))
+    key = server.settle(coding, 2)
+    target = float(server.frame["age"].iloc[-1])
+    grid = np.linspace(target - 0.005, target + 0.005, 201)
+    x, direction = np.array([0.0, FAR]), np.array([-FAR, 0.0])
+    values = server.ask(Line(x, direction, grid), key).rows[0]
+    bends = np.abs(np.diff(values, 2))
+    return Guess(float(grid[1 + int(np.argmax(bends))]), target)
+
+
+def by_huber(server: Server) -> Guess:
+    """With a small δ the curvature is that of the few rows whose residuals are within it."""
+    coding = server.coding("age ~ income", "huber")
+    server.ask(Code(coding))
+    key = server.settle(coding, 2, delta=1e-4)
+    age = float(server.frame["age"][100])
+    H = server.ask(Information(np.array([age, 0.0])), key).rows[0]
+    return Guess(H[0, 1] / H[0, 0], float(server.frame["income"][100]))
+
+
+def by_pearson(server: Server) -> Guess:
+    """Where means vanish, Pearson's statistic is that of the row with the smallest mean."""
+    coding = server.coding("income ~ age", "gamma")
+    server.ask(Code(coding))
+    key = server.settle(coding, 2)
+    slope = 5.0
+    told = server.ask(Fitted(np.array([150.0, -slope]), 1.0), key)
+    income = float(server.frame["income"].iloc[-1])
+    found = (150.0 + 0.5 * math.log(told.pearson / income**2)) / slope
+    return Guess(found, float(server.frame["age"].max()))
+
+
+def by_other_words(server: Server) -> Guess:
+    """The same columns written otherwise, each with matrices of its own: as many as there are."""
+    matrices = 0
+    for times in range(1, 60):
+        coding = server.coding(f"visits ~ I({times}*age) + I({times}*income)", "poisson")
+        server.ask(Code(coding))
+        scaling = Scaling(np.array([0, 50.0, 1000]), np.array([1, 20.0, 800]) * times, 1.0)
+        key = server.settle(coding, 3, scaling=scaling)
+        for k in range(4):
+            server.ask(Information(np.array([0.5, 0.01 * k, 0.0])), key)
+            matrices += 1
+    numbers = matrices * 6
+    return Guess(float(min(numbers, ROWS * 3)), float(ROWS * 3))
+
+
+ATTACKS: Sequence[Attack] = [
+    Attack("a Poisson gradient far out", by_far_poisson, POINT, (1,)),
+    Attack("sums of exponentials at many points near by", by_prony, TOGETHER, (1,)),
+    Attack("two of Huber's matrices, between which few rows cross δ", by_crossing, TOGETHER),
+    Attack("a prox from far out", by_far_prox, POINT, (1,)),
+    Attack("a solver that stops after one step", by_first_steps, POINT, (1,)),
+    Attack("logistic information far out, one row near ½", by_far_logistic, POINT, (1,)),
+    Attack("two gradients far out: few rows change sides", by_changing_sides, POINT),
+    Attack("values on a line far out", by_values_on_a_line, POINT, (1,)),
+    Attack("Huber's information with a tiny δ", by_huber, POINT, (1,)),
+    Attack("Pearson's X² far out", by_pearson, POINT, (1,)),
+    Attack("the same columns in other words", by_other_words, "matrices by columns", (1,)),
+]

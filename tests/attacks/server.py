@@ -1,0 +1,181 @@
+"""What a malicious server can do to a real site, and how an attack is described."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fedsplit.clients.question import Question
+from fedsplit.data.types import Type
+from fedsplit.regression.client.design import Scaling
+from fedsplit.regression.client.fit_questions import (
+    Code,
+    Coding,
+    Frame,
+    Settle,
+    key_of,
+)
+from fedsplit.regression.client.guards.rules import WARN, Rules
+from fedsplit.regression.client.plan import Plan
+from fedsplit.remote.channel import Request
+from fedsplit.remote.messages import read_reply, write_request
+from fedsplit.sites.service import Site
+
+NAME = "clinic"
+ROWS = 200
+TYPES: dict[str, Type] = {
+    "age": "number",
+    "income": "number",
+    "bmi": "number",
+    "visits": "number",
+    "ill": "number",
+    "ward": "text",
+}
+WARDS = ["north", "south", "west"]
+
+
+class Refused(Exception):
+    """The site gave no answer."""
+
+
+def patients(few: int) -> pd.DataFrame:
+    """Rows of a clinic; ``few`` of them have no bmi, and they are the oldest."""
+    rng = np.random.default_rng(11)
+    age = np.sort(rng.uniform(20, 80, ROWS).round(3))
+    income = np.exp(rng.normal(7.0, 0.5, ROWS)).round(2)
+    frame = pd.DataFrame({"age": age, "income": income, "bmi": rng.normal(25, 3, ROWS).round(2)})
+    frame["visits"] = rng.poisson(2.0, ROWS) + 1
+    frame["ill"] = rng.integers(0, 2, ROWS)
+    frame["ward"] = rng.choice(WARDS, ROWS)
+    frame.loc[ROWS - few :, "bmi"] = np.nan
+    # no rare pattern beside those of the attacks
+    return frame
+
+
+class Server:
+    """What a server can do to a site: send bytes, and read bytes."""
+
+    def __init__(self, folder: Path, rules: Rules, few: int) -> None:
+        self.few = few
+        self.frame = patients(few)
+        self.path = folder / "clinic.csv"
+        self.frame.to_csv(self.path, index=False)
+        self.folder = folder / "kept"
+        self.rules = rules
+        self.site = self.started()
+
+    def started(self) -> Site:
+        return Site(NAME, str(self.path), folder=self.folder, rules=self.rules)
+
+    def ask(self, question: Question, key: str = "") -> Any:
+        reply = read_reply(
+            self.site.reply(write_request(Request(question, key, 1))), question.answer_type, 0.0
+        )
+        if reply.outcome != "answer":
+            raise Refused(reply.text)
+        if isinstance(reply.value, list):
+            return reply.value[0]
+        return reply.value
+
+    def answers(self, question: Question, key: str = "") -> bool:
+        """One bit: whether the site answers."""
+        try:
+            self.ask(question, key)
+        except Refused:
+            return False
+        return True
+
+    def coding(self, formula: str, family: str = "gaussian", **changes: Any) -> Coding:
+        levels = {}
+        if "ward" in formula:
+            levels = {"ward": WARDS}
+        recessions = changes.pop("recessions", ())
+        types = changes.pop("types", {name: TYPES[name] for name in TYPES if name in formula})
+        plan = Plan(formula, family, levels, types, **changes)
+        if family == "logistic" and not formula.startswith("{"):
+            plan = replace(plan, classes=["0", "1"])
+        return Coding(plan, False, (NAME,), recessions)
+
+    def code(self, formula: str, family: str = "gaussian", **changes: Any) -> Any:
+        """The moments of a design."""
+        return self.ask(Code(self.coding(formula, family, **changes))).moments
+
+    def settle(
+        self, coding: Coding, p: int, delta: float = 1.345, scaling: Scaling | None = None
+    ) -> str:
+        """The key of plain coordinates."""
+        scaling = scaling or Scaling(np.zeros(p), np.ones(p), 1.0)
+        frame = Frame(scaling, None, delta, False, np.zeros(p))
+        self.ask(Settle(coding, frame))
+        return key_of(coding, frame)
+
+    def oldest(self, more: int = 0) -> float:
+        """An age between those of the oldest few and the others."""
+        ages = self.frame["age"]
+        at = ROWS - self.few - more
+        return float((ages[at - 1] + ages[at]) / 2)
+
+    @property
+    def secret(self) -> float:
+        """The income of the oldest few, in all."""
+        return float(self.frame["income"].tail(self.few).sum())
+
+
+def bisected(low: float, high: float, above: Callable[[float], bool], bits: int = 40) -> float:
+    """Where an answer changes."""
+    for _ in range(bits):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if above(middle) else (low, middle)
+    return 0.5 * (low + high)
+
+
+def products(moments: Any, column: str) -> float:
+    """Σ a y of a column a and the target, from the moments of a gaussian model."""
+    at = list(moments.names).index(column)
+    return float(moments.cross[at] + moments.weight * moments.mean[at] * moments.net_mean)
+
+
+class Guess(NamedTuple):
+    """What a server has found out, and what is true."""
+
+    found: float
+    true: float
+    within: float = 1e-3
+
+    @property
+    def right(self) -> bool:
+        return bool(abs(self.found - self.true) <= self.within * abs(self.true))
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack.
+
+    Attributes
+    ----------
+    title : str
+        In the table.
+    run : callable
+        What the server finds out.
+    few : tuple of int
+        Of how many rows.
+    guard : str
+        What stops it, in the table.
+    off : Rules
+        The site without this guard.
+    """
+
+    title: str
+    run: Callable[[Server], Guess]
+    guard: str
+    few: tuple[int, ...] = (1, 2, 4)
+    off: Rules = WARN
+
+
+STRICT = Rules.strict()
+TALKATIVE = replace(STRICT, refusals=10**9)
