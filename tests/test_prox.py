@@ -275,18 +275,23 @@ def test_newton_is_accurate_relative_to_its_way_from_x_in_the_metric_of_the_step
     assert (norms(answer.rows - exact) <= answer.error + 1e-9 * (1 + norms(V))).all()
 
 
+def assert_as_accurate(p: fs.Problem, V: Array, S: Array, x: Array, ridge: float) -> None:
+    """NewtonProx is within its tolerance of the exact prox, and within the bound that it states."""
+    answer = p.clients.prox(V, S, x, fs.NewtonProx())
+    exact = p.clients.prox(V, S, x, EXACT).rows
+    away = norms((answer.rows - exact) / np.sqrt(S))
+    way = norms(np.maximum(abs(answer.rows - x), abs(answer.rows)) * np.sqrt(1 / S + ridge))
+    assert (away <= 0.0101 * way).all()
+    assert (norms(answer.rows - exact) <= answer.error + 1e-9).all()
+
+
 @pytest.mark.parametrize("s", [0.02, 3.0])
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_newton_by_products_is_as_accurate(name: str, s: float) -> None:
     p = problem(name, [60, 45, 70], 20, seed=3, ridge=0.1)
     V, S = arguments(p, 2), metric(s, p.d, 5)
     x = 0.1 * arguments(p, 7)[0]
-    answer = p.clients.prox(V, S, x, fs.NewtonProx())
-    exact = p.clients.prox(V, S, x, EXACT).rows
-    away = norms((answer.rows - exact) / np.sqrt(S))
-    way = norms(np.maximum(abs(answer.rows - x), abs(answer.rows)) * np.sqrt(1 / S + 0.1))
-    assert (away <= 0.0101 * way).all()
-    assert (norms(answer.rows - exact) <= answer.error + 1e-9).all()
+    assert_as_accurate(p, V, S, x, ridge=0.1)
 
 
 def test_newton_makes_a_factor_where_products_would_be_too_many(
@@ -311,12 +316,7 @@ def test_newton_in_the_span_of_many_rows_is_as_accurate_by_products_as_by_a_fact
     p = problem(name, [70, 90], 100, seed=3, ridge=0.1)
     V, S = 0.2 * arguments(p, 2), metric(s, p.d, 5)
     x = 0.02 * arguments(p, 7)[0]
-    answer = p.clients.prox(V, S, x, fs.NewtonProx())
-    exact = p.clients.prox(V, S, x, EXACT).rows
-    away = norms((answer.rows - exact) / np.sqrt(S))
-    way = norms(np.maximum(abs(answer.rows - x), abs(answer.rows)) * np.sqrt(1 / S + 0.1))
-    assert (away <= 0.0101 * way).all()
-    assert (norms(answer.rows - exact) <= answer.error + 1e-9).all()
+    assert_as_accurate(p, V, S, x, ridge=0.1)
 
 
 def test_the_margin_of_a_classifier_takes_no_further_product_with_the_rows(
