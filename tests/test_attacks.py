@@ -97,12 +97,15 @@ def test_models_with_some_of_the_columns_of_a_study_have_the_same_rows(tmp_path:
         assert moments.n == ROWS - 2
 
 
-def test_what_points_have_told_together_is_known_after_a_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_points_have_told_together_is_known_after_a_restart(
+    tmp_path: Path, fresh: bool
+) -> None:
     server = Server(tmp_path, STRICT, 1)
     ask = server.ask
 
     def restarted(question: Question, key: str = "") -> Any:
-        server.site = server.started()
+        server.site = server.started(fresh)
         return ask(question, key)
 
     server.ask = restarted  # type: ignore[method-assign]  # a process for each question

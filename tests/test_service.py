@@ -544,17 +544,19 @@ def test_rounds_end_at_the_owners_limit_also_after_a_restart_and_for_other_model
     assert Mail(folder, max_rounds=limit, fresh=True).fit().converged
 
 
-def test_matrices_are_counted_on_after_a_restart_until_the_owner_begins_anew(folder: Path) -> None:
+def test_matrices_are_counted_on_after_a_restart_and_after_a_start_by_the_owner(
+    folder: Path,
+) -> None:
     mail = Mail(folder, restarts=True, vectors=True)
     mail.fit()
     [frame] = (folder / "kept a" / "prepared").glob("*/*.frame")
     for k in range(16):
         ask(mail.site("a"), Information(np.full(4, 0.01 * k)), frame.stem)
-    reply = ask(mail.site("a"), Information(np.ones(4)), frame.stem)
-    assert reply.outcome == "refused"
-    assert "has told 16 matrices of its rows" in reply.text
-    mail.rules["fresh"] = True
-    assert ask(mail.site("a"), Information(np.ones(4)), frame.stem).outcome == "answer"
+    for fresh in (False, True):
+        mail.rules["fresh"] = fresh
+        reply = ask(mail.site("a"), Information(np.ones(4)), frame.stem)
+        assert reply.outcome == "refused"
+        assert "has told 16 matrices of its rows" in reply.text
 
 
 def test_every_question_and_what_was_sent_is_in_the_log(folder: Path) -> None:

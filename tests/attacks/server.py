@@ -69,8 +69,8 @@ class Server:
         self.rules = rules
         self.site = self.started()
 
-    def started(self) -> Site:
-        return Site(NAME, str(self.path), folder=self.folder, rules=self.rules)
+    def started(self, fresh: bool = False) -> Site:
+        return Site(NAME, str(self.path), folder=self.folder, rules=self.rules, fresh=fresh)
 
     def ask(self, question: Question, key: str = "") -> Any:
         reply = read_reply(

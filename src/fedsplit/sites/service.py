@@ -74,7 +74,8 @@ class Site:
     log : Path, optional
         A file with one line of JSON per question; ``folder/questions.jsonl`` where None.
     fresh : bool
-        Reset the counts of questions and of matrices.
+        Count the questions of ``max_rounds`` from 0 again. What was answered stays recorded: the
+        ledgers of the guards last as long as the folder.
     reading : Reading
         How the file is read.
     approve : str or None
@@ -138,7 +139,6 @@ class Site:
         )
         if fresh:
             self._budget.reset()
-            self._cohort.forget_told()
 
     @property
     def _cohort(self) -> CachedCohort:

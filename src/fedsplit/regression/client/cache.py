@@ -187,11 +187,6 @@ class CachedCohort(DatasetCohort):
         about = hashlib.sha256(rows.index.tobytes()).hexdigest()[:32]
         return Slopes(self._folder.parent / "slopes" / f"{about}.npy")
 
-    def forget_told(self) -> None:
-        """Count the matrices and points that are told from 0 again."""
-        for kind in ("matrices", "points", "calibrations", "slopes"):
-            shutil.rmtree(self._folder.parent / kind, ignore_errors=True)
-
     def _stamp(self) -> Stamp | None:
         path = self._dataset.path
         if path is None:
