@@ -11,12 +11,16 @@ v_SᵀH_SS v_S = v_Sᵀv_S: the largest eigenvalue of H_SS is 1. It is never abo
   no v lives on fewer than k rows;
 - otherwise sets of rows with high leverages are searched for λ_max(H_SS).
 
-Pairs are searched exhaustively, which is all for k = 3; larger sets greedily from every row that
-can be in one.
+The search starts from each row i that can have the largest entry of such a v: λv = H_SS v and
+‖v‖ = 1 give v_i² ≤ h_i/λ, so that h_i ≥ λ/(k - 1). By Gershgorin's theorem λ is then at most
+h_i + Σ|H_ij| over the other rows j of S, which excludes most rows. All sets of those that are left
+are tried if there are few, as always for k = 3; otherwise good ones are looked for.
 """
 
 from __future__ import annotations
 
+import math
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -33,10 +37,13 @@ REGULAR = 1e-5
 orthonormal basis to about eps/REGULAR."""
 
 TRIED = 12
-"""Rows that are tried at each step of the greedy search."""
+"""Rows that are tried at each step of the greedy search, in each of two orders."""
 
-MOST_SEEDS = 500
-"""Rows from which the greedy search starts, those of the highest leverages."""
+MOST_SETS = 2_000
+"""If no more sets than this can be the worst one with a row, all of them are tried."""
+
+STEPS = 10
+"""Of a search that moves from a set to the rows that its vector is largest on."""
 
 
 class Found(NamedTuple):
@@ -114,48 +121,79 @@ class Span:
         if k == 2 or largest.sum() <= most:
             return None
         seeds = np.flatnonzero(h >= most / (k - 1))
-        for seed in seeds[np.argsort(-h[seeds])][:MOST_SEEDS].tolist():
-            found = self._pair(seed)
+        for seed in seeds[np.argsort(-h[seeds])].tolist():
+            together = self.Q @ self.Q[seed]
+            found = self._pair(seed, together)
             if found.share <= most and k > 3:
-                found = self._more(seed, k, most)
+                found = self._more(seed, together, k, most)
             if found.share > most:
                 return found
         return None
 
-    def _pair(self, i: int) -> Found:
-        """The other row that has the most together with row i."""
+    def _pair(self, i: int, together: Array) -> Found:
+        """The other row that has the most together with row i; ``together`` is that row of H."""
         h = self.leverages
-        together = self.Q @ self.Q[i]
         half = 0.5 * (h - h[i])
         shares = 0.5 * (h + h[i]) + np.hypot(half, together)
         shares[i] = 0.0
         j = int(np.argmax(shares))
         return Found([i, j], float(shares[j]))
 
-    def _more(self, i: int, k: int, most: float) -> Found:
-        """A set of at most k - 1 rows, grown from row i by the one that adds most."""
-        rows = [i]
-        best = Found(rows, float(self.leverages[i]))
-        while len(rows) < k - 1:
-            inside = self.Q[rows]
-            _, vectors = np.linalg.eigh(inside @ inside.T)
-            towards = np.abs(self.Q @ (inside.T @ vectors[:, -1])) + self.leverages
-            towards[rows] = -1.0
-            order = np.argpartition(-towards, min(TRIED, len(towards) - 1))[:TRIED]
-            tried = [[*rows, j] for j in order.tolist() if towards[j] >= 0]
-            if not tried:
-                break
-            sets = [Found(each, self._share(each)) for each in tried]
-            best = max(sets, key=lambda found: found.share)
-            rows = best.rows
-            if best.share > most:
-                break
+    def _more(self, i: int, together: Array, k: int, most: float) -> Found:
+        """At most k - 1 rows whose vector is largest on row i: the worst ones, if sets are few."""
+        partners = np.abs(together)
+        partners[i] = -np.inf
+        others = min(k - 2, len(partners) - 1)
+        largest = np.sort(np.partition(partners, -others)[-others:])
+        missing = most - self.leverages[i]
+        if largest.sum() <= missing:
+            return Found([i], float(self.leverages[i]))
+        # a row with less than this cannot be in a set whose bound is above the limit
+        possible = np.flatnonzero(partners > missing - largest[1:].sum())
+        if math.comb(len(possible), others) <= MOST_SETS:
+            return self._worst([[i, *each] for each in combinations(possible.tolist(), others)])
+        found = [self._grown(i, k, most), self._moved(i, partners, k)]
+        return max(found, key=lambda each: each.share)
+
+    def _grown(self, i: int, k: int, most: float) -> Found:
+        """A set that is grown from row i by the row that adds most."""
+        best = Found([i], float(self.leverages[i]))
+        roots = np.sqrt(np.maximum(self.leverages, np.finfo(np.float64).tiny))
+        while len(best.rows) < k - 1 and best.share <= most:
+            towards = np.abs(self.Q @ self._direction(best.rows))
+            towards[best.rows] = 0.0
+            # partners of these rows, and rows of a high leverage of their own
+            orders = (towards / roots, towards + self.leverages * (towards > 0))
+            rows = {j for order in orders for j in np.argsort(-order)[:TRIED].tolist()}
+            best = self._worst([[*best.rows, j] for j in sorted(rows - set(best.rows))])
         return best
 
-    def _share(self, rows: list[int]) -> float:
-        """λ_max(H_SS)."""
+    def _moved(self, i: int, partners: Array, k: int) -> Found:
+        """A set that moves to the rows on which the vector of the span nearest to it is largest."""
+        start = partners.copy()
+        start[i] = np.inf
+        best = self._worst([np.argsort(-start)[: k - 1].tolist()])
+        for _ in range(STEPS):
+            vector = np.abs(self.Q @ self._direction(best.rows))
+            found = self._worst([np.argsort(-vector)[: k - 1].tolist()])
+            if found.share <= best.share:
+                break
+            best = found
+        return best
+
+    def _direction(self, rows: list[int]) -> Array:
+        """The coefficients of the vector of the span that has its largest share on these rows."""
         inside = self.Q[rows]
-        return float(np.linalg.eigvalsh(inside @ inside.T)[-1])
+        _, vectors = np.linalg.eigh(inside @ inside.T)
+        found: Array = inside.T @ vectors[:, -1]
+        return found
+
+    def _worst(self, sets: list[list[int]]) -> Found:
+        """The one of sets of equal size with the largest λ_max(H_SS)."""
+        inside = self.Q[np.array(sets)]
+        shares = np.linalg.eigvalsh(inside @ inside.transpose(0, 2, 1))[:, -1]
+        at = int(np.argmax(shares))
+        return Found(sets[at], float(shares[at]))
 
 
 def _less(C: Array, Q: Array) -> Array:
