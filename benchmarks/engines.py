@@ -164,9 +164,11 @@ ECHO = """
 import sys, threading
 from pathlib import Path
 from fedsplit.remote.https.client import run_client
-server, key, ca, folder = sys.argv[1:]
-run_client(server, lambda message: message[: len(message) // 2], key=Path(key), ca=Path(ca),
-           folder=Path(folder), status=lambda text: None, stop=threading.Event())
+from fedsplit.remote.https.endpoint import Endpoint
+server, key, ca = sys.argv[1:]
+run_client(Endpoint(server, key=Path(key), ca=Path(ca)),
+           lambda message: message[: len(message) // 2],
+           status=lambda text: None, stop=threading.Event())
 """
 """A client whose answer to two vectors is one vector."""
 
@@ -188,7 +190,7 @@ def between_organisations(nodes: int, d: int = 100) -> float:
         server = stack.enter_context(HttpsServer("127.0.0.1", 0, keys))
         for name in names:
             arguments = [f"127.0.0.1:{server.port}", keys / "clients" / f"{name}.key"]
-            arguments += [keys / "ca.crt", folder / name]
+            arguments.append(keys / "ca.crt")
             process = subprocess.Popen([sys.executable, "-c", ECHO, *map(str, arguments)])
             stack.callback(process.wait, 10)
             stack.callback(process.terminate)
@@ -228,11 +230,12 @@ WAITING = """
 import asyncio, sys
 from pathlib import Path
 from fedsplit.remote.https.connection import Connection
-from fedsplit.remote.https.tls import ClientTls
+from fedsplit.remote.https.endpoint import Endpoint
 server, keys = sys.argv[1], Path(sys.argv[2])
 
 async def wait(path):
-    connection = Connection(server, ClientTls(path, ca=keys / "ca.crt"), path.stem, None)
+    endpoint = Endpoint(server, key=path, ca=keys / "ca.crt")
+    connection = Connection(endpoint, endpoint.tls())
     while True:
         try:
             await connection.next()

@@ -302,11 +302,11 @@ def revoked(federation: Federation) -> str:
     issuing.revoke_client(federation.keys, name)
     found = result(federation, name)
     end = time.monotonic() + 10.0
-    while time.monotonic() < end and "no longer" not in federation.words(name):
+    while time.monotonic() < end and "revoked" not in federation.words(name):
         if found == BITS:
             return found  # it was over
         time.sleep(0.05)
-    one_line(federation, name, "no longer")
+    one_line(federation, name, "revoked")
     return found
 
 

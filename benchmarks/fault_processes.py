@@ -28,6 +28,7 @@ from fedsplit.regression.options import FitOptions
 from fedsplit.remote import certificates, issuing
 from fedsplit.remote.folder_lock import alone
 from fedsplit.remote.https.client import run_client
+from fedsplit.remote.https.endpoint import Endpoint
 from fedsplit.remote.https.server import HttpsServer
 from fedsplit.remote.messages import MessageChannel
 from fedsplit.sites.service import Site
@@ -141,16 +142,14 @@ class Federation:
                         strict=strict,
                         watch=lambda event: _say(event.text),
                     )
-                    run_client(
+                    endpoint = Endpoint(
                         f"127.0.0.1:{self.port}",
-                        _slowly(site.reply),
                         key=self.folder / "own" / f"{name}.key",
                         certificate=certificate,
                         ca=self.keys / "ca.crt",
                         proxy=url,
-                        status=_say,
-                        stop=threading.Event(),
                     )
+                    run_client(endpoint, _slowly(site.reply), status=_say, stop=threading.Event())
             except fs.InputError as error:
                 _say(f"error: {error}")
                 return 2

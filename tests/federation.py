@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 from fedsplit.remote.channel import Reply
 from fedsplit.remote.https.client import run_client
+from fedsplit.remote.https.endpoint import Endpoint
 from fedsplit.remote.messages import read_reply, write_reply
 from fedsplit.clients.question import Answer
 from fedsplit.sites.service import Site
@@ -37,9 +38,9 @@ def answer(message):
         point = np.full_like(told.rows, np.nan)
         out = write_reply(Reply("answer", told._replace(parts=told.parts | {"point": point})))
     return out
-run_client(server, answer, key=Path(keys) / "clients" / f"{name}.key",
-         ca=Path(keys) / "ca.crt", insecure=False,
-         status=lambda text: None, stop=threading.Event(), name=name)
+key = Path(keys) / "clients" / f"{name}.key"
+endpoint = Endpoint(server, key=key, ca=Path(keys) / "ca.crt")
+run_client(endpoint, answer, status=lambda text: None, stop=threading.Event())
 """
 """A node whose nth answer in the rounds is not a number."""
 

@@ -2,10 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,12 @@ pytest.importorskip("aiohttp")
 
 from federation import free_port, until
 from fedsplit.commands.app import run
+from fedsplit.commands.client_options import ClientNetwork, Privacy
+from fedsplit.commands.client_process import Configuration, status_of
+from fedsplit.commands.studies import keep_study, signed_study
+from fedsplit.commands.supervisor import BAD_INPUT, NOT_AUTHORISED
+from fedsplit.data.reading import PLAIN
+from fedsplit.regression.options import FitOptions
 from fedsplit.remote import issuing
 from fedsplit.remote.checkpoint import FORMAT
 from fedsplit.remote.https.server import HttpsServer
@@ -30,6 +39,7 @@ from pathlib import Path
 from fedsplit.commands.supervisor import lifeline
 from fedsplit.errors import InputError
 from fedsplit.remote.https.client import run_client
+from fedsplit.remote.https.endpoint import Endpoint
 
 server, key, ca, folder, supervised = sys.argv[1:]
 _, stop = lifeline() if supervised == "yes" else (b"", threading.Event())
@@ -42,8 +52,7 @@ def answer(message):
     return message[::-1]
 
 try:
-    options = dict(key=Path(key), ca=Path(ca), folder=Path(folder), status=print, stop=stop)
-    run_client(server, answer, **options)
+    run_client(Endpoint(server, key=Path(key), ca=Path(ca)), answer, status=print, stop=stop)
 except InputError as error:
     sys.exit(2)
 """
@@ -167,11 +176,11 @@ def test_the_command_says_what_leaves_and_answers(
     [
         (
             ["--key", "{made}/theirs/clients/eve.key", "--ca", "{made}/ours/ca.crt"],
-            "was not issued by the authority of --ca",
+            "was not issued by ",
         ),
         (
             ["--key", "{made}/nosuch.key", "--ca", "{made}/ours/ca.crt"],
-            "nosuch.key: No such file or directory",
+            "nosuch.key: there is no such file",
         ),
         (["--insecure", "--data", "nosuch.csv"], "nosuch.csv"),
     ],
@@ -233,10 +242,14 @@ def test_a_checkpoint_that_cannot_be_resumed_is_left_as_it_is(
     [
         (
             [],
-            "give --key and --ca, as the server's owner has them, or --insecure for a test "
-            "on one machine",
+            "give both --key and --ca, or --insecure for a test on one machine",
         ),
-        (["--insecure", "--ca", "ca.crt"], "leave one of them out"),
+        (["--insecure", "--ca", "ca.crt"], "leave out --ca, or --insecure"),
+        (["--insecure", "--key", "x.key"], "leave out --key, or --insecure"),
+        (["--insecure", "--proxy", "foo"], "leave out --proxy, or --insecure"),
+        (["--insecure", "--server", "http://localhost:8000"], "such as fit.example.org:8000"),
+        (["--insecure", "--policy", "no.toml"], "no.toml: there is no such file"),
+        (["--key", "no.key", "--ca", "no.crt"], "--key {here}/no.key: there is no such file"),
         (["--insecure", "--max-rounds", "0"], "max_rounds must be"),
         (["--insecure", "--name", "../up"], "client '../up'"),
     ],
@@ -245,7 +258,99 @@ def test_the_command_refuses_what_cannot_be_meant(
     options: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["client", "--server", "127.0.0.1:9", "--data", "x.csv", *options]) == 2
-    assert why in capsys.readouterr().err
+    assert why.format(here=Path.cwd()) in capsys.readouterr().err
+
+
+def test_a_client_that_the_coordinator_has_not_authorised_may_be_started_again_later(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "carl.key"
+    issuing.request_certificate(tmp_path, "carl")
+    options = ["--server", "127.0.0.1:9", "--key", str(own), "--ca", str(made / "ours/ca.crt")]
+    assert run(["client", "--data", "nosuch.csv", *options]) == NOT_AUTHORISED
+    told = capsys.readouterr()
+    assert "carl.crt: is missing" in told.err
+    assert (told.out, told.err.count("\n")) == ("", 1)  # no row was read, nothing was printed
+
+
+@pytest.fixture
+def chosen(made: Path, tmp_path: Path, files: list[str]) -> Configuration:
+    """The client ada of a federation in tmp_path."""
+    ours = tmp_path / "ours"
+    shutil.copytree(made / "ours", ours)
+    shutil.copytree(ours / "clients", tmp_path / "own")
+    network = ClientNetwork(key=tmp_path / "own/ada.key", ca=ours / "ca.crt")
+    folder = tmp_path / "state"
+    privacy = Privacy(approve="always")
+    return Configuration("127.0.0.1:9", files[0], "ada", folder, PLAIN, network, privacy, False)
+
+
+def test_what_a_process_is_told_arrives_as_it_was(chosen: Configuration) -> None:
+    assert Configuration.read(chosen.line()) == chosen
+    assert Configuration.read(chosen.line(restarted=True)) == replace(chosen, restarted=True)
+
+
+def test_a_revoked_client_has_the_same_exit_status(
+    chosen: Configuration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    issuing.revoke_client(tmp_path / "ours", "ada")
+    with HttpsServer("127.0.0.1", 0, tmp_path / "ours") as server:
+        here = replace(chosen, server=f"127.0.0.1:{server.port}")
+        assert status_of(here, threading.Event()) == NOT_AUTHORISED
+    assert "is not authorised (unknown or revoked): ask the coor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("broken", ["fedsplit.remote.https.client", "fedsplit.sites.service"])
+def test_a_package_that_cannot_be_imported_is_named_and_no_restart_is_tried(
+    chosen: Configuration,
+    broken: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, broken, None)
+    assert status_of(chosen, threading.Event()) == BAD_INPUT
+    told = capsys.readouterr().err
+    assert f"cannot be imported (import of {broken} halted" in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ([], "give the folder made by fedsplit keys with --keys, or --insecure"),
+        (["--keys", "nokeys", "--insecure"], "leave out --keys, or --insecure"),
+        (["--keys", "nokeys"], "make them with fedsplit keys nokeys --clients NAME"),
+        (["--insecure", "--port", "0"], "--port must be a port"),
+        (["--insecure", "--wait", "0"], "wait must be"),
+        (["--insecure", "--min-clients", "5"], "--min-clients 5 is more than the 2 of --clients"),
+    ],
+)
+def test_the_server_refuses_what_cannot_be_meant_before_it_listens(
+    options: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    common = ["--clients", "2", "--out", str(out), "--formula", "y ~ x"]
+    assert run(["server", *common, *options]) == 2
+    told = capsys.readouterr().err
+    assert why in told
+    assert told.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_run_that_is_resumed_with_another_option_names_it_before_it_waits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = FitOptions(None, "y ~ x")
+    study, _ = signed_study(options, ["ada"], None, None)
+    keep_study(study, tmp_path, resumed=False)
+    about = {"format": FORMAT, "version": __version__, "run": {"clients": ["ada"]}}
+    (tmp_path / "checkpoint.json").write_text(json.dumps(about), encoding="utf-8")
+    command = ["server", "--insecure", "--clients", "ada", "--out", str(tmp_path)]
+    command += ["--port", str(free_port()), "--formula", "y ~ x", "--ridge", "2"]
+    assert run([*command, "--resume", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert "the run had another study (ridge changed)" in told
+    assert "clients 0 of 1" not in told
 
 
 @pytest.mark.parametrize("missing", ["aiohttp", "cryptography"])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from fedsplit.commands.gathering import gather, identified, wanted_clients
+from fedsplit.commands.gathering import check_enough, gather, identified, wanted_clients
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.remote.channel import Reply
 from fedsplit.remote.messages import PROTOCOL, Identity, write_reply
@@ -66,6 +66,13 @@ def test_who_is_there_and_who_is_missing_is_reported() -> None:
     with pytest.raises(TooFewClients, match=r"1 of 2 clients came .* \(ada did not\): start fedsp"):
         gather(lambda: ["bob"], ["ada", "bob"], 2, 1e-9, None, report)
     assert gather(lambda: ["bob"], ["ada", "bob"], 2, 1e-9, 1, report) == ["bob"]
+
+
+def test_a_run_that_needs_more_clients_than_it_waits_for_is_refused() -> None:
+    check_enough(2, None)
+    check_enough(2, 2)
+    with pytest.raises(InputError, match="--min-clients 5 is more than the 2 of --clients"):
+        check_enough(2, 5)
 
 
 def test_clients_are_a_number_or_names() -> None:

@@ -28,6 +28,7 @@ from fedsplit.remote.https import server as servers
 from fedsplit.remote.https import service as services
 from fedsplit.remote.https.client import run_client
 from fedsplit.remote.https.connection import Connection
+from fedsplit.remote.https.endpoint import Endpoint
 from fedsplit.remote.https.server import HttpsServer
 from fedsplit.remote.https.tls import ClientTls
 from fedsplit.remote.key_folder import read_authority
@@ -77,7 +78,8 @@ def running(
 
     def work() -> None:
         try:
-            run_client(f"127.0.0.1:{port}", answer, status=told.append, stop=stop, **options)
+            endpoint = Endpoint(f"127.0.0.1:{port}", **options)
+            run_client(endpoint, answer, status=told.append, stop=stop)
         except InputError as error:
             told.append(f"refused: {error}")
 
@@ -112,7 +114,7 @@ def refusal(port: int, folder: Path, host: str = "127.0.0.1", **options: Any) ->
     timer.start()
     try:
         with pytest.raises(InputError) as refused:
-            run_client(f"{host}:{port}", backwards, status=print, stop=stop, **options)
+            run_client(Endpoint(f"{host}:{port}", **options), backwards, status=print, stop=stop)
     finally:
         timer.cancel()
     assert "\n" not in str(refused.value)
@@ -192,20 +194,23 @@ OURS = {"key": "ours/clients/bob.key", "ca": "ours/ca.crt"}
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({**OURS, "key": "theirs/clients/eve.key"}, "was not issued by the authority of --ca"),
+        ({**OURS, "key": "theirs/clients/eve.key"}, "was not issued by "),
         ({**OURS, "certificate": "ours/clients/ada.crt"}, "does not belong to the key"),
         ({**OURS, "certificate": "ours/nosuch.crt"}, "nosuch.crt: is missing"),
         ({**OURS, "key": "ours/server.key"}, "is not the certificate of a client"),
         ({**OURS, "key": "ours/coordinator.key"}, "is not the certificate of a client"),
-        ({"ca": "ours/ca.crt"}, "give this client's key with --key"),
+        ({"ca": "ours/ca.crt"}, "give both --key and --ca"),
+        ({"key": "ours/clients/bob.key"}, "give both --key and --ca"),
         (PLAIN, "uses TLS: give --key and --ca"),
-        ({**OURS, **PLAIN}, "uses TLS: give --key and --ca"),
-        ({"key": "theirs/clients/eve.key", "ca": "theirs/ca.crt"}, "its certificate is not accept"),
-        ({"key": "ours/clients/bob.key"}, "a proxy that inspects TLS has to let this address pass"),
+        ({**OURS, **PLAIN}, "leave out --key, --ca, or --insecure"),
+        (
+            {"key": "theirs/clients/eve.key", "ca": "theirs/ca.crt"},
+            "a proxy that inspects TLS has to let this address pass",
+        ),
         ({**OURS, "key": "ours/ca.crt"}, "ca.crt: is not a private key"),
         ({**OURS, "ca": "ours/server.key"}, "server.key: is not a certificate"),
-        ({**OURS, "ca": "ours/nosuch.crt"}, "nosuch.crt: cannot be read"),
-        ({**OURS, "key": "ours/nosuch.key"}, "nosuch.key: cannot be read"),
+        ({**OURS, "ca": "ours/nosuch.crt"}, "nosuch.crt: there is no such file"),
+        ({**OURS, "key": "ours/nosuch.key"}, "nosuch.key: there is no such file"),
     ],
 )
 def test_who_has_not_the_right_keys_is_refused_in_one_line(
@@ -300,6 +305,23 @@ def test_a_certificate_that_ends_meanwhile_is_named_and_a_new_one_is_used_at_onc
         until(lambda: "bob" in server.present(), 20)
 
 
+def test_a_certificate_that_expires_on_an_open_connection_is_refused_at_the_next_request(
+    server: HttpsServer, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = Hand(server, made, "ada")
+    assert hand.post(protocol.JOIN)[0] == 204
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + timedelta(days=91)
+
+    monkeypatch.setattr(certificates, "datetime", Later)
+    status, _, text = hand.post(protocol.NEXT)
+    assert (status, text[:40]) == (401, b"the certificate of this client expired o")
+    hand.close()
+
+
 def test_an_ed25519_key_in_openssh_format_is_accepted(made: Path, tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization as forms
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -340,12 +362,12 @@ def test_a_key_that_is_revoked_shuts_its_client_out_at_once(
             with sending(server, {"ada": b"one"}) as found:
                 until(lambda: server.clients()["ada"].answering, 20)
                 issuing.revoke_client(ours, "ada")
-            assert found["ada"][:2] == (None, "its key may no longer join")
+            assert found["ada"][:2] == (None, "its key was revoked")
         else:
             issuing.revoke_client(ours, "ada")
         assert list(server.present()) == ["bob"]
         go.set()
-        until(lambda: "may no longer join" in told[-1] or "or no longer" in told[-1], 20)
+        until(lambda: "revoked)" in told[-1], 20)
         assert told[-1].startswith("refused: ")
         assert server.send({"bob": b"one"}, 30)["bob"][0] == b"eno"
 
@@ -383,10 +405,9 @@ def test_another_web_server_is_not_taken_for_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "server", ["host", "host:", ":80", "host:x", "http://host:80", "host:80/path", "a@host:80", ""]
 )
-def test_an_address_without_host_or_port_is_refused(server: str, tmp_path: Path) -> None:
-    stop = threading.Event()
+def test_an_address_without_host_or_port_is_refused(server: str) -> None:
     with pytest.raises(InputError, match="give HOST:PORT"):
-        run_client(server, backwards, insecure=True, status=print, stop=stop)
+        Endpoint(server, insecure=True)
 
 
 def test_a_name_that_nobody_knows_is_said_to_be_one(made: Path, tmp_path: Path) -> None:
@@ -397,13 +418,8 @@ def test_a_name_that_nobody_knows_is_said_to_be_one(made: Path, tmp_path: Path) 
         told.append(text)
         stop.set()
 
-    run_client(
-        "nosuch.invalid:8000",
-        backwards,
-        status=status,
-        stop=stop,
-        **keys_of(made, "ada"),
-    )
+    endpoint = Endpoint("nosuch.invalid:8000", **keys_of(made, "ada"))
+    run_client(endpoint, backwards, status=status, stop=stop)
     [text] = told
     assert text.startswith("no connection to nosuch.invalid:8000 (")
     assert "Unknown error" not in text
@@ -743,19 +759,16 @@ from pathlib import Path
 from fedsplit.remote import issuing
 from fedsplit.remote.https.server import HttpsServer
 from fedsplit.remote.https.client import run_client
+from fedsplit.remote.https.endpoint import Endpoint
 
 folder = Path(sys.argv[1])
 issuing.make_keys(folder, ["ada"], ["127.0.0.1"], 90)
 stop = threading.Event()
 with HttpsServer("127.0.0.1", 0, folder) as server:
-    options = dict(
-        key=folder / "clients/ada.key",
-        ca=folder / "ca.crt",
-        status=print,
-        stop=stop,
-    )
     address = f"127.0.0.1:{server.port}"
-    thread = threading.Thread(target=run_client, args=(address, bytes.upper), kwargs=options)
+    endpoint = Endpoint(address, key=folder / "clients/ada.key", ca=folder / "ca.crt")
+    options = dict(status=print, stop=stop)
+    thread = threading.Thread(target=run_client, args=(endpoint, bytes.upper), kwargs=options)
     thread.start()
     while not server.present():
         stop.wait(0.05)

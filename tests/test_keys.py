@@ -171,7 +171,7 @@ def test_a_client_makes_its_own_key_and_the_coordinator_signs_it(
     assert f"carl may join, with the key {mark}" in capsys.readouterr().out
     shutil.copy(made / "clients/carl.crt", there)
     key = read_private_key(there / "carl.key")
-    check_certificate(there / "carl.crt", key, "client", read_certificate(made / "ca.crt"), "ask")
+    check_certificate(there / "carl.crt", key, "client", made / "ca.crt", "ask")
     assert AllowedKeys(made).name(mark) == "carl"
     assert run(["keys", str(there), "--request", "carl"]) == 2
     assert "delete it to make another" in capsys.readouterr().err

@@ -53,10 +53,12 @@ def test_where_there_is_no_terminal_each_change_is_a_line(
         view.gathered([], 2, ["ada", "bob"])
         view.gathered([], 2, ["ada", "bob"])
         view.gathered(["ada"], 2, ["bob"])
+        view.gathered(["ada", "bob", "carl"], 2, [])
         view.progress(Progress(1, 1.0, 2, 2, 100))
     assert capsys.readouterr().err.splitlines() == [
         "clients 0 of 2: nobody yet; missing: ada, bob",
         "clients 1 of 2: ada; missing: bob",
+        "3 clients connected, 2 wanted: the study is with ada, bob",
     ]
 
 
@@ -68,7 +70,9 @@ def test_on_a_terminal_the_table_is_drawn_and_taken_away(
     monkeypatch.setenv("TERM", "xterm")
     with ServerView(dict) as view:
         view.gathered(["ada"], 2, ["bob"])
-        view._live.refresh()
-    err = capsys.readouterr().err
-    assert "waiting for clients, 1 of 2" in err
-    assert "clients 1 of 2" not in err.replace("waiting for clients, 1 of 2", "")
+        view.stop()
+        drawn = capsys.readouterr().err
+        view.gathered(["ada", "bob"], 2, [])
+    assert "waiting for clients, 1 of 2" in drawn
+    assert "clients 1 of 2:" not in drawn  # which is the line for where there is no terminal
+    assert capsys.readouterr().err == ""

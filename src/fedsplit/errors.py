@@ -13,6 +13,10 @@ class RequestError(InputError):
     """A request that a client cannot or will not answer, whatever its data are."""
 
 
+class NotAuthorised(InputError):
+    """The coordinator has not authorised this client yet, or no longer: later it may have."""
+
+
 class RowError(InputError):
     """A row of a client's data cannot be used.
 

@@ -80,7 +80,7 @@ def run(arguments: list[str]) -> int:
         return _fail("not enough memory: choose a smaller problem")
     except BrokenPipeError:
         return 0
-    except OSError as error:
+    except (OSError, ImportError) as error:
         return _fail(error)
     except Exception as error:  # users are not shown stack traces
         return _fail(

@@ -19,13 +19,15 @@ def updated(page: str) -> str:
     """The text of a page with new tables, one per group of options, between its two markers."""
     before, _, after = page.split(MARKER)
     lines = []
+    documented = (*fields(FitOptions), *fields(Resilience))
     for group in get_args(Group):
+        members = [each for each in documented if each.metadata["option"].group == group]
+        if not members:
+            continue
         lines += [f"### {group.capitalize()}", ""]
         lines += ["| Python | command line | default | |", "| --- | --- | --- | --- |"]
-        for field in (*fields(FitOptions), *fields(Resilience)):
+        for field in members:
             about = field.metadata["option"]
-            if about.group != group:
-                continue
             name = typed = default = ""
             if field in fields(FitOptions):
                 name = f"`{field.name}`"

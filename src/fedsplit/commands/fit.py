@@ -11,7 +11,7 @@ import typer
 
 from fedsplit import files
 from fedsplit.commands.interrupts import resumable
-from fedsplit.commands.options import Json, Resilience, with_fields
+from fedsplit.commands.options import Json, Resilience, take, with_fields
 from fedsplit.commands.terminal import live, printable
 from fedsplit.regression.options import FitOptions
 
@@ -48,7 +48,7 @@ def fit_command(
 
     if out is not None:
         files.check_writable(out)
-    resilience = Resilience.taken_from(chosen)
+    resilience = take(Resilience, chosen)
     checkpoint = resilience.kept
     progress = None
     if live():

@@ -13,10 +13,10 @@ from fedsplit.errors import InputError, TooFewClients, listed
 from fedsplit.regression.options import names
 from fedsplit.remote.messages import HELLO, Transport, read_identity
 
-POLL = 0.25
+PRESENCE_POLL_SECONDS = 0.25
 """Seconds between looks at who is connected."""
 
-GREETING = 30.0
+HELLO_SECONDS = 30.0
 """Seconds that clients have to say who they are."""
 
 
@@ -38,6 +38,15 @@ def wanted_clients(clients: str, allowed: Sequence[str] | None) -> tuple[list[st
         if allowed is not None and name not in allowed:
             raise InputError(f"--clients: there is no key for {name}, only for {listed(allowed)}")
     return wanted, len(wanted)
+
+
+def check_enough(wanted: int, least: int | None) -> None:
+    """Raise InputError where a run could not even begin with the clients that it waits for."""
+    if least is not None and least > wanted:
+        raise InputError(
+            f"--min-clients {least} is more than the {wanted} of --clients: lower it, or wait for "
+            "more clients"
+        )
 
 
 def gather(
@@ -82,12 +91,14 @@ def gather(
         if time.monotonic() >= end:
             if least is not None and len(there) >= least:
                 return there
-            who = f" ({listed(missing)} did not)" * bool(missing)
+            who = ""
+            if missing:
+                who = f" ({listed(missing)} did not)"
             raise TooFewClients(
                 f"{len(there)} of {wanted} clients came within {wait:g} seconds{who}: start "
                 "fedsplit client there, or wait longer with --wait"
             )
-        time.sleep(POLL)
+        time.sleep(PRESENCE_POLL_SECONDS)
 
 
 def identified(transport: Transport, names: Sequence[str], least: int | None) -> list[str]:
@@ -101,7 +112,7 @@ def identified(transport: Transport, names: Sequence[str], least: int | None) ->
     InputError
         Where it cannot be left out.
     """
-    replies = transport.send(dict.fromkeys(names, HELLO), GREETING)
+    replies = transport.send(dict.fromkeys(names, HELLO), HELLO_SECONDS)
     wrong = {}
     for name, (message, _, _) in replies.items():
         if message is None:

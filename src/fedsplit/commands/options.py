@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import Field, dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeAlias, get_args
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args
 
 import typer
 
@@ -15,6 +15,10 @@ from fedsplit.errors import InputError
 from fedsplit.regression.fields import Group, Option, option, options_of
 from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.members import Patience
+
+T = TypeVar("T")
+
+NO_TLS = "Use neither encryption nor keys, for tests on one machine."
 
 Json: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON object instead of the table.")
@@ -56,11 +60,6 @@ class Resilience:
         metavar="DIR",
     )
 
-    @classmethod
-    def taken_from(cls, chosen: dict[str, Any]) -> Self:
-        """Take these options out of those of a command."""
-        return cls(**{name: chosen.pop(name) for name in options_of(cls) if name in chosen})
-
     @property
     def patience(self) -> Patience:
         """How long to wait for clients."""
@@ -79,6 +78,11 @@ class Resilience:
                 "which it is resumed"
             )
         return Checkpoint(self.resume, every=self.checkpoint_every, resume=True)
+
+
+def take(record: type[T], chosen: dict[str, Any]) -> T:
+    """Take the options of a record out of those of a command."""
+    return record(**{name: chosen.pop(name) for name in options_of(record) if name in chosen})
 
 
 def with_fields(

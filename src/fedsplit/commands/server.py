@@ -11,24 +11,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsplit import files
-from fedsplit.checks import number
 from fedsplit.commands.fit import present
-from fedsplit.commands.gathering import gather, identified, wanted_clients
+from fedsplit.commands.gathering import check_enough, gather, identified, wanted_clients
 from fedsplit.commands.interrupts import discarding, resumable
 from fedsplit.commands.keys import check_extra
-from fedsplit.commands.options import Json, Resilience, with_fields
+from fedsplit.commands.options import Json, Resilience, take, with_fields
+from fedsplit.commands.server_options import ServerNetwork
 from fedsplit.commands.server_view import ServerView
 from fedsplit.commands.studies import approved_by_all, keep_study, signed_study, telling_failure
-from fedsplit.errors import InputError, listed
+from fedsplit.errors import listed
 from fedsplit.regression.options import FitOptions
-from fedsplit.remote.messages import MessageChannel
+from fedsplit.remote.messages import MessageChannel, Signature
 
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
     from fedsplit.regression.server.search import Progress
+    from fedsplit.remote.checkpoint import Checkpoint
     from fedsplit.remote.https.server import HttpsServer
+    from fedsplit.remote.signatures import Signer
+    from fedsplit.sites.studies.study import Study
 
-RETURN = 60.0
+RESUMED_WAIT = 60.0
 """The most seconds to wait for clients to return to a run that is resumed."""
 
 NOT_HERE = ("group", "na", "decimal", "seed", "method", "engine", "address", "cohorts")
@@ -38,6 +41,7 @@ NOT_HERE = ("group", "na", "decimal", "seed", "method", "engine", "address", "co
 @with_fields(
     *(each for each in fields(FitOptions) if each.name not in NOT_HERE),
     *(each for each in fields(Resilience) if each.name != "checkpoint"),
+    *fields(ServerNetwork),
 )
 def server_command(
     clients: Annotated[
@@ -51,54 +55,6 @@ def server_command(
         ),
     ],
     as_json: Json = False,
-    keys: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder made by fedsplit keys: the certificate, and the clients that may join.",
-            rich_help_panel="Network",
-        ),
-    ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure",
-            help="Use neither encryption nor keys, for tests on one machine.",
-            rich_help_panel="Network",
-        ),
-    ] = False,
-    host: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST",
-            help="Address to listen on; by default all, or 127.0.0.1 with --insecure.",
-            rich_help_panel="Network",
-        ),
-    ] = "",
-    port: Annotated[
-        int,
-        typer.Option(
-            min=1, max=65535, metavar="N", help="Port to listen on.", rich_help_panel="Network"
-        ),
-    ] = 8000,
-    wait: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            help="How long to wait for the clients before the first round.",
-            rich_help_panel="Network",
-        ),
-    ] = 3600.0,
-    metrics: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=65535,
-            metavar="PORT",
-            help="Port of 127.0.0.1 for /health and /metrics; off by default.",
-            rich_help_panel="Network",
-        ),
-    ] = None,
     **chosen: Any,
 ) -> None:
     """Fit one regression with clients in other organisations, which run fedsplit client.
@@ -109,64 +65,139 @@ def server_command(
     leave them, never their rows. The run is kept in OUT/checkpoint until it is done, and can be
     resumed.
 
-    Exit status: 0 done; 1 tolerance not proved, or a client is missing, was removed or has no
-    complete row; 2 bad input; 130 or 143 interrupted.
+    Exit status: 0 done; 1 tolerance not proved, or a client is missing, has declined the study,
+    was removed or has no complete row; 2 bad input, or a client refuses to answer; 130 or 143
+    interrupted.
     """
     check_extra()
-    from fedsplit.regression.fit import fit_over  # pandas takes a second to import
-    from fedsplit.regression.result.table import pooled_summary
-
+    network = take(ServerNetwork, chosen)
     if chosen["resume"] is None:
         chosen["checkpoint"] = out / "checkpoint"
-    resilience = Resilience.taken_from(chosen)
-    number("wait", wait)
+    resilience = take(Resilience, chosen)
     files.check_writable(out)
-    checkpoint = resilience.kept
-    assert checkpoint is not None  # either folder is set above
-    reported: list[Progress] = []
-
-    def report(now: Progress) -> None:
-        reported.append(now)
-        view.progress(now)
-
-    patience = resilience.patience
-    chosen = _with_whole_formula(chosen)
-    options = FitOptions(None, **chosen, patience=patience, checkpoint=checkpoint, progress=report)
-    with (
-        resumable(checkpoint),
-        _opened(keys, insecure, host, port, metrics) as server,
-        ServerView(server.clients) as view,
-    ):
-        if server.warning:
-            typer.echo(f"fedsplit: warning: {server.warning}", err=True)
-        allowed = None
-        if server.allowed is not None:
-            allowed = server.allowed.names
-        if resilience.resume is not None:
-            who = list(checkpoint.about().get("clients", ()))
-            gather(server.present, who, len(who), min(wait, RETURN), 0, view.gathered)
-        else:
-            known, wanted = wanted_clients(clients, allowed)
-            least = resilience.min_clients
-            who = gather(server.present, known, wanted, wait, least, view.gathered)
-        there = _among(who, server.present)
-        may = identified(server, there, resilience.min_clients)
-        if resilience.resume is None:
-            who = [name for name in who if name in may or name not in there]
-        there = may
-        study, signature = signed_study(options, who, keys, resilience.min_clients)
-        keep_study(study, out, resilience.resume is not None)
-        proposal = approved_by_all(server, study, signature, there, view)
-        view.fits(who)
-        present_now = partial(_among, who, server.present)
-        with discarding(checkpoint, reported), telling_failure(proposal, present_now):
-            model = fit_over(MessageChannel(server, who, study.hash), options)
-        proposal.finish(present_now(), model.converged, pooled_summary(model))
+    run = ServerRun(clients, out, network, resilience, _with_whole_formula(chosen))
+    with resumable(run.checkpoint):
+        model = run.fit()
     complete = present(model, out, as_json)
-    checkpoint.discard()
+    run.checkpoint.discard()
     if not complete:
         typer.echo(f"fedsplit: {_advice(model)}", err=True)
         raise typer.Exit(1)
+
+
+class ServerRun:
+    """One fit with clients in other organisations.
+
+    Whatever can be wrong with the options and the keys is found before the server listens.
+
+    Parameters
+    ----------
+    clients : str
+        Number of clients to wait for, or their names.
+    out : Path
+        Folder of the run.
+    network : ServerNetwork
+    resilience : Resilience
+        With a folder to resume from, or for a new checkpoint.
+    model : mapping
+        The options of the model.
+
+    Attributes
+    ----------
+    checkpoint : Checkpoint
+    """
+
+    def __init__(
+        self,
+        clients: str,
+        out: Path,
+        network: ServerNetwork,
+        resilience: Resilience,
+        model: Mapping[str, Any],
+    ) -> None:
+        kept = resilience.kept
+        assert kept is not None  # one of its folders is given
+        self.checkpoint: Checkpoint = kept
+        self._resumed = resilience.resume is not None
+        self._out = out
+        self._wait = network.wait
+        self._least = resilience.min_clients
+        self._signer: Signer | None = network.signer()
+        self._server: HttpsServer = network.server()
+        self._view = ServerView(self._server.clients)
+        self._reported: list[Progress] = []
+        self._options = FitOptions(
+            None,
+            **model,
+            patience=resilience.patience,
+            checkpoint=kept,
+            progress=self._report,
+        )
+        allowed = None
+        if self._server.allowed is not None:
+            allowed = self._server.allowed.names
+        self._known, self._wanted = wanted_clients(clients, allowed)
+        check_enough(self._wanted, self._least)
+
+    def fit(self) -> Model:
+        """Gather the clients, have the study approved, and fit."""
+        from fedsplit.regression.fit import fit_over  # pandas takes a second to import
+        from fedsplit.regression.result.table import pooled_summary
+
+        self._warn()
+        with self._server as server, self._view as view:
+            members, study, signature = self._agreed()
+            connected = partial(_among, members, server.present)
+            asked = members
+            if self._resumed:  # whose owners have approved before
+                asked = connected()
+            proposal = approved_by_all(server, study, signature, asked, view)
+            view.fits(members)
+            with discarding(self.checkpoint, self._reported), telling_failure(proposal, connected):
+                model = fit_over(MessageChannel(server, members, study.hash), self._options)
+            proposal.finish(connected(), model.converged, pooled_summary(model))
+        return model
+
+    def _agreed(self) -> tuple[list[str], Study, Signature]:
+        """The members of the study, once they are connected, and the study."""
+        if self._resumed:
+            members = list(self.checkpoint.about().get("clients", ()))
+            study, signature = self._study(members)  # another one is refused at once
+            wait = min(self._wait, RESUMED_WAIT)
+            self._identified(self._gathered(members, len(members), wait, 0))
+        else:
+            connected = self._gathered(self._known, self._wanted, self._wait, self._least)
+            members = self._identified(connected)
+            study, signature = self._study(members)
+        return members, study, signature
+
+    def _gathered(
+        self, known: Sequence[str], wanted: int, wait: float, least: int | None
+    ) -> list[str]:
+        return gather(self._server.present, known, wanted, wait, least, self._view.gathered)
+
+    def _identified(self, members: Sequence[str]) -> list[str]:
+        """Those of the members that can take part, or are away for the moment."""
+        connected = _among(members, self._server.present)
+        compatible = identified(self._server, connected, self._least)
+        return [name for name in members if name in compatible or name not in connected]
+
+    def _study(self, members: Sequence[str]) -> tuple[Study, Signature]:
+        study, signature = signed_study(self._options, members, self._signer, self._least)
+        keep_study(study, self._out, self._resumed)
+        return study, signature
+
+    def _warn(self) -> None:
+        """Print what expires soon."""
+        warnings = [self._server.warning]
+        if self._signer is not None:
+            warnings.append(self._signer.warning)
+        for warning in filter(None, warnings):
+            typer.echo(f"fedsplit: warning: {warning}", err=True)
+
+    def _report(self, now: Progress) -> None:
+        self._reported.append(now)
+        self._view.progress(now)
 
 
 def _among(who: Sequence[str], present: Callable[[], Iterable[str]]) -> list[str]:
@@ -195,20 +226,3 @@ def _with_whole_formula(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
     formula = whole_formula(FitOptions(None, **chosen))
     return {**chosen, "formula": formula.text, "target": None}
-
-
-def _opened(
-    keys: Path | None, insecure: bool, host: str, port: int, metrics: int | None
-) -> HttpsServer:
-    """A server with these keys, or one without keys and TLS."""
-    from fedsplit.remote.https.server import HttpsServer  # takes a while to import
-
-    if (keys is None) != insecure:
-        raise InputError(
-            "give a folder made by fedsplit keys with --keys, or --insecure for a test on one "
-            "machine"
-        )
-    anywhere = "0.0.0.0"
-    if insecure:
-        anywhere = "127.0.0.1"
-    return HttpsServer(host or anywhere, port, keys, metrics=metrics)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from fedsplit.regression.server.search import Progress
     from fedsplit.remote.https.server import Presence
 
-REDRAWS = 2.0
-"""How often a second the table is drawn."""
+REDRAWS_PER_SECOND = 2.0
+"""How often the table is drawn."""
 
-WORKING = 5.0
+SHOWN_SILENCE_SECONDS = 5.0
 """Seconds of work on one question after which a client's time is shown."""
 
 
@@ -42,16 +42,16 @@ class ServerView:
         self._decisions: dict[str, str] = {}
         self._progress: Progress | None = None
         self._shown: object = None
-        console = Console(stderr=True, quiet=not self.draws)
-        self._live = Live(
-            get_renderable=self.table,
-            console=console,
-            refresh_per_second=REDRAWS,
-            transient=True,
-        )
+        self._live: Live | None = None
 
     def __enter__(self) -> Self:
         if self.draws:
+            self._live = Live(
+                get_renderable=self.table,
+                console=Console(stderr=True),
+                refresh_per_second=REDRAWS_PER_SECOND,
+                transient=True,
+            )
             self._live.start()
         return self
 
@@ -61,7 +61,11 @@ class ServerView:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        if self.draws:
+        self.stop()
+
+    def stop(self) -> None:
+        """Take the table away, so that what is printed next stays on the screen."""
+        if self._live is not None:
             self._live.stop()
 
     def gathered(self, there: Sequence[str], wanted: int, missing: Sequence[str]) -> None:
@@ -69,6 +73,9 @@ class ServerView:
         self._expected = [*there, *missing]
         self._phase = f"waiting for clients, {len(there)} of {wanted}"
         text = f"clients {len(there)} of {wanted}: {', '.join(there) or 'nobody yet'}"
+        if len(there) > wanted:
+            members = ", ".join(there[:wanted])
+            text = f"{len(there)} clients connected, {wanted} wanted: the study is with {members}"
         if missing:
             text += f"; missing: {', '.join(missing)}"
         if text != self._shown and not self.draws:
@@ -118,6 +125,6 @@ def _state(presence: Presence | None) -> str:
         return "away"
     if not presence.answering:
         return "connected"
-    if presence.silent < WORKING:
+    if presence.silent < SHOWN_SILENCE_SECONDS:
         return "answering"
     return f"answering, silent for {presence.silent:.0f} s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,11 +15,12 @@ from fedsplit import files
 from fedsplit.commands.interrupts import Terminated
 from fedsplit.commands.server_view import ServerView
 from fedsplit.commands.terminal import printable
-from fedsplit.errors import InputError, NoMinimiser, TooFewClients
+from fedsplit.errors import InputError, NoMinimiser, TooFewClients, listed
 from fedsplit.remote.messages import Signature, Transport
 
 if TYPE_CHECKING:
     from fedsplit.regression.options import FitOptions
+    from fedsplit.remote.signatures import Signer
     from fedsplit.sites.studies.proposal import Decision
     from fedsplit.sites.studies.proposing import Proposal
     from fedsplit.sites.studies.study import Study
@@ -37,7 +39,7 @@ USUAL = 40
 def signed_study(
     options: FitOptions,
     who: Sequence[str],
-    keys: Path | None,
+    signer: Signer | None,
     least: int | None,
 ) -> tuple[Study, Signature]:
     """The study of a fit, and the coordinator's signature; without keys there is none.
@@ -47,21 +49,18 @@ def signed_study(
     options : FitOptions
     who : sequence of str
         The clients.
-    keys : Path or None
-        The folder of keys.
+    signer : Signer or None
     least : int or None
         The fewest clients with which the run continues.
     """
     from fedsplit.sites.studies.proposing import make_study
 
-    if keys is None:
+    if signer is None:
         unknown = dict.fromkeys(who, "")
         return make_study(options, unknown, "", least), Signature()
     from fedsplit.remote.key_folder import entries
-    from fedsplit.remote.signatures import Signer
 
-    signer = Signer(keys)
-    known = {entry.name: " ".join(entry.fingerprints) for entry in entries(keys)}
+    known = {entry.name: " ".join(entry.fingerprints) for entry in entries(signer.folder)}
     members = {name: known[name] for name in who}
     study = make_study(options, members, signer.fingerprint, least)
     return study, signer.sign(study.canonical)
@@ -79,13 +78,33 @@ def keep_study(study: Study, out: Path, resumed: bool) -> None:
 
     path = out / FILE
     if resumed and path.exists() and path.read_bytes() != study.canonical:
+        changed = listed(_differences(path.read_bytes(), study.canonical))
         raise InputError(
-            f"{path}: the run had another study, since keys, members or options have changed: "
-            "start again in another folder"
+            f"{path}: the run had another study ({changed} changed): resume it with the options "
+            "and keys that it had, or start again in another folder"
         )
     out.mkdir(parents=True, exist_ok=True)
     files.write(path, study.canonical)
     typer.echo(f"study {short(study.hash)}\nwritten to {path}", err=True)
+
+
+def _differences(before: bytes, now: bytes) -> list[str]:
+    """The names of what differs between two studies, in the words of their files."""
+    try:
+        old = json.loads(before)
+    except ValueError:
+        return ["the file"]
+    new = json.loads(now)
+    names = []
+    for key in {**old, **new}:
+        here, there = old.get(key), new.get(key)
+        if here == there:
+            continue
+        if key == "options" and isinstance(here, dict):
+            names += [name for name in there if here.get(name) != there[name]]
+        else:
+            names.append(key)
+    return names
 
 
 def approved_by_all(
@@ -119,6 +138,7 @@ def approved_by_all(
     try:
         proposal.wait(who, report, lambda: time.sleep(POLL))
     except (KeyboardInterrupt, Terminated):
+        view.stop()
         typer.echo(
             "fedsplit: interrupted before all owners had approved: start the same command again, "
             "what they decided is kept",
@@ -146,9 +166,9 @@ def approvals(known: Mapping[str, Decision], who: Sequence[str]) -> str:
         if name in known:
             state = known[name].state
         states[state].append(name)
-    words = {"pending": "waiting for the owner of", "absent": "no answer from"}
     parts = [f"approved by {len(states['approved'])} of {len(who)}"]
-    for state, text in words.items():
-        if states[state]:
-            parts.append(f"{text} {', '.join(states[state])}")
+    if states["pending"]:
+        parts.append(f"waiting for the owners of {', '.join(states['pending'])}")
+    if states["absent"]:
+        parts.append(f"no answer from {', '.join(states['absent'])}")
     return "; ".join(parts)

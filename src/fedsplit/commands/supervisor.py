@@ -15,7 +15,14 @@ from pathlib import Path
 from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
 
 BAD_INPUT = 2
-"""The exit status after which a child is not restarted."""
+"""Exit status of a child that a restart would not help."""
+
+NOT_AUTHORISED = 75
+"""Exit status of a client that the coordinator has to authorise first (EX_TEMPFAIL of sysexits.h):
+a service manager may start it again after a while."""
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
 
 FIRST_PAUSE = 0.5
 """Seconds before a restart; every further restart doubles them."""
@@ -33,7 +40,7 @@ GRACE = 5.0
 def supervise(
     command: Sequence[str], first: bytes, again: bytes, report: Callable[[str], object]
 ) -> int:
-    """Run a command until it says that its input is bad, or this process is asked to end.
+    """Run a command until a restart would not help it, or this process is asked to end.
 
     Parameters
     ----------
@@ -57,7 +64,7 @@ def supervise(
         while True:
             began = time.monotonic()
             status = _run(command, line)
-            if status == BAD_INPUT:
+            if status in (BAD_INPUT, NOT_AUTHORISED):
                 return status
             if time.monotonic() - began > HEALTHY:
                 pause = FIRST_PAUSE
@@ -67,7 +74,7 @@ def supervise(
             line = again
             pause = min(2 * pause, LONGEST_PAUSE)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except Terminated:
         return 143
 

@@ -41,6 +41,8 @@ def print_error(error: Exception | str) -> None:
     text = str(error)
     if isinstance(error, OSError):
         text = f"{error.filename or 'output'}: {error.strerror or error}"
+    if isinstance(error, ImportError):
+        text = f"a package that fedsplit needs cannot be imported ({error}): install it again"
     typer.echo(f"fedsplit: error: {printable(' '.join(text.split()))}", err=True)
 
 

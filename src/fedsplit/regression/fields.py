@@ -13,7 +13,7 @@ from dataclasses import field, fields
 from functools import wraps
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
-Group = Literal["model", "data", "privacy", "run"]
+Group = Literal["model", "data", "privacy", "run", "network"]
 """What an option is about, in the order in which help texts and tables show the groups."""
 
 P = ParamSpec("P")

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, NotAuthorised
 from fedsplit.remote.keys import PrivateKey, PublicKey, fingerprint
 
 HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
@@ -107,9 +107,9 @@ def certificate_pem(certificate: x509.Certificate) -> bytes:
 
 
 def check_certificate(
-    path: Path, key: PrivateKey, use: Use, authority: x509.Certificate | None, renewal: str
+    path: Path, key: PrivateKey, use: Use, ca: Path, renewal: str
 ) -> x509.Certificate:
-    """Read the certificate of a key, and raise InputError unless it can be used now.
+    """Read the certificate of a key, and check that it can be used now.
 
     Parameters
     ----------
@@ -119,31 +119,39 @@ def check_certificate(
         The key that it must belong to.
     use : str
         What it must be for.
-    authority : Certificate or None
-        Who must have issued it; anybody where None.
+    ca : Path
+        The certificate of the CA that must have issued it.
     renewal : str
-        How a new certificate is had, for errors.
+        How to get a new certificate, for errors.
+
+    Raises
+    ------
+    NotAuthorised
+        If it has expired, or is not valid yet.
+    InputError
+        If it is the wrong file.
     """
     certificate = read_certificate(path)
     if certificate.public_key() != key.public_key():
         mine = fingerprint(key.public_key())
-        raise InputError(f"{path}: does not belong to the key {mine}: check --key, or {renewal}")
-    if authority is not None and not issued_by(certificate, authority):
         raise InputError(
-            f"{path}: was not issued by the authority of --ca: check both, or {renewal}"
+            f"{path}: does not belong to the key with the fingerprint {mine}: check both files, "
+            f"or {renewal}"
         )
+    if not issued_by(certificate, read_certificate(ca)):
+        raise InputError(f"{path}: was not issued by {ca}: check both files, or {renewal}")
     if not may_be_used_for(certificate, use):
         raise InputError(f"{path}: is not the certificate of a {use}: {renewal}")
     now = datetime.now(UTC)
     begins = certificate.not_valid_before_utc
     if now < begins:
-        raise InputError(
+        raise NotAuthorised(
             f"{path}: is not valid before {begins:%Y-%m-%d}, and it is {now:%Y-%m-%d} by the clock "
             f"of this machine: set the clock, or {renewal}"
         )
     ends = certificate.not_valid_after_utc
     if now > ends:
-        raise InputError(f"{path}: expired on {ends:%Y-%m-%d}: {renewal}")
+        raise NotAuthorised(f"{path}: expired on {ends:%Y-%m-%d}: {renewal}")
     return certificate
 
 
@@ -165,12 +173,18 @@ def may_be_used_for(certificate: x509.Certificate, use: Use) -> bool:
     return USES[use] in stated.value
 
 
-def expires_soon(certificate: x509.Certificate) -> str:
-    """A warning if a certificate ends within a month; otherwise an empty text."""
-    left = certificate.not_valid_after_utc - datetime.now(UTC)
+def expiry_warning(path: Path, certificate: x509.Certificate, renewal: str) -> str:
+    """A warning if a certificate expires within a month; otherwise an empty text."""
+    ends = certificate.not_valid_after_utc
+    left = ends - datetime.now(UTC)
     if left > WARNING:
         return ""
-    return f"expires on {certificate.not_valid_after_utc:%Y-%m-%d}, in {max(0, left.days)} days"
+    return f"{path} expires on {ends:%Y-%m-%d}, in {max(0, left.days)} days: {renewal}"
+
+
+def expired(certificate: x509.Certificate) -> bool:
+    """Whether a certificate is no longer valid."""
+    return datetime.now(UTC) > certificate.not_valid_after_utc
 
 
 def hosts_of(certificate: x509.Certificate) -> list[str]:

@@ -124,7 +124,8 @@ class Checkpoint:
     @property
     def _taken(self) -> InputError:
         return InputError(
-            f"{self.folder} already holds a checkpoint: resume it, or name another folder"
+            f"{self.folder} already holds a checkpoint: continue that run with --resume "
+            f"{self.folder}, or choose another folder"
         )
 
     @property

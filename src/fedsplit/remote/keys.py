@@ -46,7 +46,10 @@ def new_key() -> EllipticCurvePrivateKey:
 
 def read_private_key(path: Path) -> PrivateKey:
     """Read a private key, in PEM or OpenSSH's format."""
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     load = forms.load_pem_private_key
     if b"OPENSSH" in content[:64]:
         load = forms.load_ssh_private_key

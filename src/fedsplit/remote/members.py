@@ -203,20 +203,46 @@ class Members:
         pass_unprepared: bool,
     ) -> dict[int, Reply]:
         """Ask, and note who did not answer and since when."""
-        history = self.history
         began = self.channel.now()
-        history.asked += 1
+        self.history.asked += 1
         replies = dict.fromkeys(requests, SILENT) | self.channel.ask(requests, timeout)
         self._part_with(patience, {at: replies[at] for at in requests})
         for at in requests:
             for name in self.cohorts[at]:
-                history.note_log(name, replies[at].log)
+                self.history.note_log(name, replies[at].log)
+        wrong = self._wrong(requests, replies, check, pass_unprepared)
+        self._note(requests, replies, wrong, began)
+        if wrong:
+            self._give_up(patience)
+            pace = min(LONGEST_PACE, PACE * patience.give_up)
+            self.channel.wait(max(0.0, began + pace - self.channel.now()))
+        return {at: replies[at] for at in requests if at not in wrong}
+
+    def _wrong(
+        self,
+        requests: Mapping[int, Request],
+        replies: Mapping[int, Reply],
+        check: Check,
+        pass_unprepared: bool,
+    ) -> dict[int, str]:
+        """By cohort, what is wrong with its reply."""
         wrong = {}
         for at in requests:
             if what := _wrong(at, replies[at], check, pass_unprepared):
                 wrong[at] = what
         if len(wrong) == len(self.cohorts) and set(wrong.values()) == {NOT_FINITE}:
-            wrong = {}  # the run diverges, and no client is to blame
+            return {}  # the run diverges, and no client is to blame
+        return wrong
+
+    def _note(
+        self,
+        requests: Mapping[int, Request],
+        replies: Mapping[int, Reply],
+        wrong: Mapping[int, str],
+        began: float,
+    ) -> None:
+        """Note who did not answer as it should, since when, and who is back."""
+        history = self.history
         for at, request in requests.items():
             if at in wrong:
                 line = " ".join(wrong[at][:300].split())  # one line, however long the text is
@@ -225,11 +251,6 @@ class Members:
                 history.absent_since.setdefault(at, began)
             elif replies[at].outcome == "answer" and not request.question.prepares:
                 history.absent_since.pop(at, None)
-        if wrong:
-            self._give_up(patience)
-            pace = min(LONGEST_PACE, PACE * patience.give_up)
-            self.channel.wait(max(0.0, began + pace - self.channel.now()))
-        return {at: replies[at] for at in requests if at not in wrong}
 
     def _part_with(self, patience: Patience, replies: Mapping[int, Reply]) -> None:
         """Go on without clients that refuse, if enough are left; otherwise a refusal ends the run.

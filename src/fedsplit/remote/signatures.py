@@ -1,4 +1,4 @@
-"""Signatures of a coordinator, by a key that the authority of the federation vouches for."""
+"""Signatures of a coordinator, whose certificate the federation's CA has issued."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from fedsplit.errors import InputError
-from fedsplit.remote.certificates import USES
-from fedsplit.remote.keys import fingerprint
+from fedsplit.remote.certificates import (
+    USES,
+    certificate_pem,
+    check_certificate,
+    expiry_warning,
+)
+from fedsplit.remote.keys import fingerprint, read_private_key
 from fedsplit.remote.messages import Signature
 
 PURPOSE = b"fedsplit study\n"
@@ -20,21 +24,38 @@ PURPOSE = b"fedsplit study\n"
 
 
 class Signer:
-    """The coordinator's key and certificate, of a folder that ``fedsplit keys`` made."""
+    """The coordinator's key and certificate, of a folder that ``fedsplit keys`` made.
+
+    Parameters
+    ----------
+    folder : Path
+
+    Attributes
+    ----------
+    folder : Path
+    warning : str
+        About a certificate that expires soon; mostly empty.
+
+    Raises
+    ------
+    InputError
+        Unless clients would accept its signatures now.
+    """
 
     def __init__(self, folder: Path) -> None:
-        paths = folder / "coordinator.key", folder / "coordinator.crt"
-        for path in paths:
-            if not path.is_file():
-                raise InputError(
-                    f"{path} is missing: it signs what clients are asked to approve; make keys "
-                    "with this version of fedsplit keys"
-                )
-        key = forms.load_pem_private_key(paths[0].read_bytes(), None)
+        renewal = f"make a new one with fedsplit keys {folder} --renew coordinator"
+        secret, path = folder / "coordinator.key", folder / "coordinator.crt"
+        for each in (secret, path):
+            if not each.is_file():
+                raise InputError(f"{each}: is missing; it signs studies: {renewal}")
+        key = read_private_key(secret)
         if not isinstance(key, ed25519.Ed25519PrivateKey):
-            raise InputError(f"{paths[0]}: is not an Ed25519 key; make keys with fedsplit keys")
+            raise InputError(f"{secret}: is not an Ed25519 key; delete it, and {renewal}")
+        certificate = check_certificate(path, key, "coordinator", folder / "ca.crt", renewal)
+        self.folder = folder
+        self.warning = expiry_warning(path, certificate, renewal)
         self._key = key
-        self._certificate = paths[1].read_text(encoding="ascii")
+        self._certificate = certificate_pem(certificate).decode("ascii")
 
     @property
     def fingerprint(self) -> str:
@@ -71,7 +92,7 @@ def check_signature(content: bytes, signature: Signature, coordinator: str, ca: 
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
         raise InputError(
-            "the study is signed by a coordinator that another authority vouches for"
+            "the study is signed by a coordinator whose certificate was issued by another CA"
         ) from None
     _check_purpose(certificate)
     key = certificate.public_key()

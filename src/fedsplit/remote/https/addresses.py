@@ -18,7 +18,7 @@ def address(server: str) -> tuple[str, int]:
         plain = parts.netloc == server and "@" not in server
         if parts.hostname and parts.port and plain:
             return parts.hostname, parts.port
-    raise InputError(f"server {server!r}: give HOST:PORT, such as fit.example.org:8443")
+    raise InputError(f"server {server!r}: give HOST:PORT, such as fit.example.org:8000")
 
 
 def proxy_of(server: str, given: str | None) -> URL | None:

@@ -9,13 +9,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
 import aiohttp
 
 from fedsplit.errors import InputError
 from fedsplit.remote.https import protocol
-from fedsplit.remote.https.addresses import address, proxy_of
 from fedsplit.remote.https.connection import (
     Connection,
     Ended,
@@ -24,7 +22,7 @@ from fedsplit.remote.https.connection import (
     Taken,
     printable,
 )
-from fedsplit.remote.https.tls import ClientTls
+from fedsplit.remote.https.endpoint import Endpoint
 
 FIRST_PAUSE = 0.2
 """Seconds before a second attempt to reach the server; every further attempt doubles them."""
@@ -44,63 +42,40 @@ FAILURES = (aiohttp.ClientError, OSError, Lost)
 
 
 def run_client(
-    server: str,
+    endpoint: Endpoint,
     answer: Callable[[bytes], bytes],
     *,
-    key: Path | None = None,
-    certificate: Path | None = None,
-    ca: Path | None = None,
-    insecure: bool = False,
-    proxy: str | None = None,
     status: Callable[[str], object],
     stop: threading.Event,
-    name: str = "",
 ) -> None:
     """Answer the messages of a server until ``stop`` is set; reconnect whenever it is lost.
 
     Parameters
     ----------
-    server : str
-        HOST:PORT.
+    endpoint : Endpoint
+        The server.
     answer : callable
         From a message to its reply; called again for the same message only if this process is
         started again meanwhile.
-    key : Path, optional
-        The client's private key; None for a server without keys.
-    certificate : Path, optional
-        The certificate of the key; by default it is beside the key.
-    ca : Path, optional
-        The certificate of the authority that issued the server's; None for the system's.
-    insecure : bool
-        Do not use TLS.
-    proxy : str, optional
-        The URL of an HTTP proxy; by default that of the environment.
     status : callable
         Called with a text when the connection is made or lost, or an answer fails.
     stop : Event
         Ends the client within about a second.
-    name : str
-        The client's name, for a server without keys.
 
     Raises
     ------
+    NotAuthorised
+        If the coordinator has to act before trying again can help.
     InputError
-        If trying again would not help.
+        If trying again would not help at all.
     """
-    address(server)
-    tls = None
-    through = None
-    if not insecure:
-        if key is None:
-            raise InputError("give this client's key with --key")
-        tls = ClientTls(key, certificate, ca)
-        through = proxy_of(server, proxy)
+    tls = endpoint.tls()
     with ThreadPoolExecutor(1, "answer") as pool:
         if tls is not None and tls.warning:
             status(tls.warning)
 
         async def run() -> None:
-            connection = Connection(server, tls, name, through)
+            connection = Connection(endpoint, tls)
             try:
                 await _until(stop, _Client(connection, answer, status, pool).stay())
                 await connection.leave()

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import aiohttp
-from yarl import URL
 
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, NotAuthorised
 from fedsplit.remote.https import protocol
 from fedsplit.remote.https.addresses import address
+from fedsplit.remote.https.endpoint import Endpoint
 from fedsplit.remote.https.tls import ClientTls
 
 RESET = os.strerror(errno.ECONNRESET)
@@ -71,25 +71,21 @@ class Connection:
 
     Parameters
     ----------
-    server : str
-        HOST:PORT.
+    endpoint : Endpoint
     tls : ClientTls or None
         None for a server without TLS.
-    name : str
-        What the client is called, for a server without keys.
-    proxy : URL or None
     """
 
-    def __init__(self, server: str, tls: ClientTls | None, name: str, proxy: URL | None) -> None:
-        self.server = server
-        self._host, self._port = address(server)
+    def __init__(self, endpoint: Endpoint, tls: ClientTls | None) -> None:
+        self.server = endpoint.server
+        self._host, self._port = address(self.server)
         self._tls = tls
-        self._proxy = proxy
+        self._proxy = endpoint.through
         self._welcome = False
-        self._base = f"http://{server}"
+        self._base = f"http://{self.server}"
         encrypted: ssl.SSLContext | bool = False
         if tls is not None:
-            self._base = f"https://{server}"
+            self._base = f"https://{self.server}"
             encrypted = tls.context
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -98,7 +94,7 @@ class Connection:
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=CONNECT, sock_read=protocol.HOLD + protocol.TRANSFER
             ),
-            headers={protocol.INSTANCE: secrets.token_hex(16), protocol.NAME: quote(name)},
+            headers={protocol.INSTANCE: secrets.token_hex(16), protocol.NAME: quote(endpoint.name)},
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
@@ -182,7 +178,7 @@ class Connection:
         if ours and status in (200, 204, 408, 410, 413):  # the last: a reply was not wanted
             return
         text = ""
-        if ours and status in (400, 403, 409):
+        if ours and status in (400, 401, 403, 409):
             text = printable((await response.content.read(500)).decode("utf-8", "replace"))
         if status == 409 and ours:
             remedy = "stop it, or use another key"
@@ -190,9 +186,11 @@ class Connection:
                 remedy = "stop it, or choose another --name"
             raise Taken(f"{self.server}: {text} already: {remedy}")
         if status == 403 and ours:
-            raise InputError(
+            raise NotAuthorised(
                 f"{self.server}: {text}: ask the coordinator (fedsplit keys DIR --list)"
             )
+        if status == 401 and ours:
+            raise Lost(text)  # the next attempt reads the certificate's file again
         if not ours and status in (200, 204, 400, 404, 405, 501):
             raise InputError(f"{self.server}: is not a fedsplit server, check --server")
         raise Lost(f"HTTP status {status}")

@@ -59,7 +59,7 @@ async def exchange(
 def _trouble(service: Service, box: Mailbox, posted: Posted, absent: float) -> str:
     """Why a client will not answer; an empty text if it may."""
     if box.key and not service.permits(box):
-        return "its key may no longer join"
+        return "its key was revoked"
     if absent <= GRACE or (box.silent <= RETURN and not box.left):
         return ""
     if posted.delivered:

@@ -11,10 +11,11 @@ from urllib.parse import quote, unquote
 from aiohttp import web
 
 from fedsplit.remote.allowed import AllowedKeys
+from fedsplit.remote.certificates import expired
 from fedsplit.remote.https import protocol
 from fedsplit.remote.https.mailbox import Mailbox, Posted
 from fedsplit.remote.https.metrics import Counts
-from fedsplit.remote.https.tls import peer_key
+from fedsplit.remote.https.tls import peer_certificate
 from fedsplit.remote.keys import check_public_key, fingerprint
 from fedsplit.version import __version__
 
@@ -128,13 +129,16 @@ class Service:
             if not name:
                 raise _Refusal(400, "this client states no name")
             return name, ""
-        certificate = peer_key(request.transport)
+        certificate = peer_certificate(request.transport)
         if certificate is None:
             raise _Refusal(403, "no certificate")
+        if expired(certificate):  # since the handshake, which may be weeks ago
+            ends = certificate.not_valid_after_utc
+            raise _Refusal(401, f"the certificate of this client expired on {ends:%Y-%m-%d}")
         key = fingerprint(check_public_key(certificate.public_key(), "the certificate"))
         known = self._allowed.name(key)
         if known is None:
-            raise _Refusal(403, f"the key {key} may not join, or no longer")
+            raise _Refusal(403, f"the key {key} is not authorised (unknown or revoked)")
         return known, key
 
     async def _join(self, request: web.BaseRequest, box: Mailbox) -> web.StreamResponse:
@@ -151,7 +155,7 @@ class Service:
         try:
             while True:
                 if not self.permits(box):
-                    raise _Refusal(403, f"the key {box.key} may no longer join")
+                    raise _Refusal(403, f"the key {box.key} is no longer authorised (revoked)")
                 if self.farewell is not None:
                     box.told = True
                     return _response(204, {protocol.END: quote(self.farewell)})

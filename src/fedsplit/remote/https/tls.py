@@ -8,16 +8,16 @@ from pathlib import Path
 
 from cryptography import x509
 
-from fedsplit.errors import InputError
+from fedsplit.errors import NotAuthorised
 from fedsplit.remote.certificates import (
     certificate_pem,
     check_certificate,
-    expires_soon,
+    expiry_warning,
     read_certificate,
 )
 from fedsplit.remote.keys import PrivateKey, private_pem, read_private_key
 
-ASK = "ask the coordinator for a new one (fedsplit keys DIR --renew NAME)"
+RENEWAL = "ask the coordinator for a new one (fedsplit keys DIR --renew NAME)"
 
 
 def server_context(folder: Path) -> tuple[ssl.SSLContext, str]:
@@ -27,16 +27,16 @@ def server_context(folder: Path) -> tuple[ssl.SSLContext, str]:
     """
     path = folder / "server.crt"
     authority = folder / "ca.crt"
-    key = _read_key(folder / "server.key")
+    key = read_private_key(folder / "server.key")
     renewal = f"make a new one with fedsplit keys {folder} --renew server"
-    certificate = check_certificate(path, key, "server", read_certificate(authority), renewal)
+    certificate = check_certificate(path, key, "server", authority, renewal)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     context.num_tickets = 0  # a resumed session would not be checked again
     context.load_verify_locations(authority)
     _load(context, certificate, key)
-    return context, _warning(path, certificate, renewal)
+    return context, expiry_warning(path, certificate, renewal)
 
 
 class ClientTls:
@@ -48,10 +48,10 @@ class ClientTls:
     ----------
     key : Path
         The client's private key.
+    ca : Path
+        The certificate of the CA that issued the server's.
     certificate : Path, optional
         By default it is beside the key.
-    ca : Path, optional
-        The certificate of the authority that issued the server's; None for the system's.
 
     Attributes
     ----------
@@ -60,16 +60,12 @@ class ClientTls:
         About the certificate; mostly empty.
     """
 
-    def __init__(self, key: Path, certificate: Path | None = None, ca: Path | None = None) -> None:
+    def __init__(self, key: Path, ca: Path, certificate: Path | None = None) -> None:
         self._key = key
         self._path = certificate or key.with_suffix(".crt")
-        self._authority = None
-        if ca is not None:
-            self._authority = read_certificate(ca)
-        try:
-            self.context = ssl.create_default_context(cafile=ca)
-        except ssl.SSLError:
-            raise InputError(f"{ca}: is not a certificate") from None
+        self._ca = ca
+        read_certificate(ca)  # whose errors say more than those of the context
+        self.context = ssl.create_default_context(cafile=ca)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_3
         self.warning = ""
         self.refresh()
@@ -82,19 +78,19 @@ class ClientTls:
         InputError
             Unless it can be used now.
         """
-        private = _read_key(self._key)
+        private = read_private_key(self._key)
         if not self._path.exists():
-            raise InputError(
+            raise NotAuthorised(
                 f"{self._path}: is missing, the certificate of this client's key: the coordinator "
                 f"issues it (fedsplit keys DIR --renew {self._key.stem}, or --sign); name it with "
                 "--certificate"
             )
-        own = check_certificate(self._path, private, "client", self._authority, ASK)
+        own = check_certificate(self._path, private, "client", self._ca, RENEWAL)
         _load(self.context, own, private)
-        self.warning = _warning(self._path, own, ASK)
+        self.warning = expiry_warning(self._path, own, RENEWAL)
 
 
-def peer_key(transport: object) -> x509.Certificate | None:
+def peer_certificate(transport: object) -> x509.Certificate | None:
     """The certificate of who is at the other end of a connection."""
     end = transport.get_extra_info("ssl_object")  # type: ignore[attr-defined]  # of any transport
     if end is None:
@@ -105,23 +101,9 @@ def peer_key(transport: object) -> x509.Certificate | None:
     return x509.load_der_x509_certificate(found)
 
 
-def _read_key(path: Path) -> PrivateKey:
-    try:
-        return read_private_key(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-
-
 def _load(context: ssl.SSLContext, certificate: x509.Certificate, key: PrivateKey) -> None:
     """Let a context use a key in any format; Python takes it from a file alone."""
     with tempfile.NamedTemporaryFile() as file:  # readable by its owner alone
         file.write(private_pem(key) + certificate_pem(certificate))
         file.flush()
         context.load_cert_chain(file.name)
-
-
-def _warning(path: Path, certificate: x509.Certificate, renewal: str) -> str:
-    soon = expires_soon(certificate)
-    if not soon:
-        return ""
-    return f"{path} {soon}: {renewal}"

@@ -1,0 +1,154 @@
+"""The process of ``fedsplit client`` that reads the rows and answers; it is supervised."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import typer
+
+from fedsplit.commands.client_options import ClientNetwork, Privacy
+from fedsplit.commands.client_view import View
+from fedsplit.commands.supervisor import BAD_INPUT, NOT_AUTHORISED, lifeline
+from fedsplit.commands.terminal import print_error
+from fedsplit.data.reading import Reading
+from fedsplit.errors import InputError, NotAuthorised
+
+if TYPE_CHECKING:
+    from fedsplit.sites.studies.approval import Credentials
+
+CRASHED = 70
+"""Exit status of a process that is to be restarted (EX_SOFTWARE of sysexits.h)."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the process is told by its supervisor.
+
+    Attributes
+    ----------
+    server : str
+        HOST:PORT.
+    data : str
+        The client's file.
+    name : str
+        Of the client.
+    folder : Path
+        Of its state; absolute.
+    reading : Reading
+        How the file is read.
+    network : ClientNetwork
+    privacy : Privacy
+    prompted : bool
+        Whether the owner is asked about studies at this terminal.
+    restarted : bool
+        Whether an earlier process has died.
+    """
+
+    server: str
+    data: str
+    name: str
+    folder: Path
+    reading: Reading
+    network: ClientNetwork
+    privacy: Privacy
+    prompted: bool
+    restarted: bool = False
+
+    def line(self, restarted: bool = False) -> bytes:
+        """One line of JSON."""
+        return msgspec.json.encode(replace(self, restarted=restarted), enc_hook=str)
+
+    @classmethod
+    def read(cls, line: bytes) -> Configuration:
+        """From the line."""
+
+        def path(kind: Any, value: str) -> Any:
+            return kind(value)
+
+        return msgspec.json.decode(line, type=cls, dec_hook=path)
+
+
+def report(text: str) -> None:
+    """Print a line about the client."""
+    typer.echo(f"fedsplit client: {text}", err=True)
+
+
+def work() -> int:
+    """Answer until the supervisor ends this process; returns its exit status."""
+    os.umask(0o077)  # what is kept here is for its owner alone
+    sys.excepthook = lambda *_: None  # a stack trace could have values of rows in it
+    sys.unraisablehook = lambda _: None
+    threading.excepthook = lambda _: None
+    line, stop = lifeline()
+    return status_of(Configuration.read(line), stop)
+
+
+def status_of(chosen: Configuration, stop: threading.Event) -> int:
+    """Answer a server's questions until ``stop`` is set; returns the exit status."""
+    try:
+        return _answer(chosen, stop)
+    except NotAuthorised as error:
+        print_error(error)
+        return NOT_AUTHORISED
+    except (InputError, OSError, ImportError) as error:  # a restart would not help
+        print_error(error)
+        return BAD_INPUT
+    except Exception as error:
+        report(f"it failed ({type(error).__name__})")
+        return CRASHED
+
+
+def _answer(chosen: Configuration, stop: threading.Event) -> int:
+    from fedsplit.remote.folder_lock import alone
+    from fedsplit.remote.https.client import run_client
+    from fedsplit.remote.https.noise import quieten
+    from fedsplit.sites.service import Site
+
+    quieten()
+    endpoint = chosen.network.endpoint(chosen.server, chosen.name)
+    view = View(str(chosen.folder), chosen.prompted)
+    with alone(chosen.folder):  # before anything there is read, or counted anew
+        site = Site(
+            chosen.name,
+            chosen.data,
+            folder=chosen.folder,
+            max_rounds=chosen.privacy.max_rounds,
+            strict=chosen.privacy.strict,
+            rules=chosen.privacy.rules(),
+            vectors=chosen.privacy.vectors,
+            log=chosen.privacy.log,
+            fresh=not chosen.restarted,
+            reading=chosen.reading,
+            approve=chosen.privacy.approve,
+            credentials=_credentials(chosen.network),
+            watch=view,
+        )
+        if not chosen.restarted:
+            typer.echo(site.terms())
+        try:
+            run_client(endpoint, site.reply, status=view.line, stop=stop)
+        except OSError as error:  # perhaps a full disk, which may pass: the process is restarted
+            print_error(error)
+            return CRASHED
+    return 0
+
+
+def _credentials(network: ClientNetwork) -> Credentials | None:
+    """What studies are verified with: the client's own key, and the federation's CA."""
+    if network.key is None or network.ca is None:
+        return None
+    from fedsplit.remote.keys import fingerprint, read_private_key
+    from fedsplit.sites.studies.approval import Credentials
+
+    own = read_private_key(network.key).public_key()
+    return Credentials(fingerprint(own), network.ca.read_bytes())
+
+
+if __name__ == "__main__":
+    sys.exit(work())
