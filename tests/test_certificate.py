@@ -8,11 +8,12 @@ from fedsplit.clients.questions import ProofScalars
 from problems import LOSSES, clients, problem
 
 
+@pytest.mark.parametrize("problems", [60, pytest.param(250, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", sorted(LOSSES))
-def test_the_true_gap_never_exceeds_the_bound_over_a_thousand_problems(name: str) -> None:
+def test_the_true_gap_never_exceeds_the_bound(name: str, problems: int) -> None:
     rng = np.random.default_rng(sum(map(ord, name)))
     ratios = []
-    for seed in range(250):
+    for seed in range(problems):
         d, m = int(rng.integers(1, 7)), int(rng.integers(1, 6))
         sizes = [int(n) for n in rng.integers(1, 60, size=m)]
         p = problem(name, sizes, d, seed, ridge=float(rng.choice([0.1, 1.0, 10.0])))
@@ -29,7 +30,7 @@ def test_the_true_gap_never_exceeds_the_bound_over_a_thousand_problems(name: str
         assert distance <= certificate.distance * (1 + 1e-9) + 1e-7 * np.sqrt(rounding)
         if gap > 1e3 * rounding:
             ratios.append(certificate.gap / gap)
-    assert len(ratios) > 100
+    assert len(ratios) > 0.4 * problems
     tight = {
         "least-squares": 2.0,
         "logistic": 3.0,
@@ -61,13 +62,13 @@ def test_with_a_penalty_the_bound_holds_in_every_round(name: str, penalty: fs.Pe
     assert fine.converged
     best = p.objective(fine.x) + penalty.value(fine.x)
     proved = 0
-    for rounds in range(2, 12):
+    for rounds in range(2, 12, 2):
         run = fs.solve(p, penalty=penalty, rounds=rounds, tol=0)
         certificate = fs.certify(p.clients, run.x, penalty, run.state.subgradient)  # type: ignore[attr-defined]  # FedSplit's
         if certificate.gap is not None:
             proved += 1
             assert run.trace.objective[-1] - best <= certificate.gap + 1e-12 * abs(best)
-    assert proved >= 5
+    assert proved >= 3
 
 
 def test_a_lasso_with_more_columns_than_rows_is_certified_on_its_support() -> None:
@@ -344,7 +345,7 @@ def test_hessians_that_are_too_large_are_not_asked_for(monkeypatch: pytest.Monke
 def test_the_bound_of_a_lasso_with_more_columns_than_rows_is_that_of_its_support() -> None:
     p = problem("least-squares", [4] * 5, 40, seed=2)
     penalty = fs.L1(3.0)
-    best = fs.solve(p, fs.FedSplit(), penalty=penalty, rounds=500, tol=0).x
+    best = fs.solve(p, fs.FedSplit(), penalty=penalty, rounds=200, tol=0).x
     assert 0 < np.count_nonzero(best) < 20  # strictly fewer than all rows
     value = p.objective(best) + penalty.value(best)
     for size in (1e-3, 1e-6):

@@ -274,7 +274,7 @@ def test_all_parsers_read_the_same_from_every_file(
 ) -> None:
     rng = random.Random(0)
     read = 0
-    for trial in range(45):
+    for trial in range(25):
         kinds = [rng.choice(KINDS) for _ in range(3)]
         rows = [[f"n{i}", *map(rng.choice, kinds)] for i in range(rng.randint(0, 9))]
         out = io.StringIO(newline="")
@@ -294,7 +294,7 @@ def test_all_parsers_read_the_same_from_every_file(
         monkeypatch.setattr(delimited_cells, "BLOCK", rng.choice([20, 10**6]))
         assert answers(tmp_path / "x.csv", content, reading) == small, content
         read += small is not None
-    assert 10 < read < 40
+    assert 5 < read < 23
 
 
 def test_every_form_of_a_timestamp_is_read_alike(

@@ -164,7 +164,7 @@ def test_starting_at_the_iterate_has_a_floor_and_at_the_broadcast_point_none() -
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
-@pytest.mark.parametrize("kappa", [10.0, 1e3])
+@pytest.mark.parametrize("kappa", [10.0, 100.0, pytest.param(1e3, marks=pytest.mark.slow)])
 def test_any_number_of_steps_from_the_broadcast_point_is_exact_in_the_limit(
     steps: int, kappa: float
 ) -> None:
