@@ -21,7 +21,7 @@ from fedsplit.remote.keys import read_private_key
 QUESTIONS = 9
 """That a client answers in an undisturbed run, about: faults come at a random one of them."""
 
-LONGEST = 90.0
+HUNG_SECONDS = 90.0
 """Seconds after which a run counts as hung."""
 
 TOLERANCE = 1e-6
@@ -52,7 +52,7 @@ def free_port() -> int:
 
 def until_listening(port: int) -> None:
     """Wait until there is a server."""
-    end = time.monotonic() + LONGEST
+    end = time.monotonic() + HUNG_SECONDS
     while time.monotonic() < end:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
@@ -69,7 +69,7 @@ def some_time(federation: Federation, name: str = "", least: int = 0) -> None:
     """
     name = name or rng.choice(NAMES)
     wanted = rng.randint(least, QUESTIONS)
-    end = time.monotonic() + LONGEST
+    end = time.monotonic() + HUNG_SECONDS
     while federation.answered(name) < wanted and time.monotonic() < end:
         if federation.result.exists():
             return
@@ -87,7 +87,7 @@ def one_line(federation: Federation, name: str, part: str) -> str:
 
 def result(federation: Federation, gone: str = "") -> str:
     """Wait for the server, and compare what it has found."""
-    status = federation.finish("server", LONGEST)
+    status = federation.finish("server", HUNG_SECONDS)
     if status is None:
         return "hung"
     if status != 0:
@@ -206,7 +206,7 @@ def full_server(federation: Federation) -> str:
     """A full disk at the server, which is resumed once there is room."""
     federation.clients()
     federation.server(limit=rng.randrange(100, 20_000))
-    status = federation.finish("server", LONGEST)
+    status = federation.finish("server", HUNG_SECONDS)
     if status is None:
         return "hung"
     if status == 0:
@@ -246,7 +246,7 @@ def far_clock(federation: Federation) -> str:
     """The clock of a client is wrong by years, so that its certificate is not valid."""
     name = rng.choice(NAMES)
     federation.client(name, shift=rng.choice([-1, 1]) * 3e8)
-    if federation.finish(name, LONGEST) != 2:
+    if federation.finish(name, HUNG_SECONDS) != 2:
         raise Wrong("a client with that clock was not refused")
     words = federation.words(name)
     return one_line(federation, name, "expired on" if "expired" in words else "by the clock of")
@@ -275,7 +275,7 @@ def port_in_use(federation: Federation) -> str:
     folder.mkdir()
     before, federation.folder = federation.folder, folder
     federation.server()
-    status = federation.finish("server", LONGEST)
+    status = federation.finish("server", HUNG_SECONDS)
     one_line(federation, "server", "cannot listen there (Address already in use)")
     federation.folder = before
     federation.pids["server"] = first
@@ -323,7 +323,7 @@ def expired(federation: Federation) -> str:
         path.write_bytes(certificate_pem(issued))
         os._exit(0)
     federation.client(name, certificate=path)
-    if federation.finish(name, LONGEST) != 2:
+    if federation.finish(name, HUNG_SECONDS) != 2:
         raise Wrong("an expired certificate was not refused")
     return one_line(federation, name, "expired on")
 

@@ -37,6 +37,26 @@ def run(kind: Callable[[Federation], str], folder: Path) -> str:
     return found
 
 
+def fit_in_one_process(folder: Path) -> None:
+    """Fit all clients, and all but one, for comparison."""
+    data = make_data(folder)
+    for gone in ("", *NAMES):
+        who = [name for name in NAMES if name != gone]
+        EXPECTED[frozenset(who)] = reference([data[name] for name in who])
+
+
+def runs_of(kind: Callable[[Federation], str], number: int, folder: Path) -> Counter[str]:
+    """Runs with one kind of fault; prints their row of the table."""
+    found = Counter(run(kind, folder / f"{kind.__name__} {at}") for at in range(number))
+    print_counts((kind.__doc__ or "").strip().rstrip("."), found)
+    return found
+
+
+def print_counts(text: str, found: Counter[str]) -> None:
+    """Print a row of the table."""
+    row(text, str(found.total()), *(str(found[outcome] or "") for outcome in OUTCOMES))
+
+
 def main() -> None:
     """Break everything, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -45,22 +65,14 @@ def main() -> None:
     chosen = parser.parse_args()
     began = time.perf_counter()
     total: Counter[str] = Counter()
+    folder = Path(tempfile.mkdtemp(prefix="fedsplit-faults-"))
     with one_blas_thread():
-        folder = Path(tempfile.mkdtemp(prefix="fedsplit-faults-"))
-        data = make_data(folder)
-        for gone in ("", *NAMES):
-            who = [name for name in NAMES if name != gone]
-            EXPECTED[frozenset(who)] = reference([data[name] for name in who])
+        fit_in_one_process(folder)
         head("fault, at a random moment", "runs", *OUTCOMES)
         for kind, number in KINDS.items():
-            if chosen.kind not in (None, kind.__name__):
-                continue
-            runs = max(1, round(number * chosen.scale))
-            found = Counter(run(kind, folder / f"{kind.__name__} {at}") for at in range(runs))
-            text = (kind.__doc__ or "").strip().rstrip(".")
-            row(text, str(runs), *(str(found[outcome] or "") for outcome in OUTCOMES))
-            total += found
-    row("all", str(total.total()), *(str(total[outcome] or "") for outcome in OUTCOMES))
+            if chosen.kind in (None, kind.__name__):
+                total += runs_of(kind, max(1, round(number * chosen.scale)), folder)
+    print_counts("all", total)
     print(f"\n{time.perf_counter() - began:.0f} s in all", file=sys.stderr)
     if total["wrong"] or total["hung"]:
         raise SystemExit(f"something went wrong; the runs are kept in {folder}")
