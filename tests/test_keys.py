@@ -104,7 +104,7 @@ def test_a_certificate_is_for_one_use(made: Path) -> None:
         assert certificate.not_valid_before_utc < datetime.now(UTC) - timedelta(hours=23)
 
 
-def test_a_client_is_added_listed_and_shut_out(made: Path, capsys: Told) -> None:
+def test_a_client_is_added_listed_and_revoked(made: Path, capsys: Told) -> None:
     allowed = AllowedKeys(made)
     assert run(["keys", str(made), "--add", "carl", "--days", "40"]) == 0
     mark = fingerprint(read_public_keys(made / "clients/carl.pub")[0])
@@ -122,7 +122,7 @@ def test_a_client_is_added_listed_and_shut_out(made: Path, capsys: Told) -> None
     ]
     assert f"(39 days)  {mark}" in listed
     assert run(["keys", str(made), "--revoke", "carl"]) == 0
-    assert "carl is shut out" in capsys.readouterr().out
+    assert "carl is revoked" in capsys.readouterr().out
     assert allowed.name(mark) is None
     assert not list(made.rglob("carl*"))
     for line, why in [
@@ -137,7 +137,7 @@ def test_a_client_is_added_listed_and_shut_out(made: Path, capsys: Told) -> None
         assert why in capsys.readouterr().err
 
 
-def test_a_deleted_file_shuts_its_client_out_at_once_and_nobody_else(made: Path) -> None:
+def test_a_deleted_file_revokes_its_client_at_once_and_nobody_else(made: Path) -> None:
     allowed = AllowedKeys(made)
     marks = {entry.name: entry.fingerprints[0] for entry in entries(made)}
     assert (allowed.name(marks["ada"]), allowed.name(marks["bob"])) == ("ada", "bob")
@@ -189,6 +189,26 @@ def test_a_request_in_anothers_name_does_not_replace_its_key(
     assert len(read_public_keys(made / "clients/ada.pub")) == 2  # both may be used
 
 
+@pytest.mark.parametrize(
+    "action", ["--list", "--add x", "--revoke x", "--renew all", "--sign x.csr"]
+)
+def test_a_folder_without_keys_of_a_federation_is_named(
+    action: str, tmp_path: Path, capsys: Told
+) -> None:
+    issuing.request_certificate(tmp_path, "x")
+    words = [word.replace("x.csr", str(tmp_path / "x.csr")) for word in action.split()]
+    assert run(["keys", str(tmp_path / "nokeys"), *words]) == 2
+    assert "nokeys: has no keys of a federation; make them with" in capsys.readouterr().err
+    assert not (tmp_path / "nokeys").exists()
+
+
+def test_keys_that_may_be_read_only_are_listed(made: Path, capsys: Told) -> None:
+    made.chmod(0o500)
+    assert run(["keys", str(made), "--list"]) == 0
+    assert "coordinator" in capsys.readouterr().out
+    made.chmod(0o700)
+
+
 def test_what_is_no_request_is_refused(made: Path, tmp_path: Path, capsys: Told) -> None:
     wrong = tmp_path / "wrong.csr"
     for content in (b"nothing", (made / "ca.crt").read_bytes()):
@@ -198,7 +218,7 @@ def test_what_is_no_request_is_refused(made: Path, tmp_path: Path, capsys: Told)
     issuing.request_certificate(tmp_path, "carl")
     (made / "ca.key").unlink()
     assert run(["keys", str(made), "--sign", str(tmp_path / "carl.csr")]) == 2
-    assert "ca.key: is needed to issue a certificate" in capsys.readouterr().err
+    assert "ca.key: is needed to issue certificates" in capsys.readouterr().err
 
 
 def test_certificates_are_renewed_for_the_same_keys(made: Path, capsys: Told) -> None:

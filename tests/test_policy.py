@@ -144,5 +144,35 @@ def test_the_command_says_what_a_policy_would_allow(
     assert run(["policy", "check", str(folder / "near.csv"), "--formula", "y ~ x + near"]) == 1
     assert "singles out row" in " ".join(capsys.readouterr().out.split())
     assert run(["policy", "check", data, "--formula", "y ~ nothing"]) == 1
+    assert "refused: there is no column" in " ".join(capsys.readouterr().out.split())
     assert run(["policy", "check", str(folder / "none.csv")]) == 2
     assert run(["policy", "check", data, "--policy", str(folder / "none.toml")]) == 2
+
+
+def test_the_command_checks_the_study_that_the_server_will_propose(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(folder / "a.csv")
+    path = str(policy(folder, 'columns_denied = ["secret"]\n'))
+    model = ["policy", "check", data, "--policy", path, "--formula", "y ~ x"]
+    assert run(model) == 0
+    for option in ("--columns", "--weights", "--offset"):
+        capsys.readouterr()
+        assert run([*model, option, "secret"]) == 1
+        assert "columns_denied: secret" in capsys.readouterr().out
+    assert run(["policy", "check", data, "--target", "y", "--columns", "x"]) == 0
+    capsys.readouterr()
+    assert run([*model, "--family", "nope"]) == 2
+    assert "family 'nope' is not known" in capsys.readouterr().err
+    assert run(["policy", "check", data, "--family", "poisson"]) == 2
+    assert "--family is about a model: give its --formula, too" in capsys.readouterr().err
+
+
+def test_the_command_reads_a_file_as_the_client_does(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = pd.read_csv(folder / "a.csv")
+    frame.to_csv(folder / "german.csv", index=False, sep=";", decimal=",")
+    check = ["policy", "check", str(folder / "german.csv"), "--formula", "y ~ x"]
+    assert run([*check, "--decimal", ","]) == 0
+    assert run(check) == 1  # x is text then, with a level for each row

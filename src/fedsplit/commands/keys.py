@@ -24,9 +24,9 @@ INSTRUCTIONS = """\
   stays with the server   server.crt, server.key, ca.crt, clients/*.pub
   to each client          its own clients/NAME.key and NAME.crt, over a secure channel, and ca.crt
   signs studies           coordinator.key, coordinator.crt: keep them with the server
-  to nobody               ca.key: it can issue certificates to others, keep it offline
+  keep offline            ca.key: whoever has it can issue certificates
 
-Delete clients/*.key here once they are handed over: {clients}."""
+Delete clients/*.key here once they have been delivered: {clients}."""
 
 HAND_OUT = """\
 {name} may join, with the key {fingerprint}
@@ -67,7 +67,7 @@ def keys_command(
     add: Annotated[str, typer.Option(metavar="NAME", help="Make the key of one more client.")] = "",
     revoke: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Shut a client out, at once: its files are deleted."),
+        typer.Option(metavar="NAME", help="Revoke a client immediately: its files are deleted."),
     ] = "",
     list_: Annotated[
         bool, typer.Option("--list", help="List who may join, and when certificates expire.")
@@ -119,7 +119,8 @@ def keys_command(
         raise InputError(f"give one of {', '.join(actions)}")
     if overlap and sign is None:
         raise InputError("--overlap is for --sign")
-    files.check_writable(folder)
+    if not list_:
+        files.check_writable(folder)
     typer.echo(actions[chosen[0]]())
 
 
@@ -148,7 +149,7 @@ def _revoke(folder: Path, name: str) -> str:
     from fedsplit.remote.issuing import revoke_client
 
     gone = ", ".join(path.name for path in revoke_client(folder, name))
-    return f"{name} is shut out from its next request on; deleted: {gone}"
+    return f"{name} is revoked from its next request on; deleted: {gone}"
 
 
 def _request(folder: Path, name: str) -> str:
@@ -191,7 +192,7 @@ def _expiry(ends: datetime | None) -> str:
         return "no certificate"
     left = (ends - datetime.now(UTC)).days
     if left < 0:
-        return f"{ends:%Y-%m-%d} (over)"
+        return f"{ends:%Y-%m-%d} (expired)"
     return f"{ends:%Y-%m-%d} ({left} days)"
 
 

@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` here: Typer needs the types of the fields.
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass
 from functools import wraps
 from pathlib import Path
@@ -13,6 +13,7 @@ import typer
 
 from fedsplit.errors import InputError
 from fedsplit.regression.fields import Group, Option, option, options_of
+from fedsplit.regression.options import FitOptions
 from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.members import Patience
 
@@ -83,6 +84,14 @@ class Resilience:
 def take(record: type[T], chosen: dict[str, Any]) -> T:
     """Take the options of a record out of those of a command."""
     return record(**{name: chosen.pop(name) for name in options_of(record) if name in chosen})
+
+
+def with_whole_formula(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a model between organisations, with every column named in the formula."""
+    from fedsplit.sites.studies.proposing import whole_formula  # pandas takes a second to import
+
+    formula = whole_formula(FitOptions(None, **chosen))
+    return {**chosen, "formula": formula.text, "target": None}
 
 
 def with_fields(

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedsplit.commands.help import Command
+from fedsplit.commands.options import spelled, with_fields, with_whole_formula
 from fedsplit.commands.terminal import printable
+from fedsplit.data.reading import Reading
 from fedsplit.errors import InputError
 from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.options import FitOptions
+
+if TYPE_CHECKING:
+    from fedsplit.data.sources.client_data import Source
 
 policy_app = typer.Typer(
     help="Check the rules of a client's owner.",
@@ -27,25 +35,33 @@ def _describe() -> None:
     """Check what the rules of a client's owner would allow."""
 
 
+OF_MODEL = [
+    each
+    for each in fields(FitOptions)
+    if each.metadata["option"].group in ("model", "data")
+    and each.name not in ("data", "group", "method", "seed")
+]
+"""The options of a study's model, and of how a file is read."""
+
+
 @policy_app.command("check", cls=Command)
+@with_fields(*OF_MODEL)
 def check_command(
     data: Annotated[str, typer.Argument(show_default=False)],
     policy: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The policy; by default the rules of --strict."),
     ] = None,
-    formula: Annotated[
-        str | None, typer.Option(metavar="FORMULA", help="A model to check, as fedsplit fit has.")
-    ] = None,
-    family: Annotated[str, typer.Option(metavar="NAME", help="Its family.")] = "gaussian",
+    **chosen: Any,
 ) -> None:
     """Say what a policy would allow for a file, and what not. Nothing leaves this machine.
 
-    DATA is the file that fedsplit client would have. With a formula, the model is coded as for a
-    study of this client alone, and the guards look at it; at every point that a server asks about
-    they look again.
+    DATA is the file that fedsplit client would have, read with the same --na and --decimal. With
+    --formula or --target, the model is coded as for a study of this client alone, and the guards
+    look at it; at every point that a server asks about they look again. Give the options that
+    fedsplit server will have, since --columns, --weights or --missing may decide.
 
-    Exit status: 0 allowed, or no formula given; 1 the model would be refused; 2 bad input.
+    Exit status: 0 allowed, or no model given; 1 the model would be refused; 2 bad input.
     """
     from fedsplit.data.sources.sources import sources  # pandas takes a second to import
     from fedsplit.sites.studies.policy import read_policy
@@ -53,7 +69,9 @@ def check_command(
     rules = Rules.strict()
     if policy is not None:
         rules = read_policy(policy)
-    found = sources(data)
+    options = _model(chosen)
+    reading = Reading(tuple(chosen.get("na") or ()), chosen["decimal"])
+    found = sources(data, reading=reading)
     if len(found) != 1:
         raise InputError(f"{data}: a client has one file, this names {len(found)}")
     columns = found[0].columns()
@@ -62,20 +80,32 @@ def check_command(
         rows = len(found[0].read(dict.fromkeys(list(columns)[:1], "text")))
     typer.echo(f"{data}: {rows:,} rows, {len(columns)} columns\n")
     _print_allowed(rules, columns, rows)
-    if formula is not None:
-        why = _refusal(data, rules, formula, family)
+    if options is not None:
+        why = _refusal(found[0], rules, options)
         if why:
             _print("model", f"would be refused: {why}")
             raise typer.Exit(1)
         _print("model", "would be allowed, as far as this file can tell")
 
 
+def _model(chosen: Mapping[str, Any]) -> FitOptions | None:
+    """The model to check; None if none is given."""
+    if chosen["formula"] is None and chosen["target"] is None:
+        for each in OF_MODEL:
+            if each.name in ("na", "decimal"):
+                continue
+            if chosen.get(each.name, each.default) != each.default:
+                raise InputError(f"{spelled(each)} is about a model: give its --formula, too")
+        return None
+    return FitOptions(None, **with_whole_formula(chosen))
+
+
 def _print_allowed(rules: Rules, columns: Iterable[str], rows: int) -> None:
     """Print the rules, and what they allow whatever the model is."""
     from fedsplit.sites.studies.policy import denied, in_words
 
-    for line in in_words(rules):
-        _print("rule", line)
+    for title, line in zip_longest(["rules"], in_words(rules), fillvalue=""):
+        _print(title, line)
     typer.echo("")
     by_rule: dict[str, list[str]] = {}
     for name in columns:
@@ -97,21 +127,17 @@ def _print(title: str, text: str) -> None:
     typer.echo("\n".join(lines))
 
 
-def _refusal(data: str, rules: Rules, formula: str, family: str) -> str:
+def _refusal(source: Source, rules: Rules, options: FitOptions) -> str:
     """Why a model of a file would be refused; an empty text if it would not."""
-    from fedsplit.data.sources.sources import sources
     from fedsplit.regression.client.dataset import Dataset
     from fedsplit.regression.client.dataset_cohort import DatasetCohort
     from fedsplit.regression.client.guards.answered import Answered
     from fedsplit.regression.fit import prepare
-    from fedsplit.regression.options import FitOptions
     from fedsplit.remote.channel import LocalChannel
     from fedsplit.remote.members import Members
     from fedsplit.sites.studies.policy import objection
     from fedsplit.sites.studies.proposing import make_study
 
-    options = FitOptions(None, formula, family=family)
-    [source] = sources(data)
     members = dict.fromkeys(map(str, range(max(rules.sites, 1))), "")
     why = objection(rules, make_study(options, members, "", None))
     if why:
@@ -122,5 +148,5 @@ def _refusal(data: str, rules: Rules, formula: str, family: str) -> str:
     try:
         prepare(Members(LocalChannel(cohort)), options)
     except InputError as error:
-        return str(error)
+        return str(error).removeprefix(f"client {dataset.name}: ")
     return ""

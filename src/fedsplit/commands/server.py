@@ -15,7 +15,7 @@ from fedsplit.commands.fit import present
 from fedsplit.commands.gathering import check_enough, gather, identified, wanted_clients
 from fedsplit.commands.interrupts import discarding, resumable
 from fedsplit.commands.keys import check_extra
-from fedsplit.commands.options import Json, Resilience, take, with_fields
+from fedsplit.commands.options import Json, Resilience, take, with_fields, with_whole_formula
 from fedsplit.commands.server_options import ServerNetwork
 from fedsplit.commands.server_view import ServerView
 from fedsplit.commands.studies import approved_by_all, keep_study, signed_study, telling_failure
@@ -75,7 +75,7 @@ def server_command(
         chosen["checkpoint"] = out / "checkpoint"
     resilience = take(Resilience, chosen)
     files.check_writable(out)
-    run = ServerRun(clients, out, network, resilience, _with_whole_formula(chosen))
+    run = ServerRun(clients, out, network, resilience, with_whole_formula(chosen))
     with resumable(run.checkpoint):
         model = run.fit()
     complete = present(model, out, as_json)
@@ -218,11 +218,3 @@ def _advice(model: Model) -> str:
     if model.not_estimable:
         return "some coefficients are not determined by the data: leave their columns out"
     return "a client has no complete row: see the table of clients, or use --missing"
-
-
-def _with_whole_formula(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the model, with every column named in the formula."""
-    from fedsplit.sites.studies.proposing import whole_formula  # as above
-
-    formula = whole_formula(FitOptions(None, **chosen))
-    return {**chosen, "formula": formula.text, "target": None}

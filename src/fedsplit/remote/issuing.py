@@ -23,6 +23,7 @@ from fedsplit.remote.certificates import (
 from fedsplit.remote.key_folder import (
     CLIENTS,
     check_client,
+    check_folder,
     clients_folder,
     known_clients,
     read_authority,
@@ -56,24 +57,9 @@ def make_keys(folder: Path, clients: Sequence[str], hosts: Sequence[str], days: 
     days : int
         How long the certificates are valid.
     """
-    _check_days(days)
-    for name in clients:
-        check_client(name)
-    # Some file systems hold a.key and A.key for the same file.
-    if not clients or len({name.casefold() for name in clients}) < len(clients):
-        raise InputError("clients: name at least one, and each only once")
-    if not hosts:
-        raise InputError("hosts: name at least one under which clients reach the server")
-    for host in hosts:
-        general_name(host)
+    _check_wanted(clients, hosts, days)
+    _check_free(folder, clients)
     (folder / CLIENTS).mkdir(mode=0o700, parents=True, exist_ok=True)
-    own = ("ca", "server", "coordinator")
-    wanted = [f"{name}.{kind}" for name in own for kind in ("crt", "key")]
-    wanted += [f"{CLIENTS}/{name}.{kind}" for name in clients for kind in ("key", "pub", "crt")]
-    for name in wanted:
-        if (folder / name).exists():
-            raise InputError(f"{folder / name}: exists already, choose another folder")
-
     authority = Authority.new(f"fedsplit {folder.absolute().name}", new_key(), days)
     write_private_key(folder / "ca.key", authority.key)
     write_new(folder / "ca.crt", certificate_pem(authority.certificate))
@@ -84,6 +70,30 @@ def make_keys(folder: Path, clients: Sequence[str], hosts: Sequence[str], days: 
     make_coordinator(folder, authority, days)
     for name in clients:
         _make_client(folder, authority, name, days)
+
+
+def _check_wanted(clients: Sequence[str], hosts: Sequence[str], days: int) -> None:
+    """Raise InputError for names, hosts or days that cannot be used."""
+    _check_days(days)
+    for name in clients:
+        check_client(name)
+    # Some file systems hold a.key and A.key for the same file.
+    if not clients or len({name.casefold() for name in clients}) < len(clients):
+        raise InputError("clients: name at least one, and each only once")
+    if not hosts:
+        raise InputError("hosts: name at least one under which clients reach the server")
+    for host in hosts:
+        general_name(host)
+
+
+def _check_free(folder: Path, clients: Sequence[str]) -> None:
+    """Raise InputError if a file that is to be made is there already."""
+    own = ("ca", "server", "coordinator")
+    wanted = [f"{name}.{kind}" for name in own for kind in ("crt", "key")]
+    wanted += [f"{CLIENTS}/{name}.{kind}" for name in clients for kind in ("key", "pub", "crt")]
+    for name in wanted:
+        if (folder / name).exists():
+            raise InputError(f"{folder / name}: exists already, choose another folder")
 
 
 def make_coordinator(folder: Path, authority: Authority, days: int) -> None:
@@ -98,14 +108,16 @@ def add_client(folder: Path, name: str, days: int) -> str:
     """Create the key and the certificate of one more client; returns its fingerprint."""
     _check_days(days)
     check_client(name)
+    authority = read_authority(folder)
     _check_new(folder, name)
-    return _make_client(folder, read_authority(folder), name, days)
+    return _make_client(folder, authority, name, days)
 
 
 def revoke_client(folder: Path, name: str) -> list[Path]:
-    """Shut a client out, at once; returns the files that were deleted."""
+    """Revoke a client immediately; returns the files that were deleted."""
     check_client(name)
-    kinds = ("pub", "crt", "csr", "key")  # in this order: the first shuts it out
+    check_folder(folder)
+    kinds = ("pub", "crt", "csr", "key")  # in this order: without the first it may not join
     paths = [clients_folder(folder) / f"{name}.{kind}" for kind in kinds]
     found = [path for path in paths if path.exists()]
     if not found:
@@ -170,7 +182,7 @@ def sign_request(folder: Path, path: Path, days: int, overlap: bool = False) -> 
         _check_new(folder, name)
     if others and not overlap:
         raise InputError(
-            f"{path}: {name} has another key already ({fingerprint(others[0])}): shut that out "
+            f"{path}: {name} has another key already ({fingerprint(others[0])}): revoke that "
             f"first with --revoke {name}, or let both be used with --overlap"
         )
     issued = read_authority(folder).issue(name, key, "client", days)
@@ -195,6 +207,7 @@ def renew(folder: Path, names: Sequence[str], days: int) -> list[Path]:
         The certificates, to be handed out again.
     """
     _check_days(days)
+    check_folder(folder)
     known = known_clients(folder)
     if "all" in names:
         names = ["server", "coordinator", *known]

@@ -48,7 +48,8 @@ class Entry(NamedTuple):
 
 
 def entries(folder: Path) -> list[Entry]:
-    """All certificates of a federation but the authority's."""
+    """All certificates of a federation but the CA's."""
+    check_folder(folder)
     within = clients_folder(folder)
     found = []
     for name in ("server", "coordinator"):
@@ -85,9 +86,22 @@ def check_client(name: str) -> None:
         raise InputError(f"client {name!r}: this name is reserved, choose another")
 
 
+def check_folder(folder: Path) -> None:
+    """Raise InputError unless a folder has the keys of a federation."""
+    if not (folder / "ca.crt").is_file():
+        raise InputError(
+            f"{folder}: has no keys of a federation; make them with fedsplit keys {folder} "
+            "--clients NAME,... --host HOST"
+        )
+
+
 def read_authority(folder: Path) -> Authority:
-    """The federation's authority, with its key."""
+    """The federation's CA, with its key."""
+    check_folder(folder)
     path = folder / "ca.key"
     if not path.exists():
-        raise InputError(f"{path}: is needed to issue a certificate: bring it back for that")
+        raise InputError(
+            f"{path}: is needed to issue certificates: copy it back from where it is kept, and "
+            "remove it afterwards"
+        )
     return Authority(read_certificate(folder / "ca.crt"), read_private_key(path))
