@@ -17,6 +17,13 @@ class NotAuthorised(InputError):
     """The coordinator has not authorised this client yet, or no longer: later it may have."""
 
 
+class StateError(InputError):
+    """A file of a client's own state cannot be used; the message names it and says what to do.
+
+    It is for the client's owner, and has nothing to do with what was asked or with the rows.
+    """
+
+
 class RowError(InputError):
     """A row of a client's data cannot be used.
 

@@ -1,12 +1,34 @@
-"""Writing files atomically: a file or folder has its name only once it is complete."""
+"""Files on disk: written atomically, so that one has its name only once it is complete."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 from fedsplit.errors import InputError
+
+
+class Stamp(NamedTuple):
+    """What changes whenever a file is written or replaced, even by one with the same times.
+
+    Attributes
+    ----------
+    inode, size : int
+    modified, changed : int
+        When its content, and when its content or its inode was last changed (ns).
+    """
+
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    @classmethod
+    def of(cls, path: Path) -> Stamp:
+        status = path.stat()
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def write(path: Path, content: bytes | str) -> None:
@@ -23,7 +45,7 @@ def write(path: Path, content: bytes | str) -> None:
 
 
 def write_private(path: Path, content: bytes | str) -> None:
-    """Write a file that only its owner may read, durable before it has its name.
+    """Write a file that only its owner may read; it outlives a loss of power after this.
 
     The temporary file is always a new one, so that no link can lead the write elsewhere.
     """
@@ -37,8 +59,44 @@ def write_private(path: Path, content: bytes | str) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
+        sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a file that only its owner may read: durably, or not at all."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    size = os.fstat(descriptor).st_size
+    with os.fdopen(descriptor, "ab", buffering=0) as file:
+        left = f"{line}\n".encode()
+        try:
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file; what follows the last line break was cut short, and is cut off."""
+    if not path.exists():
+        return []
+    content = path.read_bytes()
+    complete = content[: content.rfind(b"\n") + 1]
+    if len(complete) < len(content):
+        os.truncate(path, len(complete))
+    return complete.decode().splitlines()
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, outlive a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_together(folder: Path, contents: dict[str, bytes | str]) -> None:

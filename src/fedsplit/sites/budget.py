@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedsplit import files
-from fedsplit.errors import RequestError
+from fedsplit.errors import RequestError, StateError
 
 
 class Budget:
@@ -48,27 +48,53 @@ class Budget:
                 raise RequestError(
                     f"its owner allows {self._most} questions, and all have been answered"
                 )
-            files.write(self._spent, str(done + 1))
+            files.write_private(self._spent, str(done + 1))
         if self._daily is not None:
             done = self._count_today()
             if done >= self._daily:
                 raise RequestError(f"its owner allows {self._daily} questions a day")
-            files.write(self._today, f"{today()} {done + 1}")
+            files.write_private(self._today, f"{self._day()} {done + 1}")
 
     def reset(self) -> None:
         """Allow as many questions as at the beginning; those of the day stay counted."""
         self._spent.unlink(missing_ok=True)
 
     def _count(self) -> int:
-        if not self._spent.exists():
-            return 0
-        return int(self._spent.read_text(encoding="utf-8"))
+        [count] = _read(self._spent, ["0"])
+        return _number(self._spent, count)
 
     def _count_today(self) -> int:
-        if not self._today.exists():
+        day, count = _read(self._today, ["", "0"])
+        if day < today():
             return 0
-        day, count = self._today.read_text(encoding="utf-8").split()
-        return int(count) if day == today() else 0
+        return _number(self._today, count)
+
+    def _day(self) -> str:
+        """Today, or the latest day that there were questions on: a clock may be set back."""
+        return max(today(), _read(self._today, ["", "0"])[0])
+
+
+def _read(path: Path, absent: list[str]) -> list[str]:
+    """The words of a file, as many as there are in ``absent``, which is for none."""
+    if not path.exists():
+        return absent
+    words = path.read_text(encoding="utf-8", errors="replace").split()
+    if len(words) != len(absent):
+        raise _damaged(path)
+    return words
+
+
+def _number(path: Path, text: str) -> int:
+    if not text.isdecimal():
+        raise _damaged(path)
+    return int(text)
+
+
+def _damaged(path: Path) -> StateError:
+    return StateError(
+        f"{path}: this count of questions cannot be read, so that nothing is answered: delete the "
+        "file to count from 0 again"
+    )
 
 
 def today() -> str:

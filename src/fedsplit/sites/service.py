@@ -11,7 +11,7 @@ from typing import Any
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.errors import InputError, RequestError
+from fedsplit.errors import InputError, RequestError, StateError
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.fit_questions import (
     FIT_QUESTIONS,
@@ -176,7 +176,7 @@ class Site:
 
     def _refusal(self, request: Request | None, error: Exception, trouble: str) -> Reply:
         """What the server is told of an error: under rules, nothing that depends on the data."""
-        if isinstance(error, OSError):  # a full disk, or a file that is gone
+        if isinstance(error, OSError | StateError):  # a full disk; a file that is gone or damaged
             self._watch(Event("trouble", f"nothing is answered: {error}"))
             return Reply("failed", text="something is wrong with its disk: its owner was told")
         of_data = request is not None and not isinstance(error, RequestError)

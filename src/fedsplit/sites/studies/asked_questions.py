@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import Counter
 from pathlib import Path
 
+from fedsplit import files
 from fedsplit.errors import RequestError
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
@@ -27,10 +27,7 @@ class AskedQuestions:
     def __init__(self, path: Path, study: Study) -> None:
         self._path = path
         self._study = study
-        lines: list[str] = []
-        if path.exists():
-            lines = path.read_text(encoding="ascii").splitlines()
-        self._seen = dict.fromkeys(lines)
+        self._seen = dict.fromkeys(files.read_lines(path))
         self._counts = Counter(line.partition(" ")[0] for line in self._seen)
 
     def __len__(self) -> int:
@@ -54,16 +51,11 @@ class AskedQuestions:
                     f"the approved study has {self._study.points} points, and all of them were "
                     "asked about"
                 )
+            files.append_line(self._path, line)
             self._counts[name] += 1
             self._seen[line] = None
-            self._write(line)
 
     @property
     def _points(self) -> int:
         settled = {*BEFORE, "settle"}
         return sum(number for name, number in self._counts.items() if name not in settled)
-
-    def _write(self, line: str) -> None:
-        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(file, "a", encoding="ascii") as opened:
-            opened.write(line + "\n")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fedsplit import files
 from fedsplit.arrays import Array
 from fedsplit.data.pooled.column_statistics import Statistic
-from fedsplit.errors import InputError, listed
+from fedsplit.errors import InputError, StateError, listed
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
 from fedsplit.regression.client.guards.leverage import Span
@@ -149,22 +149,52 @@ class Answered:
                     f"before, singles out row {rows} (leverage {found.share:.6g}, fewer than "
                     f"{rules.smallest} rows; rules largest_leverage, smallest_group)"
                 )
-        self._span = wider
-        self._known.add(digest)
+        # what cannot be written is not remembered either: it is not disclosed, and asked for again
         if self._folder is not None:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            files.write(self._folder / digest, codec.encode(asked))
+            files.write_private(self._folder / digest, codec.encode(asked))
+        self._span = wider
+        self._known.add(digest)
 
     def _recalled(self) -> Span:
-        """The span of all that has been told, after a restart from what was asked for."""
+        """The span of all that has been told, after a restart from what was asked for.
+
+        It is complete, or an error: with a part of it, differences to the rest would be disclosed.
+        """
         if self._span is None:
-            self._span = Span()
-            if self._folder is not None and self._again is not None and self._folder.is_dir():
-                for path in sorted(self._folder.glob("[0-9a-f]" * 64)):
-                    block = self._again(codec.decode(Asked, path.read_bytes()))
-                    self._span = self._span.extended(block.columns, block.rows)
-                    self._known.add(path.name)
+            span = Span()
+            asked = self.all()
+            if self._again is not None:
+                for each in asked.values():
+                    block = self._again(each)
+                    span = span.extended(block.columns, block.rows)
+            self._known = set(asked)
+            self._span = span
         return self._span
+
+    def all(self) -> dict[str, Asked]:
+        """All that was asked for, by its digest, from the files that keep it."""
+        if self._folder is None or not self._folder.is_dir():
+            return {}
+        return {path.name: _read(path) for path in sorted(self._folder.glob("[0-9a-f]" * 64))}
+
+
+def _read(path: Path) -> Asked:
+    """What a file says was asked for; its name is the digest of that."""
+    content = path.read_bytes()
+    if sha256(content).hexdigest() != path.name:
+        raise StateError(
+            f"{path}: this record of what was disclosed is damaged, so that nothing is answered: "
+            "restore it from a backup"
+        )
+    try:
+        asked: Asked = codec.decode(Asked, content)
+    except ValueError:
+        raise StateError(
+            f"{path}: this record of what was disclosed was written by another version of "
+            "fedsplit, so that nothing is answered: use that version"
+        ) from None
+    return asked
 
 
 def of_description(kept: pd.DataFrame, request: ColumnRequest) -> Block:

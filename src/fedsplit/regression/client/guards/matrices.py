@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedsplit import files
 from fedsplit.clients.question import Question
-from fedsplit.errors import RequestError
+from fedsplit.errors import RequestError, StateError
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.guards.rules import Rules
@@ -46,12 +46,21 @@ class Ledger:
         self._told: dict[str, int] = {}
         self._spent: dict[str, int] = {}
         if path is not None and path.exists():
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        try:
             for line in path.read_text(encoding="utf-8").splitlines():
                 name, count = line.split()
                 if name.startswith("="):
                     self._spent[name[1:]] = int(count)
                 else:
                     self._told[name] = int(count)
+        except ValueError:
+            raise StateError(
+                f"{path}: this count of what was disclosed cannot be read, so that nothing is "
+                "answered: restore it from a backup"
+            ) from None
 
     @property
     def total(self) -> int:
@@ -63,30 +72,30 @@ class Ledger:
 
     def add(self, digest: str, matrices: int) -> None:
         """Take note of what is about to be told."""
-        self._told[digest] = matrices
-        self._keep()
+        self._keep(self._told | {digest: matrices}, self._spent)
 
     def add_all(self, digests: Sequence[str]) -> None:
         """Take note of several things, each of which counts once."""
         if digests:
-            self._told |= dict.fromkeys(digests, 1)
-            self._keep()
+            self._keep(self._told | dict.fromkeys(digests, 1), self._spent)
 
     def spend(self, what: str, most: int) -> bool:
         """Whether something has not been told as often as this; if so, it counts once more."""
         told = self._spent.get(what, 0)
         if told >= most:
             return False
-        self._spent[what] = told + 1
-        self._keep()
+        self._keep(self._told, self._spent | {what: told + 1})
         return True
 
-    def _keep(self) -> None:
+    def _keep(self, told: dict[str, int], spent: dict[str, int]) -> None:
+        """Remember counts, once they are on disk: what cannot be written is not disclosed."""
         if self._path is not None:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            both = [*self._told.items(), *((f"={name}", n) for name, n in self._spent.items())]
+            both = [*told.items(), *((f"={name}", n) for name, n in spent.items())]
             lines = [f"{name} {count}\n" for name, count in both]
-            files.write(self._path, "".join(lines))
+            files.write_private(self._path, "".join(lines))
+        self._told = told
+        self._spent = spent
 
 
 class MatrixGuard:

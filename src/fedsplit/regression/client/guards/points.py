@@ -36,7 +36,7 @@ from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import Answer, CostQuestion, Question
 from fedsplit.clients.questions import Descend, Diagonal, Line, Margin, Prox
 from fedsplit.clients.stacked import StackedClients
-from fedsplit.errors import InputError, RequestError
+from fedsplit.errors import InputError, RequestError, StateError
 from fedsplit.losses.jeffreys import penalty_parts
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.multinomial import MultinomialTerms
@@ -113,7 +113,7 @@ class Slopes:
         self._S: Array = np.zeros((0, 0))
         self._path = path
         if path is not None and path.exists():
-            self._S = np.load(path)
+            self._S = _read_slopes(path)
 
     def with_vectors(self, vectors: Sequence[Array]) -> Slopes:
         """The span with more vectors, each (n,)."""
@@ -140,7 +140,18 @@ class Slopes:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             content = io.BytesIO()
             np.save(content, self._S)
-            files.write(self._path, content.getvalue())
+            files.write_private(self._path, content.getvalue())
+
+
+def _read_slopes(path: Path) -> Array:
+    try:
+        found: Array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError):
+        raise StateError(
+            f"{path}: this record of what was disclosed cannot be read, so that nothing is "
+            "answered: restore it from a backup"
+        ) from None
+    return found
 
 
 class PointGuard:

@@ -1,0 +1,183 @@
+"""What a client has disclosed is on disk before it is disclosed, and damage to it is no amnesty."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsplit import files
+from fedsplit.clients.questions import Gradient
+from fedsplit.errors import StateError
+from fedsplit.regression.client.fit_questions import Columns
+from fedsplit.regression.client.guards.answered import Answered, Asked, Block
+from fedsplit.regression.client.guards.matrices import Ledger
+from fedsplit.regression.client.guards.points import Slopes
+from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.remote.channel import Reply, Request
+from fedsplit.sites import budget
+from fedsplit.sites.budget import Budget
+from fedsplit.sites.studies.asked_questions import AskedQuestions
+from owners import WANTED, Federation, with_tables
+
+STRICT = Rules.strict()
+
+
+@contextmanager
+def disk_full(room: int = 1) -> Iterator[None]:
+    """No file can be larger than this while it lasts."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    return Federation(with_tables(tmp_path), "always", rules=STRICT)
+
+
+def asked_columns(federation: Federation) -> Reply:
+    """The first question of a fit at client a."""
+    study = federation.study()
+    federation.approve(study)
+    return federation.ask(Columns(WANTED), study.hash)
+
+
+def test_columns_that_could_not_be_noted_are_noted_when_they_are_asked_for_again(
+    tmp_path: Path,
+) -> None:
+    block = Block(np.arange(40.0).reshape(20, 2) % 7, np.arange(20))
+    told = Answered("a", tmp_path / "answered")
+    for room in (1, 20):
+        with disk_full(room), pytest.raises(OSError, match="too large"):
+            told.admit(Asked(formula="y ~ x"), block, STRICT)
+        assert told.all() == {}
+    told.admit(Asked(formula="y ~ x"), block, STRICT)
+    assert [asked.formula for asked in told.all().values()] == ["y ~ x"]
+
+
+def test_counts_that_could_not_be_written_are_not_remembered(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    with disk_full():
+        with pytest.raises(OSError, match="too large"):
+            ledger.add("a", 2)
+        with pytest.raises(OSError, match="too large"):
+            ledger.add_all(["b"])
+        with pytest.raises(OSError, match="too large"):
+            ledger.spend("steady", 1)
+    assert ledger.total == 0
+    assert "a" not in ledger
+    assert ledger.spend("steady", 1)
+    assert not Ledger(tmp_path / "ledger").spend("steady", 1)
+
+
+@pytest.mark.parametrize("room", [1, 40, 100])
+def test_a_question_that_could_not_be_counted_is_counted_when_it_is_asked_again(
+    federation: Federation, tmp_path: Path, room: int
+) -> None:
+    path, study = tmp_path / "asked", federation.study()
+    request = Request(Columns(WANTED), "", 3)
+    asked = AskedQuestions(path, study)
+    asked.add(Request(Gradient(np.zeros(3)), "key", 3))
+    with disk_full(path.stat().st_size + room % 80), pytest.raises(OSError, match="too large"):
+        asked.add(request)
+    asked.add(request)
+    assert len(AskedQuestions(path, study)) == len(asked) == 2
+
+
+def test_a_line_that_a_crash_cut_short_is_not_glued_to_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "asked"
+    path.write_text("columns 12\ncode 3", encoding="utf-8")
+    assert files.read_lines(path) == ["columns 12"]
+    files.append_line(path, "code 34")
+    assert files.read_lines(path) == ["columns 12", "code 34"]
+
+
+@pytest.mark.parametrize("content", [b"", b"a later version"])
+def test_nothing_is_answered_while_a_part_of_the_ledger_cannot_be_read(
+    federation: Federation, content: bytes
+) -> None:
+    assert asked_columns(federation).outcome == "answer"
+    damaged = next((federation.folder / "kept a" / "answered").iterdir())
+    good = damaged.read_bytes()
+    damaged.write_bytes(content)
+    federation.start()
+    for _ in range(4):
+        reply = asked_columns(federation)
+        assert reply.outcome == "failed"
+        assert str(federation.folder) not in reply.text
+        assert str(damaged) in federation.seen[-1].text
+    assert federation.sites["a"].refusals.found() == []
+    damaged.write_bytes(good)
+    assert asked_columns(federation).outcome == "answer"
+
+
+def test_an_error_on_the_way_leaves_no_ledger_that_knows_a_part(tmp_path: Path) -> None:
+    block = Block(np.arange(40.0).reshape(20, 2) % 7, np.arange(20))
+    for formula in ("y ~ x", "y ~ z"):
+        Answered("a", tmp_path).admit(Asked(formula=formula), block, STRICT)
+    calls = 0
+
+    def again(asked: Asked) -> Block:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise MemoryError
+        return block
+
+    told = Answered("a", tmp_path, again)
+    with pytest.raises(MemoryError):
+        told.admit(Asked(formula="y ~ w"), block, STRICT)
+    told.admit(Asked(formula="y ~ w"), block, STRICT)
+    assert calls == 4
+
+
+@pytest.mark.parametrize("name", ["rounds", "today"])
+@pytest.mark.parametrize("content", ["", "x", "2026-11-16", "2026-11-16 x", "\0\0"])
+def test_a_damaged_count_of_questions_is_named(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(StateError, match=f"{name}: this count .* cannot be read.* delete the file"):
+        Budget(tmp_path, 100, 300).spend()
+
+
+def test_a_damaged_count_is_for_the_owner_to_mend_and_no_refusal(federation: Federation) -> None:
+    federation.rules["max_rounds"] = 100
+    federation.start()
+    study = federation.study()
+    federation.approve(study)
+    path = federation.folder / "kept a" / "rounds"
+    path.write_text("", encoding="utf-8")
+    assert federation.ask(Columns(WANTED), study.hash).outcome == "failed"
+    assert f"{path}: this count of questions cannot be read" in federation.seen[-1].text
+    assert federation.sites["a"].refusals.found() == []
+    path.unlink()
+    assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"
+
+
+@pytest.mark.parametrize("ledger", [Ledger, Slopes])
+def test_a_damaged_ledger_of_matrices_or_points_is_named(
+    tmp_path: Path, ledger: type[Ledger | Slopes]
+) -> None:
+    path = tmp_path / "ledger"
+    path.write_bytes(b"half a li")
+    with pytest.raises(StateError, match=r"ledger: this .* cannot be read"):
+        ledger(path)
+
+
+def test_a_clock_that_is_set_back_gives_no_more_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = []
+    for day in ("2026-11-16", "2026-11-15", "2026-11-16", "2026-11-17"):
+        monkeypatch.setattr(budget, "today", lambda day=day: day)
+        counts = Budget(tmp_path, None, 3)
+        left.append(counts.left)
+        counts.spend()
+    assert left == [3, 2, 1, 3]
