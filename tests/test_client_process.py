@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +29,7 @@ from fedsplit.remote.checkpoint import FORMAT
 from fedsplit.remote.https.server import HttpsServer
 from fedsplit.remote.messages import HELLO, read_identity
 from fedsplit.version import __version__
-from test_https import joined
+from https_clients import joined
 from test_supervisor import SUPERVISOR, started
 
 PROCESS = """
@@ -57,21 +56,6 @@ except InputError as error:
     sys.exit(2)
 """
 """A client in a process of its own, which answers with the message from behind."""
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Keys of the clients ada and bob, and of a stranger."""
-    folder = tmp_path_factory.mktemp("keys")
-    issuing.make_keys(folder / "ours", ["ada", "bob"], ["127.0.0.1"], 90)
-    issuing.make_keys(folder / "theirs", ["eve"], ["127.0.0.1"], 90)
-    return folder
-
-
-@pytest.fixture
-def server(made: Path) -> Iterator[HttpsServer]:
-    with HttpsServer("127.0.0.1", 0, made / "ours") as server:
-        yield server
 
 
 def process(
@@ -110,7 +94,7 @@ def test_a_client_that_is_killed_for_good_holds_nobody_up_for_long(
 ) -> None:
     with (
         started(process(server, made, "ada", tmp_path), stdout=subprocess.DEVNULL),
-        joined(server, made, "bob", tmp_path),
+        joined(server, made, "bob"),
     ):
         until(lambda: "ada" in server.present(), 60)
         found = server.send({"ada": b"die", "bob": b"one"}, 600)

@@ -6,7 +6,6 @@ import shutil
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,24 +14,10 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from federation import until
-from fedsplit.remote import issuing
 from fedsplit.remote.https import listener, mailbox, protocol
 from fedsplit.remote.https.server import HttpsServer
 from fedsplit.remote.https.tls import ClientTls
-from test_https import Hand, joined, keys_of
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("keys")
-    issuing.make_keys(folder / "ours", ["ada", "bob"], ["127.0.0.1"], 90)
-    return folder
-
-
-@pytest.fixture
-def server(made: Path) -> Iterator[HttpsServer]:
-    with HttpsServer("127.0.0.1", 0, made / "ours") as server:
-        yield server
+from https_clients import Hand, joined, keys_of, running
 
 
 def stranger() -> ssl.SSLContext:
@@ -69,7 +54,6 @@ def closed(connection: socket.socket) -> bool:
 def test_connections_without_a_certificate_keep_nobody_out(
     server: HttpsServer,
     made: Path,
-    tmp_path: Path,
     kind: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -84,9 +68,9 @@ def test_connections_without_a_certificate_keep_nobody_out(
                 connection.sendall(content)
             except OSError:
                 continue  # it is closed already
-        with joined(server, made, "ada", tmp_path):  # from the same address
+        with joined(server, made, "ada"):  # from the same address
             assert server.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
-            monkeypatch.setattr(listener, "PROMPT", 0.0)  # time has passed
+            monkeypatch.setattr(listener, "PROMPT_SECONDS", 0.0)  # time has passed
             for _ in range(2):
                 stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
             until(lambda: sum(not closed(each) for each in attack) <= listener.STRANGERS, 20)
@@ -94,22 +78,37 @@ def test_connections_without_a_certificate_keep_nobody_out(
 
 
 def test_so_many_connections_that_all_places_are_taken_keep_nobody_out(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "ALL_STRANGERS", 40)
-    monkeypatch.setattr(listener, "PROMPT", 1000.0)
+    monkeypatch.setattr(listener, "PROMPT_SECONDS", 1000.0)
     with HttpsServer("127.0.0.1", 0, made / "ours") as server, ExitStack() as stack:
         for _ in range(120):
             stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-        with joined(server, made, "ada", tmp_path):
+        with joined(server, made, "ada"):
             until(lambda: len(server._listeners[0]._under_way) <= 40, 20)
             assert server.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
 
 
-def test_headers_cannot_be_sent_without_a_certificate(
-    server: HttpsServer, made: Path, tmp_path: Path
+def test_so_many_complete_connections_of_one_address_keep_nobody_out(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with ExitStack() as stack, joined(server, made, "ada", tmp_path):
+    monkeypatch.setattr(listener, "ADDRESS_CONNECTIONS", 8)
+    with HttpsServer("127.0.0.1", 0) as server, ExitStack() as stack:  # without certificates
+        attack = []
+        for _ in range(40):
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+            attack.append(stack.enter_context(connection))
+        until(lambda: sum(not closed(each) for each in attack) <= 8, 20)
+        with running(server.port, name="ada", insecure=True):  # from the same address
+            until(lambda: "ada" in server.present(), 20)
+            for _ in range(40):
+                stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            assert server.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
+
+
+def test_headers_cannot_be_sent_without_a_certificate(server: HttpsServer, made: Path) -> None:
+    with ExitStack() as stack, joined(server, made, "ada"):
         attack = []
         for _ in range(50):
             plain = socket.create_connection(("127.0.0.1", server.port), timeout=10)
@@ -126,20 +125,21 @@ def test_headers_cannot_be_sent_without_a_certificate(
 
 
 def test_a_handshake_has_a_time(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "HANDSHAKE", 0.2)
+    monkeypatch.setattr(listener, "HANDSHAKE_SECONDS", 0.2)
     with (
         HttpsServer("127.0.0.1", 0, made / "ours") as server,
         socket.create_connection(("127.0.0.1", server.port)) as slow,
     ):
         slow.sendall(hello()[:100])
         until(lambda: closed(slow), 20)
+        assert server._counts.handshakes_failed == 1
 
 
 @pytest.mark.parametrize("revoked", [False, True])
 def test_headers_have_a_time_and_a_size(
     made: Path, tmp_path: Path, revoked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "HEADERS", 0.3)
+    monkeypatch.setattr(listener, "HEADERS_SECONDS", 0.3)
     ours = tmp_path / "ours"
     shutil.copytree(made / "ours", ours)
     context = ClientTls(**keys_of(tmp_path, "ada")).context
@@ -174,7 +174,7 @@ def test_one_client_has_a_few_connections(server: HttpsServer, made: Path) -> No
 def test_a_body_has_a_time_and_ends_with_its_question(
     server: HttpsServer, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "TRANSFER", 0.3)
+    monkeypatch.setattr(protocol, "TRANSFER_SECONDS", 0.3)
     hand = Hand(server, made, "ada")
     found: dict[str, object] = {}
     thread = threading.Thread(target=lambda: found.update(server.send({"ada": b"one"}, 1.0)))

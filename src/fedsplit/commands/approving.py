@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
-from fedsplit.commands.terminal import printable
 from fedsplit.errors import InputError
 from fedsplit.sites.studies.hashes import read_hash, short
 from fedsplit.sites.studies.store import Studies
+from fedsplit.texts import printable
 
 LOOK = 0.5
 """Seconds between looks for studies that wait."""

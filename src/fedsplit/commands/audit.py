@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from fedsplit.commands.terminal import live, printable
+from fedsplit.commands.terminal import live
 from fedsplit.errors import InputError
+from fedsplit.texts import printable
 
 SHOWN = 20
 """How many troubles are printed."""

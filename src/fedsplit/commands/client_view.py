@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fedsplit.commands.terminal import live, printable
+from fedsplit.commands.terminal import live
 from fedsplit.sites.studies.hashes import short
+from fedsplit.texts import one_line, printable
 
 if TYPE_CHECKING:
     from fedsplit.sites.events import Event
@@ -42,7 +43,7 @@ class View:
     def line(self, text: str) -> None:
         """Print a line that stays."""
         self._clear()
-        typer.echo(f"{PREFIX} {printable(' '.join(text.split()))}", err=True)
+        typer.echo(f"{PREFIX} {one_line(text)}", err=True)
 
     def __call__(self, event: Event) -> None:
         """Show an event."""

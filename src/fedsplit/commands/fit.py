@@ -12,8 +12,9 @@ import typer
 from fedsplit import files
 from fedsplit.commands.interrupts import resumable
 from fedsplit.commands.options import Json, Resilience, take, with_fields
-from fedsplit.commands.terminal import live, printable
+from fedsplit.commands.terminal import live
 from fedsplit.regression.options import FitOptions
+from fedsplit.texts import printable
 
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model

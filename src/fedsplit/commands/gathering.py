@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import typer
 
-from fedsplit.commands.terminal import printable
 from fedsplit.errors import InputError, TooFewClients, listed
 from fedsplit.regression.options import names
 from fedsplit.remote.messages import HELLO, Transport, read_identity
+from fedsplit.texts import printable
 
 PRESENCE_POLL_SECONDS = 0.25
 """Seconds between looks at who is connected."""

@@ -14,11 +14,11 @@ import typer
 
 from fedsplit.commands.help import Command
 from fedsplit.commands.options import spelled, with_fields, with_whole_formula
-from fedsplit.commands.terminal import printable
 from fedsplit.data.reading import Reading
 from fedsplit.errors import InputError
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.options import FitOptions
+from fedsplit.texts import printable
 
 if TYPE_CHECKING:
     from fedsplit.data.sources.client_data import Source

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from fedsplit.commands.approving import client_folders
-from fedsplit.commands.terminal import printable
 from fedsplit.sites.refusals import Refusals
+from fedsplit.texts import printable
 
 
 def refusals_command(

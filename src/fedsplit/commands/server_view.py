@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fedsplit.commands.terminal import live, printable
+from fedsplit.commands.terminal import live
+from fedsplit.texts import printable
 
 if TYPE_CHECKING:
     from fedsplit.regression.server.search import Progress

@@ -14,9 +14,9 @@ import typer
 from fedsplit import files
 from fedsplit.commands.interrupts import Terminated
 from fedsplit.commands.server_view import ServerView
-from fedsplit.commands.terminal import printable
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients, listed
 from fedsplit.remote.messages import Signature, Transport
+from fedsplit.texts import printable
 
 if TYPE_CHECKING:
     from fedsplit.regression.options import FitOptions

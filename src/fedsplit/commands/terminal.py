@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from fedsplit.texts import one_line
+
 
 def progress() -> Progress:
     """A bar for each task, where stderr is a terminal."""
@@ -29,13 +31,6 @@ def live() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def printable(text: str) -> str:
-    """Text of unknown origin, without the characters that control a terminal."""
-    return "".join(
-        letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text
-    )
-
-
 def print_error(error: Exception | str) -> None:
     """Print an error in one line."""
     text = str(error)
@@ -43,13 +38,13 @@ def print_error(error: Exception | str) -> None:
         text = f"{error.filename or 'output'}: {error.strerror or error}"
     if isinstance(error, ImportError):
         text = f"a package that fedsplit needs cannot be imported ({error}): install it again"
-    typer.echo(f"fedsplit: error: {printable(' '.join(text.split()))}", err=True)
+    typer.echo(f"fedsplit: error: {one_line(text)}", err=True)
 
 
 def print_warnings() -> None:
     """From now on, print a warning of the library in one line."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        typer.echo(f"fedsplit: warning: {printable(' '.join(str(message).split()))}", err=True)
+        typer.echo(f"fedsplit: warning: {one_line(str(message))}", err=True)
 
     warnings.showwarning = show

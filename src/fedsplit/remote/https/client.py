@@ -15,14 +15,15 @@ import aiohttp
 from fedsplit.errors import InputError
 from fedsplit.remote.https import protocol
 from fedsplit.remote.https.connection import (
+    SHOWN_CHARACTERS,
     Connection,
     Ended,
     Lost,
     Question,
     Taken,
-    printable,
 )
 from fedsplit.remote.https.endpoint import Endpoint
+from fedsplit.texts import one_line
 
 FIRST_PAUSE = 0.2
 """Seconds before a second attempt to reach the server; every further attempt doubles them."""
@@ -34,7 +35,7 @@ IN_USE = 30.0
 """Seconds after which a key or name that is taken belongs to somebody else, not to a process of
 this client that died."""
 
-LOOK = 0.1
+STOP_CHECK_SECONDS = 0.1
 """Seconds between looks at whether the client has to stop."""
 
 FAILURES = (aiohttp.ClientError, OSError, Lost)
@@ -89,7 +90,7 @@ async def _until(stop: threading.Event, work: object) -> None:
     """Carry out work until it ends or ``stop`` is set."""
     task = asyncio.ensure_future(work)  # type: ignore[call-overload]  # a coroutine
     while not task.done() and not stop.is_set():
-        await asyncio.wait([task], timeout=LOOK)
+        await asyncio.wait([task], timeout=STOP_CHECK_SECONDS)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -173,7 +174,8 @@ class _Client:
                 case Ended():
                     self._ended = True
                     server = self._connection.server
-                    self._status(f"{server}: {printable(found.text)}; waiting for the next one")
+                    text = one_line(found.text, SHOWN_CHARACTERS)
+                    self._status(f"{server}: {text}; waiting for the next one")
                     return
                 case Question():
                     await self._reply(found)
@@ -195,7 +197,7 @@ class _Client:
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._pool, self._answer, message)
         while not work.done():
-            await asyncio.wait([work], timeout=protocol.PULSE)
+            await asyncio.wait([work], timeout=protocol.HEARTBEAT_SECONDS)
             if not work.done():
                 with suppress(*FAILURES, InputError, Taken):  # the reply will meet it, too
                     await self._connection.beat()

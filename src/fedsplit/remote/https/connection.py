@@ -20,17 +20,21 @@ from fedsplit.remote.https import protocol
 from fedsplit.remote.https.addresses import address
 from fedsplit.remote.https.endpoint import Endpoint
 from fedsplit.remote.https.tls import ClientTls
+from fedsplit.texts import one_line
 
 RESET = os.strerror(errno.ECONNRESET)
 
-CONNECT = 10.0
+CONNECT_SECONDS = 10.0
 """Seconds in which a connection has to be made."""
 
-LEAVING = 1.0
+LEAVE_SECONDS = 1.0
 """Seconds in which the server has to hear that a client leaves."""
 
-MOMENT = 0.05
+CLOSE_SECONDS = 0.05
 """Seconds in which a connection on this side is closed."""
+
+SHOWN_CHARACTERS = 300
+"""The most characters of a server's or proxy's text that are shown."""
 
 DOUBT = "the connection broke; if that lasts, the server may not accept this certificate"
 """A server that refuses a certificate in the handshake closes the connection without a word."""
@@ -89,10 +93,12 @@ class Connection:
             encrypted = tls.context
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                ssl=encrypted, limit=1, keepalive_timeout=2 * protocol.HOLD
+                ssl=encrypted, limit=1, keepalive_timeout=2 * protocol.HOLD_SECONDS
             ),
             timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=CONNECT, sock_read=protocol.HOLD + protocol.TRANSFER
+                total=None,
+                sock_connect=CONNECT_SECONDS,
+                sock_read=protocol.HOLD_SECONDS + protocol.TRANSFER_SECONDS,
             ),
             headers={protocol.INSTANCE: secrets.token_hex(16), protocol.NAME: quote(endpoint.name)},
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -108,7 +114,7 @@ class Connection:
     async def close(self) -> None:
         """Close the connection."""
         await self._session.close()
-        await asyncio.sleep(MOMENT)
+        await asyncio.sleep(CLOSE_SECONDS)
 
     async def join(self) -> None:
         """Say that this client is there."""
@@ -119,7 +125,7 @@ class Connection:
     async def leave(self) -> None:
         """Say that this client will not come back, if the server is there."""
         with suppress(aiohttp.ClientError, OSError):
-            async with asyncio.timeout(LEAVING), self._post(protocol.LEAVE):
+            async with asyncio.timeout(LEAVE_SECONDS), self._post(protocol.LEAVE):
                 pass
 
     async def beat(self) -> None:
@@ -164,10 +170,10 @@ class Connection:
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         parts = []
         size = 0
-        async for part in response.content.iter_chunked(protocol.PART):
+        async for part in response.content.iter_chunked(protocol.PART_BYTES):
             size += len(part)
-            if size > protocol.LARGEST:
-                raise Lost(f"a question of more than {protocol.LARGEST:,} bytes")
+            if size > protocol.MESSAGE_BYTES:
+                raise Lost(f"a question of more than {protocol.MESSAGE_BYTES:,} bytes")
             parts.append(part)
         return b"".join(parts)
 
@@ -179,7 +185,8 @@ class Connection:
             return
         text = ""
         if ours and status in (400, 401, 403, 409):
-            text = printable((await response.content.read(500)).decode("utf-8", "replace"))
+            said = (await response.content.read(500)).decode("utf-8", "replace")
+            text = one_line(said, SHOWN_CHARACTERS)
         if status == 409 and ours:
             remedy = "stop it, or use another key"
             if self._tls is None:
@@ -201,7 +208,9 @@ class Connection:
             case Lost():
                 return str(error)
             case aiohttp.ClientHttpProxyError():
-                return f"the proxy answers {error.status} {printable(error.message)}"
+                return (
+                    f"the proxy answers {error.status} {one_line(error.message, SHOWN_CHARACTERS)}"
+                )
             case aiohttp.ClientProxyConnectionError():
                 return f"the proxy cannot be reached: {_reason(error.os_error)}"
             case TimeoutError():
@@ -241,11 +250,6 @@ class Connection:
             anyone.wrap_socket(plain),
         ):
             raise InputError(f"{self.server}: uses TLS: give --key and --ca instead of --insecure")
-
-
-def printable(text: str) -> str:
-    """Text of the server, in one line and without characters that control a terminal."""
-    return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())[:300]
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:

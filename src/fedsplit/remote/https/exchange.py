@@ -10,13 +10,13 @@ from fedsplit.remote.channel import SILENT
 from fedsplit.remote.https.mailbox import Mailbox, Posted
 from fedsplit.remote.https.service import Service
 
-GRACE = 2.0
+ABSENT_SECONDS = 2.0
 """Seconds for which a message waits for a client that is not connected."""
 
-RETURN = 20.0
+RECONNECT_SECONDS = 20.0
 """Seconds for which it waits for one that has lost its connection: its process may be restarted."""
 
-LOOK = 0.25
+PRESENCE_CHECK_SECONDS = 0.25
 """Seconds between looks at who is connected while replies are awaited."""
 
 
@@ -40,12 +40,12 @@ async def exchange(
             for name in waiting:
                 if boxes[name].alive:
                     last_here[name] = now
-                what = _trouble(service, boxes[name], posted[name], now - last_here[name])
+                what = _why_no_answer(service, boxes[name], posted[name], now - last_here[name])
                 if what or now - began >= timeout:
                     posted[name].settle(None, what or SILENT.text)
             left = max(0.0, began + timeout - now)
             outcomes = [posted[name].outcome for name in waiting]
-            await asyncio.wait(outcomes, timeout=min(LOOK, left))
+            await asyncio.wait(outcomes, timeout=min(PRESENCE_CHECK_SECONDS, left))
     finally:
         for box in boxes.values():
             box.clear()
@@ -56,11 +56,11 @@ async def exchange(
     return found
 
 
-def _trouble(service: Service, box: Mailbox, posted: Posted, absent: float) -> str:
+def _why_no_answer(service: Service, box: Mailbox, posted: Posted, absent: float) -> str:
     """Why a client will not answer; an empty text if it may."""
     if box.key and not service.permits(box):
         return "its key was revoked"
-    if absent <= GRACE or (box.silent <= RETURN and not box.left):
+    if absent <= ABSENT_SECONDS or (box.silent <= RECONNECT_SECONDS and not box.left):
         return ""
     if posted.delivered:
         return "its client disconnected"

@@ -11,17 +11,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from fedsplit.remote.https.metrics import Counts
 
-HANDSHAKE = 10.0
+HANDSHAKE_SECONDS = 10.0
 """Seconds that a TLS handshake may take."""
 
-SHUTDOWN = 2.0
+SHUTDOWN_SECONDS = 2.0
 """Seconds that the end of a TLS connection may take."""
 
-HEADERS = 10.0
+HEADERS_SECONDS = 10.0
 """Seconds from the handshake to the end of the first request's headers."""
 
 STRANGERS = 32
@@ -30,10 +30,13 @@ STRANGERS = 32
 ALL_STRANGERS = 512
 """The most such connections of all addresses."""
 
-PROMPT = 1.0
+ADDRESS_CONNECTIONS = 512
+"""The most complete connections of one address: clients behind one address have one each."""
+
+PROMPT_SECONDS = 1.0
 """Seconds in which an honest handshake is over, unless this machine has too much to do."""
 
-PAUSE = 0.1
+PAUSE_SECONDS = 0.1
 """Seconds to wait when there are no file descriptors left."""
 
 
@@ -50,7 +53,8 @@ class Listener:
     Where one address has many handshakes under way, its oldest one is given up once it is slow;
     where all addresses have too many, the oldest of the address with most of them. So slow
     handshakes keep nobody out, not even from the same address, and hundreds of clients behind one
-    address can come at once.
+    address can come at once. Of an address with too many complete connections the oldest is closed
+    that has not brought a request.
 
     Parameters
     ----------
@@ -81,7 +85,7 @@ class Listener:
         self._context = context
         self._counts = counts
         self.heard: WeakSet[asyncio.BaseTransport] = WeakSet()
-        self._open: WeakSet[asyncio.BaseTransport] = WeakSet()
+        self._open: WeakKeyDictionary[asyncio.Transport, str] = WeakKeyDictionary()  # by age
         self._under_way: dict[asyncio.Task[None], _Stranger] = {}  # by age
         self._task = asyncio.get_running_loop().create_task(self._accept())
 
@@ -90,8 +94,8 @@ class Listener:
         self._task.cancel()
         for task in list(self._under_way):
             task.cancel()
-        for transport in self._open:
-            transport.abort()  # type: ignore[attr-defined]  # every transport of a socket has it
+        for transport in list(self._open):
+            transport.abort()
         self._socket.close()
 
     async def _accept(self) -> None:
@@ -101,9 +105,9 @@ class Listener:
                 connection, address = await loop.sock_accept(self._socket)
             except OSError:  # no file descriptors, or a connection that is gone already
                 self._give_up(list(self._under_way)[:1])
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(PAUSE_SECONDS)
                 continue
-            task = loop.create_task(self._shake_hands(connection))
+            task = loop.create_task(self._shake_hands(connection, str(address[0])))
             self._under_way[task] = _Stranger(str(address[0]), time.monotonic())
             task.add_done_callback(partial(self._over, connection))
             self._limit(str(address[0]))
@@ -119,7 +123,7 @@ class Listener:
             addresses = Counter(each.address for each in self._under_way.values())
             [(crowd, _)] = addresses.most_common(1)
             self._give_up(self._of(crowd)[:1])
-        slow = time.monotonic() - PROMPT
+        slow = time.monotonic() - PROMPT_SECONDS
         many = self._of(address)[:-STRANGERS]
         self._give_up([task for task in many if self._under_way[task].since < slow])
 
@@ -136,7 +140,17 @@ class Listener:
         if transport not in self.heard:
             transport.abort()
 
-    async def _shake_hands(self, connection: socket.socket) -> None:
+    def _admit(self, transport: asyncio.Transport, address: str) -> None:
+        """Keep a complete connection, and close one without a request where there are too many."""
+        self._open[transport] = address
+        same = [each for each, where in self._open.items() if where == address]
+        same = [each for each in same if not each.is_closing()]
+        silent = [each for each in same if each not in self.heard]
+        for each in silent[: max(0, len(same) - ADDRESS_CONNECTIONS)]:
+            self._counts.evicted += 1
+            each.abort()
+
+    async def _shake_hands(self, connection: socket.socket, address: str) -> None:
         """Complete a handshake; a connection that fails to is closed without a word."""
         loop = asyncio.get_running_loop()
         connection.setblocking(False)
@@ -150,10 +164,10 @@ class Listener:
                     self._factory,
                     connection,
                     ssl=self._context,
-                    ssl_handshake_timeout=HANDSHAKE,
-                    ssl_shutdown_timeout=SHUTDOWN,
+                    ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                    ssl_shutdown_timeout=SHUTDOWN_SECONDS,
                 )
-            self._open.add(transport)
-            loop.call_later(HEADERS, self._expect, transport)
+            self._admit(transport, address)
+            loop.call_later(HEADERS_SECONDS, self._expect, transport)
         except (OSError, ValueError):  # errors of TLS and of time are of these types
             self._counts.handshakes_failed += 1

@@ -7,7 +7,7 @@ import secrets
 import time
 from datetime import UTC, datetime
 
-from fedsplit.remote.https.protocol import SILENCE
+from fedsplit.remote.https.protocol import SILENCE_SECONDS
 
 CONNECTIONS = 4
 """The most connections of one client; the oldest is closed when there are more."""
@@ -58,6 +58,8 @@ class Mailbox:
         Whether it has said that it will not come back.
     told : bool
         Whether it knows that no more questions will come.
+    holding : int
+        How many of its requests for a question are held.
     """
 
     def __init__(self, name: str) -> None:
@@ -77,7 +79,7 @@ class Mailbox:
     def alive(self) -> bool:
         """Whether the client's process is there: it has a connection, and uses it."""
         open_now = any(not each.is_closing() for each in self._connections)
-        return open_now and not self.left and self.silent < SILENCE
+        return open_now and not self.left and self.silent < SILENCE_SECONDS
 
     @property
     def silent(self) -> float:

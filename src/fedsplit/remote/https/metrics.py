@@ -51,7 +51,7 @@ def exposition(counts: Counts, silent: Mapping[str, float], ends: float | None) 
     """
     counters = {
         "handshakes_failed": "TLS handshakes that failed",
-        "evicted": "Handshakes given up because of their number",
+        "evicted": "Handshakes and silent connections given up because of their number",
         "questions": "Questions delivered",
         "replies": "Replies taken",
         "sent_bytes": "Bytes of questions",

@@ -1,13 +1,13 @@
 """What server and client agree on: paths, headers, sizes and times."""
 
 JOIN = "/v1/join"
-"""Path by which a client says that it is there."""
+"""Path by which a client registers."""
 
 NEXT = "/v1/next"
 """Path of a client's next question; the request is held while there is none."""
 
 BEAT = "/v1/beat"
-"""Path by which a client says that it is still at work on a question."""
+"""Path of the heartbeats of a client that is at work on a question."""
 
 REPLY = "/v1/reply"
 """Path of a client's reply."""
@@ -33,20 +33,20 @@ END = "Fedsplit-End"
 VERSION = "Fedsplit-Version"
 """Header of every answer of a server."""
 
-LARGEST = 256 * 2**20
+MESSAGE_BYTES = 256 * 2**20
 """The most bytes of a question or a reply."""
 
-PART = 2**20
+PART_BYTES = 2**20
 """The most bytes that are written at once."""
 
-HOLD = 20.0
+HOLD_SECONDS = 20.0
 """Seconds for which a request for a question is held if there is none."""
 
-PULSE = 5.0
-"""Seconds between requests of a client that is at work on a question."""
+HEARTBEAT_SECONDS = 5.0
+"""Seconds between the heartbeats of a client that is at work on a question."""
 
-SILENCE = 20.0
+SILENCE_SECONDS = 20.0
 """Seconds without a request after which a client counts as gone."""
 
-TRANSFER = 30.0
+TRANSFER_SECONDS = 30.0
 """Seconds in which each part of a body has to arrive or to leave."""

@@ -28,7 +28,7 @@ from fedsplit.remote.https.monitoring import Monitor
 from fedsplit.remote.https.service import Service
 from fedsplit.remote.https.tls import server_context
 
-IDLE = 20.0
+IDLE_SECONDS = 20.0
 """Seconds that a connection has for the headers of its next request."""
 
 FAREWELL = 2.0
@@ -37,18 +37,19 @@ FAREWELL = 2.0
 CLOSING = 5.0
 """Seconds in which the server has to stop."""
 
-MOMENT = 0.05
+SETTLE_SECONDS = 0.05
 """Seconds in which something that is under way on this machine gets done."""
 
-LINE = 4096
+LINE_BYTES = 4096
 """The most bytes of a line of a request, or of a header."""
 
 ENDED = "the run has ended"
 STOPPED = "the run was stopped"
 
-_silent = logging.getLogger("fedsplit.remote.https")  # requests of strangers are not our errors
-_silent.addHandler(logging.NullHandler())
-_silent.propagate = False
+# Anybody can cause errors of requests and connections: they are logged for who adds a handler.
+_log = logging.getLogger("fedsplit.remote.https")
+_log.addHandler(logging.NullHandler())
+_log.propagate = False
 
 Result = TypeVar("Result")
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -107,7 +108,7 @@ class HttpsServer:
         keys: Path | None = None,
         *,
         metrics: int | None = None,
-        largest: int = protocol.LARGEST,
+        largest: int = protocol.MESSAGE_BYTES,
     ) -> None:
         self.host = host
         self.port = port
@@ -155,7 +156,7 @@ class HttpsServer:
                 raise
             self.metrics = local.getsockname()[1]
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(lambda loop, context: None)  # of broken connections
+        self._loop.set_exception_handler(_log_fault)
         self._thread = threading.Thread(target=self._loop.run_forever, name="server", daemon=True)
         self._thread.start()
         self._run(self._listen(main, local))
@@ -221,11 +222,11 @@ class HttpsServer:
             handle,
             handler_cancellation=True,
             access_log=None,
-            logger=_silent,
-            keepalive_timeout=IDLE,
+            logger=_log,
+            keepalive_timeout=IDLE_SECONDS,
             lingering_time=CLOSING,
-            max_line_size=LINE,
-            max_field_size=LINE,
+            max_line_size=LINE_BYTES,
+            max_field_size=LINE_BYTES,
             auto_decompress=False,
         )
         listener = Listener(opened, server, context, self._counts)
@@ -240,18 +241,27 @@ class HttpsServer:
         ends = time.monotonic() + FAREWELL
         while any(box.alive and not box.told for box in boxes) and time.monotonic() < ends:
             await asyncio.sleep(0.02)
-        await asyncio.sleep(MOMENT)  # for the last answers to leave
+        await asyncio.sleep(SETTLE_SECONDS)  # for the last answers to leave
         for server in self._servers:
-            await server.shutdown(MOMENT)
+            await server.shutdown(SETTLE_SECONDS)
         for listener in self._listeners:
             listener.close()
-        await asyncio.sleep(MOMENT)  # for connections to be closed
+        await asyncio.sleep(SETTLE_SECONDS)  # for connections to be closed
 
     def _clients(self) -> dict[str, Presence]:
         return {
             name: Presence(box.since, _answering(box), box.silent)
             for name, box in self._service.present().items()
         }
+
+
+def _log_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what went wrong in the event loop: mostly broken connections, which are no faults."""
+    error = context.get("exception")
+    level = logging.ERROR
+    if isinstance(error, OSError):
+        level = logging.DEBUG
+    _log.log(level, context["message"], exc_info=error)
 
 
 def _answering(box: Mailbox) -> bool:

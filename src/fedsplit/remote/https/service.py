@@ -21,7 +21,7 @@ from fedsplit.version import __version__
 
 INSTANCE = re.compile(r"[0-9a-f]{32}")
 
-LOOK = 1.0
+HELD_CHECK_SECONDS = 1.0
 """Seconds after which a request that is held is checked again: its key may have been revoked."""
 
 
@@ -150,7 +150,7 @@ class Service:
 
     async def _next(self, request: web.BaseRequest, box: Mailbox) -> web.StreamResponse:
         """Deliver the client's question; hold the request while there is none."""
-        ends = time.monotonic() + protocol.HOLD
+        ends = time.monotonic() + protocol.HOLD_SECONDS
         box.holding += 1
         try:
             while True:
@@ -164,7 +164,7 @@ class Service:
                 left = ends - time.monotonic()
                 if left <= 0:
                     return _response(204)
-                await box.change(min(LOOK, left))
+                await box.change(min(HELD_CHECK_SECONDS, left))
         finally:
             box.holding -= 1
 
@@ -175,9 +175,9 @@ class Service:
         response.content_length = len(posted.message)
         await response.prepare(request)
         view = memoryview(posted.message)
-        for start in range(0, len(view), protocol.PART):
-            async with asyncio.timeout(protocol.TRANSFER):
-                await response.write(view[start : start + protocol.PART])
+        for start in range(0, len(view), protocol.PART_BYTES):
+            async with asyncio.timeout(protocol.TRANSFER_SECONDS):
+                await response.write(view[start : start + protocol.PART_BYTES])
         await response.write_eof()
         self._counts.questions += 1
         self._counts.sent_bytes += len(view)
@@ -215,8 +215,8 @@ async def _read(request: web.BaseRequest, posted: Posted, size: int) -> bytes:
     missing = size
     while missing > 0:
         try:
-            async with asyncio.timeout(protocol.TRANSFER):
-                part = await request.content.read(min(missing, protocol.PART))
+            async with asyncio.timeout(protocol.TRANSFER_SECONDS):
+                part = await request.content.read(min(missing, protocol.PART_BYTES))
         except TimeoutError:
             raise _Refusal(408, "this reply takes too long") from None
         if not part or posted.outcome.done():

@@ -1,0 +1,15 @@
+"""Texts of unknown origin, made safe to show on a terminal."""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    """The text without the characters that control a terminal; line breaks stay."""
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text
+    )
+
+
+def one_line(text: str, longest: int | None = None) -> str:
+    """The same in one line, of at most ``longest`` characters."""
+    return printable(" ".join(text.split()))[:longest]
