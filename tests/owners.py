@@ -53,14 +53,14 @@ class Federation:
         self.sites = {name: self.site(name) for name in NAMES}
 
     def site(self, name: str) -> Site:
+        credentials = Credentials(self.fingerprint(name), (self.keys / "ca.crt").read_bytes())
+        options = {"watch": self.seen.append, "credentials": credentials, **self.rules}
         return Site(
             name,
             str(self.folder / f"{name}.csv"),
             folder=self.folder / f"kept {name}",
             approve=self.mode,
-            credentials=Credentials(self.fingerprint(name), (self.keys / "ca.crt").read_bytes()),
-            watch=self.seen.append,
-            **self.rules,  # type: ignore[arg-type]  # the site's own rules
+            **options,  # type: ignore[arg-type]  # the site's own rules
         )
 
     def fingerprint(self, name: str) -> str:

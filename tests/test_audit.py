@@ -21,6 +21,7 @@ from fedsplit.remote.channel import Reply
 from fedsplit.remote.members import History
 from fedsplit.remote.messages import read_reply, write_reply
 from fedsplit.sites.log.audit_log import digest
+from fedsplit.sites.log.exchange_log import NOT_LOGGED
 from fedsplit.sites.studies.study import Study
 from owners import NAMES, WANTED, Federation, with_tables
 from test_service import table
@@ -200,11 +201,44 @@ def test_without_room_for_the_log_nothing_is_answered_and_the_owner_is_told(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
     assert reply.outcome == "failed"
-    assert "its log cannot be written" in reply.text
+    assert reply.text == NOT_LOGGED
     assert federation.seen[-1].kind == "trouble"
     assert "File too large" in federation.seen[-1].text
     assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"
     assert run(["audit", str(kept(federation))]) == 0
+
+
+@pytest.mark.parametrize("room", [1, 150, 300, 600, 1200])
+def test_a_full_disk_says_nothing_that_is_not_counted(tmp_path: Path, room: int) -> None:
+    with_tables(tmp_path)
+    frame = table(0).assign(secret=1.0)
+    frame.loc[0, "ward"] = "south"
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    federation = Federation(tmp_path, "always", strict=True)
+    study = federation.study()
+    federation.approve(study)
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, most))
+    try:
+        replies = [federation.ask(Columns(WANTED), study.hash, name=name) for name in ("a", "b")]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    refused, answered = replies
+    assert (answered.outcome, answered.text) == ("failed", NOT_LOGGED)
+    assert (refused.outcome, refused.text) == ("failed", NOT_LOGGED)
+    # With room for its count the question was computed, and its refusal is known even so.
+    assert bool(federation.sites["a"].refusals.found()) == (room > 1)
+    assert not federation.sites["b"].refusals.found()
+
+
+def test_a_terminal_that_is_gone_changes_no_answer(tmp_path: Path) -> None:
+    def gone(event: object) -> None:
+        raise BrokenPipeError
+
+    federation = Federation(with_tables(tmp_path), "always", watch=gone)
+    study = federation.study()
+    federation.approve(study)
+    assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"
 
 
 def test_a_log_that_is_shorter_than_before_is_an_incident_at_the_server(

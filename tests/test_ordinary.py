@@ -24,6 +24,7 @@ from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
 from fedsplit.remote.messages import MessageChannel
+from fedsplit.sites.refusals import REFUSED
 from fedsplit.sites.service import Site
 
 
@@ -176,7 +177,7 @@ def check(federation: Federation, analyses: Sequence[Analysis]) -> None:
     """Every analysis is answered with the bits of one process, or refused for its reason."""
     for analysis in analyses:
         if analysis.refused:
-            with pytest.raises(InputError, match="refused by its rules; its owner can see why"):
+            with pytest.raises(InputError, match=REFUSED):
                 federation.fit(analysis)
             assert any(words in federation.why() for words in analysis.refused.split("|"))
             continue

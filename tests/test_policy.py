@@ -107,7 +107,7 @@ def test_a_day_has_only_so_many_studies_and_questions(folder: Path) -> None:
         federation.approve(study)
     assert federation.ask(Columns(WANTED), first.hash).outcome == "answer"
     reply = federation.ask(Columns(WANTED), second.hash)
-    assert "allows 1 studies a day" in reply.text
+    assert "allows 1 study a day" in reply.text
     federation.start()
     for _ in range(2):
         assert federation.ask(Columns(WANTED), first.hash).outcome == "answer"

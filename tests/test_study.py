@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -15,24 +16,29 @@ import pytest
 import fedsplit as fs
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import Descend, Gradient
+from fedsplit.data.sources.client_data import Source
+from fedsplit.data.types import Type
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.fit_questions import Code, Coding, Columns, Describe, Frame, Settle
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.options import FitOptions
-from fedsplit.remote import codec, messages
+from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
 from fedsplit.remote.issuing import make_keys
 from fedsplit.remote.messages import Signature, read_reply, write_request
 from fedsplit.remote.signatures import Signer
+from fedsplit.sites.log.exchange_log import NOT_LOGGED
+from fedsplit.sites.refusals import REFUSED
 from fedsplit.sites.service import Site
+from fedsplit.sites.studies.local_view import complete_rows
 from fedsplit.sites.studies.proposal import Decision, Finish, Propose
 from fedsplit.sites.studies.proposing import whole_formula
 from fedsplit.sites.studies.store import Studies
 from fedsplit.sites.studies.study import Study
 from owners import NAMES, WANTED, Federation, with_tables
-from test_service import FORMULA
+from test_service import FORMULA, table
 
 
 @pytest.fixture
@@ -133,6 +139,8 @@ def approved(folder: Path) -> tuple[Federation, Study]:
     federation.approve(study)
     return federation, study
 
+
+NUMBERS: dict[str, Type] = {"y": "number", "x": "number"}
 
 PLAN = Plan(
     FORMULA,
@@ -343,14 +351,167 @@ def test_a_study_that_was_approved_without_keys_is_not_answered_with_them(folder
     assert "the study is not signed" in reply.text
 
 
-def test_a_decision_that_cannot_be_read_is_none(approved: tuple[Federation, Study]) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "\xff",
+        '{"verdict": "yes", "by": "", "time": "2026-11-01T00:00:00Z"}',
+        '{"verdict": "approved", "by": "", "time": "2026-11-01"}',
+    ],
+)
+def test_a_damaged_decision_is_none_for_its_study_alone(
+    approved: tuple[Federation, Study], text: str
+) -> None:
     federation, study = approved
     path = federation.studies().path(study.hash) / "decision.json"
-    for text in ("", "{}", '{"verdict": "yes", "by": "", "time": ""}'):
-        path.write_text(text, encoding="utf-8")
-        reply = federation.ask(Columns(WANTED), study.hash)
-        assert reply.outcome == "refused"
-        assert str(federation.folder) not in reply.text
+    path.write_bytes(text.encode("latin-1"))
+    reply = federation.ask(Columns(WANTED), study.hash)
+    assert "has not approved" in reply.text
+    assert str(federation.folder) not in reply.text
+    other = federation.study(ridge=1.0)
+    assert federation.propose(other).state == "approved"
+    assert federation.ask(Columns(WANTED), other.hash).outcome == "answer"
+    # It may have been a no: even --approve always leaves it to a person.
+    assert federation.propose(study).state == "pending"
+    federation.words(study)
+    assert federation.studies().pending() == [study.hash]
+    federation.studies().decide(study.hash, "approved", "test")
+    assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"
+
+
+def test_no_path_of_the_client_leaves_in_an_error(approved: tuple[Federation, Study]) -> None:
+    federation, study = approved
+    (federation.studies().path(study.hash) / "signature.json").write_text("[", encoding="utf-8")
+    federation.start()
+    assert federation.ask(Columns(WANTED), study.hash).text == NOT_LOGGED
+    assert "signature.json: cannot be read" in federation.seen[-1].text
+
+
+def test_names_of_other_columns_do_not_leave_in_an_error(folder: Path) -> None:
+    federation = Federation(folder, "always")
+    study = federation.study("y ~ x + nowhere")
+    federation.approve(study)
+    types: dict[str, Type] = dict.fromkeys(["y", "x", "nowhere"], "number")
+    questions: list[Question] = [
+        Describe(ColumnRequest(types, frozenset(), frozenset(), False)),
+        Code(Coding(Plan("y ~ x + nowhere", "poisson", {}, types), False, ("a",))),
+    ]
+    for question in questions:
+        reply = federation.ask(question, study.hash)
+        assert reply.text == "client a: there is no column nowhere here"
+
+
+def test_the_same_question_counts_again_once_the_rows_have_changed(
+    approved: tuple[Federation, Study],
+) -> None:
+    federation, study = approved
+    for asked, rows in enumerate((60, 59, 58), start=1):
+        frame = table(0).head(rows).assign(secret=1.0)
+        frame.to_csv(federation.folder / "a.csv", index=False)
+        for _ in range(2):
+            assert federation.ask(Columns(WANTED), study.hash).value[0].description.rows == rows
+            assert federation.seen[-1].asked == asked
+
+
+def test_an_approval_ends_with_the_result_of_the_study(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation(folder)
+    study = federation.study()
+    federation.propose(study)
+    federation.studies().decide(study.hash, "approved", "test")
+    assert federation.ask(Finish(False, ""), study.hash).value is True  # stopped, to be resumed
+    assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"
+    assert federation.ask(Finish(True, "a table"), study.hash).value is True
+    reply = federation.ask(Columns(WANTED), study.hash)
+    assert "has ended: propose the study again" in reply.text
+    assert federation.studies().pending() == []
+    assert federation.propose(study).state == "pending"
+    federation.studies().decide(study.hash, "approved", "test")
+    assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"
+    assert federation.seen[-1].asked == 1  # what was asked before stays counted
+    monkeypatch.setattr("fedsplit.sites.studies.store.APPROVED_DAYS", -1)
+    assert "has ended" in federation.ask(Columns(WANTED), study.hash).text
+    assert federation.propose(study).state == "pending"
+
+
+def test_members_of_a_signed_study_have_names_and_keys_of_their_own(folder: Path) -> None:
+    federation = Federation(folder, "always", rules=Rules(sites=3))
+    study = federation.study()
+    own = study.members["a"]
+    for ghosts, what in (
+        ({"ghost1": "", "ghost2": ""}, "without the fingerprint of a key"),
+        ({"ghost1": "x" * 64, "ghost2": "0" * 64}, "without the fingerprint of a key"),
+        ({"ghost1": own, "ghost2": own}, "the same key for two"),
+        ({"b\u202e\n": study.members["b"], "c": study.members["c"]}, "use letters, digits"),
+    ):
+        assert what in refusal(federation, replace(study, members={"a": own, **ghosts}))
+    assert federation.propose(study).state == "approved"
+
+
+def test_a_study_has_the_questions_that_its_options_imply_and_no_others(folder: Path) -> None:
+    federation = Federation(folder, "always", rules=Rules(matrices=False))
+    study = federation.study()
+    for more, what in (
+        (
+            {"modified_score": 1000},
+            "1000 questions modified_score, where its options imply at most",
+        ),
+        ({"descend": 1}, "1 questions descend"),
+        ({"gradient": study.questions["gradient"] + 1}, "questions gradient"),
+    ):
+        changed = replace(study, questions={**study.questions, **more})
+        assert what in refusal(federation, changed)
+    assert "601 points" in refusal(federation, replace(study, points=601))
+    federation.approve(study)
+    federation.fit(study)
+    last = federation.seen[-1]
+    answered = {event.text for event in federation.seen if event.kind == "answer"}
+    assert last.asked <= last.most == study.most
+    assert len(answered) <= last.asked
+
+
+def test_what_rules_say_of_a_study_is_said_when_it_is_proposed(folder: Path) -> None:
+    federation = Federation(folder, "always", rules=Rules(refuse=True, rows=61))
+    study = federation.study()
+    decision = federation.propose(study)
+    assert (decision.state, decision.reason) == ("declined", REFUSED)
+    assert federation.seen[-1].text == "declined (least_rows: 60 rows here, fewer than 61)"
+    federation = Federation(folder, "always", rules=Rules(refuse=True, studies=1))
+    refused = federation.study("y ~ x + I(x >= 1.9)")
+    assert federation.propose(refused).state == "approved"
+    wanted = replace(WANTED, formula=refused.formula)
+    coding = Coding(replace(PLAN, formula=refused.formula, levels={}, types=NUMBERS), False, ("a",))
+    assert federation.ask(Code(coding), refused.hash).text == f"client a: {REFUSED}"
+    first = federation.study(ridge=1.0)
+    assert federation.propose(first).state == "approved"  # nothing was answered of the other one
+    assert federation.ask(Columns(WANTED), first.hash).outcome == "answer"
+    assert "allows 1 study a day" in refusal(federation, federation.study(ridge=2.0))
+    assert federation.propose(first).state == "approved"
+    assert "allows 1 study a day" in federation.ask(Columns(wanted), refused.hash).text
+
+
+def test_pending_studies_are_described_one_after_the_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running: list[int] = []
+
+    def look(source: Source, columns: object) -> tuple[int, int]:
+        running.append(sum(thread.name == "words" for thread in threading.enumerate()))
+        return complete_rows(source, columns)  # type: ignore[arg-type]  # names
+
+    monkeypatch.setattr("fedsplit.sites.studies.local_view.complete_rows", look)
+    federation = Federation(folder, rules=Rules(families=("poisson",)))
+    pending = [federation.study(ridge=1.0 + k) for k in range(5)]
+    for study in pending:
+        federation.propose(study)
+        declined = replace(study, family="gaussian")
+        assert federation.propose(declined).state == "declined"
+    for study in pending:
+        federation.words(study)
+    assert running == [1] * 5
 
 
 def test_declined_studies_do_not_fill_the_disk(
@@ -401,4 +562,3 @@ def test_a_site_asks_for_no_more_than_some_pending_studies(folder: Path) -> None
     for k in range(20):
         assert federation.propose(federation.study(ridge=1.0 + k)).state == "pending"
     assert "20 studies wait" in refusal(federation, federation.study(ridge=99.0))
-    assert messages.PROTOCOL == 5

@@ -5,24 +5,38 @@ from __future__ import annotations
 import os
 import select
 import sys
+import termios
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedsplit import files
 from fedsplit.errors import InputError
 from fedsplit.sites.studies.hashes import read_hash, short
-from fedsplit.sites.studies.store import Studies
+from fedsplit.sites.studies.store import Studies, Verdict
 from fedsplit.texts import printable
 
 LOOK = 0.5
 """Seconds between looks for studies that wait."""
 
-QUESTION = "Approve this study? Type yes or no: "
+QUESTION = 'Type "yes {digits}" to approve this study, or "no": '
 
-ANSWERS = {"yes": "approved", "y": "approved", "no": "declined", "n": "declined"}
+ASKED = "asked at terminal"
+"""The file in a client's folder with the question that waits for an answer."""
+
+DIGITS = 4
+"""Of the study's hash, which make a yes one to this study and to no other."""
+
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder of the client's state; by default those in ~/.local/state/fedsplit.",
+    ),
+]
 
 
 def state_folder() -> Path:
@@ -36,13 +50,7 @@ def approve_command(
         str | None,
         typer.Argument(metavar="[HASH]", help="Hash of a study, or its first digits."),
     ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of the client's state; by default those in ~/.local/state/fedsplit.",
-        ),
-    ] = None,
+    folder: Folder = None,
     decline: Annotated[
         bool,
         typer.Option(
@@ -52,9 +60,10 @@ def approve_command(
 ) -> None:
     """Approve or decline a study that fedsplit client was asked to take part in.
 
-    HASH is the study's hash or its first digits. Without it, the studies that wait are shown.
+    HASH is the study's hash or its first digits, 16 at least. Without it, the pending studies are
+    shown. An approval ends with the study's result, and after 30 days at the latest.
 
-    Exit status: 0 done; 2 bad input, such as an unknown study.
+    Exit status: 0 done; 2 bad input, such as an unknown study or a folder of no client.
     """
     found = [Studies(each) for each in client_folders(folder)]
     if study is None:
@@ -72,7 +81,9 @@ def approve_command(
         )
     [studies] = known
     name = studies.find(beginning)
-    verdict = "declined" if decline else "approved"
+    verdict: Verdict = "approved"
+    if decline:
+        verdict = "declined"
     studies.decide(name, verdict, "fedsplit approve")
     typer.echo(f"study {short(name)} is {verdict}")
 
@@ -80,13 +91,22 @@ def approve_command(
 def client_folders(folder: Path | None) -> list[Path]:
     """The folder of a client, or those of all clients of this user."""
     if folder is not None:
-        if not folder.is_dir():
-            raise InputError(f"{folder}: there is no such folder; fedsplit client makes it")
+        check_client_folder(folder)
         return [folder]
     base = state_folder()
     if not base.is_dir():
         raise InputError(f"{base}: no client has run here; give its folder with --folder")
     return sorted(path for path in base.iterdir() if path.is_dir())
+
+
+def check_client_folder(folder: Path) -> None:
+    """Raise InputError for a folder in which no client has ever run."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: there is no such folder; fedsplit client makes it")
+    if not (folder / "settings").is_dir():
+        raise InputError(
+            f"{folder}: is not the folder of a client; give the one of fedsplit client --folder"
+        )
 
 
 def _show(found: list[Studies]) -> None:
@@ -97,11 +117,11 @@ def _show(found: list[Studies]) -> None:
             typer.echo(f"{studies.folder.parent}\n{printable(studies.words(name))}")
             typer.echo(f"fedsplit approve {name[:16]} [--decline]\n")
     if not waiting:
-        typer.echo("no study waits")
+        typer.echo("no study is pending")
 
 
 def ask_at_terminal(folder: Path) -> Callable[[], None]:
-    """Ask about studies that wait, in the background, where there is a terminal.
+    """Ask about pending studies, in the background, where there is a terminal.
 
     The terminal belongs to this process, and the client's work is done by another: the two meet in
     the client's folder, where ``fedsplit approve`` decides, too.
@@ -112,8 +132,12 @@ def ask_at_terminal(folder: Path) -> Callable[[], None]:
         Ends it.
     """
     stop = threading.Event()
+    studies = Studies(folder)
+    (folder / ASKED).unlink(missing_ok=True)
+    # Those of before are asked about once the server has proposed them again.
+    before = {name: studies.described(name) for name in studies.pending()}
     thread = threading.Thread(
-        target=_ask_until, args=(Studies(folder), stop), name="approval", daemon=True
+        target=_ask_until, args=(studies, before, stop), name="approval", daemon=True
     )
     thread.start()
     return stop.set
@@ -124,30 +148,49 @@ def has_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _ask_until(studies: Studies, stop: threading.Event) -> None:
-    put_off: set[str] = set()
+def open_question(folder: Path) -> str:
+    """The question that waits for an answer at the terminal now; empty if there is none."""
+    path = folder / ASKED
+    if not path.exists():
+        return ""
+    return path.read_text(encoding="utf-8")
+
+
+def _ask_until(studies: Studies, before: Mapping[str, int], stop: threading.Event) -> None:
+    put_off = dict(before)
     while not stop.wait(LOOK):
         for name in studies.pending():
-            if name in put_off or stop.is_set():
+            described = studies.described(name)
+            if put_off.get(name) == described or stop.is_set():
                 continue
             verdict = _asked(studies, name, stop)
             if verdict is None:
-                put_off.add(name)
-            elif studies.decided(name) is None:
+                put_off[name] = described
+            elif studies.undecided(name):
                 studies.decide(name, verdict, "terminal")
 
 
-def _asked(studies: Studies, name: str, stop: threading.Event) -> str | None:
+def _asked(studies: Studies, name: str, stop: threading.Event) -> Verdict | None:
     """What the owner says; None if nothing, or if it was decided elsewhere meanwhile."""
     typer.echo(f"\n{printable(studies.words(name))}", err=True)
-    while True:
-        typer.echo(QUESTION, err=True, nl=False)
-        line = _line(lambda: stop.is_set() or studies.decided(name) is not None)
-        if line is None:
-            typer.echo("", err=True)
-            return None
-        if line.strip().lower() in ANSWERS:
-            return ANSWERS[line.strip().lower()]
+    answers: dict[str, Verdict] = {f"yes {name[:DIGITS]}": "approved", "no": "declined"}
+    question = QUESTION.format(digits=name[:DIGITS])
+    mark = studies.folder.parent / ASKED
+    files.write_private(mark, question)
+    try:
+        while True:
+            # Whatever was typed before the question was shown is no answer to it.
+            termios.tcflush(0, termios.TCIFLUSH)
+            typer.echo(question, err=True, nl=False)
+            line = _line(lambda: stop.is_set() or not studies.undecided(name))
+            if line is None:
+                typer.echo("", err=True)
+                return None
+            answer = " ".join(line.lower().split())
+            if answer in answers:
+                return answers[answer]
+    finally:
+        mark.unlink(missing_ok=True)
 
 
 def _line(over: Callable[[], bool]) -> str | None:

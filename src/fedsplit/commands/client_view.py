@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 import typer
 
+from fedsplit.commands.approving import open_question
 from fedsplit.commands.terminal import live
 from fedsplit.sites.studies.hashes import short
 from fedsplit.texts import one_line, printable
@@ -17,6 +19,16 @@ if TYPE_CHECKING:
 
 FEW = 20
 """So many questions left are worth a warning."""
+
+RESULT_LINES = 200
+"""Of a result, which comes from the server: it must not look like a line of this program."""
+
+REMEDIES = {
+    "--max-rounds": "to allow more, stop this command and start it again (--max-rounds)",
+    "questions_per_day": "the count begins again at midnight UTC (questions_per_day)",
+    "": "",
+}
+"""What an owner can do who wants to allow more, by the limit."""
 
 PREFIX = "fedsplit client:"
 
@@ -42,8 +54,22 @@ class View:
 
     def line(self, text: str) -> None:
         """Print a line that stays."""
+        self._print(f"{PREFIX} {one_line(text)}")
+
+    def _print(self, text: str) -> None:
+        """Print lines; a question that waits for an answer is repeated below them."""
         self._clear()
-        typer.echo(f"{PREFIX} {one_line(text)}", err=True)
+        question = self._question()
+        if question:
+            text = f"\n{text}"
+        typer.echo(text, err=True)
+        if question:
+            typer.echo(question, err=True, nl=False)
+
+    def _question(self) -> str:
+        if not self._prompted:
+            return ""
+        return open_question(Path(self._folder))
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
@@ -65,34 +91,41 @@ class View:
             self.line(f"study {name} … is {event.text}")
         elif not self._prompted:
             self.line(
-                f"study {name} … waits for you: fedsplit approve --folder {self._folder} shows it"
+                f"study {name} … is pending: fedsplit approve --folder {self._folder} shows it"
             )
 
     def _answer(self, event: Event) -> None:
         parts = [f"sent {event.text}"]
         if event.study:
             parts.insert(0, f"study {short(event.study[:16])} …")
-            parts.append(f"question {event.asked:,} of at most {event.most:,}")
+            parts.append(f"{event.asked:,} of at most {event.most:,} different questions")
         if event.left is not None:
-            parts.append(f"{event.left:,} left")
+            parts.append(f"{event.left:,} left ({event.limit})")
         text = f"{PREFIX} {printable('; '.join(parts))}"
-        if self._redraws:
+        if not self._redraws:
+            typer.echo(text, err=True)
+        elif not self._question():
             width = get_terminal_size().columns - 1  # a line that wraps could not be redrawn
             sys.stderr.write(f"\r\x1b[K{text[:width]}")
             sys.stderr.flush()
             self._drawn = True
-        else:
-            typer.echo(text, err=True)
         if event.left is not None and event.left <= FEW and not self._warned:
             self._warned = True
-            self.line(
-                f"only {event.left:,} more questions are answered (--max-rounds): to allow more, "
-                "stop this command and start it again"
-            )
+            self.line(f"only {event.left:,} more questions are answered: {REMEDIES[event.limit]}")
 
     def _end(self, event: Event) -> None:
-        self.line(f"study {short(event.study[:16])} … has ended, with this result")
-        typer.echo(f"\n{printable(event.text)}\n", err=True)
+        name = short(event.study[:16])
+        if not event.text:
+            self.line(
+                f"study {name} … was stopped before it had a result; the coordinator knows why"
+            )
+            return
+        lines = event.text.splitlines()
+        shown = [f"  | {printable(line)}" for line in lines[:RESULT_LINES]]
+        if len(lines) > RESULT_LINES:
+            shown.append(f"  | … and {len(lines) - RESULT_LINES:,} more lines")
+        self.line(f"study {name} … has ended, with this result of the coordinator:")
+        self._print("\n".join(shown))
 
     def _clear(self) -> None:
         if self._drawn:

@@ -30,7 +30,8 @@ POLL = 2.0
 
 FILE = "study.json"
 
-NO_RESULT = "none: the run has stopped, and the coordinator was told why"
+NO_RESULT = ""
+"""In the place of a result: the run has stopped, and may be resumed."""
 
 USUAL = 40
 """As many questions, or fewer, are enough for most fits."""

@@ -9,6 +9,44 @@ from fedsplit import files
 from fedsplit.errors import RequestError, StateError
 
 
+class DayCount:
+    """Counts something on each day (UTC), in a file.
+
+    A clock that is set back does not begin another day: the latest day ever seen goes on.
+
+    Parameters
+    ----------
+    path : Path
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def number(self) -> int:
+        """How many were counted today."""
+        return self._read()[1]
+
+    def add(self) -> None:
+        """Count one more."""
+        day, number = self._read()
+        files.write_private(self._path, f"{day} {number + 1}")
+
+    def _read(self) -> tuple[str, int]:
+        now = today()
+        text = _content(self._path)
+        if not text:
+            return now, 0
+        try:
+            day, number = text.split()
+            count = int(number)
+        except ValueError:
+            raise _damaged(self._path) from None
+        if day < now:
+            return now, 0
+        return day, count
+
+
 class Budget:
     """Counts questions in files, so that the counts outlive the process.
 
@@ -24,21 +62,28 @@ class Budget:
 
     def __init__(self, folder: Path, most: int | None, daily: int | None) -> None:
         self._spent = folder / "rounds"
-        self._today = folder / "today"
+        self._today = DayCount(folder / "today")
         self._most = most
         self._daily = daily
 
     @property
     def left(self) -> int | None:
         """How many more questions are answered now; None without a limit."""
-        left = []
+        return min(self._left().values(), default=None)
+
+    @property
+    def limit(self) -> str:
+        """The option or rule that allows the fewest more questions; empty without a limit."""
+        left = self._left()
+        return min(left, key=left.__getitem__, default="")
+
+    def _left(self) -> dict[str, int]:
+        left = {}
         if self._most is not None:
-            left.append(self._most - self._count())
+            left["--max-rounds"] = max(0, self._most - self._count())
         if self._daily is not None:
-            left.append(self._daily - self._count_today())
-        if not left:
-            return None
-        return max(0, min(left))
+            left["questions_per_day"] = max(0, self._daily - self._today.number)
+        return left
 
     def spend(self) -> None:
         """Count a question; raises RequestError if none are left."""
@@ -50,50 +95,37 @@ class Budget:
                 )
             files.write_private(self._spent, str(done + 1))
         if self._daily is not None:
-            done = self._count_today()
-            if done >= self._daily:
+            if self._today.number >= self._daily:
                 raise RequestError(f"its owner allows {self._daily} questions a day")
-            files.write_private(self._today, f"{self._day()} {done + 1}")
+            self._today.add()
 
     def reset(self) -> None:
         """Allow as many questions as at the beginning; those of the day stay counted."""
         self._spent.unlink(missing_ok=True)
 
     def _count(self) -> int:
-        [count] = _read(self._spent, ["0"])
-        return _number(self._spent, count)
-
-    def _count_today(self) -> int:
-        day, count = _read(self._today, ["", "0"])
-        if day < today():
+        text = _content(self._spent)
+        if not text:
             return 0
-        return _number(self._today, count)
-
-    def _day(self) -> str:
-        """Today, or the latest day that there were questions on: a clock may be set back."""
-        return max(today(), _read(self._today, ["", "0"])[0])
+        if not text.isdecimal():
+            raise _damaged(self._spent)
+        return int(text)
 
 
-def _read(path: Path, absent: list[str]) -> list[str]:
-    """The words of a file, as many as there are in ``absent``, which is for none."""
+def _content(path: Path) -> str:
+    """The text of a file; empty if there is none."""
     if not path.exists():
-        return absent
-    words = path.read_text(encoding="utf-8", errors="replace").split()
-    if len(words) != len(absent):
+        return ""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if not text:
         raise _damaged(path)
-    return words
-
-
-def _number(path: Path, text: str) -> int:
-    if not text.isdecimal():
-        raise _damaged(path)
-    return int(text)
+    return text
 
 
 def _damaged(path: Path) -> StateError:
     return StateError(
-        f"{path}: this count of questions cannot be read, so that nothing is answered: delete the "
-        "file to count from 0 again"
+        f"{path}: this count cannot be read, so that nothing is answered: delete the file to count "
+        "from 0 again"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 
@@ -21,6 +23,8 @@ class Event(NamedTuple):
         How many different questions of the study were asked, and how many there may be.
     left : int or None
         How many more questions the owner allows.
+    limit : str
+        The option or rule that says so.
     """
 
     kind: Literal["study", "answer", "refusal", "end", "data", "trouble"]
@@ -29,7 +33,18 @@ class Event(NamedTuple):
     asked: int = 0
     most: int = 0
     left: int | None = None
+    limit: str = ""
 
 
-def nobody(event: Event) -> None:
+def ignore(event: Event) -> None:
     """Watch nothing."""
+
+
+def harmless(watch: Callable[[Event], object]) -> Callable[[Event], None]:
+    """The same, but no exception leaves it: a closed terminal must not change what is answered."""
+
+    def shown(event: Event) -> None:
+        with suppress(Exception):
+            watch(event)
+
+    return shown

@@ -11,7 +11,7 @@ from typing import Any
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.errors import InputError, RequestError, StateError
+from fedsplit.errors import InputError, RequestError, StateError, listed
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.fit_questions import (
     FIT_QUESTIONS,
@@ -21,14 +21,16 @@ from fedsplit.regression.client.fit_questions import (
 )
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.remote.channel import Reply, Request, Unprepared
-from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request
+from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request, write_reply
 from fedsplit.sites.budget import Budget
-from fedsplit.sites.events import Event, nobody
-from fedsplit.sites.log.exchange_log import ExchangeLog
+from fedsplit.sites.events import Event, harmless, ignore
+from fedsplit.sites.log.entries import Exchange
+from fedsplit.sites.log.exchange_log import NOT_LOGGED, ExchangeLog
 from fedsplit.sites.refusals import HALTED, REFUSED, Refusals
 from fedsplit.sites.rows.current_rows import CurrentRows
 from fedsplit.sites.settings import SiteSettings
 from fedsplit.sites.studies.approval import Approval, Credentials
+from fedsplit.sites.studies.asked_questions import question_digest
 from fedsplit.sites.studies.local_view import local_view
 from fedsplit.sites.studies.policy import in_words
 from fedsplit.sites.studies.proposal import Finish, Propose
@@ -50,6 +52,9 @@ ALLOWED: Mapping[str, type[Question]] = {
 
 LONGEST_SUMMARY = 50_000
 """Characters of a result that is shown."""
+
+LONGEST_TEXT = 500
+"""Characters of a refusal: no more of it is read."""
 
 
 class Site:
@@ -108,10 +113,11 @@ class Site:
         reading: Reading = PLAIN,
         approve: str | None = None,
         credentials: Credentials | None = None,
-        watch: Callable[[Event], object] = nobody,
+        watch: Callable[[Event], object] = ignore,
     ) -> None:
         self.name = name
         self._data = data
+        self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_mode & 0o077:
             raise InputError(
@@ -126,7 +132,10 @@ class Site:
         self._lock = threading.Lock()
         self._limit = max_rounds
         self._budget = Budget(folder, max_rounds, rules.questions)
-        self._watch = watch
+        self._watch = harmless(watch)
+        # How many rows there are, by their version.
+        self._counted: dict[str, int] = {}
+        self._count_rows()
         self._approval: Approval | None = None
         if approve is not None:
             self._approval = Approval(
@@ -135,7 +144,7 @@ class Site:
         where = str(Path(data).absolute())
         settings = SiteSettings(name, where, reading.na, reading.decimal, vectors, self.rules)
         self._record = ExchangeLog(
-            self.log, settings.keep(folder), self._approval, self._budget, watch
+            self.log, folder, settings.keep(folder), self._approval, self._budget, self._watch
         )
         if fresh:
             self._budget.reset()
@@ -158,37 +167,54 @@ class Site:
         )
 
     def reply(self, message: bytes) -> bytes:
-        """The reply to a message; each is logged before it leaves."""
+        """The reply to a message, logged before it leaves; no exception ever does."""
         with self._lock:
-            request: Request | None = None
-            trouble = ""
             try:
-                request = read_request(message, ALLOWED)
-                reply = Reply("answer", self._answer(request))
-            except Unprepared:
-                reply = Reply("unprepared", text="not prepared")
-            except Exception as error:  # the site goes on, and its owner finds this in the log
-                trouble = str(error)
-                if not isinstance(error, InputError):
-                    trouble = repr(error)
-                reply = self._refusal(request, error, trouble)
-            return self._record.sent(request, message, reply, trouble, self._rows.version)
+                exchange = self._exchange(message)
+                return self._record.sent(exchange, self._rows.version)
+            except Exception as error:  # what cannot be counted or logged must not be told
+                self._watch(Event("trouble", f"nothing is answered: {error}"))
+                return write_reply(Reply("failed", text=NOT_LOGGED))
+
+    def _exchange(self, message: bytes) -> Exchange:
+        """A question, and the reply to it.
+
+        Raises
+        ------
+        OSError
+            If a refusal cannot be written down.
+        """
+        request: Request | None = None
+        try:
+            request = read_request(message, ALLOWED)
+            return Exchange(request, message, Reply("answer", self._answer(request)))
+        except Unprepared:
+            return Exchange(request, message, Reply("unprepared", text="not prepared"))
+        except Exception as error:  # the site goes on, and its owner finds this in the log
+            trouble = str(error)
+            if not isinstance(error, InputError):
+                trouble = repr(error)
+            reply = self._refusal(request, error, trouble)
+            return Exchange(request, message, reply, trouble)
 
     def _refusal(self, request: Request | None, error: Exception, trouble: str) -> Reply:
         """What the server is told of an error: under rules, nothing that depends on the data."""
         if isinstance(error, OSError | StateError):  # a full disk; a file that is gone or damaged
             self._watch(Event("trouble", f"nothing is answered: {error}"))
-            return Reply("failed", text="something is wrong with its disk: its owner was told")
-        of_data = request is not None and not isinstance(error, RequestError)
-        if of_data and request is not None and self._refuses(request):
-            self.refusals.add(request.question.name(), trouble)
-            return Reply("refused", text=f"client {self.name}: {REFUSED}")
+            return Reply("failed", text=NOT_LOGGED)
+        if request is not None and not isinstance(error, RequestError) and self._refuses(request):
+            rows = self._rows.version
+            digests = [question_digest(request, each, rows) for each in request.parts]
+            self.refusals.add(request.question.name(), trouble, " ".join(digests))
+            return self._refused(REFUSED)
         if isinstance(error, MemoryError):
-            text = f"client {self.name}: not enough memory for this model"
-            return Reply("refused", text=text)
+            return self._refused("not enough memory for this model")
         if isinstance(error, InputError):
-            return Reply("refused", text=f"client {self.name}: {self._public(error)}")
+            return self._refused(self._public(error))
         return Reply("failed", text=f"{type(error).__name__} at the client, see its log")
+
+    def _refused(self, text: str) -> Reply:
+        return Reply("refused", text=f"client {self.name}: {text}"[:LONGEST_TEXT])
 
     def _refuses(self, request: Request) -> bool:
         """Whether the rules, or the request, ask for refusals rather than warnings."""
@@ -204,36 +230,66 @@ class Site:
         if isinstance(question, Propose):
             if self._approval is None:
                 raise RequestError("it takes part without studies")
-            return self._approval.propose(question)._replace(left=self._budget.left)
+            decision = self._approval.propose(question, self._count_rows())
+            return decision._replace(left=self._budget.left)
         study = None
         if self._approval is not None:
             study = self._approval.admit(request)
         if isinstance(question, Finish):
-            if len(question.summary) > LONGEST_SUMMARY:
-                raise RequestError(f"a result of more than {LONGEST_SUMMARY} characters")
-            return True
+            return self._finish(request, question)
         self._check_allowed(request)
         told = self._rows.follow(begins=isinstance(question, Columns | Describe))
         if told:
             self._watch(Event("data", told))
-        if study is None:
+        if self._approval is not None:
+            self._approval.count(request, self._rows.version)
+        self._budget.spend()
+        if study is None or self._approval is None:
             return self._cohort.answer(request)
-        return self._answer_within(study, request)
+        answer = self._answer_within(study, request)
+        self._approval.note_answer(request.study)
+        return answer
+
+    def _finish(self, request: Request, question: Finish) -> bool:
+        """End a study that has a result; one that was stopped may be resumed."""
+        if len(question.summary) > LONGEST_SUMMARY:
+            raise RequestError(f"a result of more than {LONGEST_SUMMARY} characters")
+        if self._approval is not None:
+            self._approval.count(request, "")
+            if question.summary:
+                self._approval.end(request.study)
+        return True
+
+    def _count_rows(self) -> int | None:
+        """How many rows there are, counted once for each version; None if no rule depends on it."""
+        if not self.rules.refuse:
+            return None
+        version = self._rows.version
+        if version not in self._counted:
+            source = self._rows.source
+            self._counted[version] = len(
+                source.read(dict.fromkeys(list(source.columns())[:1], "text"))
+            )
+        return self._counted[version]
 
     def _check_allowed(self, request: Request) -> None:
-        """Raise RequestError for a question to another client, one too many, or at a halt."""
+        """Raise RequestError for a question to another client, or while it is suspended."""
         for each in request.parts:
             coding = getattr(each, "coding", None)
             if coding is not None and coding.names != (self.name,):
                 raise RequestError(f"it is {self.name}, but was asked as {', '.join(coding.names)}")
         if len(self.refusals.found()) >= self.rules.refusals:
             raise RequestError(HALTED)
-        self._budget.spend()
 
     def _answer_within(self, study: Study, request: Request) -> Any:
         """The answer to a question of a study, and nothing beside that."""
+        columns = self._rows.source.columns()
+        absent = [name for name in study.columns if name not in columns]
+        if absent and not isinstance(request.question, Columns):
+            # before anything else says it, with the names of the columns that there are
+            raise RequestError(f"there is no column {listed(absent)} here")
         for each in request.parts:
-            check_categories(study, each, self._rows.source.columns())
+            check_categories(study, each, columns)
         predictor = min(self.rules.predictor, study.predictor)
         self._cohort.rules = replace(self.rules, predictor=predictor)
         answer = self._cohort.answer(request, belonging(study))
@@ -244,6 +300,8 @@ class Site:
         text = str(getattr(error, "public", error))
         for path in self._rows.places():
             text = text.replace(path, "its file")
+        for own in (self.log, self._folder):
+            text = text.replace(str(own.absolute()), "its folder").replace(str(own), "its folder")
         return text.removeprefix(f"client {self.name}: ").removeprefix(f"client {self.name}, ")
 
     def _words(self, study: Study, signed: bool) -> str:
@@ -256,6 +314,8 @@ class Site:
             vectors=self._cohort.vectors,
             rules=in_words(self.rules),
             left=self._budget.left,
+            limit=self._budget.limit,
+            least=self.rules.rows * self.rules.refuse,
             log=f"every question and answer is written to {self.log}",
         )
         return study_in_words(study, here)

@@ -2,42 +2,76 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedsplit.clients.question import Answer, Question
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.counting import numbers_in
 from fedsplit.version import __version__
 
-LONGEST = 2**20
-"""Bytes of a question that was not answered."""
+KEPT_BYTES = 2**12
+"""Of a question that was not answered the log has so many bytes: otherwise it could fill a disk."""
+
+SUMMARY_CHARACTERS = 2**20
+"""Of the summary of a question that was answered."""
 
 
-def entry_of(
-    request: Request | None, message: bytes, reply: Reply, out: bytes, trouble: str
-) -> dict[str, Any]:
-    """An entry of the log.
+class Exchange(NamedTuple):
+    """A question, and what is sent back.
 
-    Parameters
+    Attributes
     ----------
     request : Request or None
         None where the message could not be read.
     message : bytes
         The question as it came.
     reply : Reply
-    out : bytes
-        The reply as it is sent, but for the line of the log that it names.
     trouble : str
         What went wrong, for the owner alone.
     """
+
+    request: Request | None
+    message: bytes
+    reply: Reply
+    trouble: str = ""
+
+
+def entry_of(exchange: Exchange, out: bytes) -> dict[str, Any]:
+    """An entry of the log.
+
+    Parameters
+    ----------
+    exchange : Exchange
+    out : bytes
+        The reply as it is sent, but for the line of the log that it names.
+    """
+    message = exchange.message
     entry: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "version": __version__,
+        **derived(exchange, out),
+    }
+    if exchange.trouble:
+        entry["trouble"] = exchange.trouble[:KEPT_BYTES]
+    if exchange.reply.outcome != "answer" and len(message) > KEPT_BYTES:
+        entry["shortened"] = True
+        entry["message_sha256"] = hashlib.sha256(message).hexdigest()
+        message = message[:KEPT_BYTES]
+    entry["message"] = b64encode(message).decode()
+    entry["reply"] = b64encode(out).decode()
+    return entry
+
+
+def derived(exchange: Exchange, out: bytes) -> dict[str, Any]:
+    """The part of an entry that follows from the bytes of both messages."""
+    request, message, reply, _ = exchange
+    entry: dict[str, Any] = {
         "question": "unreadable",
         "study": "",
         "asked": None,
@@ -47,27 +81,23 @@ def entry_of(
         "sent_bytes": len(out),
     }
     if request is not None:
+        longest = KEPT_BYTES
+        if reply.outcome == "answer":
+            longest = SUMMARY_CHARACTERS
         entry["question"] = request.question.name()
-        entry["study"] = request.study
-        entry["asked"] = _short_summary(request.question)
+        entry["study"] = request.study[:64]
+        entry["asked"] = _short_summary(request.question, longest)
         if request.preparation is not None:
-            entry["prepared"] = _short_summary(request.preparation)
+            entry["prepared"] = _short_summary(request.preparation, longest)
     if reply.outcome == "answer":
         entry["sent"] = summary(reply.value)
-    if trouble:
-        entry["trouble"] = trouble
-    if reply.outcome != "answer" and len(message) > LONGEST:
-        entry["shortened"] = True  # whoever is refused cannot fill the disk
-        message = message[:LONGEST]
-    entry["message"] = b64encode(message).decode()
-    entry["reply"] = b64encode(out).decode()
     return entry
 
 
-def _short_summary(question: Question) -> Any:
+def _short_summary(question: Question, longest: int) -> Any:
     """A question for people; of a very long one only its kind."""
     found = summary(question)
-    if len(str(found)) > LONGEST:
+    if len(str(found)) > longest:
         return question.name()
     return found
 

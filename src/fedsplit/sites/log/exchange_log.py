@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fedsplit.remote.channel import Reply, Request
-from fedsplit.remote.messages import Hello, with_log, write_reply
-from fedsplit.sites.budget import Budget
+from fedsplit.remote.messages import Hello, Identity, with_log, write_reply
+from fedsplit.sites.budget import Budget, DayCount
 from fedsplit.sites.events import Event
-from fedsplit.sites.log.audit_log import AuditLog, NotLogged
-from fedsplit.sites.log.entries import entry_of, sent_numbers
+from fedsplit.sites.log.audit_log import AuditLog
+from fedsplit.sites.log.entries import Exchange, entry_of, sent_numbers
 from fedsplit.sites.studies.approval import Approval
 from fedsplit.sites.studies.proposal import Decision, Finish, Propose
 
-NOT_LOGGED = "its log cannot be written, so that it answers nothing: its owner was told"
+NOT_LOGGED = (
+    "cannot write its log or its other files and therefore does not answer; its owner has been "
+    "notified"
+)
+"""All that a server is told of such a failure, whatever was asked: it must say nothing else."""
+
+UNANSWERED_LINES = 1_000
+"""Lines per day for what is answered without data, or not at all, so that they fill no disk."""
+
+LAST_LINE = "the last such line of this day: what else is refused today is not logged"
 
 
 class ExchangeLog:
@@ -24,6 +32,8 @@ class ExchangeLog:
     ----------
     path : Path
         Of the log.
+    folder : Path
+        Of the client.
     settings : str
         The name of the client's settings, which its answers depend on.
     approval : Approval or None
@@ -37,6 +47,7 @@ class ExchangeLog:
     def __init__(
         self,
         path: Path,
+        folder: Path,
         settings: str,
         approval: Approval | None,
         budget: Budget,
@@ -44,46 +55,50 @@ class ExchangeLog:
     ) -> None:
         self._log = AuditLog(path)
         self._settings = settings
+        self._unanswered = DayCount(folder / "unanswered")
         self._approval = approval
         self._budget = budget
         self._watch = watch
         # The last decision about each study that the log has.
         self._decisions: dict[str, Decision] = {}
 
-    def sent(
-        self, request: Request | None, message: bytes, reply: Reply, trouble: str, rows: str
-    ) -> bytes:
+    def sent(self, exchange: Exchange, rows: str) -> bytes:
         """The reply as it is sent, once it is on disk.
 
         Parameters
         ----------
-        request : Request or None
-            None where the message could not be read.
-        message : bytes
-            The question as it came.
-        reply : Reply
-        trouble : str
-            What went wrong, for the owner alone.
+        exchange : Exchange
         rows : str
             Which rows answered.
+
+        Raises
+        ------
+        NotLogged, OSError
+            If it cannot be written: then it must not be sent.
         """
+        reply = exchange.reply
         out = write_reply(reply)
         decision = reply.value if isinstance(reply.value, Decision) else None
         if decision is not None and self._decisions.get(decision.study) == decision:
-            return out  # pending studies are asked about again and again: one line is enough
-        entry = entry_of(request, message, reply, out, trouble)
-        try:
-            head = self._log.append({"settings": self._settings, "rows": rows, **entry})
-        except NotLogged as error:
-            self._watch(Event("trouble", f"nothing is answered: {error}"))
-            return write_reply(Reply("failed", text=NOT_LOGGED))
+            # Pending studies are asked about again and again: one line is enough.
+            return with_log(out, *self._log.head)
+        entry = {"settings": self._settings, "rows": rows, **entry_of(exchange, out)}
+        if reply.outcome != "answer" or isinstance(reply.value, Decision | Identity):
+            done = self._unanswered.number
+            if done >= UNANSWERED_LINES:
+                return out
+            if done == UNANSWERED_LINES - 1:
+                entry["note"] = LAST_LINE
+            self._unanswered.add()
+        head = self._log.append(entry)
         if decision is not None:
             self._decisions[decision.study] = decision
-        self._show(request, reply, trouble)
+        self._show(exchange)
         return with_log(out, *head)
 
-    def _show(self, request: Request | None, reply: Reply, trouble: str) -> None:
+    def _show(self, exchange: Exchange) -> None:
         """Tell the owner what was just sent."""
+        request, _, reply, trouble = exchange
         name = "something unreadable"
         if request is not None:
             name = request.question.name()
@@ -94,8 +109,7 @@ class ExchangeLog:
             case Finish(summary=summary):
                 self._watch(Event("end", summary, request.study))
             case Propose():
-                reason = f" ({reply.value.reason})" * bool(reply.value.reason)
-                self._watch(Event("study", reply.value.state + reason, reply.value.study))
+                self._watch(Event("study", self._state(reply.value), reply.value.study))
             case Hello():
                 pass
             case _:
@@ -103,4 +117,14 @@ class ExchangeLog:
                 if self._approval is not None:
                     asked, most = self._approval.asked(request.study)
                 text = f"{name}, {sent_numbers(reply.value):,} numbers"
-                self._watch(Event("answer", text, request.study, asked, most, self._budget.left))
+                left, limit = self._budget.left, self._budget.limit
+                self._watch(Event("answer", text, request.study, asked, most, left, limit))
+
+    def _state(self, decision: Decision) -> str:
+        """What was decided about a study, with all that its owner may know."""
+        reason = decision.reason
+        if self._approval is not None:
+            reason = self._approval.details(decision.study) or reason
+        if not reason:
+            return decision.state
+        return f"{decision.state} ({reason})"

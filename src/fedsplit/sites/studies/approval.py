@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from threading import Thread
+from functools import partial
 from typing import NamedTuple
 
-from fedsplit.errors import InputError, RequestError
+from fedsplit.errors import InputError, RequestError, StateError
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import Signature
 from fedsplit.sites.budget import today
+from fedsplit.sites.refusals import REFUSED
 from fedsplit.sites.studies.asked_questions import AskedQuestions
+from fedsplit.sites.studies.describing import Describer
 from fedsplit.sites.studies.hashes import read_whole_hash, short
 from fedsplit.sites.studies.policy import objection
 from fedsplit.sites.studies.proposal import Decision, Propose
 from fedsplit.sites.studies.scope import check_question
-from fedsplit.sites.studies.store import RULE, Decided, Studies
+from fedsplit.sites.studies.store import RULE, Studies
 from fedsplit.sites.studies.study import Study, read_study
+
+FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 ASK = "ask"
 ALWAYS = "always"
@@ -55,7 +60,7 @@ class Approval:
     credentials : Credentials or None
         None where there are no keys, and so nothing to verify.
     words : callable
-        A study and whether it is signed, in words for the owner.
+        A study and whether it is ``signed``, in words for the owner.
     rules : Rules
         Of the owner: a study that breaks one is declined.
     """
@@ -67,7 +72,7 @@ class Approval:
         mode: str,
         kinds: Mapping[str, object],
         credentials: Credentials | None,
-        words: Callable[[Study, bool], str],
+        words: Callable[..., str],
         rules: Rules,
     ) -> None:
         self.studies = studies
@@ -77,15 +82,20 @@ class Approval:
             self._mode = read_whole_hash(mode)
         self._kinds = kinds
         self._credentials = credentials
-        self._words = words
         self._rules = rules
-        # The hashes of those that were put into words.
-        self._described: set[str] = set()
+        self._describer = Describer(studies, partial(words, signed=credentials is not None))
         # The studies that were read, with what was asked of them, by hash.
         self._open: dict[str, tuple[Study, AskedQuestions]] = {}
 
-    def propose(self, question: Propose) -> Decision:
-        """What the owner has decided about a study; raises InputError for one that is not valid."""
+    def propose(self, question: Propose, rows: int | None) -> Decision:
+        """What the owner has decided about a study; raises InputError for one that is not valid.
+
+        Parameters
+        ----------
+        question : Propose
+        rows : int or None
+            How many rows the client has, where a rule depends on that.
+        """
         content = question.study.encode()
         try:
             study = read_study(content, self._kinds)
@@ -93,70 +103,93 @@ class Approval:
         except InputError as error:  # which has nothing to do with the data here
             raise RequestError(str(error)) from None
         name = study.hash
+        self._check_day(name)
         if name not in self.studies.hashes():
             self.studies.keep(name, content, question.signature)
-        if name not in self._described:
-            self._described.add(name)
+        decided = self.studies.decided(name)
+        if decided is not None and decided.over:
+            self.studies.reopen(name)
+            decided = None
+        if decided is None:
+            self._decide(study, rows)
+            decided = self.studies.decided(name)
+        state = self.studies.state(name)
+        if decided is None or state == "pending":
             # Beside the answer: how long that takes would tell the size of the file.
-            Thread(target=self._describe, args=(study,), name="words", daemon=True).start()
-        decided = self._decided(name)
-        if decided is None:
-            self._decide(study)
-            decided = self._decided(name)
-        if decided is None:
+            self._describer.add(study)
             return Decision(name, "pending")
-        return Decision(name, decided.verdict, decided.reason)
+        return Decision(name, state, decided.reason)
 
-    def _describe(self, study: Study) -> None:
-        """Write down what a study means here, for its owner."""
-        try:
-            self.studies.describe(study.hash, self._words(study, self._credentials is not None))
-        except (OSError, InputError):  # a full disk, say: the next proposal tries again
-            self._described.discard(study.hash)
-
-    def _decided(self, name: str) -> Decided | None:
-        try:
-            return self.studies.decided(name)
-        except InputError:  # it names a file, which is for the owner
-            raise RequestError("the record of the owner's decision cannot be read") from None
-
-    def _decide(self, study: Study) -> None:
+    def _decide(self, study: Study, rows: int | None) -> None:
         """Decide as the rules and the mode say, or leave it to the owner."""
         name = study.hash
         reason = objection(self._rules, study)
+        details = ""
+        if rows is not None and rows < self._rules.rows and not reason:
+            reason = REFUSED
+            details = f"least_rows: {rows:,} rows here, fewer than {self._rules.rows:,}"
         if reason:
-            self.studies.decide(name, "declined", RULE, reason)
+            self.studies.decide(name, "declined", RULE, reason, details)
         elif self._mode in (ALWAYS, name):
             self.studies.decide(name, "approved", f"--approve {self._mode}")
+
+    def _check_day(self, name: str) -> None:
+        """Raise RequestError if as many other studies have begun today as the owner allows."""
+        most = self._rules.studies
+        if not self.studies.may_begin(name, today(), most):
+            what = "1 study" if most == 1 else f"{most} studies"
+            raise RequestError(f"its owner allows {what} a day (studies_per_day)")
 
     def _verify(self, study: Study, signature: Signature) -> None:
         if self._name not in study.members:
             raise RequestError("the study is not for this client: it is not among the members")
+        from fedsplit.remote.keys import check_name  # needs cryptography
+
+        for name in study.members:
+            check_name(name)
         if self._credentials is None:
             return
-        from fedsplit.remote.signatures import check_signature  # needs cryptography
+        from fedsplit.remote.signatures import check_signature
 
         known = self._credentials
         check_signature(study.canonical, signature, study.coordinator, known.ca)
         if known.fingerprint not in study.members[self._name].split():
             raise RequestError("the study has another key of this client than the one in use here")
+        _check_keys(study)
 
     def admit(self, request: Request) -> Study:
-        """The approved study that a request belongs to, which is counted.
-
-        Raises
-        ------
-        InputError
-            If it belongs to none, is not part of it, or is one question too many.
-        """
+        """The approved study that a request belongs to; raises RequestError if there is none."""
         try:
-            study, asked = self._approved(request.study)
+            study, _ = self._approved(request.study)
             for question in request.parts:
                 check_question(study, question)
-            asked.add(request)
+        except StateError:
+            raise
         except InputError as error:
             raise RequestError(str(error)) from None
         return study
+
+    def count(self, request: Request, rows: str) -> None:
+        """Count an admitted request about some version of the rows; RequestError for one too many.
+
+        The same question about the same rows adds nothing, and does not count.
+        """
+        self._open[request.study][1].add(request, rows)
+
+    def note_answer(self, name: str) -> None:
+        """Note that a question of a study was answered, so that it has begun."""
+        self.studies.begin(name, today())
+
+    def end(self, name: str) -> None:
+        """Answer nothing more of a study, which has its result."""
+        self.studies.end(name)
+
+    def details(self, name: str) -> str:
+        """Why a study was declined, for the owner alone."""
+        decided = self.studies.decided(name)
+        if decided is None:
+            return ""
+        return decided.details
 
     def asked(self, name: str) -> tuple[int, int]:
         """How many different questions of a study were asked, and how many there may be."""
@@ -168,10 +201,17 @@ class Approval:
             raise RequestError("the question belongs to no study: propose one first")
         if len(name) != 64 or name not in self.studies.hashes():
             raise RequestError(f"the study {short(name[:16])} was not proposed here")
-        decided = self._decided(name)
+        decided = self.studies.decided(name)
+        if decided is not None and decided.over:
+            raise RequestError(
+                f"the approval of the study {short(name[:16])} has ended: propose the study again"
+            )
         if decided is None or decided.verdict != "approved":
-            what = "has not approved" if decided is None else "declined"
+            what = "has not approved"
+            if decided is not None and decided.verdict == "declined":
+                what = "declined"
             raise RequestError(f"its owner {what} the study {short(name[:16])}")
+        self._check_day(name)
         if name not in self._open:
             self._open[name] = self._opened(name)
         return self._open[name]
@@ -187,7 +227,13 @@ class Approval:
         reason = objection(self._rules, study)
         if reason:
             raise RequestError(f"the study breaks a rule of its owner: {reason}")
-        most = self._rules.studies
-        if not self.studies.begin(name, today(), most):
-            raise RequestError(f"its owner allows {most} studies a day (studies_per_day)")
         return study, AskedQuestions(folder / "asked", study)
+
+
+def _check_keys(study: Study) -> None:
+    """Raise RequestError unless every member has keys, and no key belongs to two."""
+    keys = [key for text in study.members.values() for key in text.split()]
+    if not all(study.members.values()) or not all(FINGERPRINT.fullmatch(key) for key in keys):
+        raise RequestError("the study has a member without the fingerprint of a key")
+    if len(set(keys)) < len(keys):
+        raise RequestError("the study has the same key for two of its members")

@@ -17,8 +17,8 @@ def short(text: str) -> str:
 
 def read_hash(text: str) -> str:
     """The beginning of a hash as people write it, with or without spaces."""
-    plain = re.sub(r"[\s:-]", "", text).lower()
-    if not re.fullmatch(rf"[0-9a-f]{{{SHORTEST_HASH},64}}", plain):
+    plain = _digits(text)
+    if not SHORTEST_HASH <= len(plain) <= 64:
         raise InputError(
             f"{text!r} is not the hash of a study: give at least {SHORTEST_HASH} of its "
             "hexadecimal digits"
@@ -28,10 +28,18 @@ def read_hash(text: str) -> str:
 
 def read_whole_hash(text: str) -> str:
     """A hash as people write it, all of its digits."""
-    plain = re.sub(r"[\s:-]", "", text).lower()
-    if not re.fullmatch("[0-9a-f]{64}", plain):
+    plain = _digits(text)
+    if len(plain) != 64:
         raise InputError(
             f"--approve takes ask, always, or the 64 hexadecimal digits of a study's hash, not "
             f"{text!r}"
         )
+    return plain
+
+
+def _digits(text: str) -> str:
+    """The digits of a hash without what separates them; empty if it has anything else."""
+    plain = re.sub(r"[\s:-]", "", text).lower()
+    if not re.fullmatch("[0-9a-f]+", plain):
+        return ""
     return plain

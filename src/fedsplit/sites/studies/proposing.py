@@ -12,6 +12,7 @@ from fedsplit.regression.client.guards.rules import WARN
 from fedsplit.regression.options import Regression
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import Signature, Transport, read_reply, write_request
+from fedsplit.sites.studies.limits import limits_of
 from fedsplit.sites.studies.proposal import Decision, Finish, Propose
 from fedsplit.sites.studies.study import AS_READ, OPTIONS, Setting, Study
 
@@ -20,26 +21,6 @@ PROPOSAL_TIMEOUT = 30.0
 
 FINISH_TIMEOUT = 10.0
 """Seconds that clients have to take note of the end."""
-
-HANDSHAKES = 8
-"""How often each question before the rounds may be asked, of clients that stay the same."""
-
-SELDOM = 100
-"""How often each question is asked that decides special cases."""
-
-IN_HANDSHAKES = ("columns", "describe", "measure", "code", "products", "settle")
-IN_ROUNDS = (
-    "local_model",
-    "prox",
-    "diagonal",
-    "curvature",
-    "value",
-    "evaluate",
-    "gradient",
-    "information",
-    "decrement",
-)
-IN_SPECIAL_CASES = ("line", "margin", "recede", "along", "fitted")
 
 
 def make_study(
@@ -69,21 +50,15 @@ def make_study(
         if column not in used:
             raise InputError(f"types: {column} is not in the model, which uses {listed(used, 12)}")
     chosen: dict[str, Setting] = json.loads(json.dumps(asdict(settings)))
-    # After each removal of a client the others agree anew.
     least = min(least or len(members), len(members))
-    runs = 1 + len(members) - least
-    questions = dict.fromkeys(IN_HANDSHAKES, HANDSHAKES * runs)
-    questions |= dict.fromkeys(IN_ROUNDS, settings.rounds * runs)
-    questions |= dict.fromkeys(IN_SPECIAL_CASES, SELDOM * runs)
-    if settings.firth:
-        questions["modified_score"] = settings.rounds * runs
+    limits = limits_of(settings.rounds, settings.firth, len(members), least)
     return Study(
         formula=formula.text,
         family=settings.family,
         columns={name: settings.declared.get(name, AS_READ) for name in used},
         options={name: chosen[name] for name in OPTIONS},
-        questions=questions | {Finish.name(): SELDOM},
-        points=(settings.rounds + SELDOM) * runs,
+        questions=limits.questions,
+        points=limits.points,
         predictor=WARN.predictor,
         members=dict(members),
         coordinator=coordinator,

@@ -7,12 +7,15 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Annotated, Literal, cast
+
+import msgspec
 
 from fedsplit import files
-from fedsplit.errors import InputError, RequestError
+from fedsplit.errors import InputError, RequestError, StateError
 from fedsplit.remote.messages import Signature
 from fedsplit.sites.studies.hashes import short
 
@@ -25,37 +28,53 @@ MOST_DECLINED = 100
 RULE = "rule"
 """Who declined a study that the rules do not allow."""
 
-Verdict = Literal["approved", "declined"]
+APPROVED_DAYS = 30
+"""An approval ends with the study's result, and after so many days at the latest."""
+
+Verdict = Literal["approved", "declined", "ended", "unreadable"]
 State = Literal["approved", "pending", "declined"]
 
 
-class Decided(NamedTuple):
+@dataclass(frozen=True)
+class Decided:
     """What an owner decided about a study.
 
     Attributes
     ----------
     verdict : Verdict
+        ``"ended"`` once the study has a result, and ``"unreadable"`` if the file of the decision is
+        damaged.
     by : str
         How: at the terminal, by a command, by an option or by a rule.
-    time : str
+    time : datetime
         When, in UTC.
     reason : str
+        Why, as the server is told.
+    details : str
+        Why, for the owner alone.
     """
 
     verdict: Verdict
     by: str
-    time: str
+    time: Annotated[datetime, msgspec.Meta(tz=True)]
     reason: str = ""
+    details: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether it was an approval that holds no longer."""
+        if self.verdict != "approved":
+            return self.verdict == "ended"
+        return datetime.now(UTC) - self.time > timedelta(days=APPROVED_DAYS)
 
 
 class Studies:
     """A folder with one folder per study, readable for the owner alone.
 
     Each holds the study (``study.json``), who signed it (``signature.json``), what it means here in
-    words (``words.txt``), the decision
-    (``decision.json``), when it began (``begun``), and which questions of it were asked
-    (``asked``). The client's process writes all but the decision, which anybody may make who may
-    write to the folder.
+    words (``words.txt``), the decision (``decision.json``), when it began (``begun``), and which
+    questions of it were asked (``asked``). The client's process writes all but the decision, which
+    anybody may make who may write to the folder.
 
     Parameters
     ----------
@@ -80,8 +99,13 @@ class Studies:
 
     def pending(self) -> list[str]:
         """The hashes of the studies that wait for a decision, and can be read."""
-        waiting = [name for name in self.hashes() if self.decided(name) is None]
+        waiting = [name for name in self.hashes() if self.undecided(name)]
         return [name for name in waiting if (self.path(name) / "words.txt").is_file()]
+
+    def undecided(self, name: str) -> bool:
+        """Whether the owner has to decide about a study, or to decide again."""
+        decided = self.decided(name)
+        return decided is None or decided.verdict == "unreadable"
 
     def find(self, beginning: str) -> str:
         """The whole hash of a study, from its beginning."""
@@ -97,7 +121,7 @@ class Studies:
     def keep(self, name: str, study: bytes, signature: Signature) -> None:
         """Keep a study, in its canonical form, that is proposed for the first time."""
         decisions = {each: self.decided(each) for each in self.hashes()}
-        if list(decisions.values()).count(None) >= MOST_PENDING:
+        if sum(map(self.undecided, decisions)) >= MOST_PENDING:
             raise RequestError(f"{MOST_PENDING} studies wait for its owner to decide")
         # What a person decided is never forgotten: a rule decides the same again.
         declined = [each for each, decided in decisions.items() if decided and decided.by == RULE]
@@ -111,7 +135,10 @@ class Studies:
     def signature(self, name: str) -> Signature:
         """Who signed a study."""
         path = self.path(name) / "signature.json"
-        return Signature(**json.loads(path.read_text(encoding="utf-8")))
+        try:
+            return Signature(**json.loads(path.read_bytes()))
+        except (ValueError, TypeError):
+            raise StateError(f"{path}: cannot be read; delete the folder of the study") from None
 
     def describe(self, name: str, words: str) -> None:
         """Keep what a study means here."""
@@ -121,58 +148,67 @@ class Studies:
         """A study in words."""
         return (self.path(name) / "words.txt").read_text(encoding="utf-8")
 
+    def described(self, name: str) -> int:
+        """When the words were written, in nanoseconds: each process that is asked does so once."""
+        return (self.path(name) / "words.txt").stat().st_mtime_ns
+
     def state(self, name: str) -> State:
         """Whether a study is approved, declined or pending."""
         decided = self.decided(name)
-        if decided is None:
+        if decided is None or decided.over or decided.verdict == "unreadable":
             return "pending"
-        return decided.verdict
+        return cast(State, decided.verdict)
 
     def decided(self, name: str) -> Decided | None:
         """The decision about a study, if there is one."""
         path = self.path(name) / "decision.json"
         try:
-            found = Decided(**json.loads(path.read_text(encoding="utf-8")))
+            return msgspec.json.decode(path.read_bytes(), type=Decided)
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError):
-            raise InputError(f"{path}: cannot be read; delete it, and decide again") from None
-        if found.verdict not in get_args(Verdict):
-            raise InputError(f"{path}: cannot be read; delete it, and decide again")
-        return found
+        except msgspec.DecodeError:
+            # It may have been a no: only its owner can make a yes of it.
+            return Decided("unreadable", "", datetime.now(UTC))
 
-    def decide(self, name: str, verdict: str, by: str, reason: str = "") -> None:
-        """Approve or decline a study, or take back what was decided before."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        decided = Decided(cast(Verdict, verdict), by, now, reason)
-        with _as_owner(self.path(name)):
-            files.write_private(self.path(name) / "decision.json", json.dumps(decided._asdict()))
-
-    def begin(self, name: str, day: str, most: int | None) -> bool:
-        """Note on which day a study was first asked about, unless others were on that day.
+    def decide(
+        self, name: str, verdict: Verdict, by: str, reason: str = "", details: str = ""
+    ) -> None:
+        """Approve or decline a study, or take back what was decided before.
 
         Parameters
         ----------
         name : str
             The hash of the study.
-        day : str
-        most : int or None
-            How many studies may begin on one day.
-
-        Returns
-        -------
-        bool
-            Whether it has begun.
+        verdict : Verdict
+        by, reason, details : str
+            As in ``Decided``.
         """
-        path = self.path(name) / "begun"
-        if path.exists():
+        decided = Decided(verdict, by, datetime.now(UTC).replace(microsecond=0), reason, details)
+        with _as_owner(self.path(name)):
+            files.write_private(self.path(name) / "decision.json", msgspec.json.encode(decided))
+
+    def end(self, name: str) -> None:
+        """End an approval, since the study has its result."""
+        if self.state(name) == "approved":
+            self.decide(name, "ended", "result")
+
+    def reopen(self, name: str) -> None:
+        """Let a study that has ended wait for another decision."""
+        (self.path(name) / "decision.json").unlink(missing_ok=True)
+
+    def may_begin(self, name: str, day: str, most: int | None) -> bool:
+        """Whether a study has begun, or may on this day: on one day at most ``most`` studies do."""
+        if most is None or (self.path(name) / "begun").exists():
             return True
         days = [self.path(each) / "begun" for each in self.hashes()]
-        begun = sum(each.exists() and each.read_text(encoding="ascii") == day for each in days)
-        if most is not None and begun >= most:
-            return False
-        files.write_private(path, day)
-        return True
+        begun = sum(each.exists() and each.read_text(encoding="utf-8") >= day for each in days)
+        return begun < most
+
+    def begin(self, name: str, day: str) -> None:
+        """Note on which day the first question of a study was answered."""
+        path = self.path(name) / "begun"
+        if not path.exists():
+            files.write_private(path, day)
 
 
 @contextmanager

@@ -14,13 +14,14 @@ from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote.messages import PROTOCOL
+from fedsplit.sites.studies.limits import ABOUT_NO_POINT, NOT_SHOWN, limits_of
 from fedsplit.version import __version__
 
 AS_READ = "as read"
 """The type of a column that is not declared: clients tell what they can read it as."""
 
-LARGEST = 2**16
-"""Bytes of a study: people read it."""
+STUDY_BYTES = 2**16
+"""The most bytes of a study: people read it."""
 
 Setting: TypeAlias = str | int | float | bool | Sequence[str] | Mapping[str, str] | None
 """The value of an option."""
@@ -109,12 +110,9 @@ class Study:
     @property
     def most(self) -> int:
         """The greatest number of different questions in all."""
-        about_rows = [name for name in BEFORE if name != "finish"]
-        return sum(self.questions.get(name, 0) for name in about_rows) + self.points
+        shown = set(ABOUT_NO_POINT) - set(NOT_SHOWN)
+        return sum(self.questions.get(name, 0) for name in shown) + self.points
 
-
-BEFORE = ("columns", "describe", "measure", "code", "products", "finish")
-"""The questions that are about no point x."""
 
 OPTIONS: Mapping[str, Any] = {
     "aliased": str,
@@ -149,10 +147,11 @@ def read_study(content: bytes, kinds: Mapping[str, object]) -> Study:
     kinds : mapping of str
         The questions that a client answers, by name.
     """
-    if len(content) > LARGEST:
-        raise InputError(f"a study of {len(content)} bytes is larger than {LARGEST}")
+    if len(content) > STUDY_BYTES:
+        raise InputError(f"a study of {len(content)} bytes is larger than {STUDY_BYTES}")
     try:
         found = json.loads(content)
+        # NaN and lone surrogates, which have no canonical form, are valid for ``loads``.
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         raise InputError("a study that is not JSON") from None
@@ -192,13 +191,30 @@ def _check(study: Study, kinds: Mapping[str, object]) -> None:
             f"the study declares {listed(sorted(study.columns))}, but its model uses "
             f"{listed(sorted(used))}"
         )
+    if not 1 <= study.least <= len(study.members):
+        raise InputError("the study has no member, or goes on with more than it has")
+    _check_limits(study, kinds)
+
+
+def _check_limits(study: Study, kinds: Mapping[str, object]) -> None:
+    """Raise InputError for questions, or numbers of them, that the options do not imply."""
     unknown = sorted(set(study.questions) - set(kinds))
     if unknown:
         raise InputError(f"the study has the unknown question {unknown[0][:40]!r}")
-    if not 1 <= study.least <= len(study.members):
-        raise InputError("the study has no member, or goes on with more than it has")
     if min([*study.questions.values(), study.points]) < 0:
         raise InputError("the study has negative numbers of questions")
+    rounds, firth = study.options["rounds"], study.options["firth"]
+    implied = limits_of(int(rounds), bool(firth), len(study.members), study.least)  # type: ignore[arg-type]  # a number
+    for name, number in study.questions.items():
+        most = implied.questions.get(name, 0)
+        if number > most:
+            raise InputError(
+                f"the study has {number} questions {name}, where its options imply at most {most}"
+            )
+    if study.points > implied.points:
+        raise InputError(
+            f"the study has {study.points} points, where its options imply {implied.points}"
+        )
 
 
 def _text(value: object) -> str | None:

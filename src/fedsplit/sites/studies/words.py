@@ -10,6 +10,7 @@ from textwrap import wrap
 from fedsplit.data.texts import appearance
 from fedsplit.data.types import Fit
 from fedsplit.sites.studies.hashes import short
+from fedsplit.sites.studies.store import APPROVED_DAYS
 from fedsplit.sites.studies.study import AS_READ, Study
 
 WIDTH = 88
@@ -18,6 +19,13 @@ INDENT = 11
 
 QUIET: tuple[object, ...] = (None, False, "", [], {})
 """Values of options that need not be mentioned."""
+
+
+UNTIL = (
+    f"its result, and at most {APPROVED_DAYS} days after you approve it; the same study again then "
+    "needs your approval again. A question that is repeated counts once, as long as your rows stay "
+    "the same"
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,8 @@ class Local:
         What all columns here can be read as.
     rows, complete : int
         How many rows there are, and how many have a value in every column of the study.
+    least : int
+        The fewest rows about which questions are answered.
     trouble : str
         Why the file cannot be read, if it cannot.
     vectors : bool
@@ -42,6 +52,8 @@ class Local:
         The rules under which the client answers.
     left : int or None
         How many more questions the owner allows.
+    limit : str
+        The option or rule that says so.
     log : str
         Where everything is written down.
     """
@@ -51,10 +63,12 @@ class Local:
     columns: Mapping[str, Fit | None]
     rows: int
     complete: int
+    least: int
     trouble: str
     vectors: bool
     rules: Sequence[str]
     left: int | None
+    limit: str
     log: str
 
 
@@ -70,6 +84,7 @@ def study_in_words(study: Study, here: Local) -> str:
         "to": [_coordinator(study, here)],
         "with": _members(study, here),
         "rules": here.rules,
+        "until": [UNTIL],
         "budget": [_budget(study, here)],
         "log": [here.log],
     }
@@ -86,8 +101,10 @@ def lacking(study: Study, here: Local) -> list[str]:
         if column in here.columns:
             continue
         near = get_close_matches(appearance(column).casefold(), names, n=1)
-        guess = f"; did you mean {names[near[0]]}?" if near else ""
-        found.append(f"there is no column {column} here{guess}")
+        text = f"there is no column {column} here"
+        if near:
+            text += f"; did you mean {names[near[0]]}?"
+        found.append(text)
     return found
 
 
@@ -137,10 +154,13 @@ def _rows(study: Study, here: Local) -> str:
         return f"the file cannot be read: {here.trouble}"
     if lacking(study, here):
         return "none: the file lacks columns of the study"
-    return (
+    text = (
         f"{here.complete:,} of {here.rows:,} rows here have a value in every one of them (this "
         "count is shown to you alone)"
     )
+    if here.complete < here.least:
+        text += f"; fewer than {here.least:,} (least_rows): its questions will be refused"
+    return text
 
 
 def _sent(study: Study, here: Local) -> list[str]:
@@ -148,7 +168,7 @@ def _sent(study: Study, here: Local) -> list[str]:
     if here.vectors:
         rounds = "a vector as long as the coefficients; for a proof, a gradient and a matrix"
     return [
-        "once: what these columns can be read as, counts of rows and missing values, levels of "
+        "once: column types, counts of rows and missing values, levels of "
         "categories with their counts, means and cross products of the coded columns",
         f"per round: {rounds}; at most {study.options['rounds']} rounds, usually 5 to 30",
         f"in all at most {study.most:,} different questions, at {study.points:,} points",
@@ -165,9 +185,12 @@ def _coordinator(study: Study, here: Local) -> str:
 def _members(study: Study, here: Local) -> list[str]:
     found = []
     for name, key in study.members.items():
-        mark = " (this client)" if name == here.name else ""
-        known = f"key {short(key[:32])} …" if key else "no key"
-        found.append(f"{name}{mark}: {known}")
+        known = "no key"
+        if key:
+            known = f"key {short(key[:32])} …"
+        if name == here.name:
+            known += " (this client)"
+        found.append(f"{name}: {known}")
     if study.least < len(study.members):
         found.append(f"at least {study.least} of them, if others do not answer")
     return found
@@ -176,7 +199,7 @@ def _members(study: Study, here: Local) -> list[str]:
 def _budget(study: Study, here: Local) -> str:
     if here.left is None:
         return "no limit on the number of questions (--max-rounds)"
-    text = f"{here.left:,} more questions are answered (--max-rounds); a fit usually takes 10 to 40"
+    text = f"{here.left:,} more questions are answered ({here.limit}); a fit usually takes 10 to 40"
     if here.left < study.most:
         text += f", this study at most {study.most:,}: it stops when none are left"
     return text

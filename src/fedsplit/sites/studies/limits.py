@@ -1,0 +1,68 @@
+"""How many questions of which kinds a study may have: its options imply them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+HANDSHAKES = 8
+"""How often each question before the rounds may be asked, of clients that stay the same."""
+
+SELDOM = 100
+"""How often each question is asked that decides special cases."""
+
+IN_HANDSHAKES = ("columns", "describe", "measure", "code", "products", "settle")
+IN_ROUNDS = (
+    "local_model",
+    "prox",
+    "diagonal",
+    "curvature",
+    "value",
+    "evaluate",
+    "gradient",
+    "information",
+    "decrement",
+)
+IN_SPECIAL_CASES = ("line", "margin", "recede", "along", "fitted")
+
+ABOUT_NO_POINT = (*IN_HANDSHAKES, "finish")
+"""The questions that are about no point x."""
+
+NOT_SHOWN = ("settle", "finish")
+"""Of no interest to owners who follow the numbers: a part of another question, and the end."""
+
+
+class Limits(NamedTuple):
+    """The greatest numbers of different questions.
+
+    Attributes
+    ----------
+    questions : dict of str to int
+        Of each kind.
+    points : int
+        About points x, of all kinds together.
+    """
+
+    questions: dict[str, int]
+    points: int
+
+
+def limits_of(rounds: int, firth: bool, members: int, least: int) -> Limits:
+    """The limits of a study.
+
+    Parameters
+    ----------
+    rounds : int
+        The most rounds of the fit.
+    firth : bool
+        Whether it has Firth's penalty.
+    members, least : int
+        How many clients there are, and with how few of them the run goes on: after each removal
+        the others agree anew.
+    """
+    runs = 1 + members - least
+    questions = dict.fromkeys(IN_HANDSHAKES, HANDSHAKES * runs)
+    questions |= dict.fromkeys(IN_ROUNDS, rounds * runs)
+    questions |= dict.fromkeys(IN_SPECIAL_CASES, SELDOM * runs)
+    if firth:
+        questions["modified_score"] = rounds * runs
+    return Limits(questions | {"finish": SELDOM}, (rounds + SELDOM) * runs)
