@@ -255,7 +255,7 @@ def test_a_study_that_is_forged_or_changed_is_refused_in_one_line(folder: Path) 
     swapped = replace(study, members={**study.members, "a": study.members["b"]})
     assert "is not signed" in refusal(federation, study, Signature())
     assert "does not belong" in refusal(federation, replace(study, points=9), signed)
-    assert "another authority" in refusal(federation, theirs, stranger.sign(theirs.canonical))
+    assert "another CA" in refusal(federation, theirs, stranger.sign(theirs.canonical))
     assert "names another coordinator" in refusal(
         federation, theirs, federation.signer.sign(theirs.canonical)
     )
