@@ -85,10 +85,10 @@ def test_a_question_that_could_not_be_counted_is_counted_when_it_is_asked_again(
     path, study = tmp_path / "asked", federation.study()
     request = Request(Columns(WANTED), "", 3)
     asked = AskedQuestions(path, study)
-    asked.add(Request(Gradient(np.zeros(3)), "key", 3))
+    asked.add(Request(Gradient(np.zeros(3)), "key", 3), "")
     with disk_full(path.stat().st_size + room % 80), pytest.raises(OSError, match="too large"):
-        asked.add(request)
-    asked.add(request)
+        asked.add(request, "")
+    asked.add(request, "")
     assert len(AskedQuestions(path, study)) == len(asked) == 2
 
 

@@ -43,7 +43,7 @@ from fedsplit.regression.client.fit_questions import (
     Measure,
     Settle,
 )
-from fedsplit.regression.client.guards.rules import NO_PROMISE, Rules
+from fedsplit.regression.client.guards.rules import NO_PROMISE
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
@@ -59,8 +59,6 @@ from fedsplit.remote.messages import (
     write_reply,
     write_request,
 )
-from fedsplit.sites.events import Event
-from fedsplit.sites.log.exchange_log import NOT_LOGGED
 from fedsplit.sites.refusals import HALTED, REFUSED
 from fedsplit.sites.service import ALLOWED, Site
 
@@ -523,27 +521,6 @@ def test_after_three_refusals_nothing_is_answered_until_the_owner_has_looked(
     assert ask(mail.site("a"), honest).outcome == "refused"
     mail.site("a").refusals.clear()
     assert ask(mail.site("a"), honest).outcome == "answer"
-
-
-@pytest.mark.parametrize("name", ["rounds", "today"])
-@pytest.mark.parametrize("content", ["", "x", "2026-01-01", "\xff"])
-def test_a_damaged_count_is_the_owners_trouble_and_no_refusal_of_data(
-    folder: Path, name: str, content: str
-) -> None:
-    seen: list[Event] = []
-    rules = Rules(refuse=True, questions=5)
-    site = Mail(folder, watch=seen.append, max_rounds=5, rules=rules).sites["a"]
-    (folder / "kept a" / name).write_bytes(content.encode("latin-1"))
-    assert ask(site, Code(Coding(LINE, False, ("a",)))).text == NOT_LOGGED
-    assert site.refusals.found() == []
-    assert f"{name}: this count cannot be read" in seen[0].text
-
-
-def test_a_clock_that_is_set_back_does_not_give_the_days_questions_again(folder: Path) -> None:
-    site = Mail(folder, rules=Rules(refuse=True, questions=5)).sites["a"]
-    (folder / "kept a" / "today").write_text("2999-01-01 5", encoding="utf-8")
-    reply = ask(site, Code(Coding(LINE, False, ("a",))))
-    assert "its owner allows 5 questions a day" in reply.text
 
 
 def test_lines_of_refusals_that_are_damaged_count(folder: Path) -> None:
