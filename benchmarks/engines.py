@@ -7,6 +7,7 @@ Ray on this machine with two workers. Prints Markdown.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -284,13 +285,24 @@ def idle(clients: int) -> None:
     row(f"with {present} clients that wait", f"{held / 1e6:.0f} MB")
 
 
+def between_machines() -> None:
+    """Print the tables of ``fedsplit server``."""
+    organisations()
+    idle(200)
+
+
 def main() -> None:
     """Measure everything and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--network", action="store_true", help="the tables of fedsplit server only")
     began = time.perf_counter()
+    if parser.parse_args().network:
+        with one_blas_thread():
+            between_machines()
+        return
     with one_blas_thread():
         overhead()
-        organisations()
-        idle(200)
+        between_machines()
         growth("least squares, more clients", least_squares, [(10**k, 10, 20) for k in range(1, 6)])
         growth(
             "least squares, more coordinates",

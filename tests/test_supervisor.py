@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from federation import until
+from fedsplit.commands.supervisor import BAD_INPUT, NOT_AUTHORISED
 
 SUPERVISOR = """
 import sys
@@ -86,3 +87,25 @@ def test_a_process_that_ends_is_started_again_and_one_with_bad_input_is_not(
     assert (first.split()[0], again.split()[0], done.returncode) == ("first", "again", 2)
     assert told == f"its process ended ({why}), starting it again in 0.5 s"
     assert done.stderr == ""
+
+
+def test_the_documented_unit_stays_down_after_bad_input_and_comes_back_once_authorised() -> None:
+    unit = Path(__file__).parents[1] / "examples/deploy/fedsplit-client.service"
+    lines = dict(
+        line.split("=", 1)
+        for line in unit.read_text(encoding="utf-8").splitlines()
+        if line.startswith(("Restart", "StartLimit"))
+    )
+    assert lines["Restart"] == "on-failure"
+    assert lines["RestartPreventExitStatus"].split() == [str(BAD_INPUT)]  # not NOT_AUTHORISED
+    assert BAD_INPUT != NOT_AUTHORISED
+    assert lines["StartLimitIntervalSec"] == "0"
+
+
+def test_what_the_image_is_built_from_is_listed_and_nothing_else() -> None:
+    root = Path(__file__).parents[1]
+    lines = (root / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    rules = [line for line in lines if not line.startswith("#")]
+    assert rules[0] == "*"
+    kept = {line[1:] for line in rules if line.startswith("!")}
+    assert kept == {"LICENSE", "README.md", "pyproject.toml", "src"}
