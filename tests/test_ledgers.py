@@ -14,7 +14,8 @@ from fedsplit import files
 from fedsplit.clients.questions import Gradient
 from fedsplit.errors import StateError
 from fedsplit.regression.client.fit_questions import Columns
-from fedsplit.regression.client.guards.answered import Answered, Asked, Block
+from fedsplit.regression.client.guards.answered import Answered, Asked
+from fedsplit.regression.client.guards.blocks import Block
 from fedsplit.regression.client.guards.matrices import Ledger
 from fedsplit.regression.client.guards.points import Slopes
 from fedsplit.regression.client.guards.rules import Rules

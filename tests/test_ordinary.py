@@ -90,9 +90,11 @@ class Analysis:
 RAND_COLUMNS = (
     "mdvis logc idp lpi fmde linc xage female child black educdec physlm disea health plan visited"
 )
-TABLE = "mdvis ~ logc + idp + fmde + linc + xage + female + educdec + physlm + disea + C(health)"
+TABLE = "mdvis ~ logc + idp + fmde + linc + xage + female + educdec + physlm + disea"
+ALONE = "of the 16 rows of a site with poor health one has logc above 0: a sum is its logc"
+CELL = "a product of two columns (logc and C(health)[T.poor])"
 RAND = [
-    Analysis(TABLE, "poisson"),  # the table of the README
+    Analysis(TABLE, "poisson"),
     Analysis("mdvis ~ logc + disea", "poisson"),  # docs/fit.md
     Analysis("mdvis ~ logc + idp + disea", "poisson"),  # docs/deploy.md
     Analysis("mdvis ~ xage + female + child", "poisson"),
@@ -101,18 +103,22 @@ RAND = [
     Analysis("mdvis ~ poly(xage, 2) + female + linc", "poisson"),
     Analysis("mdvis ~ ns(xage, 4) + female", "poisson"),
     Analysis("mdvis ~ cut(xage, c(-Inf, 18, 40, Inf)) + female", "poisson"),
-    Analysis("{mdvis > 0} ~ logc + linc + xage + female + C(health)", "logistic"),
+    Analysis("{mdvis > 0} ~ linc + xage + female + C(health)", "logistic"),
     Analysis("{mdvis > 10} ~ linc + xage + female", "logistic"),
     Analysis("visited ~ logc + linc + disea", "logistic", {"firth": True}),
     Analysis("linc ~ xage + female + black + educdec"),
     Analysis("linc ~ xage + I(xage**2) + female + educdec"),
-    Analysis("I(log(mdvis + 1)) ~ logc + linc + disea + C(health)"),
+    Analysis("I(log(mdvis + 1)) ~ linc + disea + C(health)"),
     Analysis("lpi ~ logc + linc + xage + female"),
     Analysis("linc ~ xage + female + educdec", "huber"),
     Analysis("I(mdvis + 1) ~ logc + linc + disea", "gamma"),
     Analysis("health ~ xage + linc + disea", "multinomial"),
     Analysis("mdvis ~ logc + linc + xage + disea", "poisson", {"ridge": 1.0}),
     Analysis(TABLE, "poisson", {"l1": 5.0}),
+    Analysis(f"{TABLE} + C(health)", "poisson", {}, CELL, ALONE),  # the table of the README
+    Analysis(f"{TABLE} + C(health)", "poisson", {"l1": 5.0}, CELL, ALONE),
+    Analysis("{mdvis > 0} ~ logc + linc + xage + female + C(health)", "logistic", {}, CELL, ALONE),
+    Analysis("I(log(mdvis + 1)) ~ logc + linc + disea + C(health)", "gaussian", {}, CELL, ALONE),
     Analysis(
         "mdvis ~ cut(xage, c(0, 18, 40, 64)) + female",
         "poisson",

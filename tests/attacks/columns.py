@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from attacks.server import (
     ROWS,
-    STRICT,
     TYPES,
     Attack,
     Guess,
     Server,
     products,
 )
+from fedsplit.arrays import Array
 from fedsplit.clients.questions import Information
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Recession, Scaling
@@ -31,6 +31,8 @@ from fedsplit.regression.client.fit_questions import (
 )
 
 LEVERAGE = "leverage of all that was answered"
+PRODUCTS = "leverage of products of two columns"
+DIGITS = "no column that is mostly rounding"
 
 
 def by_condition(server: Server) -> Guess:
@@ -170,6 +172,110 @@ def by_added_patients(server: Server) -> Guess:
     return Guess(found, 4321.0 * server.few)
 
 
+def gram(moments: Any) -> Array:
+    """Σ a aᵀ of the columns, from their moments."""
+    found: Array = moments.scatter + moments.weight * np.outer(moments.mean, moments.mean)
+    return found
+
+
+def a_cell(server: Server, few: int) -> tuple[float, float, pd.DataFrame]:
+    """An age and a bmi that many rows are above, and few are above both."""
+    frame = server.frame
+    for age in frame["age"][ROWS - 60 : ROWS - 8]:
+        for bmi in frame["bmi"].dropna().sort_values()[-40:-8]:
+            rows = frame[(frame["age"] >= age) & (frame["bmi"] >= bmi)]
+            if len(rows) == few:
+                return float(age), float(bmi), rows
+    raise AssertionError("there is no such cell")
+
+
+def by_a_product(server: Server) -> Guess:
+    """Two conditions of many rows each: the product of their columns is that of few."""
+    age, bmi, rows = a_cell(server, server.few)
+    moments = server.code(f"visits ~ I(income*(age >= {age})) + I(bmi >= {bmi})")
+    return Guess(gram(moments)[1, 2], float(rows["income"].sum()))
+
+
+def by_masked_products(server: Server) -> Guess:
+    """The same with conditions that are added to other columns of the model."""
+    age, bmi, rows = a_cell(server, server.few)
+    first, second = f"I(age + income*(age >= {age}))", f"I(bmi + (bmi >= {bmi}))"
+    moments = server.code(f"visits ~ age + bmi + {first} + {second}")
+    G = gram(moments)
+    return Guess(G[3, 4] - G[1, 4] - G[3, 2] + G[1, 2], float(rows["income"].sum()))
+
+
+def by_a_difference_of_products(server: Server) -> Guess:
+    """Products of many rows each, which differ in few."""
+    frame = server.frame
+    age = float(frame["age"][ROWS - 60])
+    old = frame["bmi"][frame["age"] >= age].dropna().sort_values()
+    above = [float(old.iloc[at]) for at in (-20, server.few - 20)]
+    conditions = [f"I(bmi >= {bmi})" for bmi in above]
+    G = gram(server.code(f"visits ~ I(income*(age >= {age})) + {' + '.join(conditions)}"))
+    between = frame["bmi"].between(*above, inclusive="left") & (frame["age"] >= age)
+    return Guess(G[1, 2] - G[1, 3], float(frame["income"][between].sum()))
+
+
+def by_crossed_conditions(server: Server) -> Guess:
+    """Cells of two columns in bulk: one question, with five conditions on each."""
+    frame = server.frame.dropna()
+    edges = [np.quantile(frame[name], np.linspace(0.3, 0.7, 5)) for name in ("age", "bmi")]
+    terms = [f"I(income*(age >= {edge}))" for edge in edges[0]]
+    terms += [f"I(bmi >= {edge})" for edge in edges[1]]
+    G = gram(server.code(f"visits ~ {' + '.join(terms)}"))[1:6, 6:11]
+    sums = G[:-1, :-1] - G[1:, :-1] - G[:-1, 1:] + G[1:, 1:]
+    (a, b), inside = edges, []
+    for i in range(4):
+        for j in range(4):
+            rows = frame[frame["age"].between(a[i], a[i + 1], inclusive="left")]
+            rows = rows[rows["bmi"].between(b[j], b[j + 1], inclusive="left")]
+            if len(rows) == 1:
+                inside.append((sums[i, j], float(rows["income"].iloc[0])))
+    return Guess(*np.sum(inside, axis=0))
+
+
+def by_two_scales(server: Server) -> Guess:
+    """A column that is tiny on few rows, where another one is not zero: their product."""
+    age, bmi, rows = a_cell(server, server.few)
+    ill = rows["ill"].iloc[0]
+    cell = f"(age >= {age})*(bmi >= {bmi})*(ill == {ill})"
+    formula = f"visits ~ I(1e6*(ill != {ill}) + 4*(ill == {ill}) + 1e-8*{cell})"
+    coding = server.coding(f"{formula} + I(income*(ill == {ill}))")
+    server.ask(Code(coding))
+    told = server.ask(Products(coding, Scaling(np.zeros(3), np.ones(3), 1.0), np.eye(3)))
+    kept = server.frame.dropna()
+    others = float(kept["income"][kept["ill"] == ill].sum())
+    of_cell = rows[rows["ill"] == ill]["income"].sum()
+    return Guess((told[1, 2] - 4 * others) * 1e8, float(of_cell), within=0.2)
+
+
+def by_a_state(server: Server) -> Guess:
+    """Polynomials whose coefficients round a column to two steps, at an age of one's choice."""
+    ages = server.frame["age"]
+    found = []
+    for at in (100, 100 + server.few):
+        state = {
+            "center": [(ages[at - 1] + ages[at]) / 2 - 64.0],
+            "scale": [2.0],
+            "alpha": [-(2.0**58), 0.0],
+            "norm2": [1.0, 1.0, 1.0],
+        }
+        moments = server.code("visits ~ poly(age, 2) + income", state={"poly(age, 2)": state})
+        found.append(moments.scatter[1, 3] / 64 + (ROWS - at) * moments.mean[3])
+    truth = float(server.frame["income"][100 : 100 + server.few].sum())
+    return Guess(found[0] - found[1], truth)
+
+
+def by_a_weight(server: Server) -> Guess:
+    """Weights beside two conditions."""
+    age, bmi, rows = a_cell(server, server.few)
+    formula = f"visits ~ I(age >= {age}) + I(bmi >= {bmi})"
+    types = {name: TYPES[name] for name in ("visits", "age", "bmi", "income")}
+    moments = server.code(formula, weights="income", types=types)
+    return Guess(gram(moments)[1, 2], float(rows["income"].sum()))
+
+
 ATTACKS: Sequence[Attack] = [
     Attack("a condition that holds for few rows", by_condition, LEVERAGE),
     Attack("60 conditions at once, two of which differ in few rows", by_780_conditions, LEVERAGE),
@@ -183,7 +289,6 @@ ATTACKS: Sequence[Attack] = [
         by_dilution,
         "a limit of 0.9, not 1 - 1/n",
         (1,),
-        replace(STRICT, leverage=1.0),
     ),
     Attack("rows at rest along a direction", by_recession, LEVERAGE),
     Attack("a spline with a knot before the last rows", by_spline, LEVERAGE),
@@ -192,4 +297,11 @@ ATTACKS: Sequence[Attack] = [
     Attack("sums for filling with and without a column", by_filled_sums, LEVERAGE),
     Attack("an offset that makes one exposure the sum", by_offset, LEVERAGE, (1,)),
     Attack("moments before and after patients were added", by_added_patients, "snapshots"),
+    Attack("a product of two conditions", by_a_product, PRODUCTS, (1, 2)),
+    Attack("the same beside weights", by_a_weight, PRODUCTS, (1, 2)),
+    Attack("the same, added to other columns", by_masked_products, PRODUCTS, (1, 2)),
+    Attack("the difference of two products", by_a_difference_of_products, PRODUCTS, (1, 2)),
+    Attack("the cells of five conditions and five others", by_crossed_conditions, PRODUCTS, (1,)),
+    Attack("a product of columns of two scales", by_two_scales, PRODUCTS, (1,)),
+    Attack("a state of `poly` that rounds its column to two steps", by_a_state, DIGITS),
 ]

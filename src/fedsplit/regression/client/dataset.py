@@ -30,9 +30,8 @@ from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.grouped import Trials, of_counts, whole
 from fedsplit.regression.client.guards import disclosure
-from fedsplit.regression.client.guards.answered import (
-    Answered,
-    Asked,
+from fedsplit.regression.client.guards.answered import Answered, Asked
+from fedsplit.regression.client.guards.blocks import (
     Block,
     of_combinations,
     of_description,
@@ -213,6 +212,9 @@ class Dataset:
         warnings = disclosure.in_columns(self.name, rows.rows, counts, {}, rules)
         warnings += disclosure.in_rows(rows, condition, rules)
         disclosure.refuse(warnings, rules)
+        if rules.refuse:
+            told = np.column_stack([rows.b, rows.A])
+            disclosure.check_digits(self.name, [formula.target, *names], told)
         return rows, warnings + self._extrapolated(formula, plan.rows(frame))
 
     def _extrapolated(self, formula: Formula, rows: ModelFrame) -> list[Finding]:

@@ -26,12 +26,8 @@ from fedsplit.regression.client.fit_questions import (
     key_of,
 )
 from fedsplit.regression.client.guards import disclosure
-from fedsplit.regression.client.guards.answered import (
-    Asked,
-    nothing_cancels,
-    of_combinations,
-    of_design,
-)
+from fedsplit.regression.client.guards.answered import Asked
+from fedsplit.regression.client.guards.blocks import nothing_cancels, of_combinations, of_design
 from fedsplit.regression.client.guards.matrices import Ledger, MatrixGuard, check_matrices
 from fedsplit.regression.client.guards.points import PointGuard, Slopes
 from fedsplit.regression.client.guards.rules import WARN, Rules

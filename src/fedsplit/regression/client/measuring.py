@@ -17,7 +17,7 @@ from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.errors import InputError, RowError
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.guards import disclosure
-from fedsplit.regression.client.guards.answered import Block
+from fedsplit.regression.client.guards.blocks import Block
 from fedsplit.regression.client.guards.rules import Rules
 
 
@@ -71,6 +71,10 @@ def measure(
     warnings = disclosure.in_sums(client, columns, sums, rules)
     warnings += disclosure.in_columns(client, used, {}, {}, rules)
     disclosure.refuse(warnings, rules)
+    if rules.refuse:
+        for text, statistic in statistics.items():
+            told = statistic.columns(columns[text], rules.withheld)
+            disclosure.check_digits(client, [text] * told.shape[1], told)
     admit(partial(of_measures, formula, rows, columns, statistics, rules))
     parts = {
         text: statistic.part(columns[text], rules.withheld)
@@ -94,7 +98,8 @@ def of_measures(
     found: list[Array] = [used.astype(np.float64)[:, None]]
     for text, statistic in statistics.items():
         found.append(statistic.columns(columns[text], rules.withheld))
-    return Block(np.hstack(found), rows.frame.index.to_numpy(dtype=np.intp))
+    told = np.hstack(found)
+    return Block(told, rows.frame.index.to_numpy(dtype=np.intp), told)
 
 
 def arguments(

@@ -10,7 +10,8 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.dataset import Dataset
-from fedsplit.regression.client.guards.answered import Answered, Asked, Block
+from fedsplit.regression.client.guards.answered import Answered, Asked
+from fedsplit.regression.client.guards.blocks import Block
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.sites.rows.snapshots import Snapshot, Snapshots, Stamp
 

@@ -21,6 +21,10 @@ from fedsplit.regression.client.guards.rules import Rules
 ALONE = 0.99
 """A row dominates a column if it has more than this share of the deviations from its median."""
 
+MOST_FAR = 1e6
+"""Deviations: the rounding of a column whose mean is farther from 0 can be chosen by a server, by
+the state of a function such as ``poly``, and tells more than the column."""
+
 MOST_RARE_LEVELS = 50
 """A column with more levels than this in fewer than SMALLEST_CELL rows each holds names."""
 
@@ -40,6 +44,18 @@ def check_levels(client: str, column: str, counts: Mapping[Level, int]) -> None:
         raise InputError(
             f"client {client}: column {column} has {rare} values in fewer than {SMALLEST_CELL} "
             "rows each: that is no category; leave it out, or group its values"
+        )
+
+
+def check_digits(client: str, names: Sequence[str], columns: Array) -> None:
+    """Raise InputError if columns, (n, q), hold little but the rounding of a large constant."""
+    far = np.abs(columns.mean(axis=0)) > MOST_FAR * columns.std(axis=0)
+    far &= np.ptp(columns, axis=0) > 0
+    if far.any():
+        name = names[int(np.argmax(far))]
+        raise InputError(
+            f"client {client}: the mean of {name} is more than {MOST_FAR:,.0f} standard deviations "
+            "from 0, so that it holds little but rounding: subtract a constant from it"
         )
 
 

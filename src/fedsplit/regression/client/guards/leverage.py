@@ -81,6 +81,11 @@ class Span:
         self.Q = Q
         self.leverages: Array = np.einsum("ij,ij->i", Q, Q)
 
+    @property
+    def rank(self) -> int:
+        """How many independent columns there are."""
+        return int(self.Q.shape[1])
+
     def extended(self, columns: Array, rows: NDArray[np.intp]) -> Span:
         """The span with more columns, which are zero outside of their rows.
 

@@ -102,6 +102,14 @@ class Rules:
         """The greatest leverage of fewer than k of n rows."""
         return min(self.leverage, 1.0 - 1.0 / max(n, 1))
 
+    def most_of_products(self, n: int) -> float:
+        """The same for products of two columns: a tenth of what is left out may be of others.
+
+        A combination of many products is likely to be large on some row by chance; where a server
+        knows which one to look at, all of its square is on the few rows.
+        """
+        return min(1.0 - 0.1 * (1.0 - self.leverage), 1.0 - 1.0 / max(n, 1))
+
     @property
     def withheld(self) -> Withheld:
         """Which counts of a histogram are not told."""

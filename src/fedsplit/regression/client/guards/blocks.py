@@ -1,0 +1,218 @@
+"""The columns that an answer tells of, from which a server could work out single rows.
+
+What leaves a client are sums over rows of columns, and sums of products of two columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fedsplit.arrays import Array
+from fedsplit.errors import InputError
+from fedsplit.regression.client.description import ColumnRequest
+from fedsplit.regression.client.design import Design, Moments, Scaling
+
+if TYPE_CHECKING:
+    from fedsplit.regression.client.guards.answered import Asked
+
+FARTHEST = 1e3
+"""Times the size of a column: a centre beyond this may take digits of it."""
+
+SMALLEST = 1e-300
+
+LEFT = 1e-3
+"""A combination that is shorter than this share of its parts has lost digits."""
+
+FAR = 8.0
+"""Deviations: a column whose mean is farther from 0 has other digits once it is centred."""
+
+AT_ONCE = 256
+"""So many products are formed together."""
+
+MOST_PRODUCTS = 20_000
+"""Of a model; those of 200 columns."""
+
+LARGEST = 10**8
+"""Numbers in all products of a model."""
+
+ROWS_PER_PRODUCT = 5
+"""With fewer rows than this for each product, some combination of them is large on one row by
+chance, and nobody knows which one."""
+
+
+class Block(NamedTuple):
+    """Columns that are told of.
+
+    Attributes
+    ----------
+    columns : (m, q) array
+    rows : (m,) array of int
+        Which rows of the client they are on, each one once.
+    factors : (l, f) array
+        Columns of which the products of every two are told.
+    places : (l,) array of int
+        Which of ``rows`` each row of the factors belongs to; empty if they are the same.
+    names : sequence of str
+        Of the factors, for the owner of the client.
+    """
+
+    columns: Array
+    rows: NDArray[np.intp]
+    factors: Array = np.zeros((0, 0))
+    places: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+    names: Sequence[str] = ()
+
+    def pairs(self) -> NDArray[np.intp]:
+        """Which two factors have a product that is looked at, (2, q).
+
+        All of those that are not zero; if there are few rows, or very many, only those of factors
+        that are mostly one value.
+        """
+        F = self.factors
+        pairs = _meeting(F)
+        if pairs.shape[1] > MOST_PRODUCTS:
+            raise InputError(
+                f"the model has {pairs.shape[1]:,} products of two columns, more than the "
+                f"{MOST_PRODUCTS:,} that can be looked at: ask for fewer columns"
+            )
+        most = min(len(F) / ROWS_PER_PRODUCT, LARGEST / max(len(F), 1))
+        if pairs.shape[1] <= most:
+            return pairs
+        # conditions and levels: a server knows where they, and their differences, are zero
+        usual = np.count_nonzero(np.median(F, axis=0) == F, axis=0)
+        mostly = (2 * usual >= len(F))[pairs]
+        one = pairs[:, mostly.any(axis=0)]
+        if one.shape[1] * len(F) <= LARGEST:
+            return one
+        return pairs[:, mostly.all(axis=0)]
+
+    def products(self, pairs: NDArray[np.intp]) -> Iterator[Array]:
+        """The products of factors, (m, q), some at a time."""
+        for first in range(0, pairs.shape[1], AT_ONCE):
+            left, right = pairs[:, first : first + AT_ONCE]
+            found = self.factors[:, left] * self.factors[:, right]
+            if len(self.places):
+                total = np.zeros((len(self.rows), found.shape[1]))
+                np.add.at(total, self.places, found)
+                found = total
+            yield found
+
+    def naming(self, rows: Sequence[int]) -> str:
+        """The two factors whose product is largest on some rows, if they have names."""
+        at = np.isin(self.rows, rows)
+        if not self.names or not at.any():
+            return ""
+        pairs = self.pairs()
+        shares: list[float] = []
+        for some in self.products(pairs):
+            squares = np.square(some)
+            shares += (squares[at].sum(axis=0) / squares.sum(axis=0)).tolist()
+        left, right = pairs[:, int(np.argmax(shares))]
+        return f" ({self.names[left]} and {self.names[right]})"
+
+
+def _meeting(F: Array) -> NDArray[np.intp]:
+    """The pairs of columns, (2, q), that are not zero in the same rows."""
+    used = (F != 0).astype(np.float32)
+    return np.array(np.nonzero(np.triu(used.T @ used)))
+
+
+def of_description(kept: pd.DataFrame, request: ColumnRequest) -> Block:
+    """Which rows are complete, those of each level, and the values of columns to be filled."""
+    columns = [np.ones(len(kept))]
+    for name in request.types:
+        if name in request.coded:
+            codes = kept[name].cat.codes.to_numpy()
+            columns += [(codes == code).astype(np.float64) for code in np.unique(codes)]
+        elif name in request.filled:
+            values = kept[name].to_numpy(dtype=np.float64)
+            there = np.isfinite(values)
+            # less their mean: the same span, with all digits of a small deviation
+            centred = np.where(there, values - values[there].mean(), 0.0)
+            columns += [there.astype(np.float64), centred]
+    return Block(np.column_stack(columns), kept.index.to_numpy(dtype=np.intp))
+
+
+def of_design(design: Design) -> Block:
+    """The rows that are used, the columns of their design, their target, weights and offsets.
+
+    Moments are those of columns less their mean, as that is computed: a mean that is large beside
+    the deviation has rounded the column to steps. Where it is, both columns are told of.
+    """
+    w, A, o = design.w, design.A, design.o
+    one = np.ones((len(w), 1))
+    targets = design.b[:, None]
+    if design.classes > 2:
+        targets = (targets == np.arange(design.classes)).astype(np.float64)
+    if design.family.quadratic and o.any():
+        targets = np.hstack([targets, targets - o[:, None]])
+    told = np.hstack([targets, A])
+    mean = w @ told / w.sum()
+    centred = told - mean
+    far = np.abs(mean) > FAR * np.sqrt(w @ np.square(centred) / w.sum())
+    columns = [one, told, centred[:, far]]
+    if o.any():
+        # an offset beside others, and its part of the sum of exposures
+        columns += [o[:, None], np.exp(0.5 * (o - o.max()))[:, None]]
+    factors = np.hstack([one, np.where(far, centred, told)])
+    names = ["1", *["the target"] * targets.shape[1], *design.columns]
+    if (w == 1).all():
+        return _by_row(np.hstack(columns), design.index, factors)._replace(names=names)
+    root = np.sqrt(w)[:, None]
+    columns = [root * np.hstack(columns), one]
+    block = _by_row(np.hstack(columns), design.index, root * factors)
+    return block._replace(names=names)
+
+
+def of_combinations(design: Design, asked: Asked) -> Block:
+    """Combinations of scaled columns, as they are computed: rounding has no place to hide in."""
+    assert asked.scaling is not None
+    A = design.A
+    if asked.precise and asked.directions is not None and design.scaling is None:
+        A = np.sqrt(design.w)[:, None] * design.combine(asked.scaling, asked.directions)
+        return _by_row(A, design.index, A)
+    if design.scaling is None:
+        A = (A - asked.scaling.centre) / asked.scaling.scale
+    if asked.directions is not None:
+        A = A @ asked.directions
+    A = np.sqrt(design.w)[:, None] * A
+    return _by_row(A, design.index, A)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def nothing_cancels(moments: Moments, scaling: Scaling, directions: Array | None) -> bool:
+    """Whether combinations of scaled columns are in the columns' span with many digits.
+
+    What their moments say is enough for that: no centre is so large that digits of a column are
+    lost, and no combination is much shorter than its parts. Those that are not are looked at as
+    they are computed.
+    """
+    sizes = np.sqrt(np.diag(moments.scatter) / moments.weight + np.square(moments.mean))
+    if not (np.abs(scaling.centre) <= FARTHEST * np.maximum(sizes, SMALLEST)).all():
+        return False
+    if directions is None:
+        return True
+    mean = (moments.mean - scaling.centre) / scaling.scale
+    gram = moments.scatter / np.outer(scaling.scale, scaling.scale)
+    gram = gram + moments.weight * np.outer(mean, mean)
+    squares = np.einsum("ij,ik,kj->j", directions, gram, directions)
+    parts = np.sqrt(np.maximum(np.diag(gram), 0.0)) @ np.abs(directions)
+    return bool((squares >= np.square(LEFT * parts)).all())
+
+
+def _by_row(columns: Array, index: NDArray[np.intp], factors: Array) -> Block:
+    """Columns of the rows of a file: both rows of a group are one."""
+    if (index[:-1] < index[1:]).all():
+        return Block(columns, index, factors)
+    rows, first, inverse = np.unique(index, return_index=True, return_inverse=True)
+    if len(rows) == len(index):
+        return Block(columns, index, factors)
+    squares = np.zeros((len(rows), columns.shape[1]))
+    np.add.at(squares, inverse, np.square(columns))
+    signs = np.sign(columns[first])
+    return Block(signs * np.sqrt(squares), rows, factors, inverse)
