@@ -72,6 +72,10 @@ NOT_RUN = {
     "pip wheel": "needs a network; .ci/run installs the package",
     "pip install --no-index": "needs the wheels",
     "docker": "needs a builder",
+    "sudo": "changes the machine",
+    "journalctl": "reads the log of the machine",
+    "cd": "is for the commands that follow",
+    "mkdir": "is for the commands that follow",
     "flower-supernode": "needs a SuperLink; test_flwr_run.py starts one",
     "flwr run": "needs a SuperLink; test_flwr_run.py starts one",
 }
