@@ -172,11 +172,13 @@ def test_a_name_or_key_that_is_in_use_is_not_given_twice(
     with running(plain.port, name="ada", **PLAIN):
         until(lambda: bool(plain.present()), 30)
         told = refusal(plain.port, name="ada", **PLAIN)
-        assert "another process is there as ada already: stop it, or choose another --name" in told
+        assert (
+            "another process is connected as ada already: stop it, or choose another --name" in told
+        )
         assert list(plain.present()) == ["ada"]
     with joined(server, made, "ada"):
         told = refusal(server.port, **keys_of(made, "ada"))
-        assert "another process is there as ada already: stop it, or use another key" in told
+        assert "another process is connected as ada already: stop it, or use another key" in told
         assert server.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
     with joined(server, made, "ada"):  # the process before it is gone
         assert server.send({"ada": b"one"}, 30)["ada"][0] == b"eno"

@@ -93,5 +93,7 @@ def client_command(
     command = [sys.executable, "-P", "-m", client_process.__name__]
     status = supervise(command, chosen_here.line(), chosen_here.line(restarted=True), report)
     if status == INTERRUPTED:
+        if prompted:
+            typer.echo(err=True)  # after the question that is on the screen
         report(f"stopped; its studies and its log are kept in {folder}")
     raise typer.Exit(status)

@@ -169,7 +169,10 @@ def approvals(known: Mapping[str, Decision], who: Sequence[str]) -> str:
         states[state].append(name)
     parts = [f"approved by {len(states['approved'])} of {len(who)}"]
     if states["pending"]:
-        parts.append(f"waiting for the owners of {', '.join(states['pending'])}")
+        owners = "owner"
+        if len(states["pending"]) > 1:
+            owners = "owners"
+        parts.append(f"waiting for the {owners} of {', '.join(states['pending'])}")
     if states["absent"]:
         parts.append(f"no answer from {', '.join(states['absent'])}")
     return "; ".join(parts)

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from fedsplit.errors import InputError
+from fedsplit.files import Stamp
 from fedsplit.remote.key_folder import check_client, clients_folder, known_clients
 from fedsplit.remote.keys import fingerprint, read_public_keys
-
-
-class _Stamp(NamedTuple):
-    """What changes with a file's content."""
-
-    inode: int
-    size: int
-    changed: int
 
 
 class AllowedKeys:
@@ -33,7 +25,7 @@ class AllowedKeys:
     def __init__(self, folder: Path) -> None:
         self._folder = clients_folder(folder)
         self._names: dict[str, str] = {}  # by fingerprint
-        self._stamps: dict[str, _Stamp] = {}  # by name
+        self._stamps: dict[str, Stamp] = {}  # by name
         self.check()
 
     def check(self) -> None:
@@ -72,7 +64,7 @@ class AllowedKeys:
 
     def _read(self) -> None:
         names: dict[str, str] = {}
-        stamps: dict[str, _Stamp] = {}
+        stamps: dict[str, Stamp] = {}
         for name in known_clients(self._folder):
             stamp = self._stamp(name)
             try:
@@ -86,12 +78,11 @@ class AllowedKeys:
         self._names = names
         self._stamps = stamps
 
-    def _stamp(self, name: str) -> _Stamp | None:
+    def _stamp(self, name: str) -> Stamp | None:
         try:
-            found = self._path(name).stat()
+            return Stamp.of(self._path(name))
         except OSError:
             return None
-        return _Stamp(found.st_ino, found.st_size, found.st_ctime_ns)
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.pub"

@@ -193,7 +193,7 @@ class _Client:
         self._last = None
 
     async def _answered(self, message: bytes) -> bytes:
-        """Have a message answered in another thread; meanwhile say that this client is there."""
+        """Have a message answered in another thread; meanwhile send heartbeats."""
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._pool, self._answer, message)
         while not work.done():

@@ -117,13 +117,13 @@ class Connection:
         await asyncio.sleep(CLOSE_SECONDS)
 
     async def join(self) -> None:
-        """Say that this client is there."""
+        """Register this client."""
         async with self._post(protocol.JOIN) as response:
             await self._check(response)
             self._welcome = True
 
     async def leave(self) -> None:
-        """Say that this client will not come back, if the server is there."""
+        """Say that this client will not come back, if the server can be reached."""
         with suppress(aiohttp.ClientError, OSError):
             async with asyncio.timeout(LEAVE_SECONDS), self._post(protocol.LEAVE):
                 pass

@@ -1,4 +1,4 @@
-"""One client as the server sees it: whether it is there, and its question."""
+"""One client as the server sees it: whether it is connected, and its question."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Mailbox:
     ----------
     name : str
     instance : str
-        The process of the client that is there, or was last.
+        The process of the client that is connected, or was last.
     key : str
         The fingerprint of the key that it used.
     since : str
-        When that process came, in UTC.
+        When that process connected, in UTC.
     posted : Posted or None
         The question that waits for it or for its reply.
     left : bool
@@ -77,7 +77,7 @@ class Mailbox:
 
     @property
     def alive(self) -> bool:
-        """Whether the client's process is there: it has a connection, and uses it."""
+        """Whether the client's process has a connection, and uses it."""
         open_now = any(not each.is_closing() for each in self._connections)
         return open_now and not self.left and self.silent < SILENCE_SECONDS
 
@@ -89,7 +89,7 @@ class Mailbox:
         return time.monotonic() - self._seen
 
     def enter(self, instance: str, key: str, connection: asyncio.BaseTransport) -> bool:
-        """Note a request; returns False if another process of this client is there."""
+        """Note a request; returns False if another process of this client is connected."""
         if instance != self.instance:
             if self.alive:
                 return False
@@ -107,7 +107,7 @@ class Mailbox:
         return True
 
     def touch(self) -> None:
-        """Note that the client is there."""
+        """Note that the client has been heard of."""
         self._seen = time.monotonic()
 
     def post(self, message: bytes) -> Posted:

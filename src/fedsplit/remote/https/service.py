@@ -70,7 +70,7 @@ class Service:
         }
 
     def box(self, name: str) -> Mailbox:
-        """A client's mailbox, whether it has ever been there or not."""
+        """A client's mailbox, whether it has ever been connected or not."""
         if name not in self.boxes:
             self.boxes[name] = Mailbox(name)
         return self.boxes[name]
@@ -118,7 +118,7 @@ class Service:
         name, key = self._identity(request)
         box = self.box(name)
         if not box.enter(instance, key, connection):
-            raise _Refusal(409, f"another process is there as {name}")
+            raise _Refusal(409, f"another process is connected as {name}")
         return box
 
     def _identity(self, request: web.BaseRequest) -> tuple[str, str]:
