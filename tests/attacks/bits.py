@@ -27,6 +27,7 @@ from fedsplit.regression.client.fit_questions import (
 )
 
 COUNTED = "refusals are counted"
+HISTOGRAMS = "eight histograms a column"
 SUMS = "sums, not maxima"
 
 
@@ -161,6 +162,63 @@ def by_calibration(server: Server) -> Guess:
     return Guess(bisected(20, 80, above), float(server.frame["age"][half - 1]))
 
 
+def by_a_moved_bin(server: Server) -> Guess:
+    """The class of one row of a known age: counts on either side of it, in two calibrations."""
+    coding = server.coding("{visits > 2} ~ age", "logistic")
+    server.ask(Code(coding))
+    key = server.settle(coding, 2)
+    age = server.frame["age"][100:][server.frame["visits"] > 2].iloc[0]
+    observed = []
+    for edge in (age - 1e-4, age + 1e-4):
+        counts = server.ask(Fitted(np.array([-0.05 * edge, 0.05]), 1.0), key).calibration
+        observed.append(counts.observed[8:].sum())
+    return Guess(observed[0] - observed[1], 1)
+
+
+def by_targets_in_other_words(server: Server) -> Guess:
+    """How many calibrations there are, where the same target is written in five ways."""
+    told = 0
+    for cut in (2, 2.1, 2.2, 2.3, 2.4):
+        coding = server.coding(f"{{visits > {cut}}} ~ age", "logistic")
+        server.ask(Code(coding))
+        key = server.settle(coding, 2)
+        for step in range(4):
+            x = np.array([-1.0 - 0.5 * step, 0.01])
+            told += bool(server.ask(Fitted(x, 1.0), key).calibration.rows.any())
+    return Guess(told, 20)
+
+
+def by_withheld_counts(server: Server) -> Guess:
+    """Whether the last cell of a histogram is empty: otherwise the one before it is withheld."""
+    coding = server.coding("income ~ scale(age)")
+
+    def count(age: float) -> float:
+        counts = server.ask(Measure(coding, {"scale(age)": Histogram(50.0, age - 50.0, 1)})).parts
+        return float(counts["scale(age)"][1])
+
+    every = count(100.0)
+
+    def above(age: float) -> bool:
+        return count(age) < every
+
+    # from above, so that the cells that are told are the same ones
+    age = 90.0
+    while not above(age):
+        age -= 0.3
+    return Guess(bisected(age, age + 0.3, above), float(server.frame["age"].max()), 1e-6)
+
+
+def by_boundary_knots(server: Server) -> Guess:
+    """A warning that some row is beyond the boundary of a spline, as that moves."""
+
+    def above(age: float) -> bool:
+        spline = f"bs(age, degree=1, Boundary.knots=c(-1000, {age}))"
+        found = server.ask(Code(server.coding(f"income ~ {spline}"))).warnings
+        return any("beyond the boundary" in each.one for each in found)
+
+    return Guess(bisected(20, 200, above), float(server.frame["age"].max()))
+
+
 ATTACKS: Sequence[Attack] = [
     Attack("bisection by a target that is refused", by_refusals, COUNTED, (1,), TALKATIVE),
     Attack("the same from below", by_bad_values, COUNTED, (1,), TALKATIVE),
@@ -172,4 +230,10 @@ ATTACKS: Sequence[Attack] = [
     Attack("the point at which a site stays where it is", by_staying, "no margins", (1,)),
     Attack("a direction that turns", by_direction, "no directions", (1,)),
     Attack("calibration as the intercept moves", by_calibration, "five calibrations", (1,)),
+    Attack("two calibrations on either side of a row", by_a_moved_bin, LEVERAGE, (1,)),
+    Attack(
+        "calibrations of one target in five ways", by_targets_in_other_words, "five a column", (1,)
+    ),
+    Attack("a last cell that is empty or withheld", by_withheld_counts, HISTOGRAMS, (1,)),
+    Attack("boundary knots that move", by_boundary_knots, "no such warning", (1,)),
 ]

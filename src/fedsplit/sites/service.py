@@ -245,9 +245,12 @@ class Site:
             self._approval.count(request, self._rows.version)
         self._budget.spend()
         if study is None or self._approval is None:
-            return self._cohort.answer(request)
-        answer = self._answer_within(study, request)
-        self._approval.note_answer(request.study)
+            answer = self._cohort.answer(request)
+        else:
+            answer = self._answer_within(study, request)
+            self._approval.note_answer(request.study)
+        for note in self._rows.notes():
+            self._watch(Event("data", note))
         return answer
 
     def _finish(self, request: Request, question: Finish) -> bool:

@@ -33,10 +33,12 @@ from fedsplit.regression.client.guards import disclosure
 from fedsplit.regression.client.guards.answered import Answered, Asked
 from fedsplit.regression.client.guards.blocks import (
     Block,
+    of_calibration,
     of_combinations,
     of_description,
     of_design,
 )
+from fedsplit.regression.client.guards.matrices import Ledger
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.introduction import Introduction, first_statistics
 from fedsplit.regression.client.measuring import Measured, arguments, measure, of_measures
@@ -60,6 +62,10 @@ class Dataset:
     ----------
     answered : Answered
         The columns that were told of.
+    histograms : callable
+        Called with a name for a column; returns the ledger of its histograms.
+    private : list of str
+        What the owner alone should know of the last answers.
     """
 
     def __init__(
@@ -71,6 +77,8 @@ class Dataset:
         self._source = source
         self._ids = ids
         self.answered = Answered(self.name)
+        self.histograms: Callable[[str], Ledger] = lambda column: Ledger()
+        self.private: list[str] = []
         # The complete rows of the last description, which is followed by a design of the same.
         self._described: tuple[ColumnRequest, pd.DataFrame] | None = None
 
@@ -119,7 +127,7 @@ class Dataset:
         statistics = first_statistics(formula)
         asked = Asked(request=request, formula=wanted.formula, statistics=statistics)
         admit = partial(self._admit, rules, asked)
-        return measure(self.name, formula, rows, statistics, rules, admit)
+        return measure(self.name, formula, rows, statistics, rules, admit, self.histograms)
 
     def _admit(self, rules: Rules, asked: Asked, made: Callable[[], Block]) -> None:
         """Refuse columns that, with all that was answered before, single out rows."""
@@ -215,7 +223,12 @@ class Dataset:
         if rules.refuse:
             told = np.column_stack([rows.b, rows.A])
             disclosure.check_digits(self.name, [formula.target, *names], told)
-        return rows, warnings + self._extrapolated(formula, plan.rows(frame))
+        beyond = self._extrapolated(formula, plan.rows(frame))
+        if rules.refuse:
+            # whether the largest value of a row is beyond a number of the server's choice
+            self.private += [each.one for each in beyond]
+            beyond = []
+        return rows, warnings + beyond
 
     def _extrapolated(self, formula: Formula, rows: ModelFrame) -> list[Finding]:
         """The splines that have rows beyond their boundary, where they soon are huge."""
@@ -240,7 +253,8 @@ class Dataset:
         """Compute what functions such as ``poly`` need to know of the complete rows."""
         rows = plan.rows(self._kept(plan))
         admit = partial(self._admit, rules, Asked(plan=plan, statistics=statistics))
-        return measure(self.name, Formula(plan.formula), rows, statistics, rules, admit)
+        formula = Formula(plan.formula)
+        return measure(self.name, formula, rows, statistics, rules, admit, self.histograms)
 
     def told(self, asked: Asked, rules: Rules) -> Block:
         """The columns of something that was asked for before."""
@@ -252,7 +266,7 @@ class Dataset:
             rows = asked.plan.rows(self._kept(asked.plan))
             block = self._told_of_measures(formula, rows, asked.statistics, rules)
         else:
-            return self._told_of_rows(asked, asked.plan)
+            return self._told_of_rows(asked, asked.plan, rules)
         return block._replace(rows=self._rows(block.rows))
 
     def _told_of_columns(self, asked: Asked, request: ColumnRequest, rules: Rules) -> Block:
@@ -270,12 +284,15 @@ class Dataset:
         columns = arguments(self.name, formula, rows, statistics)
         return of_measures(formula, rows, columns, statistics, rules)
 
-    def _told_of_rows(self, asked: Asked, plan: Plan) -> Block:
+    def _told_of_rows(self, asked: Asked, plan: Plan, rules: Rules) -> Block:
         design, _ = self.code(plan, WARN)
         for recession in asked.recessions:
             design = design.at_rest(recession)
         if asked.scaling is None:
             return of_design(design)
+        if asked.point is not None:
+            design.scale(asked.scaling)
+            return of_calibration(design, asked.point, rules.withheld)
         return of_combinations(design, asked)
 
     def _kept(self, plan: Plan) -> pd.DataFrame:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -27,7 +29,12 @@ from fedsplit.regression.client.fit_questions import (
 )
 from fedsplit.regression.client.guards import disclosure
 from fedsplit.regression.client.guards.answered import Asked
-from fedsplit.regression.client.guards.blocks import nothing_cancels, of_combinations, of_design
+from fedsplit.regression.client.guards.blocks import (
+    nothing_cancels,
+    of_calibration,
+    of_combinations,
+    of_design,
+)
 from fedsplit.regression.client.guards.matrices import Ledger, MatrixGuard, check_matrices
 from fedsplit.regression.client.guards.points import PointGuard, Slopes
 from fedsplit.regression.client.guards.rules import WARN, Rules
@@ -37,7 +44,7 @@ from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.threads import one_blas_thread
 
 MOST_CALIBRATIONS = 5
-"""How often a client under rules counts the predictions of the same target."""
+"""How often a client under rules counts the predictions of targets with the same column."""
 
 
 def _admit_design(dataset: Dataset, asked: Asked, rows: Design, rules: Rules) -> None:
@@ -76,6 +83,8 @@ class DatasetCohort:
         self.vectors = vectors
         self.names = [dataset.name for dataset in datasets]
         self.datasets = dict(zip(self.names, datasets, strict=True))
+        for dataset in datasets:
+            dataset.histograms = partial(self._ledger, dataset.name, kind="histograms")
         self.rows: list[Design] = []
         self._coding: Coding | None = None
         self._moments: list[Moments] = []
@@ -152,20 +161,44 @@ class DatasetCohort:
     def calibration(self, design: Design, x: Array, key: str) -> Calibration:
         """The calibration of a client's rows at x.
 
-        Under rules there are few of the same target, since where a count changes is a number of
-        one row; the others have no counts.
+        Under rules there are few of targets with the same column, since where a count changes is a
+        number of one row, and none that singles out rows with what was answered before; the others
+        have no counts.
         """
         assert self._coding is not None
         rules = self.rules.asked(self._coding.strict)
-        if rules.refuse:
-            target = sha256(codec.encode(Formula(self._coding.plan.formula).target)).hexdigest()
-            ledger = self._ledger(design.name, target, "calibrations")
-            digest = sha256(np.ascontiguousarray(x).tobytes() + key.encode()).hexdigest()
-            if digest not in ledger:
-                if ledger.total >= MOST_CALIBRATIONS:
-                    return Calibration.withheld()
-                ledger.add(digest, 1)
+        if rules.refuse and not self._may_calibrate(design, x, key, self._coding, rules):
+            return Calibration.withheld()
         return design.calibration(x, rules.withheld)
+
+    def _may_calibrate(
+        self, design: Design, x: Array, key: str, coding: Coding, rules: Rules
+    ) -> bool:
+        """Whether counts of predictions at x may be told; if so, they are recorded."""
+        digest = sha256(np.ascontiguousarray(x).tobytes() + key.encode()).hexdigest()
+        columns = Formula(coding.plan.formula).target_columns
+        names = [sha256(column.encode()).hexdigest() for column in columns]
+        ledgers = [self._ledger(design.name, name, "calibrations") for name in names]
+        if any(each.total >= MOST_CALIBRATIONS and digest not in each for each in ledgers):
+            return False
+        for each in ledgers:
+            each.add(digest, 1)
+        if design.name not in self.datasets:
+            return True
+        asked = Asked(
+            plan=coding.plan,
+            recessions=coding.recessions,
+            scaling=self.frame(key).scaling,
+            point=x,
+        )
+        # there has to be room for other models after it
+        careful = replace(rules, leverage=0.5 * rules.leverage)
+        try:
+            block = of_calibration(design, x, rules.withheld)
+            self.datasets[design.name].answered.admit(asked, block, careful)
+        except InputError:
+            return False
+        return True
 
     def _prepare(self, request: Request) -> None:
         """Carry out the preparation that a request brings, unless that was done before."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.errors import InputError
 from fedsplit.losses.observations import Observations
@@ -356,24 +356,31 @@ class Design:
 
     def calibration(self, x: Array, limit: Withheld) -> Calibration:
         """The calibration of a binary classifier at x, without counts that are withheld."""
+        at, p, told = self.binned(x, limit)
+        sums = (np.bincount(at, each, len(told)) for each in self._counted(p))
+        return Calibration(*(np.where(told, each, 0.0) for each in sums))
+
+    def binned(self, x: Array, limit: Withheld) -> tuple[NDArray[np.intp], Array, Mask]:
+        """The bin of each row at x, (n,), its predicted probability, and which bins are told."""
         p = self.family.link.mean(self.predictor(x))
         bins = len(BINS) - 1
         at = np.clip(np.searchsorted(BINS, p, side="right") - 1, 0, bins - 1)
-        times = np.ones_like(p)
-        if self.groups is not None:
-            times = self.w
-        rows = np.bincount(at, times, bins)
-        predicted = np.bincount(at, times * p, bins)
-        observed = np.bincount(at, times * self.b, bins)
+        rows, _, observed = (np.bincount(at, each, bins) for each in self._counted(p))
         disclosed = np.ones(bins, dtype=bool)
         for count in (observed, rows - observed):
             disclosed &= (count == 0) | (count >= limit.smallest)
         told = disclosed & (rows > 0)
         if limit.together and told.any() and 0 < rows[~disclosed].sum() < limit.smallest:
             # all rows but these would be counted: one more bin is withheld with them
-            disclosed[np.argmin(np.where(told, rows, np.inf))] = False
-        counts = (np.where(disclosed, count, 0.0) for count in (rows, predicted, observed))
-        return Calibration(*counts)
+            told[np.argmin(np.where(told, rows, np.inf))] = False
+        return at, p, told
+
+    def _counted(self, p: Array) -> tuple[Array, Array, Array]:
+        """What is added up in each bin: trials, predictions and trials of class 1, each (n,)."""
+        times = np.ones_like(p)
+        if self.groups is not None:
+            times = self.w
+        return times, times * p, times * self.b
 
     @property
     def _target(self) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +14,18 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame
 from fedsplit.data.formula.pooled_functions import outside
-from fedsplit.data.pooled.column_statistics import Statistic
-from fedsplit.errors import InputError, RowError
+from fedsplit.data.pooled.column_statistics import Histogram, Statistic
+from fedsplit.errors import InputError, RequestError, RowError
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.guards import disclosure
 from fedsplit.regression.client.guards.blocks import Block
+from fedsplit.regression.client.guards.matrices import Ledger
 from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.remote import codec
+
+MOST_HISTOGRAMS = 8
+"""Of a column of the file, in all studies. A fit needs one for a function without knots, and the
+same one again is free. Which counts are withheld tells something about single rows each time."""
 
 
 class Measured(NamedTuple):
@@ -46,6 +53,7 @@ def measure(
     statistics: Mapping[str, Statistic],
     rules: Rules,
     admit: Callable[[Callable[[], Block]], None],
+    histograms: Callable[[str], Ledger],
 ) -> Measured:
     """Compute a client's part of statistics.
 
@@ -61,6 +69,8 @@ def measure(
     rules : Rules
     admit : callable
         Called with what makes the columns that are told of; refuses those that single out rows.
+    histograms : callable
+        Called with a name for a column; returns the ledger of its histograms.
     """
     used = int((~outside(formula.pooled, rows)).sum())
     columns = arguments(client, formula, rows, statistics)
@@ -75,12 +85,39 @@ def measure(
         for text, statistic in statistics.items():
             told = statistic.columns(columns[text], rules.withheld)
             disclosure.check_digits(client, [text] * told.shape[1], told)
+    if rules.refuse:
+        _count_histograms(formula, columns, statistics, histograms)
     admit(partial(of_measures, formula, rows, columns, statistics, rules))
     parts = {
         text: statistic.part(columns[text], rules.withheld)
         for text, statistic in statistics.items()
     }
     return Measured(used, parts, warnings)
+
+
+def _count_histograms(
+    formula: Formula,
+    columns: Mapping[str, Array],
+    statistics: Mapping[str, Statistic],
+    ledger_of: Callable[[str], Ledger],
+) -> None:
+    """Raise RequestError if there have been enough histograms of a column."""
+    for call in formula.pooled:
+        statistic = statistics.get(call.text)
+        if not isinstance(statistic, Histogram):
+            continue
+        values = np.ascontiguousarray(columns[call.text]).tobytes()
+        digest = sha256(values + codec.encode(statistic)).hexdigest()
+        for column in call.columns:
+            ledger = ledger_of(sha256(column.encode()).hexdigest())
+            if digest in ledger:
+                continue
+            if ledger.total >= MOST_HISTOGRAMS:
+                raise RequestError(
+                    f"it has told {MOST_HISTOGRAMS} histograms of column {column}, and its rules "
+                    f"allow no more: write the knots or breaks of {call.text}"
+                )
+            ledger.add(digest, 1)
 
 
 def of_measures(

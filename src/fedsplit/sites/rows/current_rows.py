@@ -95,6 +95,13 @@ class CurrentRows:
             return ""
         return f"file {self._stamp.size} {self._stamp.changed}"
 
+    def notes(self) -> list[str]:
+        """What the owner alone should know of the last answer; it is said once."""
+        found = [note for each in self.cohort.datasets.values() for note in each.private]
+        for each in self.cohort.datasets.values():
+            each.private = []
+        return found
+
     def own_source(self) -> Source:
         """The same rows for somebody else, who may read while questions are answered."""
         path = Dataset(self.source).path

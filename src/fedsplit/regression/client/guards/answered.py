@@ -54,6 +54,8 @@ class Asked:
         Whether they are computed in twice the working precision.
     snapshot : int
         Which of the client's snapshots they are columns of.
+    point : (p,) array or None
+        Where predictions are counted.
     """
 
     request: ColumnRequest | None = None
@@ -65,6 +67,7 @@ class Asked:
     directions: Array | None = None
     precise: bool = False
     snapshot: int = 0
+    point: Array | None = None
 
     @property
     def digest(self) -> str:

@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
+from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.errors import InputError
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Design, Moments, Scaling
@@ -182,6 +183,16 @@ def of_combinations(design: Design, asked: Asked) -> Block:
         A = A @ asked.directions
     A = np.sqrt(design.w)[:, None] * A
     return _by_row(A, design.index, A)
+
+
+def of_calibration(design: Design, x: Array, limit: Withheld) -> Block:
+    """The rows of each bin that is counted at x, their predictions, and those of class 1."""
+    at, p, told = design.binned(x, limit)
+    columns = [np.zeros(len(p))]
+    for j in np.flatnonzero(told):
+        inside = (at == j).astype(np.float64)
+        columns += [inside, inside * p, inside * design.b]
+    return _by_row(np.column_stack(columns), design.index, np.zeros((len(p), 0)))
 
 
 @np.errstate(over="ignore", invalid="ignore")
