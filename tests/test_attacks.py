@@ -13,12 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from attacks import bits, columns, points
 from attacks.server import (
-    NAME,
     ROWS,
     STRICT,
     TYPES,
@@ -28,13 +26,7 @@ from attacks.server import (
     Server,
 )
 from fedsplit.clients.question import Question
-from fedsplit.regression.client.description import ColumnRequest
-from fedsplit.regression.client.fit_questions import (
-    Describe,
-)
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.sites.events import Event
-from fedsplit.sites.service import Site
 
 ATTACKS: Sequence[Attack] = [*columns.ATTACKS, *points.ATTACKS, *bits.ATTACKS]
 
@@ -74,21 +66,6 @@ def test_points_are_refused_by_what_few_rows_carry_there_and_not_only_by_how_far
     assert isinstance(found, str) or not found.right, found
 
 
-def test_what_was_answered_is_known_after_a_restart_and_under_a_later_snapshot(
-    tmp_path: Path,
-) -> None:
-    server = Server(tmp_path, STRICT, 2)
-    server.code("income ~ age")
-    for more in (0, 40):
-        frame = pd.concat([server.frame, server.frame.head(more).assign(age=50.5)])
-        frame.to_csv(server.path, index=False)
-        server.site = server.started()
-        with pytest.raises(Refused):
-            server.code("income ~ age + bmi")
-        server.site.refusals.clear()
-    assert server.code("income ~ age").n == ROWS + 40
-
-
 def test_models_with_some_of_the_columns_of_a_study_have_the_same_rows(tmp_path: Path) -> None:
     server = Server(tmp_path, STRICT, 2)
     types = {name: TYPES[name] for name in ("income", "age", "visits")}
@@ -112,30 +89,6 @@ def test_what_points_have_told_together_is_known_after_a_restart(
     with pytest.raises(Refused):
         points.by_prony(server)
     assert "rows stand out of those before" in server.site.refusals.found()[0]["why"]
-
-
-def test_a_file_that_changes_is_used_once_enough_rows_have_come_and_gone(tmp_path: Path) -> None:
-    server = Server(tmp_path, STRICT, 2)
-    seen: list[Event] = []
-    server.site = Site(
-        NAME, str(server.path), folder=server.folder, rules=STRICT, watch=seen.append
-    )
-    request = Describe(ColumnRequest({"age": "number"}, frozenset(), frozenset(), False))
-    extra = server.frame.head(3).assign(age=[41.5, 42.5, 43.5])
-    for changed, rows in (
-        (server.frame, ROWS),
-        (pd.concat([server.frame, extra.head(2)]), ROWS),  # two came
-        (pd.concat([server.frame.iloc[1:], extra]), ROWS),  # three came, one went
-        (pd.concat([server.frame.assign(other=1), extra.head(1)]), ROWS),  # with a new column
-        (pd.concat([server.frame, extra]), ROWS + 3),
-        (server.frame, ROWS + 3),  # three went, none came
-    ):
-        changed.to_csv(server.path, index=False)
-        assert server.ask(request).rows == rows
-    told = [event.text for event in seen if event.kind == "data"]
-    assert len(told) == 5
-    assert "(2 rows came, 0 went)" in told[0]
-    assert "3 rows came, 0 went), and is used from the next fit on" in told[3]
 
 
 def table() -> list[str]:

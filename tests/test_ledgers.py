@@ -108,14 +108,16 @@ def test_nothing_is_answered_while_a_part_of_the_ledger_cannot_be_read(
     assert asked_columns(federation).outcome == "answer"
     damaged = next((federation.folder / "kept a" / "answered").iterdir())
     good = damaged.read_bytes()
-    damaged.write_bytes(content)
     federation.start()
+    damaged.write_bytes(content)
     for _ in range(4):
         reply = asked_columns(federation)
         assert reply.outcome == "failed"
         assert str(federation.folder) not in reply.text
         assert str(damaged) in federation.seen[-1].text
     assert federation.sites["a"].refusals.found() == []
+    with pytest.raises(StateError, match=damaged.name):
+        federation.start()
     damaged.write_bytes(good)
     assert asked_columns(federation).outcome == "answer"
 

@@ -78,6 +78,12 @@ class QueryTable:
     def notes(self) -> Sequence[str]:
         return ()
 
+    def save(self, path: Path) -> None:
+        """Write the result to a Parquet file."""
+        target = str(path.absolute()).replace("'", "''")
+        with self._in_folder() as source:
+            fetch(self.where, f"copy ({source}) to '{target}' (format parquet)")
+
     @contextlib.contextmanager
     def _in_folder(self) -> Iterator[str]:
         """Enter the folder and yield the query.

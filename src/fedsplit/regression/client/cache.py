@@ -14,6 +14,7 @@ import numpy as np
 
 from fedsplit import files
 from fedsplit.arrays import Array
+from fedsplit.files import Stamp
 from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
@@ -42,12 +43,11 @@ KEPT = 4
 ARRAYS = ("A", "b", "w", "o", "index")
 
 
-class Stamp(NamedTuple):
-    """The source file, its size, and when it was last changed."""
+class Origin(NamedTuple):
+    """The file that rows were read from, as it was then."""
 
     path: str
-    size: int
-    changed: int
+    stamp: Stamp
 
 
 class Prepared(NamedTuple):
@@ -55,8 +55,8 @@ class Prepared(NamedTuple):
 
     Attributes
     ----------
-    stamp : Stamp
-        Of the source.
+    origin : Origin
+        The source.
     columns : tuple of str
         Of the design.
     classes : int
@@ -68,7 +68,7 @@ class Prepared(NamedTuple):
         Of a grouped target.
     """
 
-    stamp: Stamp
+    origin: Origin
     columns: tuple[str, ...]
     classes: int
     moments: Moments
@@ -79,8 +79,8 @@ class Prepared(NamedTuple):
 class CachedCohort(DatasetCohort):
     """One client, whose coded rows and costs are kept as memory-mapped files.
 
-    They are used while the source file has the same size and time of last change. A source that is
-    not a file is read again by every process.
+    They are used while the source file is unchanged. A source that is not a file is read again by
+    every process.
 
     Parameters
     ----------
@@ -124,10 +124,9 @@ class CachedCohort(DatasetCohort):
         return super().answer(request)
 
     def code(self, coding: Coding) -> list[Coded]:
+        origin = self._origin()  # before the rows are read: they may change on the way
         coded = super().code(coding)
-        stamp = self._stamp()
-        if stamp is not None:
-            self._save(coding, stamp)
+        self._save(coding, origin)
         return coded
 
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
@@ -157,13 +156,12 @@ class CachedCohort(DatasetCohort):
         if told is None:
             self.code(coding)
             return
+        origin = self._origin()
         [fresh] = super().code(coding)
         if not same_data(told.moments, fresh.moments):
             self._forget()
             raise other_data([self._dataset.name])
-        stamp = self._stamp()
-        if stamp is not None:
-            self._save(coding, stamp)
+        self._save(coding, origin)
 
     def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
         without_ridge = key_of(coding, frame.without_ridge())[:32]
@@ -187,14 +185,16 @@ class CachedCohort(DatasetCohort):
         about = hashlib.sha256(rows.index.tobytes()).hexdigest()[:32]
         return Slopes(self._folder.parent / "slopes" / f"{about}.npy")
 
-    def _stamp(self) -> Stamp | None:
+    def _origin(self) -> Origin | None:
         path = self._dataset.path
         if path is None:
             return None
-        status = path.stat()
-        return Stamp(str(path), status.st_size, status.st_mtime_ns)
+        return Origin(str(path), Stamp.of(path))
 
-    def _save(self, coding: Coding, stamp: Stamp) -> None:
+    def _save(self, coding: Coding, origin: Origin | None) -> None:
+        """Keep coded rows, unless they are not those of a file."""
+        if origin is None:
+            return
         folder = self._folder_of(coding)
         [design] = self.rows
         [moments] = self._moments
@@ -202,7 +202,7 @@ class CachedCohort(DatasetCohort):
         _write_arrays(folder, {name: getattr(design, name) for name in ARRAYS})
         rules = self.rules.asked(coding.strict)
         about = Prepared(
-            stamp, tuple(design.columns), design.classes, moments, rules, design.groups
+            origin, tuple(design.columns), design.classes, moments, rules, design.groups
         )
         files.write(folder / "about", codec.encode(about))
         _keep_latest(path for path in self._folder.iterdir() if path.is_dir())
@@ -218,7 +218,7 @@ class CachedCohort(DatasetCohort):
             return
         if about is None:
             return
-        if about.stamp != self._stamp() or about.rules != self.rules.asked(coding.strict):
+        if about.origin != self._origin() or about.rules != self.rules.asked(coding.strict):
             return
         family = FAMILIES[coding.plan.family]
         rows = Design(
@@ -253,7 +253,10 @@ class CachedCohort(DatasetCohort):
         if not re.fullmatch("[0-9a-f]{64}", key):
             return
         for path in self._folder.glob(f"*/{key}.frame"):
-            coding, frame = codec.decode(tuple[Coding, Frame], path.read_bytes())
+            try:
+                coding, frame = codec.decode(tuple[Coding, Frame], path.read_bytes())
+            except ValueError:  # cut short by a loss of power: the server prepares it again
+                continue
             self._load(coding)
             if self._coding == coding:
                 super().settle(coding, frame)
@@ -274,5 +277,7 @@ def _write_arrays(folder: Path, arrays: dict[str, Any]) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     for name, array in arrays.items():
-        np.save(partial / f"{name}.npy", array)
+        path = partial / f"{name}.npy"
+        np.save(path, array)
+        files.sync(path)  # or a loss of power could leave zeros under the right name
     partial.replace(folder)

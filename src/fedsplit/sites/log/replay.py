@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedsplit.clients.question import Answer, Question
+from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
@@ -20,7 +21,8 @@ from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.remote.messages import read_reply, read_request
 from fedsplit.sites.log.audit_log import Head, read_log
-from fedsplit.sites.rows.snapshots import Snapshots, Stamp
+from fedsplit.sites.rows.current_rows import version_of
+from fedsplit.sites.rows.snapshots import Snapshots
 from fedsplit.sites.settings import SiteSettings, read_settings
 from fedsplit.sites.studies.scope import narrowed
 from fedsplit.sites.studies.study import read_study
@@ -156,25 +158,20 @@ class Replay:
         """The client as it was set up when it answered, with the rows that it had."""
         if (name, rows) not in self._cohorts:
             settings = read_settings(self._folder, name)
-            data = self._data or str(self._file(settings, rows))
-            [source] = sources(data, reading=settings.reading)
-            dataset = Dataset(source, settings.name)
+            dataset = Dataset(self._source(settings, rows), settings.name)
             self._cohorts[name, rows] = DatasetCohort([dataset], settings.rules, settings.vectors)
         return self._cohorts[name, rows]
 
-    def _file(self, settings: SiteSettings, rows: str) -> Path:
-        """The file with the rows that answered."""
-        path = Path(settings.data)
+    def _source(self, settings: SiteSettings, rows: str) -> Source:
+        """The rows that answered."""
         kind, _, which = rows.partition(" ")
-        if kind == "snapshot":
-            copies = Snapshots(path, self._folder, settings.reading).all()
-            for copy in copies:
-                if copy.number == int(which):
-                    return copy.path
-            raise InputError(f"the snapshot {which} of the file is missing")
-        if kind == "file" and which != " ".join(map(str, Stamp.of(path))):
+        if kind == "snapshot" and self._data is None:
+            return Snapshots(self._folder).get(int(which)).source()
+        [source] = sources(self._data or settings.data, reading=settings.reading)
+        if self._data is None and kind == "file" and version_of(source) != rows:
+            path = Dataset(source).path
             raise InputError(f"{path} has changed since, and without rules no copy of it was kept")
-        return path
+        return source
 
 
 def distance(told: Any, again: Any) -> float:

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from fedsplit.data.reading import Reading
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, StateError
+from fedsplit.files import Stamp
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.guards.answered import Answered, Asked
 from fedsplit.regression.client.guards.blocks import Block
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.sites.rows.snapshots import Snapshot, Snapshots, Stamp
+from fedsplit.sites.rows.row_hashes import UNCHANGED
+from fedsplit.sites.rows.snapshots import Snapshot, Snapshots, reading_of
+
+SETTLED = 5_000_000_000
+"""Nanoseconds after its last change when a file counts as completely written."""
+
+LAST_ANSWERS = "until then the last copy answers"
+
+ENOUGH = 5
+"""Times as many new rows as columns and products that were disclosed usually single out none."""
 
 
 class CurrentRows:
-    """A client's file: under rules that refuse its snapshots, otherwise as it is.
+    """A client's rows: under rules that refuse, frozen copies of them, otherwise as they are.
+
+    A new copy is used from the beginning of a fit on, if at least k rows have come and either none
+    or at least k have gone, against every copy before, and if everything that was asked before
+    could be asked of the new copy too. Until then the last one answers.
 
     Parameters
     ----------
     name : str
         Of the client.
     data : str
-        The file.
+        The file, or a list with one file or query.
     folder : Path
         Of the client's state.
     rules : Rules
@@ -50,50 +67,50 @@ class CurrentRows:
         self._rules = rules
         self._vectors = vectors
         self._reading = reading
-        self.source = self._read()
-        self._path = Dataset(self.source).path
-        self._number = 0
-        self._stamp: Stamp | None = None
         self._snapshots: Snapshots | None = None
-        if rules.refuse and self._path is not None:
-            self._snapshots = Snapshots(self._path, folder, reading)
-            self._use(self._snapshots.latest(rules.smallest)[0])
-        else:
-            if self._path is not None:
-                self._stamp = Stamp.of(self._path)
-            self.cohort = self._cohort_of(Dataset(self.source, name))
+        # The state of the source when it was last read, or compared with the copies.
+        self._looked: tuple[Stamp | None, Reading] | None = None
+        if not rules.refuse:
+            self._answer_from(self._open())
+            return
+        self._snapshots = Snapshots(folder)
+        for asked in Answered(name, folder / "answered", snapshot=1).all().values():
+            self._snapshots.get(asked.snapshot)  # noticed before another has its number
+        if not self._snapshots.all:
+            self._snapshots.accept(self._snapshots.candidate(self._open()))
+        self._use(self._snapshots, self._snapshots.all[-1])
 
     def follow(self, begins: bool) -> str:
-        """Look whether the file has changed; what the owner is to be told, if anything.
+        """Look whether the rows have changed; what the owner is to be told, if anything.
 
         Parameters
         ----------
         begins : bool
             Whether a fit begins. Under rules the rows stay the same until then.
         """
-        if self._path is None:
+        if self._snapshots is None:
+            source = self._open()
+            state = _state_of(source)
+            if state[0] is None or state == self._looked:
+                return ""
+            self._answer_from(source)
+            return "its file has changed, and is used from now on"
+        if not begins:
             return ""
-        if self._snapshots is not None:
-            snapshot, told = self._snapshots.latest(self._rules.smallest)
-            if begins and snapshot.number != self._number:
-                self._use(snapshot)
-            return told
-        stamp = Stamp.of(self._path)
-        if stamp == self._stamp:
+        try:
+            candidate = self._candidate(self._snapshots)
+        except StateError:
+            raise
+        except (InputError, OSError) as error:
+            return f"its data cannot be used as they are now ({error}): {LAST_ANSWERS}"
+        if candidate is None:
             return ""
-        self._stamp = stamp
-        self.source = self._read()
-        self.cohort = self._cohort_of(Dataset(self.source, self._name))
-        return "its file has changed, and is used from now on"
+        return self._compare(self._snapshots, candidate)
 
     @property
     def version(self) -> str:
         """Which rows answer: those of a snapshot, or of the file as it was last changed."""
-        if self._number:
-            return f"snapshot {self._number}"
-        if self._stamp is None:
-            return ""
-        return f"file {self._stamp.size} {self._stamp.changed}"
+        return self._version
 
     def notes(self) -> list[str]:
         """What the owner alone should know of the last answer; it is said once."""
@@ -104,11 +121,9 @@ class CurrentRows:
 
     def own_source(self) -> Source:
         """The same rows for somebody else, who may read while questions are answered."""
-        path = Dataset(self.source).path
-        if path is None:
-            return self._read()
-        [found] = sources(str(path), reading=self._reading)
-        return found
+        if self._snapshots is None:
+            return self._open()
+        return self._snapshots.all[-1].source()
 
     def places(self) -> list[str]:
         """Paths that only the owner may see."""
@@ -118,28 +133,121 @@ class CurrentRows:
             found.append(str(path))
         return sorted(found, key=len, reverse=True)
 
-    def _read(self) -> Source:
+    def _open(self) -> Source:
+        """The source as it is now, of which nothing has been read."""
         found = sources(self._data, reading=self._reading)
         if len(found) != 1:
             raise InputError(f"{self._data}: a client has one file, this names {len(found)}")
         return found[0]
 
+    def _answer_from(self, source: Source) -> None:
+        self.source = source
+        self._looked = _state_of(source)
+        self._version = version_of(source)
+        self.cohort = self._cohort_of(Dataset(source, self._name))
+
     def _cohort_of(self, dataset: Dataset) -> CachedCohort:
         return CachedCohort(dataset, self._folder, self._rules, self._vectors)
 
-    def _use(self, snapshot: Snapshot) -> None:
-        assert self._snapshots is not None
-        self._number = snapshot.number
-        self.source = self._snapshots.source(snapshot)
-        dataset = Dataset(self.source, self._name, snapshot.ids)
-        self.cohort = self._cohort_of(dataset)
-        dataset.answered = Answered(
-            self._name, self._folder / "answered", self._told, snapshot.number
-        )
+    def _use(self, snapshots: Snapshots, snapshot: Snapshot) -> None:
+        """Answer from a copy."""
 
-    def _told(self, asked: Asked) -> Block:
-        """The columns of something that was asked for, of the snapshot that answered."""
-        assert self._snapshots is not None
-        [snapshot] = [each for each in self._snapshots.all() if each.number == asked.snapshot]
-        dataset = Dataset(self._snapshots.source(snapshot), self._name, snapshot.ids)
-        return dataset.told(asked, self._rules)
+        def again(asked: Asked) -> Block:
+            """The columns of something that was asked for, of the copy that answered."""
+            copy = snapshots.get(asked.snapshot)
+            try:
+                return self._dataset(copy).told(asked, self._rules)
+            except InputError as error:
+                raise StateError(
+                    f"{copy.folder}: what it disclosed cannot be computed again ({error})"
+                ) from None
+
+        self._version = f"snapshot {snapshot.number}"
+        dataset = self._dataset(snapshot)
+        self.source = snapshot.source()
+        self.cohort = self._cohort_of(dataset)
+        self._answered = Answered(self._name, self._folder / "answered", again, snapshot.number)
+        dataset.answered = self._answered
+
+    def _dataset(self, snapshot: Snapshot) -> Dataset:
+        return Dataset(snapshot.source(), self._name, snapshot.ids)
+
+    def _candidate(self, snapshots: Snapshots) -> Snapshot | None:
+        """A copy of the rows as they are now; None if they are known."""
+        source = self._open()
+        state = _state_of(source)
+        last = snapshots.all[-1].about
+        stamp = state[0]
+        if stamp is not None:
+            if state in (self._looked, (last.stamp, last.reading)):
+                return None
+            if 0 <= time.time_ns() - stamp.modified < SETTLED:
+                raise InputError("the file has just been changed")
+        candidate = snapshots.candidate(source)
+        self._looked = state
+        return candidate
+
+    def _compare(self, snapshots: Snapshots, candidate: Snapshot) -> str:
+        """Use a copy if its rows differ by enough from the others; what the owner is told."""
+        changes = snapshots.changes(candidate)
+        last = changes[-1]
+        columns = len(set(candidate.about.columns) ^ set(snapshots.all[-1].about.columns))
+        what = f"its data have changed ({last})"
+        if last == UNCHANGED:
+            what = f"its data have other columns ({columns} came or went)"
+        k = self._rules.smallest
+        why = ""
+        if not all(change.allowed(k) for change in changes):
+            why = (
+                f"they are used once at least {k} rows have come and none or at least {k} have "
+                "gone, against every copy"
+            )
+        elif last != UNCHANGED:
+            why = self._singled_out(candidate)
+        if last == UNCHANGED and not columns:
+            snapshots.discard(candidate)
+            return ""
+        if why:
+            snapshots.discard(candidate)
+            return f"{what}: {why}; {LAST_ANSWERS}"
+        self._use(snapshots, snapshots.accept(candidate))
+        return f"{what}, and are used from this fit on"
+
+    def _singled_out(self, candidate: Snapshot) -> str:
+        """Why a copy cannot be used: what was asked before would single out some of its rows."""
+        try:
+            self._answered.check(self._again(candidate), self._rules)
+        except StateError:
+            raise
+        except InputError:
+            return (
+                "what was asked before would single out some of them; about "
+                f"{ENOUGH * self._answered.rank} new rows are usually enough"
+            )
+        return ""
+
+    def _again(self, candidate: Snapshot) -> Iterator[Block]:
+        """The columns of everything that was asked before, of another copy."""
+        dataset = self._dataset(candidate)
+        everything = self._answered.all().values()
+        for asked in {replace(each, snapshot=0).digest: each for each in everything}.values():
+            try:
+                yield dataset.told(asked, self._rules)
+            except InputError:  # it can no longer be asked: a column is gone, say
+                continue
+
+
+def version_of(source: Source) -> str:
+    """By which the rows of a file are recognised in a log, also where it was copied elsewhere."""
+    stamp = _state_of(source)[0]
+    if stamp is None:
+        return ""
+    return f"file {stamp.size} {stamp.modified}"
+
+
+def _state_of(source: Source) -> tuple[Stamp | None, Reading]:
+    """What the rows of a source depend on; the stamp is None where it is not a file."""
+    path = Dataset(source).path
+    if path is None:
+        return None, reading_of(source)
+    return Stamp.of(path), reading_of(source)

@@ -1,11 +1,8 @@
-"""Frozen copies of a client's file, so that no answer differs from another by a few rows.
+"""Frozen copies of a client's rows, so that no answer differs from another by a few rows.
 
 Sums before and after one patient was added differ by this patient. So a client under rules answers
-from a copy of its file. A new copy takes its place once at least k rows have come, and either none
-or at least k have gone, against every copy before. A row that was corrected has gone and come.
-
-Rows are told apart by keyed hashes of their values. The key never leaves the folder: without it the
-hashes of likely values cannot be tried.
+from a copy of its rows: of its file, or of the result of its query. Which rows came and went
+between two copies is known by their hashes (see ``row_hashes``), which are kept with each copy.
 """
 
 from __future__ import annotations
@@ -14,215 +11,254 @@ import hashlib
 import json
 import secrets
 import shutil
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit import files
-from fedsplit.data.reading import Reading
+from fedsplit.data.files.formats import suffix_of
+from fedsplit.data.files.sql import QueryTable
+from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
+from fedsplit.errors import InputError, StateError
+from fedsplit.files import Stamp
+from fedsplit.sites.rows.row_hashes import Change, change, column_names, matched, row_hashes
 
 KEY_BYTES = 32
 
-
-class Stamp(NamedTuple):
-    """The size of a file, and when it was last changed."""
-
-    size: int
-    changed: int
-
-    @classmethod
-    def of(cls, path: Path) -> Stamp:
-        status = path.stat()
-        return cls(status.st_size, status.st_mtime_ns)
+CANDIDATE = ".candidate"
+"""The folder of a copy that does not answer yet."""
 
 
-class Snapshot(NamedTuple):
+@dataclass(frozen=True)
+class About:
+    """What is kept about a copy in its ``about.json``.
+
+    Attributes
+    ----------
+    file : str
+        The name of the copy.
+    na, decimal
+        How it is read.
+    columns : tuple of str
+        Those that the rows were hashed with.
+    key : str
+        By which the key of these hashes is recognised.
+    sha256 : dict of str to str
+        Of each file of the copy, by its name.
+    stamp : Stamp or None
+        Of the file that was copied; None of a query.
+    """
+
+    file: str
+    na: tuple[str, ...]
+    decimal: str
+    columns: tuple[str, ...]
+    key: str
+    sha256: dict[str, str]
+    stamp: Stamp | None
+
+    @property
+    def reading(self) -> Reading:
+        return Reading(self.na, self.decimal)
+
+
+@dataclass(frozen=True)
+class Snapshot:
     """A frozen copy.
 
     Attributes
     ----------
     number : int
-        From 1.
-    path : Path
+        From 1; 0 for a copy that does not answer yet.
+    folder : Path
+    about : About
     ids : (n,) array of int
         The number of each of its rows, among all that were ever in a copy.
+    hashes : (n, 16) array of uint8
+        Of its rows.
     """
 
     number: int
-    path: Path
+    folder: Path
+    about: About
     ids: NDArray[np.intp]
+    hashes: NDArray[np.uint8]
 
-
-class Change(NamedTuple):
-    """How a file differs from the copy that it is compared with.
-
-    Attributes
-    ----------
-    came, gone : int
-        Rows.
-    """
-
-    came: int
-    gone: int
-
-    def allowed(self, smallest: int) -> bool:
-        """Whether both together disclose nothing of fewer rows than this."""
-        return self.came >= smallest and (self.gone == 0 or self.gone >= smallest)
+    def source(self) -> Source:
+        """Its rows, read as they were when it was taken."""
+        [found] = sources(str(self.folder / self.about.file), reading=self.about.reading)
+        return found
 
 
 class Snapshots:
-    """The copies of one file, in a folder that only its owner can read.
+    """The copies of a client's rows, in a folder that only its owner can read.
 
     Parameters
     ----------
-    path : Path
-        The file.
     folder : Path
         Of the client's state.
-    reading : Reading
-        How the file is read.
     """
 
-    def __init__(self, path: Path, folder: Path, reading: Reading) -> None:
-        self._path = path
+    def __init__(self, folder: Path) -> None:
         self._folder = folder / "snapshots"
-        self._reading = reading
-        self._looked: Stamp | None = None
+        self.all = [_read(each) for each in sorted(self._folder.glob("[0-9]*"))]
+        for each in self.all:
+            if each.about.key != self._key_name():
+                raise StateError(
+                    f"{self._folder / 'key'}: is another key than that of the snapshots: restore "
+                    "it from a backup"
+                )
 
-    @property
+    def get(self, number: int) -> Snapshot:
+        """The copy of this number."""
+        for each in self.all:
+            if each.number == number:
+                return each
+        raise StateError(
+            f"{self._folder / _name(number)}: the snapshot {number} of the file is missing, so "
+            "that what it disclosed is not known: restore it from a backup"
+        )
+
+    def candidate(self, source: Source) -> Snapshot:
+        """Copy rows, to be compared with the other copies before they answer.
+
+        Raises
+        ------
+        InputError
+            If the rows cannot be read, or the file is changed while it is copied.
+        """
+        folder = self._folder / CANDIDATE
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700, parents=True)
+        file, stamp = _copied(source, folder)
+        reading = reading_of(source)
+        about = About(file, reading.na, reading.decimal, (), self._key_name(), {}, stamp)
+        copy = Snapshot(0, folder, about, np.zeros(0, np.intp), np.zeros((0, 0), np.uint8))
+        columns = column_names(copy.source())
+        hashes = row_hashes(copy.source(), columns, self._key())
+        copy = replace(copy, about=replace(about, columns=tuple(columns)), hashes=hashes)
+        return replace(copy, ids=self._numbered(copy))
+
+    def accept(self, candidate: Snapshot) -> Snapshot:
+        """Keep a copy durably; from now on it is the last."""
+        number = 1 + max((each.number for each in self.all), default=0)
+        place = candidate.folder
+        np.save(place / "rows.npy", candidate.ids)
+        np.save(place / "hashes.npy", candidate.hashes)
+        kept = [place / candidate.about.file, place / "rows.npy", place / "hashes.npy"]
+        for path in kept:
+            path.chmod(0o400)
+            files.sync(path)
+        about = asdict(candidate.about) | {"sha256": {path.name: _sha256(path) for path in kept}}
+        files.write_private(place / "about.json", json.dumps(about, indent=2))
+        place.replace(self._folder / _name(number))
+        files.sync(self._folder)
+        self.all.append(_read(self._folder / _name(number)))
+        return self.all[-1]
+
+    def discard(self, candidate: Snapshot) -> None:
+        """Delete a copy that is not used."""
+        shutil.rmtree(candidate.folder, ignore_errors=True)
+
+    def changes(self, candidate: Snapshot) -> list[Change]:
+        """How a copy differs from each of the others, in the columns that both have."""
+        return [change(*self._common(each, candidate)) for each in self.all]
+
+    def _numbered(self, candidate: Snapshot) -> NDArray[np.intp]:
+        """The numbers of the rows of a copy; each keeps the one that it had in an earlier one."""
+        ids = np.full(len(candidate.hashes), -1, dtype=np.intp)
+        free = 0
+        for each in reversed(self.all):
+            old, new = self._common(each, candidate)
+            matched(ids, new, old, each.ids)
+            free = max(free, int(each.ids.max(initial=-1)) + 1)
+        came = ids < 0
+        ids[came] = free + np.arange(np.count_nonzero(came))
+        return ids
+
+    def _common(self, *copies: Snapshot) -> Sequence[NDArray[np.uint8]]:
+        """The hashes of the rows of copies, in the columns that all of them have."""
+        columns = [set(each.about.columns) for each in copies]
+        shared = sorted(set.intersection(*columns))
+        if not shared or all(own == columns[0] for own in columns):
+            return [each.hashes for each in copies]
+        return [row_hashes(each.source(), shared, self._key()) for each in copies]
+
     def _key(self) -> bytes:
         path = self._folder / "key"
-        if not path.exists():
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.touch(mode=0o600)
-            files.write(path, secrets.token_bytes(KEY_BYTES))
-            path.chmod(0o600)
-        return path.read_bytes()
-
-    def all(self) -> list[Snapshot]:
-        """Those that were taken, the latest last."""
-        found = []
-        for place in sorted(self._folder.glob("[0-9]*/rows.npy")):
-            about = json.loads((place.parent / "about.json").read_text(encoding="utf-8"))
-            copy = place.parent / about["file"]
-            found.append(Snapshot(int(place.parent.name), copy, np.load(place)))
+        if not path.exists() and not any(self._folder.glob("[0-9]*")):
+            files.write_private(path, secrets.token_bytes(KEY_BYTES))
+        try:
+            found = path.read_bytes()
+        except FileNotFoundError:
+            found = b""
+        if len(found) != KEY_BYTES:
+            raise StateError(
+                f"{path}: is missing or damaged, so that rows cannot be compared with those of the "
+                "snapshots: restore it from a backup"
+            )
         return found
 
-    def latest(self, smallest: int) -> tuple[Snapshot, str]:
-        """The copy to answer from, and what the owner is to be told; empty if nothing is new.
-
-        Parameters
-        ----------
-        smallest : int
-            k.
-        """
-        known = self.all()
-        stamp = Stamp.of(self._path)
-        if not known:
-            return self._take([]), ""
-        if stamp == self._looked or stamp == self._stamp_of(known[-1]):
-            return known[-1], ""
-        self._looked = stamp
-        changes = [self._change(each) for each in known]
-        last = changes[-1]
-        if last == Change(0, 0):
-            return known[-1], ""
-        for change in changes:
-            if not change.allowed(smallest):
-                return known[-1], (
-                    f"its file has changed ({last.came} rows came, {last.gone} went): it is used "
-                    f"once at least {smallest} have come and none or at least {smallest} have "
-                    "gone, against every copy; until then the last copy answers"
-                )
-        taken = self._take(known)
-        counts = f"{last.came} rows came, {last.gone} went"
-        return taken, f"its file has changed ({counts}), and is used from the next fit on"
-
-    def source(self, snapshot: Snapshot) -> Source:
-        """The rows of a copy."""
-        [found] = sources(str(snapshot.path), reading=self._reading)
-        return found
-
-    def _stamp_of(self, snapshot: Snapshot) -> Stamp:
-        about = json.loads((snapshot.path.parent / "about.json").read_text(encoding="utf-8"))
-        return Stamp(*about["stamp"])
-
-    def _change(self, before: Snapshot) -> Change:
-        """How the file differs from a copy, in the columns that both have."""
-        [now] = sources(str(self._path), reading=self._reading)
-        then = self.source(before)
-        both = [name for name in then.columns() if name in now.columns()]
-        new = Counter(self._hashes(now, both))
-        old = Counter(self._hashes(then, both))
-        return Change((new - old).total(), (old - new).total())
-
-    def _take(self, known: Sequence[Snapshot]) -> Snapshot:
-        """Copy the file; its rows keep the numbers that they had in the copy before."""
-        number = len(known) + 1
-        folder = self._folder / f"{number:06d}"
-        partial = self._folder / f".{number:06d}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(mode=0o700, parents=True)
-        stamp = Stamp.of(self._path)
-        copy = partial / self._path.name
-        shutil.copyfile(self._path, copy)
-        copy.chmod(0o400)
-        [source] = sources(str(copy), reading=self._reading)
-        np.save(partial / "rows.npy", self._numbered(source, known))
-        about = {"file": copy.name, "stamp": list(stamp)}
-        files.write(partial / "about.json", json.dumps(about))
-        partial.replace(folder)
-        self._looked = stamp
-        return self.all()[-1]
-
-    def _numbered(self, source: Source, known: Sequence[Snapshot]) -> NDArray[np.intp]:
-        """The number of each row, that of the same one in an earlier copy if there is one."""
-        if not known:
-            return np.arange(len(self._hashes(source, list(source.columns()))), dtype=np.intp)
-        free = max(int(each.ids.max(initial=-1)) for each in known) + 1
-        last = self.source(known[-1])
-        both = [name for name in last.columns() if name in source.columns()]
-        numbers: dict[bytes, list[int]] = {}
-        pairs = zip(self._hashes(last, both), known[-1].ids.tolist(), strict=True)
-        for digest, number in pairs:
-            numbers.setdefault(digest, []).append(number)
-        found = []
-        for digest in self._hashes(source, both):
-            same = numbers.get(digest)
-            if same:
-                found.append(same.pop(0))
-            else:
-                found.append(free)
-                free += 1
-        return np.array(found, dtype=np.intp)
-
-    def _hashes(self, source: Source, columns: Sequence[str]) -> list[bytes]:
-        """The keyed hash of each row, of the values in some columns, whatever their format."""
-        fits = {name: fit for name, fit in source.columns().items() if fit is not None}
-        names = sorted(set(columns) & set(fits))
-        frame = source.read(dict.fromkeys(names, "text"))
-        values = []
-        for name in names:
-            texts = frame[name].astype(str).tolist()
-            if fits[name].type == "number":
-                texts = [_canonical(text) for text in texts]
-            values.append(texts)
-        key = self._key
-        return [
-            hashlib.blake2b("\x1f".join(row).encode(), key=key, digest_size=16).digest()
-            for row in zip(*values, strict=True)
-        ]
+    def _key_name(self) -> str:
+        return hashlib.blake2b(key=self._key(), digest_size=8).hexdigest()
 
 
-def _canonical(text: str) -> str:
-    """A number in one form, so that a file that is written anew has the same rows."""
+def reading_of(source: Source) -> Reading:
+    """How the table of a source is read: as the client's options and its list of files say."""
+    found: Reading = getattr(getattr(source, "table", None), "reading", PLAIN)
+    return found
+
+
+def _copied(source: Source, folder: Path) -> tuple[str, Stamp | None]:
+    """Freeze the rows of a source in a folder: the name of the file, and the stamp of the source's.
+
+    A file is copied as it is, since every format has its own types. The result of a query is saved.
+    """
+    table = getattr(source, "table", None)
+    if isinstance(table, QueryTable):
+        table.save(folder / "data.parquet")
+        return "data.parquet", None
+    path = getattr(table, "path", None)
+    if path is None:
+        raise InputError(f"{source.name}: a client that refuses answers has a file or a query")
+    stamp = Stamp.of(path)
+    name = f"data{suffix_of(path)}"
+    shutil.copyfile(path, folder / name)
+    if Stamp.of(path) != stamp:
+        raise InputError(f"{path}: was changed while it was copied: try again when it is complete")
+    return name, stamp
+
+
+def _read(folder: Path) -> Snapshot:
+    """The copy in a folder, all of whose files are as they were written."""
     try:
-        return repr(float(text))
-    except ValueError:
-        return text
+        about = msgspec.json.decode((folder / "about.json").read_bytes(), type=About)
+        for name, digest in about.sha256.items():
+            if _sha256(folder / name) != digest:
+                raise StateError(
+                    f"{folder / name}: was changed since it was frozen, so that nothing is "
+                    "answered: restore it from a backup"
+                )
+        ids = np.load(folder / "rows.npy", allow_pickle=False)
+        hashes = np.load(folder / "hashes.npy", allow_pickle=False)
+    except (FileNotFoundError, msgspec.DecodeError) as error:
+        raise StateError(
+            f"{folder}: this copy of the rows cannot be read ({error}), so that nothing is "
+            "answered: restore it from a backup"
+        ) from None
+    return Snapshot(int(folder.name), folder, about, ids, hashes)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _name(number: int) -> str:
+    return f"{number:06d}"

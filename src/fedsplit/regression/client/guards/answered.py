@@ -10,7 +10,7 @@ of products of two columns, so that these products obey the same rule, with a hi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -146,15 +146,31 @@ class Answered:
         digest = asked.digest
         if digest in self._known:
             return
-        for wider in told.grown(block):
-            self._check(told, wider, block, rules)
-            told = wider
+        told = self._grown(told, block, rules)
         # what cannot be written is not remembered either: it is not disclosed, and asked for again
         if self._folder is not None:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             files.write_private(self._folder / digest, codec.encode(asked))
         self._told = told
         self._known.add(digest)
+
+    def check(self, blocks: Iterable[Block], rules: Rules) -> None:
+        """Raise InputError if columns would single out rows, told beside all others."""
+        told = self._recalled()
+        for block in blocks:
+            told = self._grown(told, block, rules)
+
+    @property
+    def rank(self) -> int:
+        """How many different columns and products have been told of."""
+        return self._recalled().products.rank
+
+    def _grown(self, told: Told, block: Block, rules: Rules) -> Told:
+        """What has been told, with a block; raises InputError if it singles out rows."""
+        for wider in told.grown(block):
+            self._check(told, wider, block, rules)
+            told = wider
+        return told
 
     def _check(self, before: Told, after: Told, block: Block, rules: Rules) -> None:
         """Raise InputError if what has grown singles out rows."""
@@ -196,10 +212,16 @@ class Answered:
         return self._told
 
     def all(self) -> dict[str, Asked]:
-        """All that was asked for, by its digest, from the files that keep it."""
+        """All that was asked for, by its digest, from the files that keep it.
+
+        What was asked for while there were no snapshots is no part of what is known of these: its
+        rows may have been others.
+        """
         if self._folder is None or not self._folder.is_dir():
             return {}
-        return {path.name: _read(path) for path in sorted(self._folder.glob("[0-9a-f]" * 64))}
+        found = {path.name: _read(path) for path in sorted(self._folder.glob("[0-9a-f]" * 64))}
+        frozen = self._snapshot > 0
+        return {name: asked for name, asked in found.items() if (asked.snapshot > 0) == frozen}
 
 
 def _read(path: Path) -> Asked:

@@ -1,0 +1,278 @@
+"""Which rows a strict client answers from, while its data change."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attacks.server import NAME, ROWS, Refused, Server
+from fedsplit.commands.app import run
+from fedsplit.errors import InputError, StateError
+from fedsplit.regression.client.description import ColumnRequest, Description
+from fedsplit.regression.client.fit_questions import Describe
+from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.sites.events import Event
+from fedsplit.sites.service import Site
+
+STRICT = Rules.strict()
+AGES = ColumnRequest({"age": "number"}, frozenset(), frozenset(), False)
+EARLIER = 1_700_000_000
+
+
+class Clinic(Server):
+    """A strict site whose data change, and what its owner is told."""
+
+    def __init__(self, folder: Path, few: int = 0, rules: Rules = STRICT) -> None:
+        self.data: str | None = None
+        self.seen: list[Event] = []
+        super().__init__(folder, rules, few)
+
+    def started(self, fresh: bool = False) -> Site:
+        data = self.data or str(self.path)
+        return Site(NAME, data, folder=self.folder, rules=self.rules, watch=self.seen.append)
+
+    def write(self, frame: pd.DataFrame) -> None:
+        """Write the file, some time ago."""
+        frame.to_csv(self.path, index=False)
+        os.utime(self.path, (EARLIER, EARLIER))
+
+    def listed(self, text: str) -> None:
+        """Take the data from a list, in a folder of its own."""
+        self.folder = self.folder.with_name("listed")
+        self.data = str(self.path.with_name("list.toml"))
+        Path(self.data).write_text(f"[clients.{NAME}]\n{text}", encoding="utf-8")
+        self.site = self.started()
+
+    def describe(self, request: ColumnRequest = AGES) -> Description:
+        """The beginning of a fit."""
+        found: Description = self.ask(Describe(request))
+        return found
+
+    @property
+    def told(self) -> str:
+        """The last that the owner was told about the data."""
+        return [event.text for event in self.seen if event.kind == "data"][-1]
+
+
+@pytest.fixture
+def clinic(tmp_path: Path) -> Clinic:
+    return Clinic(tmp_path)
+
+
+def newcomers(frame: pd.DataFrame, count: int) -> pd.DataFrame:
+    """Other rows with the same columns."""
+    ages = np.linspace(30.01, 70.01, count)
+    return frame.head(count).assign(age=ages, income=frame["income"][::-1].head(count).to_numpy())
+
+
+def test_a_file_that_changes_is_used_once_enough_rows_have_come_and_gone(clinic: Clinic) -> None:
+    frame = clinic.frame
+    extra = newcomers(frame, 3)
+    for changed, rows in (
+        (frame, ROWS),
+        (pd.concat([frame, extra.head(1)]), ROWS),  # one came
+        (pd.concat([frame.iloc[1:], extra]), ROWS),  # three came, one went
+        (pd.concat([frame.assign(other=1), extra.head(1)]), ROWS),  # with a new column
+        (pd.concat([frame, extra]), ROWS + 3),
+        (frame, ROWS + 3),  # three went, none came
+    ):
+        clinic.write(changed)
+        assert clinic.describe().rows == rows
+    told = [event.text for event in clinic.seen if event.kind == "data"]
+    assert len(told) == 5
+    assert "(1 row came, 0 went): they are used once at least 3 rows have come" in told[0]
+    assert "(3 rows came, 0 went), and are used from this fit on" in told[3]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_result_of_a_query_is_frozen_as_a_file_is(clinic: Clinic, restarted: bool) -> None:
+    clinic.listed("query = \"select *, age * 2 as twice from 'clinic.csv'\"")
+    before = clinic.code("income ~ age")
+    clinic.write(clinic.frame.iloc[:-1])
+    if restarted:
+        clinic.site = clinic.started()
+    assert clinic.describe().rows == ROWS
+    assert "(0 rows came, 1 went)" in clinic.told
+    assert clinic.code("income ~ age").weight == before.weight == ROWS
+    clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, 50)]))
+    assert clinic.describe().rows == ROWS + 50
+
+
+def test_a_frozen_query_has_the_columns_of_the_query(clinic: Clinic) -> None:
+    clinic.listed(
+        "query = \"select sum(visits) as visits, ward, date '2026-01-01' as day, ill = 1 as ill, "
+        "avg(age) as age from 'clinic.csv' group by ward, ill, visits\""
+    )
+    rows = clinic.site._rows
+    live = rows._open()
+    assert rows.source.columns() == live.columns()
+    types: dict[str, Any] = {"visits": "number", "age": "number", "day": "date", "ill": "boolean"}
+    columns = sorted(types)
+    frozen = rows.source.read(types).sort_values(columns, ignore_index=True)
+    pd.testing.assert_frame_equal(frozen, live.read(types).sort_values(columns, ignore_index=True))
+
+
+def test_codes_for_missing_values_of_a_list_hold_for_the_copy_and_its_audit(
+    clinic: Clinic, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clinic.write(clinic.frame.assign(age=clinic.frame["age"].where(clinic.frame.index > 4, -9)))
+    clinic.listed('path = "clinic.csv"\n[reading]\nna = ["-9"]')
+    assert clinic.describe().kept == ROWS - 5
+    assert clinic.site._rows.own_source().read({"age": "number"})["age"].isna().sum() == 5
+    assert run(["audit", str(clinic.folder)]) == 0, capsys.readouterr().out
+
+
+def test_another_way_to_read_the_same_file_is_a_change_of_its_rows(clinic: Clinic) -> None:
+    clinic.write(clinic.frame.assign(age=clinic.frame["age"].where(clinic.frame.index > 0, -9)))
+    clinic.listed('path = "clinic.csv"')
+    assert clinic.describe().kept == ROWS
+    clinic.listed('path = "clinic.csv"\n[reading]\nna = ["-9"]')
+    assert clinic.describe().kept == ROWS
+    assert "(1 row came, 1 went)" in clinic.told
+
+
+@pytest.mark.parametrize("count", [3, 10])
+def test_a_few_new_rows_do_not_end_the_work_on_those_that_were_there(
+    clinic: Clinic, count: int
+) -> None:
+    models = ["income ~ age + visits + ill + C(ward)", "visits ~ age + income"]
+    for formula in models:
+        clinic.code(formula)
+    clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, count)]))
+    clinic.describe()
+    for formula in [*models, "visits ~ age"]:
+        assert clinic.code(formula).n == ROWS
+    assert clinic.site.refusals.found() == []
+    assert "what was asked before would single out" in clinic.told
+    assert "new rows are usually enough" in clinic.told
+
+
+def test_enough_new_rows_are_used_and_everything_can_be_asked_again(clinic: Clinic) -> None:
+    models = ["income ~ age + visits + ill + C(ward)", "visits ~ age + income"]
+    for formula in models:
+        clinic.code(formula)
+    clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, 100)]))
+    clinic.describe()
+    for formula in models:
+        assert clinic.code(formula).n == ROWS + 100
+
+
+def test_rows_that_left_and_came_back_are_the_same_rows(clinic: Clinic) -> None:
+    frame = clinic.frame
+    first = clinic.site._rows._snapshots.all[0]  # type: ignore[union-attr]  # of a strict site
+    clinic.write(pd.concat([frame.iloc[50:], newcomers(frame, 50)]))
+    clinic.describe()
+    clinic.write(pd.concat([frame, newcomers(frame, 50)]))
+    clinic.describe()
+    last = clinic.site._rows._snapshots.all[-1]  # type: ignore[union-attr]  # of a strict site
+    assert last.number == 3
+    assert np.array_equal(last.ids[:ROWS], first.ids)
+
+
+def test_a_new_column_is_used_though_no_row_came(clinic: Clinic) -> None:
+    clinic.code("income ~ age")
+    clinic.write(clinic.frame.assign(lab=np.arange(ROWS) % 7))
+    request = ColumnRequest({"lab": "number"}, frozenset(), frozenset(), False)
+    assert clinic.describe(request).kept == ROWS
+    assert "other columns (1 came or went), and are used from this fit on" in clinic.told
+    assert clinic.code("income ~ age").n == ROWS
+
+
+def test_a_file_that_is_being_written_is_neither_used_nor_a_refusal(clinic: Clinic) -> None:
+    text = clinic.path.read_text(encoding="utf-8")
+    clinic.path.write_text(text * 2, encoding="utf-8")  # just now
+    assert clinic.describe().rows == ROWS
+    assert "just been changed" in clinic.told
+    clinic.path.write_text(text[: len(text) // 2] + ',,,"', encoding="utf-8")
+    os.utime(clinic.path, (EARLIER, EARLIER))
+    for _ in range(4):
+        assert clinic.describe().rows == ROWS
+    assert "cannot be used as they are now" in clinic.told
+    clinic.path.unlink()
+    assert clinic.describe().rows == ROWS
+    assert clinic.site.refusals.found() == []
+    assert len(list((clinic.folder / "snapshots").glob("[0-9]*"))) == 1
+
+
+def test_a_file_with_its_old_time_and_size_is_seen_to_be_another(clinic: Clinic) -> None:
+    clinic.write(clinic.frame)
+    clinic.describe()
+    clinic.write(clinic.frame.assign(ill=1 - clinic.frame["ill"]))
+    clinic.describe()
+    assert f"({ROWS} rows came, {ROWS} went)" in clinic.told
+
+
+def test_a_fit_that_has_begun_keeps_its_rows_over_a_restart(clinic: Clinic) -> None:
+    clinic.describe()
+    clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, 100)]))
+    clinic.site = clinic.started()
+    assert clinic.code("income ~ age").n == ROWS
+
+
+@pytest.mark.parametrize("name", ["data.csv", "rows.npy", "about.json"])
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_copy_that_was_changed_answers_nothing(clinic: Clinic, name: str, gone: bool) -> None:
+    path = clinic.folder / "snapshots" / "000001" / name
+    content = path.read_bytes()
+    path.unlink()
+    if not gone:
+        path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(StateError, match=r"snapshots/000001.* restore it from a backup"):
+        clinic.started()
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
+    clinic.site = clinic.started()
+    assert clinic.describe().rows == ROWS
+
+
+@pytest.mark.parametrize("content", [None, b"", bytes(32)])
+def test_rows_are_not_compared_with_another_key(clinic: Clinic, content: bytes | None) -> None:
+    key = clinic.folder / "snapshots" / "key"
+    key.unlink()
+    if content is not None:
+        key.write_bytes(content)
+    with pytest.raises(StateError, match="snapshots/key"):
+        clinic.started()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_copy_that_answered_and_is_missing_is_named_and_its_number_not_used_again(
+    clinic: Clinic, number: int
+) -> None:
+    clinic.code("income ~ age")
+    clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, 100)]))
+    clinic.describe()
+    clinic.code("income ~ age")
+    folder = clinic.folder / "snapshots" / f"{number:06d}"
+    folder.rename(clinic.folder / "away")
+    with pytest.raises(StateError, match=f"the snapshot {number} of the file is missing"):
+        clinic.started()
+    (clinic.folder / "away").rename(folder)
+    clinic.site = clinic.started()
+    assert clinic.code("income ~ age").n == ROWS + 100
+
+
+def test_a_first_file_that_cannot_be_read_is_named(clinic: Clinic, tmp_path: Path) -> None:
+    clinic.path.write_text('age\n"1\n2\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"data\.csv|clinic\.csv"):
+        Site(NAME, str(clinic.path), folder=tmp_path / "another", rules=STRICT)
+
+
+def test_what_was_answered_is_known_after_a_restart_and_under_a_later_copy(
+    tmp_path: Path,
+) -> None:
+    clinic = Clinic(tmp_path, few=2)
+    clinic.code("income ~ age")
+    for more in (0, 100):
+        clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, more)]))
+        clinic.site = clinic.started()
+        clinic.describe()
+        with pytest.raises(Refused):
+            clinic.code("income ~ age + bmi")
+        clinic.site.refusals.clear()
+    assert clinic.code("income ~ age").n == ROWS + 100
