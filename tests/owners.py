@@ -93,7 +93,7 @@ class Federation:
 
     def approve(self, study: Study) -> None:
         """Propose a study that everybody approves."""
-        self.proposal(study).wait(NAMES, lambda known: None, lambda: None)
+        self.proposal(study).wait(NAMES, lambda known, unanswered: None, lambda: None)
 
     def propose(self, study: Study, name: str = "a") -> Decision:
         return self.proposal(study).ask([name])[name]

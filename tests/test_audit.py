@@ -20,7 +20,7 @@ from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.remote.channel import Reply
 from fedsplit.remote.members import History
 from fedsplit.remote.messages import read_reply, write_reply
-from fedsplit.sites.log.audit_log import digest
+from fedsplit.sites.log.audit_log import digest, log_files
 from fedsplit.sites.log.exchange_log import NOT_LOGGED
 from fedsplit.sites.studies.study import Study
 from owners import NAMES, WANTED, Federation, with_tables
@@ -82,12 +82,12 @@ def test_every_answer_comes_out_again_bit_by_bit(
     for name in NAMES:
         assert run(["audit", str(kept(federation, name))]) == 0
         out = capsys.readouterr().out
-        assert "nothing is wrong" in out
+        assert out.endswith("OK\n")
         answers = sum(
             entry["outcome"] == "answer" and entry["question"] not in ("hello", "propose")
             for entry in entries(federation)
         )
-        assert f"{answers} answers came out again, {answers} of them bit by bit" in out
+        assert f"{answers} answers reproduced, {answers} of them exactly" in out
 
 
 def told_otherwise(found: list[Entry]) -> list[Entry]:
@@ -104,10 +104,12 @@ def told_otherwise(found: list[Entry]) -> list[Entry]:
     ("change", "what"),
     [
         (told_otherwise, "local_model: another answer comes out"),
-        (lambda found: found[:-2], "is not the one that the server knows"),
-        (lambda found: [*found[:2], *found[3:]], "is not the one that the server knows"),
+        (lambda found: found[:-2], "it was cut short"),
+        (lambda found: [*found[:2], *found[3:]], "it was cut short"),
+        (lambda found: [*found[:2], found[1], *found[2:]], "is not the one that the server knows"),
+        (lambda found: [], "the log ends at line 0, but the server knows line"),
     ],
-    ids=["an answer", "the end", "a line"],
+    ids=["an answer", "the end", "a line", "one more", "all"],
 )
 def test_a_log_that_is_changed_or_cut_and_chained_anew_is_noticed(
     federation: Federation,
@@ -133,7 +135,79 @@ def test_a_line_that_is_changed_is_named(
     lines[1] = lines[1].replace("Z", "z").replace('"outcome": "answer"', '"outcome": "refused"')
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert run(["audit", str(kept(federation))]) == 1
-    assert "line 3: it does not follow from the line before it" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "line 3: it does not follow from the line before it: one of the two was changed" in out
+
+
+def without(key: str) -> Callable[[Entry], Entry]:
+    return lambda entry: {name: value for name, value in entry.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda entry: entry | {"outcome": "refused", "sent": "nothing"}, "its outcome is not"),
+        (lambda entry: entry | {"question": "hello"}, "its question is not"),
+        (lambda entry: entry | {"study": "0" * 64}, "its study is not"),
+        (lambda entry: entry | {"received_bytes": 1}, "its received_bytes is not"),
+        (lambda entry: entry | {"sent_bytes": 1}, "its sent_bytes is not"),
+        (lambda entry: entry | {"message": "é"}, "cannot be computed again"),
+        (lambda entry: entry | {"settings": "0"}, "cannot be computed again"),
+        (without("outcome"), "is not a line of this log"),
+        (without("question"), "is not a line of this log"),
+    ],
+)
+def test_what_the_last_line_says_is_compared_with_the_messages_in_it(
+    federation: Federation,
+    change: Callable[[Entry], Entry],
+    what: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    study = federation.study()
+    federation.approve(study)
+    federation.ask(Columns(WANTED), study.hash)
+    assert run(["audit", str(kept(federation))]) == 0
+    assert "can be checked only with --head" in capsys.readouterr().out
+    found = entries(federation)
+    rewrite(federation, [*found[:-1], change(found[-1])])
+    assert run(["audit", str(kept(federation))]) == 1
+    assert what in capsys.readouterr().out
+
+
+def test_a_log_goes_on_without_its_oldest_files(
+    federation: Federation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = federation.study()
+    federation.approve(study)
+    federation.sites["a"]._record._log._largest = 1  # a file per line
+    federation.fit(study)
+    files = log_files(kept(federation) / "questions.jsonl")
+    assert run(["audit", str(kept(federation))]) == 0
+    for file in files[: len(files) - 2]:
+        file.unlink()
+    capsys.readouterr()
+    assert run(["audit", str(kept(federation))]) == 0
+    assert "earlier files were taken away; 2 answers cannot be" in capsys.readouterr().out
+
+
+def test_a_study_that_is_gone_is_named_with_its_line(
+    federation: Federation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = federation.study()
+    federation.approve(study)
+    federation.ask(Columns(WANTED), study.hash)
+    shutil.rmtree(kept(federation) / "studies" / study.hash)
+    assert run(["audit", str(kept(federation))]) == 1
+    assert "line 2, columns: cannot be computed again (the study" in capsys.readouterr().out
+
+
+def test_refused_messages_that_were_shortened_are_no_fault_of_the_log(
+    federation: Federation,
+) -> None:
+    federation.sites["a"].reply(b"code\n" + b"x" * 10_000)
+    federation.sites["a"].reply(b"nonsense")
+    federation.ask(Columns(WANTED), "0" * 64)
+    assert run(["audit", str(kept(federation))]) == 0
 
 
 def test_answers_under_rules_are_computed_again_from_the_snapshot_that_gave_them(
@@ -164,14 +238,18 @@ def test_answers_about_other_data_are_noticed(
     other = federation.folder / "other.csv"
     pd.read_csv(federation.folder / "a.csv").assign(x=lambda t: t.x + 1e-6).to_csv(other)
     assert run(["audit", str(kept(federation)), "--data", str(other)]) == 1
-    assert "another answer comes out" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "another answer comes out" in out
+    assert "other.csv the file of this client?" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
         (["nowhere"], "there is no such folder"),
-        ([".", "--log", "none.jsonl"], "there is no log"),
+        ([".", "--log", "none.jsonl"], "is not the folder of a client"),
+        (["kept", "--log", "none.jsonl"], "there is no log"),
+        (["kept", "--head", "x"], "--head must be a number"),
     ],
 )
 def test_what_cannot_be_audited_is_bad_input(
@@ -182,10 +260,10 @@ def test_what_cannot_be_audited_is_bad_input(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "kept" / "settings").mkdir(parents=True)
+    (tmp_path / "kept" / "questions.jsonl").write_text("", encoding="utf-8")
     assert run(["audit", *arguments]) == 2
     assert what in capsys.readouterr().err
-    (tmp_path / "questions.jsonl").write_text("", encoding="utf-8")
-    assert run(["audit", ".", "--head", "x"]) == 2
 
 
 def test_without_room_for_the_log_nothing_is_answered_and_the_owner_is_told(

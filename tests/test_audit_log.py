@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,13 +69,46 @@ def test_a_long_log_goes_on_in_other_files_with_the_same_chain(tmp_path: Path) -
         list(read_log(path))
 
 
-def test_half_a_line_of_a_crash_is_cut_off(tmp_path: Path) -> None:
+def test_a_line_that_a_crash_left_incomplete_at_any_byte_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     head = written(path).head
-    with path.open("ab") as file:
-        file.write(b'{"number": 6, "prev')
-    assert AuditLog(path).head == head
-    assert len(list(read_log(path))) == 5
+    whole = path.read_bytes()
+    AuditLog(path).append({"k": 5})
+    line = path.read_bytes()[len(whole) :]
+    for at in range(len(line)):
+        path.write_bytes(whole + line[:at])
+        assert len(list(read_log(path))) == 5
+        assert AuditLog(path).head == head
+        assert path.read_bytes() == whole
+
+
+def test_a_log_that_is_continued_while_it_is_read_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    log = written(path, 3, largest=1)
+    numbers = []
+    for entry in read_log(path):
+        numbers.append(entry["number"])
+        log.append({"k": 9})
+    assert numbers == [1, 2, 3]
+
+
+def test_two_clients_do_not_write_to_the_same_log(tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    holds = (
+        "import sys; from pathlib import Path; from fedsplit.sites.log.audit_log import AuditLog"
+    )
+    script = f"{holds}; log = AuditLog(Path(sys.argv[1])); print('held', flush=True); input()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(InputError, match="another client writes to it"):
+            AuditLog(path)
+    finally:
+        other.communicate(b"\n", 15)
+    AuditLog(path)
 
 
 def test_a_full_disk_leaves_whole_lines_and_says_so(tmp_path: Path) -> None:

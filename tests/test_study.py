@@ -16,6 +16,7 @@ import pytest
 import fedsplit as fs
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import Descend, Gradient
+from fedsplit.commands.studies import approvals
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, TooFewClients
@@ -106,12 +107,28 @@ def test_a_study_waits_for_its_owner_and_decisions_outlive_the_client(folder: Pa
         federation.studies(name).decide(study.hash, "approved", "test")
         federation.start()
 
-    federation.proposal(study).wait(NAMES, known.append, people)
+    federation.proposal(study).wait(NAMES, lambda now, _: known.append(now), people)
     assert [sum(each.state == "approved" for each in now.values()) for now in known] == [0, 1, 2, 3]
     assert federation.fit(study).converged
     assert oct((folder / "kept a" / "studies" / study.hash).stat().st_mode)[-3:] == "700"
     for path in (folder / "kept a" / "studies" / study.hash).iterdir():
         assert oct(path.stat().st_mode & 0o077) == "0o0", path
+
+
+def test_the_coordinator_reads_why_a_client_has_not_answered(folder: Path) -> None:
+    federation = Federation(folder, "always")
+    proposal = federation.proposal(federation.study())
+    (folder / "kept a" / "unanswered").write_text("?", encoding="utf-8")
+    seen: list[str] = []
+
+    def mended() -> None:
+        (folder / "kept a" / "unanswered").unlink()
+
+    proposal.wait(NAMES, lambda known, why: seen.append(approvals(known, why, NAMES)), mended)
+    assert seen == [
+        f"approved by 2 of 3; no answer from a ({NOT_LOGGED})",
+        "approved by 3 of 3",
+    ]
 
 
 def test_an_owner_who_declines_ends_the_run_and_may_withdraw_later(folder: Path) -> None:

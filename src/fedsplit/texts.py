@@ -13,3 +13,11 @@ def printable(text: str) -> str:
 def one_line(text: str, longest: int | None = None) -> str:
     """The same in one line, of at most ``longest`` characters."""
     return printable(" ".join(text.split()))[:longest]
+
+
+def attributed(client: str, text: str) -> str:
+    """The text of a client in one line that begins with its name."""
+    line = " ".join(text[:500].split())
+    if line.startswith((f"client {client}: ", f"client {client}, ")):
+        return line
+    return f"client {client}: {line}"

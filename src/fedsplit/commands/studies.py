@@ -16,7 +16,7 @@ from fedsplit.commands.interrupts import Terminated
 from fedsplit.commands.server_view import ServerView
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients, listed
 from fedsplit.remote.messages import Signature, Transport
-from fedsplit.texts import printable
+from fedsplit.texts import one_line, printable
 
 if TYPE_CHECKING:
     from fedsplit.regression.options import FitOptions
@@ -121,17 +121,18 @@ def approved_by_all(
     proposal = Proposal(transport, study, signature)
     warned: set[str] = set()
 
-    def report(known: Mapping[str, Decision]) -> None:
-        view.decided({name: decision.state for name, decision in known.items()})
+    def report(known: Mapping[str, Decision], unanswered: Mapping[str, str]) -> None:
+        states = {name: decision.state for name, decision in known.items()}
+        view.decided({name: f"no answer: {why}" for name, why in unanswered.items()} | states)
         lines = []
         if not view.draws:
-            lines.append(approvals(known, who))
+            lines.append(approvals(known, unanswered, who))
         for name, decision in known.items():
             if name not in warned and decision.left is not None and decision.left < USUAL:
                 warned.add(name)
                 lines.append(
                     f"client {name} answers only {decision.left:,} more questions, a fit usually "
-                    f"takes 10 to {USUAL}: its owner can start it again to allow more"
+                    f"takes 10 to {USUAL}: ask its owner to allow more"
                 )
         for line in lines:
             typer.echo(printable(line), err=True)
@@ -159,14 +160,18 @@ def telling_failure(proposal: Proposal, there: Callable[[], Sequence[str]]) -> I
         raise
 
 
-def approvals(known: Mapping[str, Decision], who: Sequence[str]) -> str:
-    """Who has approved, and who has not."""
+def approvals(
+    known: Mapping[str, Decision], unanswered: Mapping[str, str], who: Sequence[str]
+) -> str:
+    """Who has approved, who has not, and why some have not answered."""
     states: dict[str, list[str]] = {"approved": [], "pending": [], "declined": [], "absent": []}
     for name in who:
-        state = "absent"
         if name in known:
-            state = known[name].state
-        states[state].append(name)
+            states[known[name].state].append(name)
+        elif unanswered.get(name):
+            states["absent"].append(f"{name} ({one_line(unanswered[name], 200)})")
+        else:
+            states["absent"].append(name)
     parts = [f"approved by {len(states['approved'])} of {len(who)}"]
     if states["pending"]:
         owners = "owner"

@@ -15,6 +15,7 @@ from fedsplit.clients.question import NOT_FINITE
 from fedsplit.errors import InputError, TooFewClients, listed
 from fedsplit.remote.channel import SILENT, Channel, Reply, Request
 from fedsplit.rounds.trace import Row
+from fedsplit.texts import attributed
 
 PACE = 0.02
 """While a client is absent a question takes at least this share of ``give_up`` …"""
@@ -278,11 +279,10 @@ class Members:
 
     def _attributed(self, at: int, text: str) -> str:
         """The text of a refusal in one line, beginning with the client that it came from."""
-        line = " ".join(text[:500].split())
         names = self.cohorts[at]
-        if len(names) > 1 or line.startswith((f"client {names[0]}: ", f"client {names[0]}, ")):
-            return line  # several clients of one process name themselves
-        return f"client {names[0]}: {line}"
+        if len(names) > 1:  # several clients of one process name themselves
+            return " ".join(text[:500].split())
+        return attributed(names[0], text)
 
     def _give_up(self, patience: Patience) -> None:
         """Remove clients that have been absent for too long, if enough are left."""

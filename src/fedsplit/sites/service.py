@@ -33,15 +33,13 @@ from fedsplit.sites.studies.approval import Approval, Credentials
 from fedsplit.sites.studies.asked_questions import question_digest
 from fedsplit.sites.studies.local_view import local_view
 from fedsplit.sites.studies.policy import in_words
-from fedsplit.sites.studies.proposal import Finish, Propose
+from fedsplit.sites.studies.proposal import ABOUT_STUDIES, Finish, Propose
 from fedsplit.sites.studies.scope import belonging, check_categories, narrowed
 from fedsplit.sites.studies.store import Studies
 from fedsplit.sites.studies.study import Study
 from fedsplit.sites.studies.words import study_in_words
 from fedsplit.sites.terms import terms
 from fedsplit.version import __version__
-
-ABOUT_STUDIES: tuple[type[Question], ...] = (Hello, Propose, Finish)
 
 ALLOWED: Mapping[str, type[Question]] = {
     **{question.name(): question for question in ABOUT_STUDIES},

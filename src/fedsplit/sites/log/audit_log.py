@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import re
+import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from fedsplit.errors import InputError
 
-LARGEST = 2**26
-"""Bytes of one file; a longer log is continued in another one."""
+LOG_FILE_BYTES = 2**26
+"""Of one file; a longer log is continued in another one."""
 
 BEGINNINGS = (b'{"number": ', b'{"time": ')
 """Of the lines of a log, and of one of a version whose lines were not chained."""
@@ -47,11 +50,13 @@ class AuditLog:
         Bytes of one file.
     """
 
-    def __init__(self, path: Path, largest: int = LARGEST) -> None:
+    def __init__(self, path: Path, largest: int = LOG_FILE_BYTES) -> None:
         self.path = path
         self._largest = largest
         self.head = Head(0, BEGINNING)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Two processes that append would break the chain.
+        weakref.finalize(self, os.close, _locked(path))
         _put_aside_older_log(path)
         _cut_partial_line(path)
         for file in reversed(log_files(path)):
@@ -122,31 +127,44 @@ def read_log(path: Path) -> Iterator[dict[str, Any]]:
     InputError
         At the first line that is damaged, or does not follow from the one before.
     """
-    number: int | None = None
+    number = 0
     expected = BEGINNING
-    all_files = log_files(path)
-    for file in all_files:
-        with file.open("rb") as opened:
-            for at, raw in enumerate(opened, start=1):
-                where = f"{file}, line {at}"
-                if not raw.endswith(b"\n"):
-                    if file != all_files[-1]:
-                        raise InputError(f"{where}: it was cut off")
-                    return  # it is being written, or a crash cut it off: its answer never left
-                line = raw.rstrip(b"\n")
-                entry = _entry(line, where)
-                if number is None and entry["number"] > 1:
-                    expected = entry["previous"]  # earlier files were taken away
-                    number = entry["number"] - 1
-                if entry["number"] != (number or 0) + 1:
-                    raise InputError(
-                        f"{where}: it has the number {entry['number']}, after {number or 0}"
-                    )
-                if entry["previous"] != expected:
-                    raise InputError(f"{where}: it does not follow from the line before it")
-                number = entry["number"]
-                expected = digest(line)
-                yield entry | {"hash": expected}
+    last = log_files(path)[-1:]
+    for file, at, raw in _raw_lines(path):
+        where = f"{file}, line {at}"
+        if not raw.endswith(b"\n"):
+            if [file] != last:
+                raise InputError(f"{where}: it was cut off")
+            return  # it is being written, or a crash cut it off: its answer never left
+        line = raw.rstrip(b"\n")
+        entry = _entry(line, where)
+        if number == 0 and entry["number"] > 1:  # earlier files were taken away
+            expected = entry["previous"]
+            number = entry["number"] - 1
+        if entry["number"] != number + 1:
+            raise InputError(f"{where}: it has the number {entry['number']}, after {number}")
+        if entry["previous"] != expected:
+            raise InputError(
+                f"{where}: it does not follow from the line before it: one of the two was changed"
+            )
+        number = entry["number"]
+        expected = digest(line)
+        yield entry | {"hash": expected}
+
+
+def _raw_lines(path: Path) -> Iterator[tuple[Path, int, bytes]]:
+    """The lines of all files of a log, with the file and the number of the line in it.
+
+    All files are opened first, so that a client may go on with its log meanwhile.
+    """
+    with ExitStack() as stack:
+        opened: dict[Path, IO[bytes]] = {}
+        while list(opened) != log_files(path):
+            stack.close()
+            opened = {file: stack.enter_context(file.open("rb")) for file in log_files(path)}
+        for file, content in opened.items():
+            for at, raw in enumerate(content, start=1):
+                yield file, at, raw
 
 
 def _entry(line: bytes, where: str) -> dict[str, Any]:
@@ -157,6 +175,19 @@ def _entry(line: bytes, where: str) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError):
         pass
     raise InputError(f"{where}: is not a line of this log")
+
+
+def _locked(path: Path) -> int:
+    """A lock on a log for this process, until the descriptor is closed."""
+    descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        os.close(descriptor)
+        raise InputError(
+            f"{path}: another client writes to it: give each client a --log of its own"
+        ) from None
+    return descriptor
 
 
 def _rotated(path: Path, number: int) -> Path:

@@ -1,11 +1,9 @@
-"""A client's log, checked: the chain of its lines, and whether its answers come out again."""
+"""The answers of a client's log, computed again."""
 
 from __future__ import annotations
 
 import math
-from base64 import b64decode
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,102 +16,17 @@ from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.remote import codec
-from fedsplit.remote.channel import Request, Unprepared
-from fedsplit.remote.messages import read_reply, read_request
-from fedsplit.sites.log.audit_log import Head, read_log
+from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.sites.rows.current_rows import version_of
 from fedsplit.sites.rows.snapshots import Snapshots
 from fedsplit.sites.settings import SiteSettings, read_settings
+from fedsplit.sites.studies.hashes import short
 from fedsplit.sites.studies.scope import narrowed
-from fedsplit.sites.studies.study import read_study
-from fedsplit.version import __version__
-
-TOLERANCE = 1e-12
-"""How far answers of another version may be from those that come out, relative to the largest."""
-
-WITHOUT_DATA = ("hello", "propose", "finish")
-"""Questions that are answered without the data."""
+from fedsplit.sites.studies.study import Study, read_study
 
 
-@dataclass
-class Audit:
-    """What was found.
-
-    Attributes
-    ----------
-    lines : int
-        How many lines the log has.
-    equal, close : int
-        How many answers came out again bit by bit, and how many to the tolerance.
-    troubles : list of str
-        What is wrong: which line, and why.
-    heads : dict of int to str
-        The hash of each line, by its number.
-    """
-
-    lines: int = 0
-    equal: int = 0
-    close: int = 0
-    troubles: list[str] = field(default_factory=list)
-    heads: dict[int, str] = field(default_factory=dict)
-
-    @property
-    def head(self) -> Head | None:
-        """The last line; None of an empty log."""
-        if not self.heads:
-            return None
-        number = max(self.heads)
-        return Head(number, self.heads[number])
-
-
-def audit(
-    folder: Path,
-    kinds: Mapping[str, type[Question]],
-    data: str | None = None,
-    log: Path | None = None,
-    progress: Callable[[int], object] = lambda number: None,
-) -> Audit:
-    """Check the log of a client, and compute every answer in it again.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the client.
-    kinds : mapping of str to Question class
-        The questions that a client answers.
-    data : str, optional
-        The file, if it is not where it was.
-    log : Path, optional
-        The log, if it is not in the folder.
-    progress : callable
-        Called with the number of each line.
-    """
-    found = Audit()
-    replay = Replay(folder, kinds, data)
-    try:
-        for entry in read_log(log or folder / "questions.jsonl"):
-            found.lines += 1
-            found.heads[entry["number"]] = entry["hash"]
-            progress(entry["number"])
-            if entry["outcome"] != "answer" or entry["question"] in WITHOUT_DATA:
-                continue
-            where = f"line {entry['number']}, {entry['question']}"
-            try:
-                difference = replay.difference(entry)
-            except (InputError, Unprepared, KeyError, TypeError, ValueError) as error:
-                found.troubles.append(
-                    f"{where}: cannot be computed again ({error or 'unprepared'})"
-                )
-                continue
-            if difference == 0.0:
-                found.equal += 1
-            elif difference <= TOLERANCE and entry["version"] != __version__:
-                found.close += 1
-            else:
-                found.troubles.append(f"{where}: another answer comes out ({difference:.0e} away)")
-    except InputError as error:
-        found.troubles.append(str(error))
-    return found
+class NotPrepared(InputError):
+    """An answer rests on a preparation that the log does not have."""
 
 
 class Replay:
@@ -121,8 +34,12 @@ class Replay:
 
     Parameters
     ----------
-    folder, kinds, data
-        As in ``audit``.
+    folder : Path
+        Of the client.
+    kinds : mapping of str to Question class
+        The questions that a client answers.
+    data : str or None
+        The file, if it is not where it was.
     """
 
     def __init__(self, folder: Path, kinds: Mapping[str, type[Question]], data: str | None) -> None:
@@ -133,25 +50,43 @@ class Replay:
         # What clients were prepared with, by key: it travels with one question only.
         self._preparations: dict[str, Question] = {}
 
-    def difference(self, entry: Mapping[str, Any]) -> float:
-        """How far the answer in an entry is from the one that comes out."""
-        request = read_request(b64decode(entry["message"]), self._kinds)
+    def difference(self, request: Request, reply: Reply, entry: Mapping[str, Any]) -> float:
+        """How far an answer is from the one that comes out now.
+
+        Parameters
+        ----------
+        request : Request
+        reply : Reply
+        entry : mapping
+            Their entry of the log, with the settings and the rows.
+
+        Raises
+        ------
+        NotPrepared, InputError
+            If it cannot be computed.
+        """
         kind = request.question.answer_type
-        told = read_reply(b64decode(entry["reply"]), kind, 0.0).value
         if request.preparation is not None:
             self._preparations[request.key] = request.preparation
         cohort = self._cohort(entry["settings"], entry["rows"])
         again = self._answer(cohort, request)
         if request.study:
-            path = self._folder / "studies" / request.study / "study.json"
-            again = narrowed(read_study(path.read_bytes(), self._kinds), request.question, again)
-        return distance(told, codec.decode(kind, codec.encode(again)))
+            again = narrowed(self._study(request.study), request.question, again)
+        return distance(reply.value, codec.decode(kind, codec.encode(again)))
+
+    def _study(self, name: str) -> Study:
+        path = self._folder / "studies" / name / "study.json"
+        if not path.is_file():
+            raise InputError(f"the study {short(name[:16])} is no longer in the folder")
+        return read_study(path.read_bytes(), self._kinds)
 
     def _answer(self, cohort: DatasetCohort, request: Request) -> Any:
         try:
             return cohort.answer(request)
         except Unprepared:
-            preparation = self._preparations[request.key]
+            preparation = self._preparations.get(request.key)
+            if preparation is None:
+                raise NotPrepared("the line that prepared it is not in the log") from None
             return cohort.answer(request._replace(preparation=preparation))
 
     def _cohort(self, name: str, rows: str) -> DatasetCohort:

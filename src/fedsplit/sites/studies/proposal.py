@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedsplit.clients.question import Question
-from fedsplit.remote.messages import Signature
+from fedsplit.remote.messages import Hello, Signature
 from fedsplit.sites.studies.store import State
 
 
@@ -65,3 +65,7 @@ class Finish(Question):
     summary: str
 
     answer_type = bool
+
+
+ABOUT_STUDIES: tuple[type[Question], ...] = (Hello, Propose, Finish)
+"""The questions that are answered without the data."""

@@ -15,6 +15,7 @@ from fedsplit.remote.messages import Signature, Transport, read_reply, write_req
 from fedsplit.sites.studies.limits import limits_of
 from fedsplit.sites.studies.proposal import Decision, Finish, Propose
 from fedsplit.sites.studies.study import AS_READ, OPTIONS, Setting, Study
+from fedsplit.texts import attributed
 
 PROPOSAL_TIMEOUT = 30.0
 """Seconds that a client has to say that a study is pending: its owner has all the time."""
@@ -95,11 +96,17 @@ class Proposal:
     transport : Transport
     study : Study
     signature : Signature
+
+    Attributes
+    ----------
+    unanswered : dict of str to str
+        Why the clients have not answered that were asked last and did not.
     """
 
     def __init__(self, transport: Transport, study: Study, signature: Signature) -> None:
         self._transport = transport
         self._study = study
+        self.unanswered: dict[str, str] = {}
         question = Propose(study.canonical.decode(), signature)
         self._message = write_request(Request(question))
 
@@ -113,20 +120,26 @@ class Proposal:
         """
         replies = self._transport.send(dict.fromkeys(names, self._message), PROPOSAL_TIMEOUT)
         found = {}
-        for name, (message, _, _) in replies.items():
+        self.unanswered = {}
+        for name, (message, trouble, _) in replies.items():
             if message is None:
+                self.unanswered[name] = trouble
                 continue
             reply = read_reply(message, Decision, 0.0)
             if reply.outcome == "refused":
-                raise InputError(_attributed(name, reply.text))
-            if reply.outcome == "answer" and reply.value.study == self._study.hash:
+                raise InputError(attributed(name, reply.text))
+            if reply.outcome != "answer":
+                self.unanswered[name] = reply.text
+            elif reply.value.study == self._study.hash:
                 found[name] = reply.value
+            else:
+                self.unanswered[name] = "it answers about another study"
         return found
 
     def wait(
         self,
         names: Sequence[str],
-        report: Callable[[Mapping[str, Decision]], object],
+        report: Callable[[Mapping[str, Decision], Mapping[str, str]], object],
         pause: Callable[[], object],
     ) -> None:
         """Wait until every owner has approved, however long it takes.
@@ -136,7 +149,8 @@ class Proposal:
         names : sequence of str
             The clients.
         report : callable
-            Called with what is known of every client whenever that changes.
+            Called with the decisions that are known, and why others have not answered, whenever
+            either changes.
         pause : callable
             Called before owners are asked again.
 
@@ -148,17 +162,13 @@ class Proposal:
         known: dict[str, Decision] = {}
         while True:
             waiting = [name for name in names if _state(known, name) != "approved"]
-            found = known | self.ask(waiting)
-            if found != known:
-                report(found)
-            known = found
+            before = (known, self.unanswered)
+            known = known | self.ask(waiting)
+            if (known, self.unanswered) != before:
+                report(known, self.unanswered)
             for name, decision in known.items():
                 if decision.state == "declined":
-                    why = f" ({' '.join(decision.reason[:300].split())})" * bool(decision.reason)
-                    raise TooFewClients(
-                        f"client {name} declined the study{why}: talk to its owner, or name the "
-                        "others with --clients, which makes another study"
-                    )
+                    raise TooFewClients(_declined(name, decision.reason))
             if all(_state(known, name) == "approved" for name in names):
                 return
             pause()
@@ -175,6 +185,10 @@ def _state(known: Mapping[str, Decision], name: str) -> str:
     return known[name].state
 
 
-def _attributed(name: str, text: str) -> str:
-    line = " ".join(text.split())
-    return line if line.startswith(f"client {name}: ") else f"client {name}: {line}"
+def _declined(name: str, reason: str) -> str:
+    text = f"client {name} declined the study"
+    if reason:
+        text += f" ({' '.join(reason[:300].split())})"
+    return (
+        f"{text}: talk to its owner, or name the others with --clients, which makes another study"
+    )
