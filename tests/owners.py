@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedsplit.clients.question import Question
@@ -35,6 +37,17 @@ def with_tables(folder: Path) -> Path:
     for seed, name in enumerate(NAMES):
         table(seed).assign(secret=1.0).to_csv(folder / f"{name}.csv", index=False)
     return folder
+
+
+@contextmanager
+def disk_full(room: int = 1) -> Iterator[None]:
+    """No file can be larger than this while it lasts."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
 
 
 class Federation:

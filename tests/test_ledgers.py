@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,20 +20,9 @@ from fedsplit.remote.channel import Reply, Request
 from fedsplit.sites import budget
 from fedsplit.sites.budget import Budget
 from fedsplit.sites.studies.asked_questions import AskedQuestions
-from owners import WANTED, Federation, with_tables
+from owners import WANTED, Federation, disk_full, with_tables
 
 STRICT = Rules.strict()
-
-
-@contextmanager
-def disk_full(room: int = 1) -> Iterator[None]:
-    """No file can be larger than this while it lasts."""
-    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, most))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
 
 
 @pytest.fixture

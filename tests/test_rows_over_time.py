@@ -18,6 +18,7 @@ from fedsplit.regression.client.fit_questions import Describe
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.sites.events import Event
 from fedsplit.sites.service import Site
+from owners import disk_full
 
 STRICT = Rules.strict()
 AGES = ColumnRequest({"age": "number"}, frozenset(), frozenset(), False)
@@ -197,6 +198,15 @@ def test_a_file_that_is_being_written_is_neither_used_nor_a_refusal(clinic: Clin
     assert clinic.describe().rows == ROWS
     assert clinic.site.refusals.found() == []
     assert len(list((clinic.folder / "snapshots").glob("[0-9]*"))) == 1
+
+
+def test_without_room_for_a_new_copy_the_last_one_answers(clinic: Clinic) -> None:
+    clinic.describe()
+    clinic.write(pd.concat([clinic.frame] + [newcomers(clinic.frame, 200)] * 20))
+    with disk_full(100_000):
+        assert clinic.describe().rows == ROWS
+    assert "File too large" in clinic.told
+    assert clinic.describe().rows == 21 * ROWS
 
 
 def test_a_file_with_its_old_time_and_size_is_seen_to_be_another(clinic: Clinic) -> None:

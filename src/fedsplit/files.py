@@ -87,7 +87,7 @@ def read_lines(path: Path) -> list[str]:
     complete = content[: content.rfind(b"\n") + 1]
     if len(complete) < len(content):
         os.truncate(path, len(complete))
-    return complete.decode().splitlines()
+    return complete.decode(errors="replace").splitlines()
 
 
 def sync(path: Path) -> None:

@@ -98,14 +98,11 @@ class CurrentRows:
         if not begins:
             return ""
         try:
-            candidate = self._candidate(self._snapshots)
+            return self._look(self._snapshots)
         except StateError:
             raise
         except (InputError, OSError) as error:
             return f"its data cannot be used as they are now ({error}): {LAST_ANSWERS}"
-        if candidate is None:
-            return ""
-        return self._compare(self._snapshots, candidate)
 
     @property
     def version(self) -> str:
@@ -172,20 +169,20 @@ class CurrentRows:
     def _dataset(self, snapshot: Snapshot) -> Dataset:
         return Dataset(snapshot.source(), self._name, snapshot.ids)
 
-    def _candidate(self, snapshots: Snapshots) -> Snapshot | None:
-        """A copy of the rows as they are now; None if they are known."""
+    def _look(self, snapshots: Snapshots) -> str:
+        """Copy the rows if they are others than before, and use the copy if it may be used."""
         source = self._open()
         state = _state_of(source)
         last = snapshots.all[-1].about
         stamp = state[0]
         if stamp is not None:
             if state in (self._looked, (last.stamp, last.reading)):
-                return None
+                return ""
             if 0 <= time.time_ns() - stamp.modified < SETTLED:
                 raise InputError("the file has just been changed")
-        candidate = snapshots.candidate(source)
+        told = self._compare(snapshots, snapshots.candidate(source))
         self._looked = state
-        return candidate
+        return told
 
     def _compare(self, snapshots: Snapshots, candidate: Snapshot) -> str:
         """Use a copy if its rows differ by enough from the others; what the owner is told."""

@@ -147,7 +147,7 @@ class Snapshots:
 
     def accept(self, candidate: Snapshot) -> Snapshot:
         """Keep a copy durably; from now on it is the last."""
-        number = 1 + max((each.number for each in self.all), default=0)
+        number = 1 + max((int(each.name) for each in self._folder.glob("[0-9]*")), default=0)
         place = candidate.folder
         np.save(place / "rows.npy", candidate.ids)
         np.save(place / "hashes.npy", candidate.hashes)
