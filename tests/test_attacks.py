@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from attacks import bits, columns, points
@@ -64,6 +66,36 @@ def test_points_are_refused_by_what_few_rows_carry_there_and_not_only_by_how_far
     unbounded = replace(STRICT, smallest=max(3, few + 1), predictor=math.inf)
     found = outcome(attack, few, unbounded, tmp_path / "with")
     assert isinstance(found, str) or not found.right, found
+
+
+def test_780_conditions_in_one_question_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "many.csv"
+    ages = np.linspace(20, 80, 2_400).round(3)
+    pd.DataFrame({"age": ages, "income": np.sin(ages)}).to_csv(path, index=False)
+    server = Server(tmp_path, STRICT, 1)
+    server.path = path
+    server.folder = tmp_path / "kept of many"
+    server.site = server.started()
+    # neighbouring conditions differ in two rows, and each one holds for hundreds
+    terms = " + ".join(f"I(age >= {ages[at]})" for at in range(400, 1_960, 2))
+    with pytest.raises(Refused):
+        server.code(f"income ~ {terms}")
+    assert "singles out row" in server.site.refusals.found()[0]["why"]
+
+
+def test_the_owner_is_told_of_a_column_that_rows_lack_and_what_to_do(tmp_path: Path) -> None:
+    server = Server(tmp_path, STRICT, 2)
+    server.code("income ~ age")
+    with pytest.raises(Refused) as refused:
+        server.code("income ~ age + bmi")
+    why = server.site.refusals.found()[0]["why"]
+    assert "singles out rows 199 and 200 " in why
+    assert why.endswith(
+        "Rows that lack bmi are left out of some models and not of others: models of one project "
+        "need the same --columns"
+    )
+    assert "bmi" not in str(refused.value)
+    assert "--columns" in str(refused.value)
 
 
 def test_models_with_some_of_the_columns_of_a_study_have_the_same_rows(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_small_clients_and_rare_categories_are_warned_of_and_refused_when_strict
     assert any(
         "narrow has 11 rows for 5 parameters, more than a third" in text for text in model.warnings
     )
-    with pytest.raises(fs.InputError, match="do not be strict"):
+    with pytest.raises(fs.InputError, match="relax this rule"):
         fs.fit(frames, "score ~ age + ward", strict=True)
     assert fs.fit(people(), "score ~ age", strict=True).warnings == []
 

@@ -40,7 +40,7 @@ def by_condition(server: Server) -> Guess:
     return Guess(products(moments, moments.names[1]), server.secret)
 
 
-def by_780_conditions(server: Server) -> Guess:
+def by_many_conditions(server: Server) -> Guess:
     """All at once; no condition is about few rows, but two of them differ in few."""
     ages = server.frame["age"].to_numpy()
     cuts = [float((ages[at - 1] + ages[at]) / 2) for at in range(20, ROWS - 40, server.few)][:60]
@@ -278,7 +278,7 @@ def by_a_weight(server: Server) -> Guess:
 
 ATTACKS: Sequence[Attack] = [
     Attack("a condition that holds for few rows", by_condition, LEVERAGE),
-    Attack("60 conditions at once, two of which differ in few rows", by_780_conditions, LEVERAGE),
+    Attack("60 conditions at once, two of which differ in few rows", by_many_conditions, LEVERAGE),
     Attack("two models, one with a column that few rows lack", by_nested_models, LEVERAGE),
     Attack("two values in the place of missing ones", by_two_fills, LEVERAGE),
     Attack("`I(age + 0.01*(age >= t))` beside `age`", by_a_near_copy, LEVERAGE),

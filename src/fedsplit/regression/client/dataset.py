@@ -24,13 +24,13 @@ from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.sources.client_data import GroupSource, Source
 from fedsplit.data.tables import is_missing, to_frame
 from fedsplit.data.types import Fit
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.grouped import Trials, of_counts, whole
 from fedsplit.regression.client.guards import disclosure
-from fedsplit.regression.client.guards.answered import Answered, Asked
+from fedsplit.regression.client.guards.answered import Answered, Asked, SinglesOut
 from fedsplit.regression.client.guards.blocks import (
     Block,
     of_calibration,
@@ -133,7 +133,31 @@ class Dataset:
         """Refuse columns that, with all that was answered before, single out rows."""
         if rules.refuse:
             block = made()
-            self.answered.admit(asked, block._replace(rows=self._rows(block.rows)), rules)
+            self.admit(asked, block._replace(rows=self._rows(block.rows)), rules)
+
+    def admit(self, asked: Asked, block: Block, rules: Rules) -> None:
+        """Refuse columns that, with all that was answered before, single out rows; say why."""
+        try:
+            self.answered.admit(asked, block, rules)
+        except SinglesOut as error:
+            lacking = [
+                column
+                for column in sorted(self.answered.sometimes(asked))
+                if self._lacks(column, error.rows)
+            ]
+            if not lacking:
+                raise
+            raise SinglesOut(
+                f"{error}. Rows that lack {listed(lacking)} are left out of some models and not of "
+                "others: models of one project need the same --columns",
+                error.rows,
+            ) from None
+
+    def _lacks(self, column: str, rows: Sequence[int]) -> bool:
+        """Whether one of some rows has no value in a column."""
+        missing = np.asarray(pd.isna(self._source.take({column: "text"})[column]))
+        numbers = self._rows(np.arange(len(missing)))
+        return bool(missing[np.isin(numbers, rows)].any())
 
     def _rows(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
         """The numbers of rows that are at these places of the source."""

@@ -28,7 +28,7 @@ from fedsplit.regression.client.fit_questions import (
     key_of,
 )
 from fedsplit.regression.client.guards import disclosure
-from fedsplit.regression.client.guards.answered import Asked
+from fedsplit.regression.client.guards.answered import Asked, SinglesOut
 from fedsplit.regression.client.guards.blocks import (
     nothing_cancels,
     of_calibration,
@@ -50,7 +50,7 @@ MOST_CALIBRATIONS = 5
 def _admit_design(dataset: Dataset, asked: Asked, rows: Design, rules: Rules) -> None:
     """Refuse coded rows that, with what was answered before, single out some of them."""
     if rules.refuse:
-        dataset.answered.admit(asked, of_design(rows), rules)
+        dataset.admit(asked, of_design(rows), rules)
 
 
 class DatasetCohort:
@@ -195,8 +195,8 @@ class DatasetCohort:
         careful = replace(rules, leverage=0.5 * rules.leverage)
         try:
             block = of_calibration(design, x, rules.withheld)
-            self.datasets[design.name].answered.admit(asked, block, careful)
-        except InputError:
+            self.datasets[design.name].admit(asked, block, careful)
+        except SinglesOut:
             return False
         return True
 
@@ -298,7 +298,7 @@ class DatasetCohort:
             if known or rows.name not in self.datasets:
                 continue
             block = of_combinations(rows, asked)
-            self.datasets[rows.name].answered.admit(asked, block, rules)
+            self.datasets[rows.name].admit(asked, block, rules)
 
     def frame(self, key: str) -> Frame:
         """The coordinates that the clients were prepared with."""

@@ -21,7 +21,7 @@ import numpy as np
 from fedsplit import files
 from fedsplit.arrays import Array
 from fedsplit.data.pooled.column_statistics import Statistic
-from fedsplit.errors import InputError, StateError, listed
+from fedsplit.errors import InputError, StateError
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Recession, Scaling
 from fedsplit.regression.client.guards.blocks import Block
@@ -70,9 +70,31 @@ class Asked:
     point: Array | None = None
 
     @property
+    def complete(self) -> frozenset[str]:
+        """The columns that rows must have to be used."""
+        if self.plan is not None:
+            return frozenset(self.plan.types) - set(self.plan.fills)
+        assert self.request is not None
+        return frozenset(self.request.types) - self.request.filled
+
+    @property
     def digest(self) -> str:
         """A name for it."""
         return sha256(codec.encode(self)).hexdigest()
+
+
+class SinglesOut(InputError):
+    """What is asked for would single out rows.
+
+    Attributes
+    ----------
+    rows : list of int
+        Those rows.
+    """
+
+    def __init__(self, message: str, rows: list[int]) -> None:
+        super().__init__(message)
+        self.rows = rows
 
 
 class Told(NamedTuple):
@@ -130,13 +152,14 @@ class Answered:
         self._snapshot = snapshot
         self._told: Told | None = None
         self._known: set[str] = set()
+        self._complete: set[frozenset[str]] = set()
 
     def admit(self, asked: Asked, block: Block, rules: Rules) -> None:
         """Take note of columns that are about to be told of.
 
         Raises
         ------
-        InputError
+        SinglesOut
             If they, together with all others, single out fewer rows than the rules allow.
         """
         if not rules.refuse:
@@ -153,6 +176,7 @@ class Answered:
             files.write_private(self._folder / digest, codec.encode(asked))
         self._told = told
         self._known.add(digest)
+        self._complete.add(asked.complete)
 
     def check(self, blocks: Iterable[Block], rules: Rules) -> None:
         """Raise InputError if columns would single out rows, told beside all others."""
@@ -172,8 +196,13 @@ class Answered:
             told = wider
         return told
 
+    def sometimes(self, asked: Asked) -> set[str]:
+        """The columns that rows had to have for some answers, with this one, and not for others."""
+        every = {*self._complete, asked.complete}
+        return set(frozenset.union(*every) - frozenset.intersection(*every))
+
     def _check(self, before: Told, after: Told, block: Block, rules: Rules) -> None:
-        """Raise InputError if what has grown singles out rows."""
+        """Raise SinglesOut if what has grown singles out rows."""
         n = int(np.count_nonzero(after.columns.leverages))
         if after.columns.rank > before.columns.rank:
             found = after.columns.concentrated(rules.smallest, rules.most_leverage(n))
@@ -189,11 +218,13 @@ class Answered:
         rows = "row"
         if len(found.rows) > 1:
             rows = "rows"
-        numbers = listed([row + 1 for row in sorted(found.rows)])
-        raise InputError(
+        *others, last = (str(row + 1) for row in sorted(found.rows))
+        numbers = " and ".join([", ".join(others), last][not others :])
+        raise SinglesOut(
             f"client {self._client}: {what}, with all that was answered before, singles out {rows} "
             f"{numbers} (leverage {found.share:.6g}, fewer than {rules.smallest} rows; rules "
-            "largest_leverage, smallest_group)"
+            "largest_leverage, smallest_group)",
+            found.rows,
         )
 
     def _recalled(self) -> Told:
@@ -208,6 +239,7 @@ class Answered:
                 for each in asked.values():
                     *_, told = told.grown(self._again(each))
             self._known = set(asked)
+            self._complete = {each.complete for each in asked.values()}
             self._told = told
         return self._told
 

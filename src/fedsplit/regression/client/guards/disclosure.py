@@ -261,7 +261,7 @@ def refuse(found: Sequence[Finding], rules: Rules) -> None:
         if len(found) > 1:
             more = f" (and {len(found) - 1} more)"
         rule = f" (rule {found[0].rule})" * bool(found[0].rule)
-        raise InputError(f"{found[0].one}{more}{rule}: leave the client out, or do not be strict")
+        raise InputError(f"{found[0].one}{more}{rule}: leave the client out, or relax this rule")
 
 
 def _few_rows(client: str, n: int, rules: Rules) -> Finding:
