@@ -18,7 +18,7 @@ from fedsplit.commands.app import run
 from fedsplit.regression.client.fit_questions import Columns
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.remote.channel import Reply
-from fedsplit.remote.members import History
+from fedsplit.remote.history import History
 from fedsplit.remote.messages import read_reply, write_reply
 from fedsplit.sites.log.audit_log import digest, log_files
 from fedsplit.sites.log.exchange_log import NOT_LOGGED

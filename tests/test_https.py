@@ -15,7 +15,7 @@ import fedsplit.remote.https.client as clients
 from federation import until
 from fedsplit.errors import InputError
 from fedsplit.remote import folder_lock
-from fedsplit.remote.https import protocol
+from fedsplit.remote.https import logs, protocol
 from fedsplit.remote.https.server import HttpsServer
 from fedsplit.remote.https.tls import ClientTls
 from https_clients import PLAIN, Hand, joined, keys_of, refusal, running, sending
@@ -257,3 +257,18 @@ def test_health_and_metrics_are_served_on_this_machine_alone(made: Path) -> None
             with pytest.raises(OSError, match=r"HTTP Error (404|403)"):
                 urlopen(Request(url, headers=headers))
     assert server.metrics != server.port
+
+
+def test_a_fault_of_the_server_itself_is_logged(
+    plain: HttpsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs.log.addHandler(caplog.handler)
+    try:
+        plain._loop.call_soon_threadsafe(lambda: 1 / 0)
+        until(lambda: bool(caplog.records), 10)
+    finally:
+        logs.log.removeHandler(caplog.handler)
+    [record] = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from rich.console import Console
 
@@ -9,6 +11,8 @@ pytest.importorskip("aiohttp")
 
 from fedsplit.commands import server_view
 from fedsplit.commands.server_view import ServerView
+from fedsplit.commands.studies import approved_by_all, signed_study
+from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.search import Progress
 from fedsplit.remote.https.server import Presence
 
@@ -76,3 +80,24 @@ def test_on_a_terminal_the_table_is_drawn_and_taken_away(
     assert "waiting for clients, 1 of 2" in drawn
     assert "clients 1 of 2:" not in drawn  # which is the line for where there is no terminal
     assert capsys.readouterr().err == ""
+
+
+class Interrupted:
+    """A transport during whose first message somebody presses ctrl-C."""
+
+    def send(
+        self, messages: Mapping[str, bytes], timeout: float
+    ) -> dict[str, tuple[bytes | None, str, float]]:
+        raise KeyboardInterrupt
+
+
+def test_what_is_said_after_an_interrupt_stays_at_the_end_of_the_screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_view, "live", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    study, signature = signed_study(FitOptions(None, "y ~ x"), ["ada"], None, None)
+    with pytest.raises(KeyboardInterrupt), ServerView(dict) as view:
+        approved_by_all(Interrupted(), study, signature, ["ada"], view)
+    assert capsys.readouterr().err.endswith("what they decided is kept\n")

@@ -67,23 +67,14 @@ def client_command(
     terminated.
     """
     check_extra()
-    from fedsplit.remote.keys import check_name
-
     network = take(ClientNetwork, chosen)
     privacy = take(Privacy, chosen)
-    if name is None:
-        name = Path(data).name.split(".")[0]
-        if network.key is not None:
-            name = network.key.stem
-    check_name(name)
-    if privacy.approve not in ("ask", "always"):
-        read_whole_hash(privacy.approve)
-    try:  # before any row is read
-        network.endpoint(server, name).tls()
+    name = name or _default_name(data, network.key)
+    try:
+        _check(server, name, network, privacy)
     except NotAuthorised as error:
         print_error(error)
         raise typer.Exit(NOT_AUTHORISED) from None
-    privacy.rules()
     folder = (folder or state_folder() / name).absolute()
     prompted = privacy.approve == "ask" and has_terminal()
     reading = Reading(tuple(read_codes(na)), decimal)
@@ -97,3 +88,21 @@ def client_command(
             typer.echo(err=True)  # after the question that is on the screen
         report(f"stopped; its studies and its log are kept in {folder}")
     raise typer.Exit(status)
+
+
+def _default_name(data: str, key: Path | None) -> str:
+    """The name of the key, or of the file."""
+    if key is not None:
+        return key.stem
+    return Path(data).name.split(".")[0]
+
+
+def _check(server: str, name: str, network: ClientNetwork, privacy: Privacy) -> None:
+    """Raise InputError, before any row is read, for options and files that cannot be used."""
+    from fedsplit.remote.keys import check_name
+
+    check_name(name)
+    if privacy.approve not in ("ask", "always"):
+        read_whole_hash(privacy.approve)
+    network.endpoint(server, name).tls()
+    privacy.rules()

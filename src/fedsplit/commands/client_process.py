@@ -107,7 +107,7 @@ def status_of(chosen: Configuration, stop: threading.Event) -> int:
 def _answer(chosen: Configuration, stop: threading.Event) -> int:
     from fedsplit.remote.folder_lock import alone
     from fedsplit.remote.https.client import run_client
-    from fedsplit.remote.https.noise import quieten
+    from fedsplit.remote.https.logs import quieten
     from fedsplit.sites.service import Site
 
     quieten()

@@ -74,7 +74,7 @@ class ServerNetwork:
 
     def server(self) -> "HttpsServer":
         """A server that is not open yet; its keys are checked."""
-        from fedsplit.remote.https.noise import quieten
+        from fedsplit.remote.https.logs import quieten
         from fedsplit.remote.https.server import HttpsServer  # takes a while to import
 
         quieten()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import time
@@ -13,6 +14,7 @@ from functools import partial
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
+from fedsplit.errors import InputError
 from fedsplit.remote.https.metrics import Counts
 
 HANDSHAKE_SECONDS = 10.0
@@ -171,3 +173,15 @@ class Listener:
             loop.call_later(HEADERS_SECONDS, self._expect, transport)
         except (OSError, ValueError):  # errors of TLS and of time are of these types
             self._counts.handshakes_failed += 1
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; InputError where that is not possible."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except socket.gaierror as error:
+        raise InputError(f"{host}: is no address of this machine ({error.strerror})") from None
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise InputError(f"{host}:{port}: cannot listen there ({why}), choose another") from None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import socket
 import threading
 import time
@@ -21,7 +19,8 @@ from fedsplit.remote.allowed import AllowedKeys
 from fedsplit.remote.certificates import read_certificate
 from fedsplit.remote.https import protocol
 from fedsplit.remote.https.exchange import exchange
-from fedsplit.remote.https.listener import Listener
+from fedsplit.remote.https.listener import Listener, listening
+from fedsplit.remote.https.logs import log, log_fault
 from fedsplit.remote.https.mailbox import Mailbox
 from fedsplit.remote.https.metrics import Counts
 from fedsplit.remote.https.monitoring import Monitor
@@ -45,11 +44,6 @@ LINE_BYTES = 4096
 
 ENDED = "the run has ended"
 STOPPED = "the run was stopped"
-
-# Anybody can cause errors of requests and connections: they are logged for who adds a handler.
-_log = logging.getLogger("fedsplit.remote.https")
-_log.addHandler(logging.NullHandler())
-_log.propagate = False
 
 Result = TypeVar("Result")
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -145,18 +139,18 @@ class HttpsServer:
 
     def open(self) -> None:
         """Listen."""
-        main = _listening(self.host, self.port)
+        main = listening(self.host, self.port)
         self.port = main.getsockname()[1]
         local = None
         if self.metrics is not None:
             try:
-                local = _listening("127.0.0.1", self.metrics)
+                local = listening("127.0.0.1", self.metrics)
             except InputError:
                 main.close()
                 raise
             self.metrics = local.getsockname()[1]
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(_log_fault)
+        self._loop.set_exception_handler(log_fault)
         self._thread = threading.Thread(target=self._loop.run_forever, name="server", daemon=True)
         self._thread.start()
         self._run(self._listen(main, local))
@@ -222,7 +216,7 @@ class HttpsServer:
             handle,
             handler_cancellation=True,
             access_log=None,
-            logger=_log,
+            logger=log,
             keepalive_timeout=IDLE_SECONDS,
             lingering_time=CLOSING,
             max_line_size=LINE_BYTES,
@@ -255,29 +249,9 @@ class HttpsServer:
         }
 
 
-def _log_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what went wrong in the event loop: mostly broken connections, which are no faults."""
-    error = context.get("exception")
-    level = logging.ERROR
-    if isinstance(error, OSError):
-        level = logging.DEBUG
-    _log.log(level, context["message"], exc_info=error)
-
-
 def _answering(box: Mailbox) -> bool:
     return box.posted is not None and box.posted.delivered and not box.posted.outcome.done()
 
 
 async def _soon(work: Callable[[], Result]) -> Result:
     return work()
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except socket.gaierror as error:
-        raise InputError(f"{host}: is no address of this machine ({error.strerror})") from None
-    except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise InputError(f"{host}:{port}: cannot listen there ({why}), choose another") from None
