@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,18 @@ def test_nothing_is_answered_while_a_part_of_the_ledger_cannot_be_read(
         federation.start()
     damaged.write_bytes(good)
     assert asked_columns(federation).outcome == "answer"
+
+
+def test_a_ledger_of_another_version_is_named_and_not_taken_for_an_empty_one(
+    tmp_path: Path,
+) -> None:
+    content = b"in a format of later"
+    (tmp_path / sha256(content).hexdigest()).write_bytes(content)
+    block = Block(np.arange(40.0).reshape(20, 2) % 7, np.arange(20))
+    told = Answered("a", tmp_path, lambda asked: block)
+    for _ in range(2):
+        with pytest.raises(StateError, match=r"another version of fedsplit.* use that version"):
+            told.admit(Asked(formula="y ~ x"), block, STRICT)
 
 
 def test_an_error_on_the_way_leaves_no_ledger_that_knows_a_part(tmp_path: Path) -> None:

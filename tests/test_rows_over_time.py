@@ -150,7 +150,7 @@ def test_a_few_new_rows_do_not_end_the_work_on_those_that_were_there(
         assert clinic.code(formula).n == ROWS
     assert clinic.site.refusals.found() == []
     assert "what was asked before would single out" in clinic.told
-    assert "new rows are usually enough" in clinic.told
+    assert "new rows until none stand out" in clinic.told
 
 
 def test_enough_new_rows_are_used_and_everything_can_be_asked_again(clinic: Clinic) -> None:

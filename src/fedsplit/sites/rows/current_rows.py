@@ -17,7 +17,7 @@ from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.guards.answered import Answered, Asked
 from fedsplit.regression.client.guards.blocks import Block
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.sites.rows.row_hashes import UNCHANGED
+from fedsplit.sites.rows.row_hashes import UNCHANGED, Change
 from fedsplit.sites.rows.snapshots import Snapshot, Snapshots, reading_of
 
 SETTLED = 5_000_000_000
@@ -25,7 +25,7 @@ SETTLED = 5_000_000_000
 
 LAST_ANSWERS = "until then the last copy answers"
 
-ENOUGH = 5
+ENOUGH = 7
 """Times as many new rows as columns and products that were disclosed usually single out none."""
 
 
@@ -200,7 +200,7 @@ class CurrentRows:
                 "gone, against every copy"
             )
         elif last != UNCHANGED:
-            why = self._singled_out(candidate)
+            why = self._singled_out(candidate, last)
         if last == UNCHANGED and not columns:
             snapshots.discard(candidate)
             return ""
@@ -210,18 +210,29 @@ class CurrentRows:
         self._use(snapshots, snapshots.accept(candidate))
         return f"{what}, and are used from this fit on"
 
-    def _singled_out(self, candidate: Snapshot) -> str:
+    def _singled_out(self, candidate: Snapshot, change: Change) -> str:
         """Why a copy cannot be used: what was asked before would single out some of its rows."""
+        rank = self._answered.rank
+        # Differences of sums of both copies are about these rows alone. Without this, much would
+        # be computed only to find that there are as many differences as rows.
+        moved = change.came + change.gone
+        if moved > rank and self._may_be_asked_again(candidate):
+            return ""
+        enough = max(ENOUGH * rank, moved + rank)
+        return (
+            "what was asked before would single out some of them; it takes about "
+            f"{enough} new rows until none stand out"
+        )
+
+    def _may_be_asked_again(self, candidate: Snapshot) -> bool:
+        """Whether everything that was asked before obeys the rules on another copy, too."""
         try:
             self._answered.check(self._again(candidate), self._rules)
         except StateError:
             raise
         except InputError:
-            return (
-                "what was asked before would single out some of them; about "
-                f"{ENOUGH * self._answered.rank} new rows are usually enough"
-            )
-        return ""
+            return False
+        return True
 
     def _again(self, candidate: Snapshot) -> Iterator[Block]:
         """The columns of everything that was asked before, of another copy."""
