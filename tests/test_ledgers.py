@@ -11,6 +11,7 @@ import pytest
 from fedsplit import files
 from fedsplit.clients.questions import Gradient
 from fedsplit.errors import StateError
+from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.fit_questions import Columns
 from fedsplit.regression.client.guards.answered import Answered, Asked
 from fedsplit.regression.client.guards.blocks import Block
@@ -31,6 +32,10 @@ def federation(tmp_path: Path) -> Federation:
     return Federation(with_tables(tmp_path), "always", rules=STRICT)
 
 
+def asked(formula: str) -> Asked:
+    return Asked(ColumnRequest({"x": "number"}, frozenset(), frozenset(), False), formula)
+
+
 def asked_columns(federation: Federation) -> Reply:
     """The first question of a fit at client a."""
     study = federation.study()
@@ -45,10 +50,10 @@ def test_columns_that_could_not_be_noted_are_noted_when_they_are_asked_for_again
     told = Answered("a", tmp_path / "answered")
     for room in (1, 20):
         with disk_full(room), pytest.raises(OSError, match="too large"):
-            told.admit(Asked(formula="y ~ x"), block, STRICT)
+            told.admit(asked("y ~ x"), block, STRICT)
         assert told.all() == {}
-    told.admit(Asked(formula="y ~ x"), block, STRICT)
-    assert [asked.formula for asked in told.all().values()] == ["y ~ x"]
+    told.admit(asked("y ~ x"), block, STRICT)
+    assert [each.formula for each in told.all().values()] == ["y ~ x"]
 
 
 def test_counts_that_could_not_be_written_are_not_remembered(tmp_path: Path) -> None:
@@ -72,12 +77,12 @@ def test_a_question_that_could_not_be_counted_is_counted_when_it_is_asked_again(
 ) -> None:
     path, study = tmp_path / "asked", federation.study()
     request = Request(Columns(WANTED), "", 3)
-    asked = AskedQuestions(path, study)
-    asked.add(Request(Gradient(np.zeros(3)), "key", 3), "")
+    counted = AskedQuestions(path, study)
+    counted.add(Request(Gradient(np.zeros(3)), "key", 3), "")
     with disk_full(path.stat().st_size + room % 80), pytest.raises(OSError, match="too large"):
-        asked.add(request, "")
-    asked.add(request, "")
-    assert len(AskedQuestions(path, study)) == len(asked) == 2
+        counted.add(request, "")
+    counted.add(request, "")
+    assert len(AskedQuestions(path, study)) == len(counted) == 2
 
 
 def test_a_line_that_a_crash_cut_short_is_not_glued_to_the_next(tmp_path: Path) -> None:
@@ -115,19 +120,19 @@ def test_a_ledger_of_another_version_is_named_and_not_taken_for_an_empty_one(
     content = b"in a format of later"
     (tmp_path / sha256(content).hexdigest()).write_bytes(content)
     block = Block(np.arange(40.0).reshape(20, 2) % 7, np.arange(20))
-    told = Answered("a", tmp_path, lambda asked: block)
+    told = Answered("a", tmp_path, lambda each: block)
     for _ in range(2):
         with pytest.raises(StateError, match=r"another version of fedsplit.* use that version"):
-            told.admit(Asked(formula="y ~ x"), block, STRICT)
+            told.admit(asked("y ~ x"), block, STRICT)
 
 
 def test_an_error_on_the_way_leaves_no_ledger_that_knows_a_part(tmp_path: Path) -> None:
     block = Block(np.arange(40.0).reshape(20, 2) % 7, np.arange(20))
     for formula in ("y ~ x", "y ~ z"):
-        Answered("a", tmp_path).admit(Asked(formula=formula), block, STRICT)
+        Answered("a", tmp_path).admit(asked(formula), block, STRICT)
     calls = 0
 
-    def again(asked: Asked) -> Block:
+    def again(each: Asked) -> Block:
         nonlocal calls
         calls += 1
         if calls == 2:
@@ -136,8 +141,8 @@ def test_an_error_on_the_way_leaves_no_ledger_that_knows_a_part(tmp_path: Path) 
 
     told = Answered("a", tmp_path, again)
     with pytest.raises(MemoryError):
-        told.admit(Asked(formula="y ~ w"), block, STRICT)
-    told.admit(Asked(formula="y ~ w"), block, STRICT)
+        told.admit(asked("y ~ w"), block, STRICT)
+    told.admit(asked("y ~ w"), block, STRICT)
     assert calls == 4
 
 
