@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -17,6 +16,7 @@ from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, RequestError
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
+from fedsplit.regression.client.calibrating import may_calibrate
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import Calibration, Design, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
@@ -28,10 +28,9 @@ from fedsplit.regression.client.fit_questions import (
     key_of,
 )
 from fedsplit.regression.client.guards import disclosure
-from fedsplit.regression.client.guards.answered import Asked, SinglesOut
+from fedsplit.regression.client.guards.answered import Asked
 from fedsplit.regression.client.guards.blocks import (
     nothing_cancels,
-    of_calibration,
     of_combinations,
     of_design,
 )
@@ -42,9 +41,6 @@ from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.threads import one_blas_thread
-
-MOST_CALIBRATIONS = 5
-"""How often a client under rules counts the predictions of targets with the same column."""
 
 
 def _admit_design(dataset: Dataset, asked: Asked, rows: Design, rules: Rules) -> None:
@@ -167,38 +163,22 @@ class DatasetCohort:
         """
         assert self._coding is not None
         rules = self.rules.asked(self._coding.strict)
-        if rules.refuse and not self._may_calibrate(design, x, key, self._coding, rules):
-            return Calibration.withheld()
+        if rules.refuse:
+            plan = self._coding.plan
+            asked = Asked(
+                plan=plan,
+                recessions=self._coding.recessions,
+                scaling=self.frame(key).scaling,
+                point=x,
+            )
+            ledgers = [
+                self._ledger(design.name, sha256(column.encode()).hexdigest(), "calibrations")
+                for column in Formula(plan.formula).target_columns
+            ]
+            dataset = self.datasets.get(design.name)
+            if not may_calibrate(dataset, design, asked, ledgers, rules):
+                return Calibration.withheld()
         return design.calibration(x, rules.withheld)
-
-    def _may_calibrate(
-        self, design: Design, x: Array, key: str, coding: Coding, rules: Rules
-    ) -> bool:
-        """Whether counts of predictions at x may be told; if so, they are recorded."""
-        digest = sha256(np.ascontiguousarray(x).tobytes() + key.encode()).hexdigest()
-        columns = Formula(coding.plan.formula).target_columns
-        names = [sha256(column.encode()).hexdigest() for column in columns]
-        ledgers = [self._ledger(design.name, name, "calibrations") for name in names]
-        if any(each.total >= MOST_CALIBRATIONS and digest not in each for each in ledgers):
-            return False
-        for each in ledgers:
-            each.add(digest, 1)
-        if design.name not in self.datasets:
-            return True
-        asked = Asked(
-            plan=coding.plan,
-            recessions=coding.recessions,
-            scaling=self.frame(key).scaling,
-            point=x,
-        )
-        # there has to be room for other models after it
-        careful = replace(rules, leverage=0.5 * rules.leverage)
-        try:
-            block = of_calibration(design, x, rules.withheld)
-            self.datasets[design.name].admit(asked, block, careful)
-        except SinglesOut:
-            return False
-        return True
 
     def _prepare(self, request: Request) -> None:
         """Carry out the preparation that a request brings, unless that was done before."""
