@@ -67,7 +67,7 @@ def process(
         f"127.0.0.1:{server.port}",
         ours / "clients" / f"{name}.key",
         ours / "ca.crt",
-        folder / name,
+        folder,
     ]
     return [sys.executable, "-c", PROCESS, *map(str, arguments), "yes" if supervised else "no"]
 
