@@ -11,26 +11,25 @@ from typing import Any
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.errors import InputError, RequestError, StateError, listed
+from fedsplit.errors import InputError, RequestError, listed
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.fit_questions import (
     FIT_QUESTIONS,
     Columns,
     Describe,
-    strict_is_asked,
 )
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request, write_reply
 from fedsplit.sites.budget import Budget
+from fedsplit.sites.error_replies import ErrorReplies
 from fedsplit.sites.events import Event, harmless, ignore
 from fedsplit.sites.log.entries import Exchange
 from fedsplit.sites.log.exchange_log import NOT_LOGGED, ExchangeLog
-from fedsplit.sites.refusals import HALTED, REFUSED, Refusals
+from fedsplit.sites.refusals import HALTED, Refusals
 from fedsplit.sites.rows.current_rows import CurrentRows
 from fedsplit.sites.settings import SiteSettings
 from fedsplit.sites.studies.approval import Approval, Credentials
-from fedsplit.sites.studies.asked_questions import question_digest
 from fedsplit.sites.studies.local_view import local_view
 from fedsplit.sites.studies.policy import in_words
 from fedsplit.sites.studies.proposal import ABOUT_STUDIES, Finish, Propose
@@ -50,9 +49,6 @@ ALLOWED: Mapping[str, type[Question]] = {
 
 LONGEST_SUMMARY = 50_000
 """Characters of a result that is shown."""
-
-LONGEST_TEXT = 500
-"""Characters of a refusal: no more of it is read."""
 
 
 class Site:
@@ -115,7 +111,6 @@ class Site:
     ) -> None:
         self.name = name
         self._data = data
-        self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_mode & 0o077:
             raise InputError(
@@ -131,6 +126,9 @@ class Site:
         self._limit = max_rounds
         self._budget = Budget(folder, max_rounds, rules.questions)
         self._watch = harmless(watch)
+        self._errors = ErrorReplies(
+            name, self._rows, self.rules, self.refusals, (self.log, folder), self._watch
+        )
         # How many rows there are, by their version.
         self._counted: dict[str, int] = {}
         self._count_rows()
@@ -192,34 +190,8 @@ class Site:
             trouble = str(error)
             if not isinstance(error, InputError):
                 trouble = repr(error)
-            reply = self._refusal(request, error, trouble)
+            reply = self._errors.reply(request, error, trouble)
             return Exchange(request, message, reply, trouble)
-
-    def _refusal(self, request: Request | None, error: Exception, trouble: str) -> Reply:
-        """What the server is told of an error: under rules, nothing that depends on the data."""
-        if isinstance(error, OSError | StateError):  # a full disk; a file that is gone or damaged
-            self._watch(Event("trouble", f"nothing is answered: {error}"))
-            return Reply("failed", text=NOT_LOGGED)
-        if request is not None and not isinstance(error, RequestError) and self._refuses(request):
-            rows = self._rows.version
-            digests = [question_digest(request, each, rows) for each in request.parts]
-            self.refusals.add(request.question.name(), trouble, " ".join(digests))
-            return self._refused(REFUSED)
-        if isinstance(error, MemoryError):
-            return self._refused("not enough memory for this model")
-        if isinstance(error, InputError):
-            return self._refused(self._public(error))
-        return Reply("failed", text=f"{type(error).__name__} at the client, see its log")
-
-    def _refused(self, text: str) -> Reply:
-        return Reply("refused", text=f"client {self.name}: {text}"[:LONGEST_TEXT])
-
-    def _refuses(self, request: Request) -> bool:
-        """Whether the rules, or the request, ask for refusals rather than warnings."""
-        asked = self._cohort.asked_strict
-        for question in request.parts:
-            asked = asked or strict_is_asked(question)
-        return self.rules.refuse or asked
 
     def _answer(self, request: Request) -> Any:
         question = request.question
@@ -296,15 +268,6 @@ class Site:
         answer = self._cohort.answer(request, belonging(study))
         return narrowed(study, request.question, answer)
 
-    def _public(self, error: InputError) -> str:
-        """An error without the values and paths that only the owner may see."""
-        text = str(getattr(error, "public", error))
-        for path in self._rows.places():
-            text = text.replace(path, "its file")
-        for own in (self.log, self._folder):
-            text = text.replace(str(own.absolute()), "its folder").replace(str(own), "its folder")
-        return text.removeprefix(f"client {self.name}: ").removeprefix(f"client {self.name}, ")
-
     def _words(self, study: Study, signed: bool) -> str:
         """A study in words, with what it means here."""
         here = local_view(
@@ -316,7 +279,7 @@ class Site:
             rules=in_words(self.rules),
             left=self._budget.left,
             limit=self._budget.limit,
-            least=self.rules.rows * self.rules.refuse,
+            least=self.rules.rows,
             log=f"every question and answer is written to {self.log}",
         )
         return study_in_words(study, here)

@@ -147,7 +147,7 @@ def in_words(rules: Rules) -> list[str]:
     if rules.refuse:
         lines.append(
             "whatever was answered before counts, and every point is checked (largest_leverage); "
-            f"after {rules.refusals} refusals nothing is answered until you have looked "
+            f"after {rules.refusals} refusals nothing is answered until you have reviewed them "
             "(refusals_before_halt)"
         )
     if not rules.matrices:

@@ -159,7 +159,7 @@ def _rows(study: Study, here: Local) -> str:
         "count is shown to you alone)"
     )
     if here.complete < here.least:
-        text += f"; fewer than {here.least:,} (least_rows): its questions will be refused"
+        text += f"; that is fewer than {here.least:,} (least_rows)"
     return text
 
 

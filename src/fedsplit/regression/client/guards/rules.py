@@ -69,7 +69,8 @@ class Rules:
     secure : bool
         Whether a study must let the server learn nothing but sums over clients.
     studies, questions : int or None
-        The most studies that are approved, and questions that are answered, on one day (UTC).
+        The most studies of which a first question is answered, and the most questions that are
+        answered, on one day (UTC).
     """
 
     refuse: bool = False
