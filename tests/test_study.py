@@ -6,7 +6,6 @@ import json
 import os
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from fedsplit.remote.issuing import make_keys
 from fedsplit.remote.messages import Signature, read_reply, write_request
 from fedsplit.remote.signatures import Signer
 from fedsplit.sites.log.exchange_log import NOT_LOGGED
-from fedsplit.sites.refusals import REFUSED
+from fedsplit.sites.refusals import REFUSED, Refusals
 from fedsplit.sites.service import Site
 from fedsplit.sites.studies.local_view import complete_rows
 from fedsplit.sites.studies.proposal import Decision, Finish, Propose
@@ -557,21 +556,27 @@ def test_what_an_owner_declined_is_not_forgotten_when_rules_decline_many_more(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone may act for others")
-def test_root_decides_with_the_rights_of_the_clients_user(tmp_path: Path) -> None:
+def test_root_decides_and_clears_with_the_rights_of_the_clients_user(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("root's own", encoding="utf-8")
     victim.chmod(0o600)
-    studies = Studies(tmp_path / "kept")
+    for path in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        path.chmod(0o755)
+    kept = tmp_path / "kept"
+    studies = Studies(kept)
     folder = studies.path("0" * 64)
     folder.mkdir(parents=True)
-    (folder / ".decision.json.partial").symlink_to(victim)
-    for path in (tmp_path, tmp_path / "kept", tmp_path / "kept" / "studies"):
-        path.chmod(0o755)
-    os.chown(folder, 12345, 12345)
-    with suppress(OSError):
-        studies.decide("0" * 64, "approved", "test")
+    for link in (folder / ".decision.json.partial", kept / ".refusals.jsonl.partial"):
+        link.symlink_to(victim)
+    for path in (kept, studies.folder, folder):
+        os.chown(path, 12345, 12345)
+    studies.decide("0" * 64, "approved", "test")
+    Refusals(kept).clear()
     assert victim.read_text(encoding="utf-8") == "root's own"
     assert victim.stat().st_uid == 0
+    for path in (folder / "decision.json", kept / "refusals.jsonl"):
+        assert path.stat().st_uid == 12345
+    assert os.geteuid() == 0
 
 
 def test_a_site_asks_for_no_more_than_some_pending_studies(folder: Path) -> None:

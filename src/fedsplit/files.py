@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,6 +64,27 @@ def write_private(path: Path, content: bytes | str) -> None:
         sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def as_owner_of(folder: Path) -> Iterator[None]:
+    """Act as the owner of a folder, where root writes there for somebody else.
+
+    Root's own rights would let whoever has the folder lead a write elsewhere by a link, and leave
+    files that its owner cannot read.
+    """
+    owner = folder.stat()
+    if not hasattr(os, "geteuid") or os.geteuid() != 0 or owner.st_uid == 0:
+        yield
+        return
+    group = os.getegid()
+    os.setegid(owner.st_gid)
+    os.seteuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
 
 
 def append_line(path: Path, line: str) -> None:

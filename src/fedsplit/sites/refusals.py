@@ -73,7 +73,8 @@ class Refusals:
 
     def clear(self) -> None:
         """Forget them, as the owner has reviewed them: the client answers again."""
-        files.write_private(self.path, json.dumps({"cleared": _now()}) + "\n")
+        with files.as_owner_of(self.path.parent):
+            files.write_private(self.path, json.dumps({"cleared": _now()}) + "\n")
 
     def _lines(self) -> list[str]:
         if not self.path.exists():

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -184,7 +181,7 @@ class Studies:
             As in ``Decided``.
         """
         decided = Decided(verdict, by, datetime.now(UTC).replace(microsecond=0), reason, details)
-        with _as_owner(self.path(name)):
+        with files.as_owner_of(self.folder.parent):
             files.write_private(self.path(name) / "decision.json", msgspec.json.encode(decided))
 
     def end(self, name: str) -> None:
@@ -209,23 +206,3 @@ class Studies:
         path = self.path(name) / "begun"
         if not path.exists():
             files.write_private(path, day)
-
-
-@contextmanager
-def _as_owner(folder: Path) -> Iterator[None]:
-    """Act as the owner of a folder, where root decides for a client's user.
-
-    Root's own rights would let whoever has the folder lead a write elsewhere by a link.
-    """
-    owner = folder.stat()
-    if not hasattr(os, "geteuid") or os.geteuid() != 0 or owner.st_uid == 0:
-        yield
-        return
-    group = os.getegid()
-    os.setegid(owner.st_gid)
-    os.seteuid(owner.st_uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(group)
