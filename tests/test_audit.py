@@ -103,7 +103,7 @@ def told_otherwise(found: list[Entry]) -> list[Entry]:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (told_otherwise, "local_model: another answer comes out"),
+        (told_otherwise, "local_model: the answer is not reproduced"),
         (lambda found: found[:-2], "it was cut short"),
         (lambda found: [*found[:2], *found[3:]], "it was cut short"),
         (lambda found: [*found[:2], found[1], *found[2:]], "is not the one that the server knows"),
@@ -239,7 +239,7 @@ def test_answers_about_other_data_are_noticed(
     pd.read_csv(federation.folder / "a.csv").assign(x=lambda t: t.x + 1e-6).to_csv(other)
     assert run(["audit", str(kept(federation)), "--data", str(other)]) == 1
     out = capsys.readouterr().out
-    assert "another answer comes out" in out
+    assert "the answer is not reproduced" in out
     assert "other.csv the file of this client?" in out
 
 

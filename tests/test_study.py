@@ -169,26 +169,29 @@ PLAN = Plan(
 @pytest.mark.parametrize(
     ("question", "what"),
     [
-        (Columns(replace(WANTED, formula="y ~ secret")), "another formula"),
-        (Columns(replace(WANTED, formula="y ~ .")), "another formula"),
-        (Columns(replace(WANTED, family="gaussian")), "another family"),
-        (Columns(replace(WANTED, weights="secret")), "another weights"),
-        (Columns(replace(WANTED, fill=True)), "another way with missing values"),
-        (Columns(replace(WANTED, declared={"x": "text"})), "another types"),
+        (Columns(replace(WANTED, formula="y ~ secret")), "in its formula"),
+        (Columns(replace(WANTED, formula="y ~ .")), "in its formula"),
+        (Columns(replace(WANTED, family="gaussian")), "in its family"),
+        (Columns(replace(WANTED, weights="secret")), "in its weights"),
+        (Columns(replace(WANTED, fill=True)), "in its treatment of missing values"),
+        (Columns(replace(WANTED, declared={"x": "text"})), "in its types"),
         (
             Describe(ColumnRequest({"secret": "number"}, frozenset(), frozenset(), False)),
-            "another columns",
+            "in its columns",
         ),
         (
             Describe(
                 ColumnRequest({**PLAN.types, "secret": "number"}, frozenset(), frozenset(), False)
             ),
-            "another columns",
+            "in its columns",
         ),
-        (Code(Coding(replace(PLAN, formula="y ~ secret"), False, ("a",))), "another formula"),
-        (Code(Coding(replace(PLAN, family="logistic"), False, ("a",))), "another family"),
-        (Code(Coding(replace(PLAN, offset="x"), False, ("a",))), "another offset"),
-        (Code(Coding(replace(PLAN, fills={"x": 1.0}), False, ("a",))), "missing values"),
+        (Code(Coding(replace(PLAN, formula="y ~ secret"), False, ("a",))), "in its formula"),
+        (Code(Coding(replace(PLAN, family="logistic"), False, ("a",))), "in its family"),
+        (Code(Coding(replace(PLAN, offset="x"), False, ("a",))), "in its offset"),
+        (
+            Code(Coding(replace(PLAN, fills={"x": 1.0}), False, ("a",))),
+            "treatment of missing values",
+        ),
         (Descend(np.zeros(4), 0.1, 2), "has no question descend"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -237,10 +240,10 @@ def test_what_was_prepared_for_one_study_answers_no_question_of_another(
     assert federation.propose(other).state == "approved"
     federation.start()
     reply = federation.ask(point, other.hash, frame.stem)
-    assert "another formula than the approved study" in reply.text
+    assert "from the approved study in its formula" in reply.text
     coding, settled = codec.decode(tuple[Coding, Frame], frame.read_bytes())
     reply = federation.ask(Settle(coding, replace(settled, delta=9.0)), study.hash)
-    assert "another delta" in reply.text
+    assert "in its delta" in reply.text
 
 
 def test_a_study_has_only_so_many_questions_and_the_same_one_again_is_none(

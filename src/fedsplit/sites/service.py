@@ -88,7 +88,7 @@ class Site:
     Attributes
     ----------
     refusals : Refusals
-        Those that the owner has not looked at yet. After as many as the rules allow, nothing is
+        Those that the owner has not reviewed yet. After as many as the rules allow, nothing is
         answered until ``refusals.clear()``.
     """
 

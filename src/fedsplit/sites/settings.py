@@ -28,7 +28,7 @@ class SiteSettings:
     na, decimal
         How that is read.
     vectors : bool
-        Whether matrices are told for proofs only.
+        Whether matrices are sent for proofs only.
     rules : Rules
     """
 

@@ -69,7 +69,7 @@ def terms(
         Its rows.
     rules : Rules
     vectors : bool
-        Whether matrices are told for proofs only.
+        Whether matrices are sent for proofs only.
     studies : bool
         Whether only what belongs to an approved study is answered.
     most : int or None

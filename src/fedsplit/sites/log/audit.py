@@ -146,7 +146,9 @@ def _check(
     elif difference <= TOLERANCE and entry["version"] != __version__:
         found.close += 1
     else:
-        found.troubles.append(f"{where}: another answer comes out ({difference:.0e} away)")
+        found.troubles.append(
+            f"{where}: the answer is not reproduced (relative difference {difference:.0e})"
+        )
 
 
 def _exchange(

@@ -51,7 +51,7 @@ class Replay:
         self._preparations: dict[str, Question] = {}
 
     def difference(self, request: Request, reply: Reply, entry: Mapping[str, Any]) -> float:
-        """How far an answer is from the one that comes out now.
+        """How far an answer is from the one that is computed now.
 
         Parameters
         ----------

@@ -151,7 +151,7 @@ def in_words(rules: Rules) -> list[str]:
             "(refusals_before_halt)"
         )
     if not rules.matrices:
-        lines.append("matrices are told for proofs only (matrices)")
+        lines.append("matrices are sent for proofs only (matrices)")
     if rules.families is not None:
         lines.append(f"only {', '.join(rules.families)} (families)")
     if rules.allowed is not None:

@@ -82,7 +82,7 @@ def whole_formula(options: Regression) -> Formula:
         return formula
     if not options.columns:
         raise InputError(
-            "between organisations clients do not tell the names of their columns: name the "
+            "between organisations clients do not disclose the names of their columns: name the "
             "covariates with --columns, or in the formula"
         )
     return formula.expanded(options.columns)

@@ -41,15 +41,15 @@ def check_coding(study: Study, coding: Coding) -> None:
     _check_extra(study, plan)
     _check_types(study, plan.types)
     _same("columns", set(plan.others) == set(study.columns) - study.used)
-    _same("way with missing values", not plan.fills or _fills(study))
+    _same("treatment of missing values", not plan.fills or _fills(study))
     reports = study.options["separation"] == "report"
-    _same("way with separation", not coding.recessions or reports)
+    _same("treatment of separation", not coding.recessions or reports)
 
 
 def check_categories(study: Study, question: Question, fits: Mapping[str, Fit | None]) -> None:
-    """Raise RequestError if numbers are to be told as levels of a category that nobody declared.
+    """Raise RequestError if values of numbers would be disclosed as levels of a category.
 
-    Each level of a category is told with its rows: of a column of numbers these are its values.
+    The levels of a category are disclosed: of a column of numbers these are its values.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def _check_wanted(study: Study, question: Columns) -> None:
     declared = {name: kind for name, kind in study.columns.items() if kind != AS_READ}
     _same("types", dict(wanted.declared) == declared)
     _same("columns", set(wanted.study) | study.used == set(study.columns))
-    _same("way with missing values", not wanted.fill or _fills(study))
+    _same("treatment of missing values", not wanted.fill or _fills(study))
 
 
 def _check_described(study: Study, question: Describe) -> None:
@@ -127,7 +127,7 @@ def _check_described(study: Study, question: Describe) -> None:
     _check_types(study, request.types)
     _same("columns", request.others == set(study.columns) - study.used)
     _same("columns", request.categories <= set(study.columns))
-    _same("way with missing values", not request.filled or _fills(study))
+    _same("treatment of missing values", not request.filled or _fills(study))
 
 
 CHECKS: Mapping[type[Question], Callable[[Study, Any], None]] = {
@@ -154,4 +154,4 @@ def _fills(study: Study) -> bool:
 
 def _same(what: str, holds: bool) -> None:
     if not holds:
-        raise RequestError(f"the question has another {what} than the approved study")
+        raise RequestError(f"the question differs from the approved study in its {what}")

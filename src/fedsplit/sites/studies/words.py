@@ -47,7 +47,7 @@ class Local:
     trouble : str
         Why the file cannot be read, if it cannot.
     vectors : bool
-        Whether matrices are told for proofs only.
+        Whether matrices are sent for proofs only.
     rules : sequence of str
         The rules under which the client answers.
     left : int or None
