@@ -165,7 +165,7 @@ def _sign(folder: Path, path: Path, days: int, overlap: bool) -> str:
     name, mark = sign_request(folder, path, days, overlap)
     given = (
         f"Compare the fingerprint with {name}, and\nif it is another, --revoke {name}. Send it "
-        f"clients/{name}.crt and ca.crt, which are no secrets."
+        f"clients/{name}.crt and ca.crt, which are not secret."
     )
     return HAND_OUT.format(name=name, fingerprint=mark, days=days, files=given)
 
@@ -174,7 +174,8 @@ def _renew(folder: Path, wanted: list[str], days: int) -> str:
     from fedsplit.remote.issuing import renew
 
     made = ", ".join(str(path.relative_to(folder)) for path in renew(folder, wanted, days))
-    return f"valid for {days} days: {made}\nHand them out; the old ones work until they end."
+    advice = "Deliver them to their owners; the old ones work until they expire."
+    return f"valid for {days} days: {made}\n{advice}"
 
 
 def _list(folder: Path) -> str:

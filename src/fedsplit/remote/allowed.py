@@ -13,8 +13,8 @@ from fedsplit.remote.keys import fingerprint, read_public_keys
 class AllowedKeys:
     """Who may join: by the fingerprint of a key, the name of its client.
 
-    A file that is deleted shuts its client out at once. One that cannot be read does, too, and
-    affects nobody else.
+    Deleting a file revokes its client at once. So does a file that cannot be read, which affects
+    no other client.
 
     Parameters
     ----------

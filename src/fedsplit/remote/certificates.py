@@ -26,10 +26,10 @@ MARGIN = timedelta(days=1)
 """How far back a certificate begins: clocks differ."""
 
 AUTHORITY_DAYS = 3650
-"""For how long an authority is valid, at least: its certificates are renewed meanwhile."""
+"""Validity of a CA's certificate, at least: those that it issued are renewed meanwhile."""
 
 WARNING = timedelta(days=30)
-"""How long before its end a certificate is warned of."""
+"""How long before it expires a certificate is warned of."""
 
 Use = Literal["server", "client", "coordinator"]
 

@@ -192,7 +192,7 @@ def sign_request(folder: Path, path: Path, days: int, overlap: bool = False) -> 
 
 
 def renew(folder: Path, names: Sequence[str], days: int) -> list[Path]:
-    """Issue new certificates for the same keys; the old ones stay valid until they end.
+    """Issue new certificates for the same keys; the old ones stay valid until they expire.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def renew(folder: Path, names: Sequence[str], days: int) -> list[Path]:
     Returns
     -------
     list of Path
-        The certificates, to be handed out again.
+        The certificates, to be delivered to their owners.
     """
     _check_days(days)
     check_folder(folder)

@@ -28,7 +28,7 @@ from fedsplit.remote.https.service import Service
 from fedsplit.remote.https.tls import server_context
 
 IDLE_SECONDS = 20.0
-"""Seconds that a connection has for the headers of its next request."""
+"""Seconds within which a connection has to bring the headers of its next request."""
 
 FAREWELL = 2.0
 """Seconds in which clients are told that no more questions will come."""
