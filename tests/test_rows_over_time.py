@@ -67,8 +67,12 @@ def clinic(tmp_path: Path) -> Clinic:
 
 def newcomers(frame: pd.DataFrame, count: int) -> pd.DataFrame:
     """Other rows with the same columns."""
-    ages = np.linspace(30.01, 70.01, count)
-    return frame.head(count).assign(age=ages, income=frame["income"][::-1].head(count).to_numpy())
+    rng = np.random.default_rng(count)
+    return frame.head(count).assign(
+        age=np.linspace(30.01, 70.01, count),
+        income=np.exp(rng.normal(7.0, 0.5, count)),
+        bmi=rng.normal(25, 3, count),
+    )
 
 
 def test_a_file_that_changes_is_used_once_enough_rows_have_come_and_gone(clinic: Clinic) -> None:
@@ -161,6 +165,40 @@ def test_enough_new_rows_are_used_and_everything_can_be_asked_again(clinic: Clin
     clinic.describe()
     for formula in models:
         assert clinic.code(formula).n == ROWS + 100
+
+
+def test_a_column_that_is_another_in_every_export_hides_no_row_that_came_or_went(
+    tmp_path: Path,
+) -> None:
+    def exported(frame: pd.DataFrame, day: int) -> pd.DataFrame:
+        return frame.assign(number=np.arange(len(frame))[::-1], time=np.arange(len(frame)) + day)
+
+    clinic = Clinic(tmp_path)
+    clinic.folder = tmp_path / "numbered"
+    clinic.write(exported(clinic.frame, 1_000))
+    clinic.site = clinic.started()
+    before = clinic.code("income ~ age")
+    clinic.write(exported(clinic.frame.drop(index=70), 2_000))
+    clinic.describe()
+    assert clinic.code("income ~ age").n == before.n == ROWS
+    assert "0 rows came, 1 went" in clinic.told
+    clinic.write(exported(pd.concat([clinic.frame, newcomers(clinic.frame, 100)]), 3_000))
+    clinic.describe()
+    assert clinic.code("income ~ age").n == ROWS + 100
+
+
+def test_corrections_hide_no_row_that_came(clinic: Clinic) -> None:
+    frame = clinic.frame.copy()
+    frame.loc[:20, "bmi"] += 1
+    clinic.write(pd.concat([frame, newcomers(frame, 1)]))
+    assert clinic.describe().rows == ROWS
+    assert "(22 rows came, 21 went): without values that" in clinic.told
+    assert "1 row came, 0 went" in clinic.told
+    clinic.write(frame)
+    clinic.describe()
+    copies = clinic.site._rows._snapshots.all  # type: ignore[union-attr]  # of a strict site
+    assert [copy.number for copy in copies] == [1, 2]
+    assert np.array_equal(copies[0].ids, copies[1].ids)
 
 
 def test_rows_that_left_and_came_back_are_the_same_rows(clinic: Clinic) -> None:

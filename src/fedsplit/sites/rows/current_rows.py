@@ -187,18 +187,21 @@ class CurrentRows:
     def _compare(self, snapshots: Snapshots, candidate: Snapshot) -> str:
         """Use a copy if its rows differ by enough from the others; what the owner is told."""
         changes = snapshots.changes(candidate)
-        last = changes[-1]
+        last = changes[-1][0]
         columns = len(set(candidate.about.columns) ^ set(snapshots.all[-1].about.columns))
         what = f"its data have changed ({last})"
         if last == UNCHANGED:
             what = f"its data have other columns ({columns} came or went)"
         k = self._rules.smallest
         why = ""
-        if not all(change.allowed(k) for change in changes):
+        few = [each for found in changes for each in found if not each.allowed(k)]
+        if few:
             why = (
                 f"they are used once at least {k} rows have come and none or at least {k} have "
                 "gone, against every copy"
             )
+            if few[0] != last:
+                why = f"without values that are others in the same rows, {few[0]}: {why}"
         elif last != UNCHANGED:
             why = self._singled_out(candidate, last)
         if last == UNCHANGED and not columns:

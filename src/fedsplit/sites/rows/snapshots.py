@@ -13,6 +13,7 @@ import secrets
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -27,7 +28,15 @@ from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError, StateError
 from fedsplit.files import Stamp
-from fedsplit.sites.rows.row_hashes import Change, change, column_names, matched, row_hashes
+from fedsplit.sites.rows.row_hashes import (
+    Change,
+    Hashes,
+    cell_hashes,
+    change,
+    column_names,
+    matched,
+    views,
+)
 
 KEY_BYTES = 32
 
@@ -80,15 +89,15 @@ class Snapshot:
     about : About
     ids : (n,) array of int
         The number of each of its rows, among all that were ever in a copy.
-    hashes : (n, 16) array of uint8
-        Of its rows.
+    hashes : (n, p) array of uint64
+        Of its cells.
     """
 
     number: int
     folder: Path
     about: About
     ids: NDArray[np.intp]
-    hashes: NDArray[np.uint8]
+    hashes: Hashes
 
     def source(self) -> Source:
         """Its rows, read as they were when it was taken."""
@@ -139,9 +148,9 @@ class Snapshots:
         file, stamp = _copied(source, folder)
         reading = reading_of(source)
         about = About(file, reading.na, reading.decimal, (), self._key_name(), {}, stamp)
-        copy = Snapshot(0, folder, about, np.zeros(0, np.intp), np.zeros((0, 0), np.uint8))
+        copy = Snapshot(0, folder, about, np.zeros(0, np.intp), np.zeros((0, 0), np.uint64))
         columns = column_names(copy.source())
-        hashes = row_hashes(copy.source(), columns, self._key())
+        hashes = cell_hashes(copy.source(), columns, self._key())
         copy = replace(copy, about=replace(about, columns=tuple(columns)), hashes=hashes)
         return replace(copy, ids=self._numbered(copy))
 
@@ -166,29 +175,23 @@ class Snapshots:
         """Delete a copy that is not used."""
         shutil.rmtree(candidate.folder, ignore_errors=True)
 
-    def changes(self, candidate: Snapshot) -> list[Change]:
-        """How a copy differs from each of the others, in the columns that both have."""
-        return [change(*self._common(each, candidate)) for each in self.all]
+    def changes(self, candidate: Snapshot) -> list[list[Change]]:
+        """How a copy differs from each of the others, in each set of columns (see ``views``)."""
+        return [
+            [change(old, new) for old, new in views(*_common(each, candidate))] for each in self.all
+        ]
 
     def _numbered(self, candidate: Snapshot) -> NDArray[np.intp]:
         """The numbers of the rows of a copy; each keeps the one that it had in an earlier one."""
         ids = np.full(len(candidate.hashes), -1, dtype=np.intp)
-        free = 0
-        for each in reversed(self.all):
-            old, new = self._common(each, candidate)
-            matched(ids, new, old, each.ids)
-            free = max(free, int(each.ids.max(initial=-1)) + 1)
+        for beginning, end in ((0, 1), (1, None)):  # first those that are equal in all columns
+            for each in reversed(self.all):
+                for old, new in islice(views(*_common(each, candidate)), beginning, end):
+                    matched(ids, new, old, each.ids)
+        free = 1 + max((int(each.ids.max(initial=-1)) for each in self.all), default=-1)
         came = ids < 0
         ids[came] = free + np.arange(np.count_nonzero(came))
         return ids
-
-    def _common(self, *copies: Snapshot) -> Sequence[NDArray[np.uint8]]:
-        """The hashes of the rows of copies, in the columns that all of them have."""
-        columns = [set(each.about.columns) for each in copies]
-        shared = sorted(set.intersection(*columns))
-        if not shared or all(own == columns[0] for own in columns):
-            return [each.hashes for each in copies]
-        return [row_hashes(each.source(), shared, self._key()) for each in copies]
 
     def _key(self) -> bytes:
         path = self._folder / "key"
@@ -207,6 +210,21 @@ class Snapshots:
 
     def _key_name(self) -> str:
         return hashlib.blake2b(key=self._key(), digest_size=8).hexdigest()
+
+
+def _common(old: Snapshot, new: Snapshot) -> tuple[Hashes, Hashes]:
+    """The hashes of the cells of two copies in the columns that both have.
+
+    Without any, those of all columns: no row is the same.
+    """
+    shared = [name for name in old.about.columns if name in new.about.columns]
+    if not shared:
+        return old.hashes.sum(axis=1, keepdims=True), new.hashes.sum(axis=1, keepdims=True)
+    return old.hashes[:, _places(old, shared)], new.hashes[:, _places(new, shared)]
+
+
+def _places(snapshot: Snapshot, columns: Sequence[str]) -> list[int]:
+    return [snapshot.about.columns.index(name) for name in columns]
 
 
 def reading_of(source: Source) -> Reading:
