@@ -38,7 +38,7 @@ AT_ONCE = 256
 MOST_PRODUCTS = 20_000
 """Of a model; those of 200 columns."""
 
-LARGEST = 10**8
+LARGEST = 5 * 10**7
 """Numbers in all products of a model."""
 
 ROWS_PER_PRODUCT = 5
