@@ -18,7 +18,8 @@ from fedsplit.regression.client.guards.answered import Answered, Asked
 from fedsplit.regression.client.guards.blocks import Block
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.sites.rows.row_hashes import UNCHANGED, Change
-from fedsplit.sites.rows.snapshots import Snapshot, Snapshots, reading_of
+from fedsplit.sites.rows.snapshot import Snapshot
+from fedsplit.sites.rows.snapshots import Snapshots, reading_of
 
 SETTLED = 5_000_000_000
 """Nanoseconds after its last change when a file counts as completely written."""

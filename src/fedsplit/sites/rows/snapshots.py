@@ -11,12 +11,10 @@ import hashlib
 import json
 import secrets
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,84 +23,15 @@ from fedsplit.data.files.formats import suffix_of
 from fedsplit.data.files.sql import QueryTable
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources.client_data import Source
-from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError, StateError
 from fedsplit.files import Stamp
-from fedsplit.sites.rows.row_hashes import (
-    Change,
-    Hashes,
-    cell_hashes,
-    change,
-    column_names,
-    matched,
-    views,
-)
+from fedsplit.sites.rows.row_hashes import Change, cell_hashes, change, column_names, matched, views
+from fedsplit.sites.rows.snapshot import About, Snapshot, common_hashes, read_snapshot, sha256
 
 KEY_BYTES = 32
 
 CANDIDATE = ".candidate"
 """The folder of a copy that does not answer yet."""
-
-
-@dataclass(frozen=True)
-class About:
-    """What is kept about a copy in its ``about.json``.
-
-    Attributes
-    ----------
-    file : str
-        The name of the copy.
-    na, decimal
-        How it is read.
-    columns : tuple of str
-        Those that the rows were hashed with.
-    key : str
-        By which the key of these hashes is recognised.
-    sha256 : dict of str to str
-        Of each file of the copy, by its name.
-    stamp : Stamp or None
-        Of the file that was copied; None of a query.
-    """
-
-    file: str
-    na: tuple[str, ...]
-    decimal: str
-    columns: tuple[str, ...]
-    key: str
-    sha256: dict[str, str]
-    stamp: Stamp | None
-
-    @property
-    def reading(self) -> Reading:
-        return Reading(self.na, self.decimal)
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A frozen copy.
-
-    Attributes
-    ----------
-    number : int
-        From 1; 0 for a copy that does not answer yet.
-    folder : Path
-    about : About
-    ids : (n,) array of int
-        The number of each of its rows, among all that were ever in a copy.
-    hashes : (n, p) array of uint64
-        Of its cells.
-    """
-
-    number: int
-    folder: Path
-    about: About
-    ids: NDArray[np.intp]
-    hashes: Hashes
-
-    def source(self) -> Source:
-        """Its rows, read as they were when it was taken."""
-        [found] = sources(str(self.folder / self.about.file), reading=self.about.reading)
-        return found
 
 
 class Snapshots:
@@ -116,7 +45,7 @@ class Snapshots:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "snapshots"
-        self.all = [_read(each) for each in sorted(self._folder.glob("[0-9]*"))]
+        self.all = [read_snapshot(each) for each in sorted(self._folder.glob("[0-9]*"))]
         for each in self.all:
             if each.about.key != self._key_name():
                 raise StateError(
@@ -164,11 +93,11 @@ class Snapshots:
         for path in kept:
             path.chmod(0o400)
             files.sync(path)
-        about = asdict(candidate.about) | {"sha256": {path.name: _sha256(path) for path in kept}}
+        about = asdict(candidate.about) | {"sha256": {path.name: sha256(path) for path in kept}}
         files.write_private(place / "about.json", json.dumps(about, indent=2))
         place.replace(self._folder / _name(number))
         files.sync(self._folder)
-        self.all.append(_read(self._folder / _name(number)))
+        self.all.append(read_snapshot(self._folder / _name(number)))
         return self.all[-1]
 
     def discard(self, candidate: Snapshot) -> None:
@@ -178,7 +107,8 @@ class Snapshots:
     def changes(self, candidate: Snapshot) -> list[list[Change]]:
         """How a copy differs from each of the others, in each set of columns (see ``views``)."""
         return [
-            [change(old, new) for old, new in views(*_common(each, candidate))] for each in self.all
+            [change(old, new) for old, new in views(*common_hashes(each, candidate))]
+            for each in self.all
         ]
 
     def _numbered(self, candidate: Snapshot) -> NDArray[np.intp]:
@@ -186,7 +116,7 @@ class Snapshots:
         ids = np.full(len(candidate.hashes), -1, dtype=np.intp)
         for beginning, end in ((0, 1), (1, None)):  # first those that are equal in all columns
             for each in reversed(self.all):
-                for old, new in islice(views(*_common(each, candidate)), beginning, end):
+                for old, new in islice(views(*common_hashes(each, candidate)), beginning, end):
                     matched(ids, new, old, each.ids)
         free = 1 + max((int(each.ids.max(initial=-1)) for each in self.all), default=-1)
         came = ids < 0
@@ -210,21 +140,6 @@ class Snapshots:
 
     def _key_name(self) -> str:
         return hashlib.blake2b(key=self._key(), digest_size=8).hexdigest()
-
-
-def _common(old: Snapshot, new: Snapshot) -> tuple[Hashes, Hashes]:
-    """The hashes of the cells of two copies in the columns that both have.
-
-    Without any, those of all columns: no row is the same.
-    """
-    shared = [name for name in old.about.columns if name in new.about.columns]
-    if not shared:
-        return old.hashes.sum(axis=1, keepdims=True), new.hashes.sum(axis=1, keepdims=True)
-    return old.hashes[:, _places(old, shared)], new.hashes[:, _places(new, shared)]
-
-
-def _places(snapshot: Snapshot, columns: Sequence[str]) -> list[int]:
-    return [snapshot.about.columns.index(name) for name in columns]
 
 
 def reading_of(source: Source) -> Reading:
@@ -251,31 +166,6 @@ def _copied(source: Source, folder: Path) -> tuple[str, Stamp | None]:
     if Stamp.of(path) != stamp:
         raise InputError(f"{path}: was changed while it was copied: try again when it is complete")
     return name, stamp
-
-
-def _read(folder: Path) -> Snapshot:
-    """The copy in a folder, all of whose files are as they were written."""
-    try:
-        about = msgspec.json.decode((folder / "about.json").read_bytes(), type=About)
-        for name, digest in about.sha256.items():
-            if _sha256(folder / name) != digest:
-                raise StateError(
-                    f"{folder / name}: was changed since it was frozen, so that nothing is "
-                    "answered: restore it from a backup"
-                )
-        ids = np.load(folder / "rows.npy", allow_pickle=False)
-        hashes = np.load(folder / "hashes.npy", allow_pickle=False)
-    except (FileNotFoundError, msgspec.DecodeError) as error:
-        raise StateError(
-            f"{folder}: this copy of the rows cannot be read ({error}), so that nothing is "
-            "answered: restore it from a backup"
-        ) from None
-    return Snapshot(int(folder.name), folder, about, ids, hashes)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _name(number: int) -> str:
