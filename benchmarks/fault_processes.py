@@ -31,6 +31,7 @@ from fedsplit.remote.https.client import run_client
 from fedsplit.remote.https.endpoint import Endpoint
 from fedsplit.remote.https.server import HttpsServer
 from fedsplit.remote.messages import MessageChannel
+from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
 
 NAMES = ("north", "south", "west")
@@ -139,7 +140,7 @@ class Federation:
                         name,
                         str(self.data[name]),
                         folder=kept,
-                        strict=strict,
+                        options=SiteOptions(strict=strict),
                         watch=lambda event: _say(event.text),
                     )
                     endpoint = Endpoint(

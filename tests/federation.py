@@ -26,9 +26,10 @@ from fedsplit.remote.https.client import run_client
 from fedsplit.remote.https.endpoint import Endpoint
 from fedsplit.remote.messages import read_reply, write_reply
 from fedsplit.clients.question import Answer
+from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
 name, data, server, keys, folder, nth = sys.argv[1:]
-site, asked = Site(name, data, folder=Path(folder), approve="always"), 0
+site, asked = Site(name, data, folder=Path(folder), options=SiteOptions(approve="always")), 0
 def answer(message):
     global asked
     out = site.reply(message)

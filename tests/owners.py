@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from fedsplit.remote.keys import fingerprint, read_private_key
 from fedsplit.remote.messages import MessageChannel, read_reply, write_request
 from fedsplit.remote.signatures import Signer
 from fedsplit.sites.events import Event
+from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
 from fedsplit.sites.studies.approval import Credentials
 from fedsplit.sites.studies.proposal import Decision
@@ -60,6 +61,7 @@ class Federation:
             make_keys(self.keys, NAMES, ["127.0.0.1"], 2)
         self.signer = Signer(self.keys)
         self.seen: list[Event] = []
+        self.watch: Callable[[Event], object] = self.seen.append
         self.start()
 
     def start(self) -> None:
@@ -67,13 +69,12 @@ class Federation:
 
     def site(self, name: str) -> Site:
         credentials = Credentials(self.fingerprint(name), (self.keys / "ca.crt").read_bytes())
-        options = {"watch": self.seen.append, "credentials": credentials, **self.rules}
         return Site(
             name,
             str(self.folder / f"{name}.csv"),
             folder=self.folder / f"kept {name}",
-            approve=self.mode,
-            **options,  # type: ignore[arg-type]  # the site's own rules
+            options=SiteOptions(approve=self.mode, credentials=credentials, **self.rules),  # type: ignore[arg-type]  # the site's own rules
+            watch=self.watch,
         )
 
     def fingerprint(self, name: str) -> str:

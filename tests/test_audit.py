@@ -313,7 +313,9 @@ def test_a_terminal_that_is_gone_changes_no_answer(tmp_path: Path) -> None:
     def gone(event: object) -> None:
         raise BrokenPipeError
 
-    federation = Federation(with_tables(tmp_path), "always", watch=gone)
+    federation = Federation(with_tables(tmp_path), "always")
+    federation.watch = gone
+    federation.start()
     study = federation.study()
     federation.approve(study)
     assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"

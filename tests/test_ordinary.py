@@ -24,6 +24,7 @@ from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
 from fedsplit.remote.messages import MessageChannel
+from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.refusals import REFUSED
 from fedsplit.sites.service import Site
 
@@ -39,7 +40,8 @@ class Federation:
             path = folder / f"{name}.csv"
             frame.to_csv(path, index=False)
             kept = folder / f"kept {name}"
-            self.sites[name] = Site(name, str(path), folder=kept, rules=Rules.strict())
+            options = SiteOptions(rules=Rules.strict())
+            self.sites[name] = Site(name, str(path), folder=kept, options=options)
 
     def send(
         self, mail: Mapping[str, bytes], timeout: float

@@ -21,6 +21,7 @@ from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import MessageChannel, read_reply, write_request
+from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
 
 FOUND = json.loads((Path(__file__).parent / "data" / "pooled_functions.json").read_text())
@@ -177,7 +178,7 @@ class Letters:
                 str(name),
                 str(folder / f"{name}.csv"),
                 folder=folder / f"kept {name}",
-                strict=strict,
+                options=SiteOptions(strict=strict),
             )
 
     def send(

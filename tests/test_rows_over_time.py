@@ -17,6 +17,7 @@ from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.fit_questions import Describe
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.sites.events import Event
+from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
 from owners import disk_full
 
@@ -35,7 +36,8 @@ class Clinic(Server):
 
     def started(self, fresh: bool = False) -> Site:
         data = self.data or str(self.path)
-        return Site(NAME, data, folder=self.folder, rules=self.rules, watch=self.seen.append)
+        options = SiteOptions(rules=self.rules)
+        return Site(NAME, data, folder=self.folder, options=options, watch=self.seen.append)
 
     def write(self, frame: pd.DataFrame) -> None:
         """Write the file, some time ago."""
@@ -308,7 +310,7 @@ def test_a_copy_that_answered_and_is_missing_is_named_and_its_number_not_used_ag
 def test_a_first_file_that_cannot_be_read_is_named(clinic: Clinic, tmp_path: Path) -> None:
     clinic.path.write_text('age\n"1\n2\n', encoding="utf-8")
     with pytest.raises(InputError, match=r"data\.csv|clinic\.csv"):
-        Site(NAME, str(clinic.path), folder=tmp_path / "another", rules=STRICT)
+        Site(NAME, str(clinic.path), folder=tmp_path / "another", options=SiteOptions(rules=STRICT))
 
 
 def test_what_was_answered_is_known_after_a_restart_and_under_a_later_copy(

@@ -59,6 +59,7 @@ from fedsplit.remote.messages import (
     write_reply,
     write_request,
 )
+from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.refusals import HALTED, REFUSED
 from fedsplit.sites.service import ALLOWED, Site
 
@@ -86,7 +87,7 @@ class Mail:
             name,
             str(self.folder / f"{name}.csv"),
             folder=self.folder / f"kept {name}",
-            **self.rules,  # type: ignore[arg-type]  # the site's own rules
+            options=SiteOptions(**self.rules),  # type: ignore[arg-type]  # the site's own rules
         )
 
     def send(

@@ -30,6 +30,7 @@ from fedsplit.remote.issuing import make_keys
 from fedsplit.remote.messages import Signature, read_reply, write_request
 from fedsplit.remote.signatures import Signer
 from fedsplit.sites.log.exchange_log import NOT_LOGGED
+from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.refusals import REFUSED, Refusals
 from fedsplit.sites.service import Site
 from fedsplit.sites.studies.local_view import complete_rows
@@ -363,7 +364,9 @@ def test_the_owner_sees_the_study_what_is_sent_and_the_end(
 def test_a_study_that_was_approved_without_keys_is_not_answered_with_them(folder: Path) -> None:
     federation = Federation(folder, "always")
     study = replace(federation.study(), coordinator="", members=dict.fromkeys(NAMES, ""))
-    unsigned = Site("a", str(folder / "a.csv"), folder=folder / "kept a", approve="always")
+    unsigned = Site(
+        "a", str(folder / "a.csv"), folder=folder / "kept a", options=SiteOptions(approve="always")
+    )
     propose = write_request(Request(Propose(study.canonical.decode(), Signature())))
     assert read_reply(unsigned.reply(propose), Decision, 0.0).value.state == "approved"
     reply = federation.ask(Columns(WANTED), study.hash)

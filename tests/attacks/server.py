@@ -24,6 +24,7 @@ from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.plan import Plan
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_reply, write_request
+from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
 
 NAME = "clinic"
@@ -70,7 +71,8 @@ class Server:
         self.site = self.started()
 
     def started(self, fresh: bool = False) -> Site:
-        return Site(NAME, str(self.path), folder=self.folder, rules=self.rules, fresh=fresh)
+        options = SiteOptions(rules=self.rules, fresh=fresh)
+        return Site(NAME, str(self.path), folder=self.folder, options=options)
 
     def ask(self, question: Question, key: str = "") -> Any:
         reply = read_reply(

@@ -108,16 +108,14 @@ def _answer(chosen: Configuration, stop: threading.Event) -> int:
     from fedsplit.remote.folder_lock import alone
     from fedsplit.remote.https.client import run_client
     from fedsplit.remote.https.logs import quieten
+    from fedsplit.sites.options import SiteOptions
     from fedsplit.sites.service import Site
 
     quieten()
     endpoint = chosen.network.endpoint(chosen.server, chosen.name)
     view = View(str(chosen.folder), chosen.prompted)
     with alone(chosen.folder):  # before anything there is read, or counted anew
-        site = Site(
-            chosen.name,
-            chosen.data,
-            folder=chosen.folder,
+        options = SiteOptions(
             max_rounds=chosen.privacy.max_rounds,
             strict=chosen.privacy.strict,
             rules=chosen.privacy.rules(),
@@ -127,8 +125,8 @@ def _answer(chosen: Configuration, stop: threading.Event) -> int:
             reading=chosen.reading,
             approve=chosen.privacy.approve,
             credentials=_credentials(chosen.network),
-            watch=view,
         )
+        site = Site(chosen.name, chosen.data, folder=chosen.folder, options=options, watch=view)
         if not chosen.restarted:
             typer.echo(site.terms())
         try:

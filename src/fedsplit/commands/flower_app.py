@@ -20,6 +20,7 @@ from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.flower.chunks import NONCE, pack, unpack
 from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import HELLO, MessageChannel, read_identity
+from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
 
 POLL = 0.1
@@ -44,9 +45,11 @@ def answer(message: Message, context: Context) -> Message:
         str(node["name"]),
         str(node["data"]),
         folder=Path(str(node["folder"])),
-        max_rounds=limit,
-        strict=bool(node.get("strict", False)),
-        vectors=bool(node.get("vectors", False)),
+        options=SiteOptions(
+            max_rounds=limit,
+            strict=bool(node.get("strict", False)),
+            vectors=bool(node.get("vectors", False)),
+        ),
     )
     question, nonce = unpack(message.content)
     return Message(pack(site.reply(question), nonce), reply_to=message)

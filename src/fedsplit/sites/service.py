@@ -10,7 +10,6 @@ from typing import Any
 
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
-from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.errors import InputError, RequestError, listed
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.fit_questions import (
@@ -18,7 +17,6 @@ from fedsplit.regression.client.fit_questions import (
     Columns,
     Describe,
 )
-from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request, write_reply
 from fedsplit.sites.budget import Budget
@@ -26,10 +24,11 @@ from fedsplit.sites.error_replies import ErrorReplies
 from fedsplit.sites.events import Event, harmless, ignore
 from fedsplit.sites.log.entries import Exchange
 from fedsplit.sites.log.exchange_log import NOT_LOGGED, ExchangeLog
+from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.refusals import HALTED, Refusals
 from fedsplit.sites.rows.current_rows import CurrentRows
 from fedsplit.sites.settings import SiteSettings
-from fedsplit.sites.studies.approval import Approval, Credentials
+from fedsplit.sites.studies.approval import Approval
 from fedsplit.sites.studies.local_view import local_view
 from fedsplit.sites.studies.policy import in_words
 from fedsplit.sites.studies.proposal import ABOUT_STUDIES, Finish, Propose
@@ -51,6 +50,9 @@ LONGEST_SUMMARY = 50_000
 """Characters of a result that is shown."""
 
 
+DEFAULT = SiteOptions()
+
+
 class Site:
     """One client's data, and the rules under which it answers.
 
@@ -62,26 +64,8 @@ class Site:
         A file, as ``fit`` takes it.
     folder : Path
         Where prepared data are kept.
-    max_rounds : int, optional
-        The most questions that are answered, over all models.
-    strict : bool
-        Refuse answers that could disclose single rows, even if the server does not ask for that.
-    rules : Rules, optional
-        The owner's rules; by default those of ``strict``, or warnings only.
-    vectors : bool
-        Tell matrices for proofs only.
-    log : Path, optional
-        A file with one line of JSON per question; ``folder/questions.jsonl`` where None.
-    fresh : bool
-        Count the questions of ``max_rounds`` from 0 again. What was answered stays recorded: the
-        ledgers of the guards last as long as the folder.
-    reading : Reading
-        How the file is read.
-    approve : str or None
-        Which studies are approved without asking, as in ``Approval``. With None there are no
-        studies: whatever is asked is answered, under the rules.
-    credentials : Credentials or None
-        With which studies are verified; None where there are no keys.
+    options : SiteOptions
+        What the owner has chosen.
     watch : callable, optional
         Called with an ``Event`` whenever the owner should see something.
 
@@ -98,15 +82,7 @@ class Site:
         data: str,
         *,
         folder: Path,
-        max_rounds: int | None = None,
-        strict: bool = False,
-        rules: Rules = WARN,
-        vectors: bool = False,
-        log: Path | None = None,
-        fresh: bool = False,
-        reading: Reading = PLAIN,
-        approve: str | None = None,
-        credentials: Credentials | None = None,
+        options: SiteOptions = DEFAULT,
         watch: Callable[[Event], object] = ignore,
     ) -> None:
         self.name = name
@@ -117,14 +93,15 @@ class Site:
                 f"{folder}: other users of this machine may read it: make it private (chmod 700), "
                 "or choose another --folder"
             )
-        self.log = log or folder / "questions.jsonl"
-        self.rules = rules.asked(strict)
-        vectors = vectors or not rules.matrices
+        self._options = options
+        self.log = options.log or folder / "questions.jsonl"
+        self.rules = options.rules.asked(options.strict)
+        vectors = options.vectors or not self.rules.matrices
+        reading = options.reading
         self._rows = CurrentRows(name, data, folder, self.rules, vectors, reading)
         self.refusals = Refusals(folder)
         self._lock = threading.Lock()
-        self._limit = max_rounds
-        self._budget = Budget(folder, max_rounds, rules.questions)
+        self._budget = Budget(folder, options.max_rounds, self.rules.questions)
         self._watch = harmless(watch)
         self._errors = ErrorReplies(
             name, self._rows, self.rules, self.refusals, (self.log, folder), self._watch
@@ -133,16 +110,22 @@ class Site:
         self._counted: dict[str, int] = {}
         self._count_rows()
         self._approval: Approval | None = None
-        if approve is not None:
+        if options.approve is not None:
             self._approval = Approval(
-                Studies(folder), name, approve, ALLOWED, credentials, self._words, self.rules
+                Studies(folder),
+                name,
+                options.approve,
+                ALLOWED,
+                options.credentials,
+                self._words,
+                self.rules,
             )
         where = str(Path(data).absolute())
         settings = SiteSettings(name, where, reading.na, reading.decimal, vectors, self.rules)
         self._record = ExchangeLog(
             self.log, folder, settings.keep(folder), self._approval, self._budget, self._watch
         )
-        if fresh:
+        if options.fresh:
             self._budget.reset()
 
     @property
@@ -158,7 +141,7 @@ class Site:
             self.rules,
             self._cohort.vectors,
             self._approval is not None,
-            self._limit,
+            self._options.max_rounds,
             self.log,
         )
 
