@@ -15,6 +15,7 @@ from fedsplit.commands import server as command
 from fedsplit.commands.app import run
 from fedsplit.commands.gathering import gather
 from fedsplit.commands.studies import approved_by_all
+from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
 from https_clients import running
 
@@ -26,8 +27,9 @@ def test_a_client_that_is_away_when_the_study_is_proposed_is_asked_once_it_is_ba
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     port = free_port()
-    ada = Site("ada", files[0], folder=tmp_path / "ada", approve="always")
-    bob = Site("bob", files[1], folder=tmp_path / "bob", approve="always")
+    options = SiteOptions(approve="always")
+    ada = Site("ada", files[0], folder=tmp_path / "ada", options=options)
+    bob = Site("bob", files[1], folder=tmp_path / "bob", options=options)
     first = ExitStack()
     first.enter_context(running(port, bob.reply, name="bob", insecure=True))
     with ExitStack() as stack:
