@@ -78,7 +78,6 @@ def test_names_that_are_no_safe_names_of_files_are_refused(name: str, tmp_path: 
     ("clients", "hosts", "days", "why"),
     [
         (["a", "A"], ["localhost"], 1, "each only once"),
-        ([], ["localhost"], 1, "name at least one"),
         (["a"], [], 1, "name at least one"),
         (["server"], ["localhost"], 1, "reserved"),
         (["a"], ["host:80"], 1, "without port"),
@@ -278,3 +277,14 @@ def test_a_fingerprint_is_that_of_openssl(made: Path) -> None:
     )
     mark = fingerprint(read_private_key(path).public_key())
     assert hashlib.sha256(told.stdout).hexdigest() == mark
+
+
+def test_a_federation_may_begin_without_clients_that_sign_up_later(
+    tmp_path: Path, capsys: Told
+) -> None:
+    assert run(["keys", str(tmp_path / "keys"), "--host", "localhost"]) == 0
+    assert "--sign" in capsys.readouterr().out
+    assert run(["keys", str(tmp_path), "--request", "north"]) == 0
+    assert run(["keys", str(tmp_path / "keys"), "--sign", str(tmp_path / "north.csr")]) == 0
+    assert [entry.name for entry in entries(tmp_path / "keys") if entry.name == "north"]
+    assert run(["keys", str(tmp_path / "keys"), "--add", "b", "--host", "localhost"]) == 2

@@ -26,7 +26,7 @@ INSTRUCTIONS = """\
   signs studies           coordinator.key, coordinator.crt: keep them with the server
   keep offline            ca.key: whoever has it can issue certificates
 
-Delete clients/*.key here once they have been delivered: {clients}."""
+{then}"""
 
 HAND_OUT = """\
 {name} may join, with the key {fingerprint}
@@ -50,7 +50,9 @@ def keys_command(
     clients: Annotated[
         str,
         typer.Option(
-            metavar="NAME,...", help="Make a federation of clients with these names, a key each."
+            metavar="NAME,...",
+            help="Make a federation, with a key for each of these clients. Clients that make "
+            "their own key are added by --sign; if all do, give --host alone.",
         ),
     ] = "",
     host: Annotated[
@@ -113,7 +115,7 @@ def keys_command(
         "--sign": lambda: _sign(folder, Path(sign or ""), days, overlap),
         "--renew": lambda: _renew(folder, names(renew), days),
     }
-    given = (clients, add, revoke, list_, request, sign, renew)
+    given = (clients or host, add, revoke, list_, request, sign, renew)
     chosen = [name for name, value in zip(actions, given, strict=True) if value]
     if len(chosen) != 1:
         raise InputError(f"give one of {', '.join(actions)}")
@@ -129,9 +131,10 @@ def _make(folder: Path, clients: str, hosts: list[str], days: int) -> str:
 
     wanted = names(clients)
     make_keys(folder, wanted, hosts, days)
-    return INSTRUCTIONS.format(
-        folder=folder, hosts=", ".join(hosts), days=days, clients=", ".join(wanted)
-    )
+    then = "No client may join yet: sign the requests of clients with --sign."
+    if wanted:
+        then = f"Delete clients/*.key here once they have been delivered: {', '.join(wanted)}."
+    return INSTRUCTIONS.format(folder=folder, hosts=", ".join(hosts), days=days, then=then)
 
 
 def _add(folder: Path, name: str, days: int) -> str:

@@ -51,7 +51,7 @@ def make_keys(folder: Path, clients: Sequence[str], hosts: Sequence[str], days: 
     folder : Path
         Created if needed.
     clients : sequence of str
-        Their names.
+        The names of those whose keys are made here; others send requests to be signed.
     hosts : sequence of str
         Host names or IP addresses under which clients reach the server.
     days : int
@@ -78,8 +78,8 @@ def _check_wanted(clients: Sequence[str], hosts: Sequence[str], days: int) -> No
     for name in clients:
         check_client(name)
     # Some file systems hold a.key and A.key for the same file.
-    if not clients or len({name.casefold() for name in clients}) < len(clients):
-        raise InputError("clients: name at least one, and each only once")
+    if len({name.casefold() for name in clients}) < len(clients):
+        raise InputError("clients: name each only once")
     if not hosts:
         raise InputError("hosts: name at least one under which clients reach the server")
     for host in hosts:
