@@ -27,9 +27,9 @@ def test_a_client_that_is_away_when_the_study_is_proposed_is_asked_once_it_is_ba
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     port = free_port()
-    options = SiteOptions(approve="always")
-    ada = Site("ada", files[0], folder=tmp_path / "ada", options=options)
-    bob = Site("bob", files[1], folder=tmp_path / "bob", options=options)
+    always = SiteOptions(approve="always")
+    ada = Site("ada", files[0], folder=tmp_path / "ada", options=always)
+    bob = Site("bob", files[1], folder=tmp_path / "bob", options=always)
     first = ExitStack()
     first.enter_context(running(port, bob.reply, name="bob", insecure=True))
     with ExitStack() as stack:
