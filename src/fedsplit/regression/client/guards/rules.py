@@ -104,12 +104,13 @@ class Rules:
         return min(self.leverage, 1.0 - 1.0 / max(n, 1))
 
     def most_of_products(self, n: int) -> float:
-        """The same for products of two columns: a tenth of what is left out may be of others.
+        """The same for products of two columns: 0.9995 for 0.9.
 
-        A combination of many products is likely to be large on some row by chance; where a server
-        knows which one to look at, all of its square is on the few rows.
+        With a level of few rows beside several columns, some combination of products is large on
+        one of these rows by chance. Where a server knows which combination to look at, all of its
+        square is on the few rows.
         """
-        return min(1.0 - 0.1 * (1.0 - self.leverage), 1.0 - 1.0 / max(n, 1))
+        return min(1.0 - 0.005 * (1.0 - self.leverage), 1.0 - 1.0 / max(n, 1))
 
     @property
     def withheld(self) -> Withheld:
