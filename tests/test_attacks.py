@@ -19,6 +19,7 @@ import pytest
 
 from attacks import bits, columns, points
 from attacks.server import (
+    NAME,
     ROWS,
     STRICT,
     TYPES,
@@ -28,7 +29,12 @@ from attacks.server import (
     Server,
 )
 from fedsplit.clients.question import Question
+from fedsplit.data.pooled.column_statistics import Histogram
+from fedsplit.regression.client.fit_questions import Code, Fitted, Measure
 from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.sites.events import Event
+from fedsplit.sites.options import SiteOptions
+from fedsplit.sites.service import Site
 
 ATTACKS: Sequence[Attack] = [*columns.ATTACKS, *points.ATTACKS, *bits.ATTACKS]
 
@@ -96,6 +102,30 @@ def test_the_owner_is_told_of_a_column_that_rows_lack_and_what_to_do(tmp_path: P
     )
     assert "bmi" not in str(refused.value)
     assert "--columns" in str(refused.value)
+
+
+def test_an_honest_calibration_and_the_same_histogram_again_are_told(tmp_path: Path) -> None:
+    server = Server(tmp_path, STRICT, 1)
+    coding = server.coding("ill ~ age", "logistic")
+    server.ask(Code(coding))
+    key = server.settle(coding, 2)
+    for _ in range(6):
+        assert server.ask(Fitted(np.array([-0.5, 0.01]), 1.0), key).calibration.rows.sum() > 100
+    coding = server.coding("income ~ ns(age, 4)")
+    for _ in range(10):
+        told = server.ask(Measure(coding, {"ns(age, 4)": Histogram(20.0, 5.0, 12)}))
+        assert told.parts["ns(age, 4)"].sum() > 100
+
+
+def test_rows_beyond_boundary_knots_are_shown_to_the_owner_alone(tmp_path: Path) -> None:
+    server = Server(tmp_path, STRICT, 1)
+    seen: list[Event] = []
+    options = SiteOptions(rules=STRICT)
+    path = str(server.path)
+    server.site = Site(NAME, path, folder=server.folder, options=options, watch=seen.append)
+    formula = "income ~ bs(age, degree=1, Boundary.knots=c(0, 60))"
+    assert not server.ask(Code(server.coding(formula))).warnings
+    assert any("beyond the boundary knots" in each.text for each in seen)
 
 
 def test_models_with_some_of_the_columns_of_a_study_have_the_same_rows(tmp_path: Path) -> None:
