@@ -28,10 +28,13 @@ from attacks.server import (
     Refused,
     Server,
 )
+from fedsplit.clients.local_models import WAY, LocalModel
 from fedsplit.clients.question import Question
 from fedsplit.data.pooled.column_statistics import Histogram
+from fedsplit.losses.costs import parabola
+from fedsplit.regression.client.design import Scaling
 from fedsplit.regression.client.fit_questions import Code, Fitted, Measure
-from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.sites.events import Event
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
@@ -151,6 +154,40 @@ def test_what_points_have_told_together_is_known_after_a_restart(
     with pytest.raises(Refused):
         points.by_prony(server)
     assert "rows stand out of those before" in server.site.refusals.found()[0]["why"]
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "scaling", "why"),
+    [
+        ("visits ~ age", "poisson", Scaling(np.zeros(2), np.ones(2), 5e3), "has none"),
+        ("visits ~ age", "poisson", Scaling(np.zeros(2), np.ones(2), 1.0, 3.0), "has none"),
+        ("income ~ age", "gaussian", Scaling(np.zeros(2), np.ones(2), 1.0, -(2.0**58)), "far from"),
+    ],
+)
+def test_units_and_origins_that_no_honest_fit_has_are_refused(
+    formula: str, family: str, scaling: Scaling, why: str, tmp_path: Path
+) -> None:
+    server = Server(tmp_path, STRICT, 1)
+    coding = server.coding(formula, family)
+    server.ask(Code(coding))
+    with pytest.raises(Refused, match=why):
+        server.settle(coding, 2, scaling=scaling)
+
+
+def test_values_on_the_way_follow_from_both_ends_under_rules(tmp_path: Path) -> None:
+    told = {}
+    for name, rules in (("open", WARN), ("strict", STRICT)):
+        (tmp_path / name).mkdir()
+        server = Server(tmp_path / name, rules, 1)
+        coding = server.coding("visits ~ age", "poisson")
+        server.ask(Code(coding))
+        key = server.settle(coding, 2)
+        question = LocalModel(np.array([-1.0, 0.05]), None, None, 0.0, np.zeros(2))
+        told[name] = server.ask(question, key).parts
+    start, end = (told["open"]["values"][:, at] for at in (-1, 0))
+    slope = told["open"]["slope"] @ np.array([-1.0, 0.05])
+    assert np.allclose(told["strict"]["values"], parabola(start, end, slope, WAY), rtol=1e-12)
+    assert not np.allclose(told["open"]["values"], told["strict"]["values"], rtol=0.05)
 
 
 def table() -> list[str]:

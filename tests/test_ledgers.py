@@ -16,8 +16,8 @@ from fedsplit.regression.client.fit_questions import Columns
 from fedsplit.regression.client.guards.answered import Answered, Asked
 from fedsplit.regression.client.guards.blocks import Block
 from fedsplit.regression.client.guards.matrices import Ledger
-from fedsplit.regression.client.guards.points import Slopes
 from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.guards.slopes import Slopes
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.sites import budget
 from fedsplit.sites.budget import Budget
@@ -168,14 +168,14 @@ def test_a_damaged_count_is_for_the_owner_to_mend_and_no_refusal(federation: Fed
     assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"
 
 
-@pytest.mark.parametrize("ledger", [Ledger, Slopes])
+@pytest.mark.parametrize(("name", "ledger"), [("ledger", Ledger), ("000000.npz", Slopes)])
 def test_a_damaged_ledger_of_matrices_or_points_is_named(
-    tmp_path: Path, ledger: type[Ledger | Slopes]
+    tmp_path: Path, name: str, ledger: type[Ledger | Slopes]
 ) -> None:
-    path = tmp_path / "ledger"
+    path = tmp_path / name
     path.write_bytes(b"half a li")
-    with pytest.raises(StateError, match=r"ledger: this .* cannot be read"):
-        ledger(path)
+    with pytest.raises(StateError, match=rf"{name}: this .* cannot be read"):
+        ledger(path if ledger is Ledger else tmp_path)
 
 
 def test_a_clock_that_is_set_back_gives_no_more_questions(

@@ -173,18 +173,21 @@ def without_events(n: int) -> dict[str, pd.DataFrame]:
     return frames
 
 
-@pytest.mark.parametrize("method", ["auto", "fedsplit"])
+UNDECIDED = (
+    r"the coefficient of C\(ward\)\[T.c\] may grow without bound: the rules of the clients allow "
+    "no question that would decide it; add a ridge"
+)
+
+
+# by vectors it takes so many rounds that the points of the search together are refused
+@pytest.mark.parametrize(("method", "why"), [("auto", UNDECIDED), ("fedsplit", "rows stand out")])
 def test_whether_rows_recede_along_a_direction_is_no_question_to_strict_clients(
-    method: str,
+    method: str, why: str
 ) -> None:
     frames = without_events(400)
     model = fs.fit(frames, "y ~ x + C(ward)", family="poisson", method=method)
     assert model.not_estimable == {"C(ward)[T.c]": "-inf"}
-    with pytest.raises(
-        InputError,
-        match=r"the coefficient of C\(ward\)\[T.c\] may grow without bound: the rules of the "
-        "clients allow no question that would decide it; add a ridge",
-    ):
+    with pytest.raises(InputError, match=why):
         fs.fit(frames, "y ~ x + C(ward)", family="poisson", method=method, strict=True)
     ridge = fs.fit(frames, "y ~ x + C(ward)", family="poisson", ridge=1.0, strict=True)
     assert ridge.converged

@@ -112,9 +112,21 @@ RAND = [
     Analysis("linc ~ xage + I(xage**2) + female + educdec"),
     Analysis("I(log(mdvis + 1)) ~ linc + disea + C(health)"),
     Analysis("lpi ~ logc + linc + xage + female"),
-    Analysis("linc ~ xage + female + educdec", "huber"),
+    Analysis(
+        "linc ~ xage + female + educdec",
+        "huber",
+        {},
+        "carry the difference|stand out of those before",
+        "between two points one or two rows of a site cross δ",
+    ),
     Analysis("I(mdvis + 1) ~ logc + linc + disea", "gamma"),
-    Analysis("health ~ xage + linc + disea", "multinomial"),
+    Analysis(
+        "health ~ xage + linc + disea",
+        "multinomial",
+        {},
+        "carry the difference|stand out of those before",
+        "the points of three predictors together single out two rows with a low income",
+    ),
     Analysis("mdvis ~ logc + linc + xage + disea", "poisson", {"ridge": 1.0}),
     Analysis(TABLE, "poisson", {"l1": 5.0}),
     Analysis(f"{TABLE} + C(health)", "poisson", {}, CELL, ALONE),  # the table of the README

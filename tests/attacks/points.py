@@ -9,7 +9,9 @@ import numpy as np
 from scipy.linalg import eigvals
 
 from attacks.server import ROWS, Attack, Guess, Server
-from fedsplit.clients.questions import Gradient, Information, Line, Prox
+from fedsplit.arrays import Array, packed
+from fedsplit.clients.local_models import ModifiedScore
+from fedsplit.clients.questions import Decrement, Gradient, Information, Line, Prox
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx
 from fedsplit.regression.client.design import Scaling
@@ -69,6 +71,103 @@ def by_crossing(server: Server) -> Guess:
         # residuals of those before are below 200 in the unit of ten years
         cut = float((ages[at - 1] + ages[at]) / 2) / 10
         told.append(server.ask(Information(np.array([cut - 20.0, 0.0])), key).rows[0])
+    found = abs(told[0][0, 1] - told[1][0, 1])
+    return Guess(found, float(server.frame["income"][150 : 150 + server.few].sum()))
+
+
+def _shared(server: Server) -> tuple[list[str], Array]:
+    """Three conditions that hold together for few rows, any two of them for many; their rows."""
+    frame = server.frame
+    often = (frame["visits"] >= 4).to_numpy()
+    for age in range(25, 60):
+        for income in range(600, 2000, 20):
+            old = (frame["age"] >= age).to_numpy()
+            rich = ((frame["income"] >= income) & (frame["income"] < income + 500)).to_numpy()
+            pairs = min((old & rich).sum(), (old & often).sum(), (rich & often).sum())
+            if (old & rich & often).sum() == server.few and pairs >= 8:
+                between = f"I((income >= {income})*(income < {income + 500}))"
+                conditions = [f"I(age >= {age})", between, "I(visits >= 4)"]
+                return conditions, old & rich & often
+    raise AssertionError("no such conditions")
+
+
+def _mixed(server: Server, read: str, other: str = "") -> tuple[Array, float]:
+    """The gradient's mixed difference of three conditions, with a column that is read."""
+    conditions, rows = _shared(server)
+    formula = f"ill ~ {' + '.join(conditions)} + {read}"
+    total: Array = np.zeros(5)
+    for at in range(8):
+        more = other if at % 2 else ""
+        coding = server.coding(formula + more, "logistic")
+        p = 5 + bool(more)
+        server.ask(Code(coding))
+        key = server.settle(coding, p)
+        steps = np.array([at & 1, at >> 1 & 1, at >> 2 & 1], dtype=float)
+        x = np.concatenate([[0.0], 0.1 * steps, np.zeros(p - 4)])
+        told = server.ask(Gradient(x), key).rows[0]
+        total += (-1) ** int(steps.sum()) * told[:5]
+    return total, float(server.frame.loc[rows, read].sum())
+
+
+def by_mixed_gradients(server: Server) -> Guess:
+    """Eight gradients of main effects: their mixed difference is that of the rows of one cell."""
+    told, true = _mixed(server, "income")
+    return Guess(told[4] / told[0] * server.few, true)
+
+
+def by_gradients_of_other_rows(server: Server) -> Guess:
+    """The same, where half of them are of a model that leaves out the youngest rows."""
+    told, true = _mixed(server, "income", " + cut(age, c(21, 50, 100))")
+    return Guess(told[4] / told[0] * server.few, true)
+
+
+def by_mixed_matrices(server: Server) -> Guess:
+    """Four matrices: their mixed difference is that of a cell of two, in it a third condition."""
+    conditions, rows = _shared(server)
+    coding = server.coding(f"ill ~ {' + '.join(conditions)} + income", "logistic")
+    server.ask(Code(coding))
+    key = server.settle(coding, 5)
+    total: Array = np.zeros((5, 5))
+    for sign, old, rich in ((1, 0, 0), (-1, 1, 0), (-1, 0, 1), (1, 1, 1)):
+        x = np.array([0.0, old, rich, 0.0, 0.0])
+        total += sign * server.ask(Information(x), key).rows[0]
+    true = float(server.frame.loc[rows, "income"].sum())
+    return Guess(total[3, 4] / total[3, 0] * server.few, true)
+
+
+def by_metrics(server: Server) -> Guess:
+    """Firth's penalty is linear in a metric of the server's choice: a product of two columns."""
+    conditions, rows = _shared(server)
+    formula = f"ill ~ {' + '.join(conditions)} + I(income*{conditions[2][1:]})"
+    coding = server.coding(formula, "logistic")
+    server.ask(Code(coding))
+    key = server.settle(coding, 5)
+    x = np.array([0.5, 0.0, 0.0, 0.0, 0.0])
+    total: Array = np.zeros(5)
+    for sign, old, rich in ((1, 1, 1), (-1, 1, 0), (-1, 0, 1), (1, 0, 0)):
+        v = np.array([0.0, old, rich, 0.0, 0.0])
+        V = 1e-9 * (np.diag([1, 1, 1, 1, 1e-6]) + np.outer(v, v))
+        told = server.ask(ModifiedScore(x, packed(V[None])[0], x, False, False), key)
+        total += sign * told.parts["slope"][0]
+    true = float(server.frame.loc[rows, "income"].sum())
+    return Guess(total[4] / total[3] * server.few, true)
+
+
+def by_decrements(server: Server) -> Guess:
+    """Huber's matrices once more, from gᵀH⁻¹g for several g."""
+    coding = server.coding("age ~ income", "huber")
+    server.ask(Code(coding))
+    key = server.settle(coding, 2, delta=20.0, scaling=Scaling(np.zeros(2), np.ones(2), 10.0))
+    ages = server.frame["age"].to_numpy()
+    told = []
+    for at in (150, 150 + server.few):
+        x = np.array([float((ages[at - 1] + ages[at]) / 2) / 10 - 20.0, 0.0])
+        one, two, both = (
+            server.ask(Decrement(x, np.array(g)), key).parts["q"][0]
+            for g in ([1.0, 0.0], [0.0, 1.0], [1.0, 1.0])
+        )
+        mixed = (both - one - two) / 2
+        told.append(np.linalg.inv(np.array([[one, mixed], [mixed, two]])))
     found = abs(told[0][0, 1] - told[1][0, 1])
     return Guess(found, float(server.frame["income"][150 : 150 + server.few].sum()))
 
@@ -162,6 +261,11 @@ ATTACKS: Sequence[Attack] = [
     Attack("a Poisson gradient far out", by_far_poisson, POINT, (1,)),
     Attack("sums of exponentials at many points near by", by_prony, TOGETHER, (1,)),
     Attack("two of Huber's matrices, between which few rows cross δ", by_crossing, TOGETHER),
+    Attack("mixed differences of gradients", by_mixed_gradients, TOGETHER, (1, 2)),
+    Attack("the same of two sets of rows", by_gradients_of_other_rows, TOGETHER, (1, 2)),
+    Attack("mixed differences of matrices", by_mixed_matrices, TOGETHER, (1, 2)),
+    Attack("Firth's penalty with several metrics", by_metrics, TOGETHER, (1,)),
+    Attack("Huber's matrices from decrements", by_decrements, TOGETHER),
     Attack("a prox from far out", by_far_prox, POINT, (1,)),
     Attack("a solver that stops after one step", by_first_steps, POINT, (1,)),
     Attack("logistic information far out, one row near ½", by_far_logistic, POINT, (1,)),

@@ -65,16 +65,13 @@ class Costs:
         """
         way = Y - X
         short = self.terms.spread(way) <= SHORT
-        left = 1.0 - np.array(shares)
-        end = self.value(Y)[:, None]
-        slope = dots(G, way)[:, None]
-        bend = self.value(X)[:, None] - end + slope
-        parabola = end - left * slope + left**2 * bend
+        near = parabola(self.value(X), self.value(Y), dots(G, way), shares)
         if short.all():
-            return parabola
-        ridge = [0.5 * dots(U, self.ridge * U) for U in (Y - t * way for t in left)]
+            return near
+        ends = (Y - (1.0 - t) * way for t in shares)
+        ridge = [0.5 * dots(U, self.ridge * U) for U in ends]
         exact = self.terms.values(X, Y, shares) + np.stack(ridge, axis=1)
-        return np.where(short[:, None], parabola, exact)
+        return np.where(short[:, None], near, exact)
 
     def gradient(self, X: Array) -> Array:
         """∇f_j(x_j), (k, d)."""
@@ -195,6 +192,17 @@ class Costs:
             return np.full(mu.shape, np.inf), mu
         q = dots(G, self.solve(X, np.zeros(X.shape[1]), G))
         return np.where(certain, (1.0 + 1e-6) * q, np.inf), mu
+
+
+def parabola(start: Array, end: Array, slope: Array, shares: Sequence[float]) -> Array:
+    """Parabolas between given values, each (k,), with a given slope at the end, (k, len(shares)).
+
+    ``shares`` are those of the way: 0 is the start and 1 the end.
+    """
+    left = 1.0 - np.array(shares)
+    bend = start - end + slope
+    values: Array = end[:, None] - left * slope[:, None] + left**2 * bend[:, None]
+    return values
 
 
 def inverse_norm(H: Array, G: Array) -> tuple[Array, Array, Array]:

@@ -23,8 +23,8 @@ from fedsplit.regression.client.fit_questions import Coded, Coding, FitQuestion,
 from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.guards.answered import Answered
 from fedsplit.regression.client.guards.matrices import Ledger
-from fedsplit.regression.client.guards.points import Slopes
 from fedsplit.regression.client.guards.rules import WARN, Rules
+from fedsplit.regression.client.guards.slopes import Slopes
 from fedsplit.regression.client.validation import (
     check_coding,
     check_frame,
@@ -181,9 +181,10 @@ class CachedCohort(DatasetCohort):
         """Kept beside the owner's other counts: a process may end after every answer."""
         return Ledger(self._folder.parent / kind / model[:32])
 
-    def _slopes(self, rows: Design) -> Slopes:
-        about = hashlib.sha256(rows.index.tobytes()).hexdigest()[:32]
-        return Slopes(self._folder.parent / "slopes" / f"{about}.npy")
+    def _slopes(self, name: str) -> Slopes:
+        if name not in self._told:
+            self._told[name] = Slopes(self._folder.parent / "slopes")
+        return self._told[name]
 
     def _origin(self) -> Origin | None:
         path = self._dataset.path

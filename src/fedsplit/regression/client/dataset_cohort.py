@@ -35,8 +35,9 @@ from fedsplit.regression.client.guards.blocks import (
     of_design,
 )
 from fedsplit.regression.client.guards.matrices import Ledger, MatrixGuard, check_matrices
-from fedsplit.regression.client.guards.points import PointGuard, Slopes
+from fedsplit.regression.client.guards.points import PointGuard
 from fedsplit.regression.client.guards.rules import WARN, Rules
+from fedsplit.regression.client.guards.slopes import Slopes
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
@@ -94,8 +95,8 @@ class DatasetCohort:
         # The guard of the points of the last question, with its key and rules.
         self._points: tuple[tuple[str, Rules], PointGuard] | None = None
         self._model = ""
-        # By rows, whatever the model, and by client, what was told at points.
-        self._told: dict[str, dict[str, Slopes]] = {}
+        # By client, what was told at points, whatever the model.
+        self._told: dict[str, Slopes] = {}
         # The clients of the last question, with their key and number.
         self._clients: tuple[str, int, StackedClients] | None = None
 
@@ -143,16 +144,16 @@ class DatasetCohort:
             names = [rows.name for rows in self.rows]
             ledgers = [self._ledger(name, self._model, "points") for name in names]
             clients = self._prepared[key][1].clients
-            about_rows = sha256(b"".join(rows.index.tobytes() for rows in self.rows)).hexdigest()
-            told = self._told.setdefault(about_rows, {})
-            for rows in self.rows:
-                told.setdefault(rows.name, self._slopes(rows))
-            self._points = about, PointGuard(names, clients, rules, ledgers, told)
+            told = [self._slopes(name) for name in names]
+            indices = [rows.row_ids for rows in self.rows]
+            rare = [rows.rare_columns() for rows in self.rows]
+            guard = PointGuard(names, clients, rules, ledgers, told, indices, rare)
+            self._points = about, guard
         return self._points[1]
 
-    def _slopes(self, rows: Design) -> Slopes:
-        """What a client has told of these rows at points before this process."""
-        return Slopes()
+    def _slopes(self, name: str) -> Slopes:
+        """What a client has told of its rows at points."""
+        return self._told.setdefault(name, Slopes())
 
     def calibration(self, design: Design, x: Array, key: str) -> Calibration:
         """The calibration of a client's rows at x.

@@ -14,6 +14,7 @@ from scipy.special import logsumexp
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.errors import InputError
+from fedsplit.losses.least_squares import gram_terms
 from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.precise import combine
@@ -199,6 +200,13 @@ class Design:
     index: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
 
     @property
+    def row_ids(self) -> NDArray[np.intp]:
+        """``index``, or the rows in their order where it is not known."""
+        if len(self.index):
+            return self.index
+        return np.arange(len(self.b))
+
+    @property
     def rows(self) -> int:
         """How many rows there are, or groups of a grouped target."""
         if self.groups is not None:
@@ -299,6 +307,18 @@ class Design:
             A += self.scaling.centre
         return replace(self, A=A, scaling=None)
 
+    def rare_columns(self) -> Array:
+        """The columns that are zero in most rows, (n, m), in the units of the file."""
+        found: list[Array] = []
+        for j in range(self.A.shape[1]):
+            column = self.A[:, j]
+            if self.scaling is not None:
+                column = column * self.scaling.scale[j] + self.scaling.centre[j]
+            zero = np.abs(column) <= 1e-9 * np.abs(column).max(initial=0.0)
+            if 0.5 < zero.mean() < 1.0:
+                found.append(np.where(zero, 0.0, column))
+        return np.array(found).reshape(len(found), len(self.b)).T
+
     @property
     def observations(self) -> Observations:
         """The rows as the loss takes them, with the target in its unit once they are scaled."""
@@ -315,19 +335,23 @@ class Design:
 
     def log_likelihood(self, x: Array, dispersion: float) -> float:
         """The log-likelihood at x, nan where the family has none."""
-        if self.family.log_likelihood is None:
-            return np.nan
-        eta = self.predictor(x)
-        logs = float(np.sum(self.family.log_likelihood(self.b, eta, self.w, dispersion)))
+        logs = float(np.sum(self.log_likelihood_parts(x, dispersion)))
         if self.groups is not None:
             logs += self.groups.log_choices
         return logs
 
-    def scaled_predictor(self, x: Array) -> Array:
-        """η in the unit of the rounds, (1, n), or (K - 1, n) for K classes."""
+    def log_likelihood_parts(self, x: Array, dispersion: float) -> Array:
+        """What each row has of the log-likelihood at x, (n,)."""
+        if self.family.log_likelihood is None:
+            return np.full(1, np.nan)
+        if not self.family.quadratic:
+            return self.family.log_likelihood(self.b, self.predictor(x), self.w, dispersion)
+        # by the Gram matrix, as the cost of the rounds: predictors far out would round single rows
+        A, b, w, o = self.observations
         unit, _ = self._target
-        eta: Array = x.reshape(-1, self.A.shape[1]) @ self.A.T + self.o / unit
-        return eta
+        squares = 2.0 * unit**2 * gram_terms([Observations(A, b - o, w, o)]).value(x[None])
+        perfect = self.family.log_likelihood(self.b, self.b, self.w, dispersion)
+        return np.append(perfect, -0.5 * squares / dispersion)
 
     def pearson(self, x: Array) -> float:
         """Pearson's X² at x, Σ w (b - μ)²/V(μ), nan where φ is not estimated by it."""

@@ -31,7 +31,8 @@ from fedsplit.regression.client.design import (
     Scaling,
 )
 from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.guards.points import NO_DIRECTIONS, PointGuard
+from fedsplit.regression.client.guards.points import PointGuard
+from fedsplit.regression.client.guards.told import NO_DIRECTIONS, At
 from fedsplit.regression.client.introduction import Introduction, first_statistics
 from fedsplit.regression.client.measuring import Measured, check_measured
 from fedsplit.regression.client.plan import Plan
@@ -403,7 +404,7 @@ class Along(FitQuestion):
         guard = cohort.point_guard(key)
         if guard is not None:
             guard.count([self.x], key)
-            guard.check([self.x], self.curved)
+            guard.check([At(self.x, value=True, slope=True, matrix=self.curved)])
         values, gradients = clients.evaluate(self.x).parts.values()
         slopes = gradients @ self.directions
         if not self.curved:
@@ -496,12 +497,18 @@ class Fitted(FitQuestion):
 
     def _check(self, guard: PointGuard, j: int, design: Design) -> None:
         """Raise InputError if what is told at x is that of few rows."""
-        guard.check_predictor(j, design.scaled_predictor(self.x), self.expected)
+        eta = design.predictor(self.x)
+        guard.check_size(j, eta)
+        vectors: dict[str, list[Array]] = {"values": [], "weights": []}
+        if design.family.log_likelihood is not None:
+            vectors["values"].append(design.log_likelihood_parts(self.x, self.dispersion))
         if design.family.pearson is not None:
-            guard.check_sum(j, design.pearson_parts(self.x), "Pearson's X²")
+            vectors["values"].append(design.pearson_parts(self.x))
         if self.expected:
-            weights = design.w * design.family.expected_weights(design.predictor(self.x))
+            weights = design.w * design.family.expected_weights(eta)
             guard.check_weights(j, weights)
+            vectors["weights"].append(weights)
+        guard.admit(j, vectors)
 
     def _of(
         self, cohort: DatasetCohort, key: str, design: Design, course: Course | None

@@ -24,6 +24,9 @@ MOST_POINTS = 1_000
 MOST_NUMBERS = 200
 """The most numbers that a function such as ``poly`` may know of the rows of all clients."""
 
+FARTHEST = 1e6
+"""How far the origin of the target may be, in sizes of the largest target here."""
+
 UNFIT = "the server sent coordinates that do not fit the columns here"
 
 
@@ -98,6 +101,14 @@ def check_scaling(scaling: Scaling, design: Design) -> None:
         raise RequestError("the server sent a scale or a unit that is not positive")
     if not math.isfinite(scaling.origin):
         raise RequestError("the server sent an origin of the target that is not finite")
+    if not design.family.has_units and (scaling.unit, scaling.origin) != (1.0, 0.0):
+        raise RequestError(
+            f"the server sent a unit of the target, and the family {design.family.name} has none"
+        )
+    # beyond this a difference from the origin would lose the digits that tell rows apart
+    size = float(np.abs(design.b).max(initial=0.0))
+    if size > 0 and abs(scaling.origin) > FARTHEST * size:
+        raise RequestError("the server sent an origin that is far from every target here")
 
 
 def check_whitening(whiten: Array, design: Design) -> None:

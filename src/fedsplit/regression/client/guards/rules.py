@@ -113,6 +113,11 @@ class Rules:
         return min(1.0 - 0.005 * (1.0 - self.leverage), 1.0 - 1.0 / max(n, 1))
 
     @property
+    def most_of_points(self) -> float:
+        """The same for combinations of vectors that were told at several points, of any number."""
+        return 1.0 - 0.1 * (1.0 - self.leverage)
+
+    @property
     def withheld(self) -> Withheld:
         """Which counts of a histogram are not told."""
         return Withheld(self.smallest, self.refuse)

@@ -1,0 +1,150 @@
+"""Which questions about costs are answered under rules, and what they tell at which points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias, cast
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.clients.local_models import LocalModel, ModifiedScore
+from fedsplit.clients.question import CostQuestion, Question
+from fedsplit.clients.questions import (
+    Curvature,
+    Decrement,
+    Descend,
+    Diagonal,
+    Direction,
+    Evaluate,
+    Information,
+    Line,
+    Margin,
+    Prox,
+    Value,
+)
+from fedsplit.errors import RequestError
+from fedsplit.losses.linear import LinearTerms
+from fedsplit.losses.multinomial import MultinomialTerms
+from fedsplit.losses.terms import Terms
+from fedsplit.prox.exact import ExactProx
+from fedsplit.prox.inexact_newton import NewtonProx
+
+SOLVERS = (ExactProx(), NewtonProx())
+"""Those whose answer depends on the point that they find, and not on the way to it."""
+
+NO_DIRECTIONS = "its rules allow no question about a direction of the server's choice"
+
+RowTerms: TypeAlias = LinearTerms | MultinomialTerms
+"""The terms of all losses that are not quadratic."""
+
+
+class At(NamedTuple):
+    """What is told of a client's cost at a point.
+
+    Attributes
+    ----------
+    point : (d,) or (m, d) array
+    value, slope, matrix : bool
+        Whether the value, the gradient, and the Hessian or anything that is computed from it.
+    """
+
+    point: Array
+    value: bool = False
+    slope: bool = False
+    matrix: bool = False
+
+
+def check_allowed(question: Question) -> None:
+    """Raise RequestError for questions that rules never answer."""
+    if isinstance(question, Margin):
+        raise RequestError(NO_DIRECTIONS)
+    if isinstance(question, Descend) and question.steps > 1:
+        raise RequestError("its rules allow one gradient step per question")
+    # what a solver that stops early answers depends on points that nobody has looked at
+    if isinstance(question, Prox) and question.solver not in SOLVERS:
+        raise RequestError("its rules allow a prox by ExactProx() or NewtonProx() alone")
+
+
+def asked_at(question: CostQuestion) -> list[At]:
+    """The points that a question names, with what its answer tells there."""
+    match question:
+        case Line(x=x, direction=direction, t=lengths):
+            return [At(x + length * direction, value=True) for length in lengths]
+        case LocalModel(x=x, before=before, both=both):
+            now = At(x, value=True, slope=True, matrix=both)
+            return [now] if before is None else [now, At(before, value=True)]
+        case ModifiedScore(x=x, hessian=hessian):
+            return [At(x, value=True, slope=True, matrix=hessian)]
+        case Prox(v=v, start=start):
+            return [At(v if start is None else start)]
+        case Diagonal(x=x, origin=origin):
+            now = At(x, value=True, matrix=True)
+            return [now, At(np.zeros_like(x), value=True)] if origin else [now]
+        case Curvature(x=None):
+            return []
+        # with enough of these H is known, however little of H⁻¹ one of them tells
+        case Decrement(x=x):
+            return [At(x, value=True, matrix=True)]
+        case Curvature(x=x) | Direction(x=x) | Information(x=x):
+            return [At(cast(Array, x), matrix=True)]
+        case Value(x=x):
+            return [At(x, value=True)]
+        case Evaluate(x=x):
+            return [At(x, value=True, slope=True)]
+    return [At(point, value=True, slope=True) for point in question.points() if point is not None]
+
+
+def answered_at(question: CostQuestion, parts: Mapping[str, Array]) -> list[At]:
+    """The point that an answer names, with what it tells there."""
+    if isinstance(question, LocalModel):
+        return [At(parts["point"], slope=True, matrix=True)]
+    if isinstance(question, Prox):
+        return [At(parts["point"], slope=True)]
+    return []
+
+
+def unpadded(terms: Terms) -> RowTerms:
+    """The terms of one client without rows of weight zero."""
+    own = cast(RowTerms, terms)
+    used = own.w[0] > 0
+    if used.all():
+        return own
+    rows = {
+        name: getattr(own, name)[:, used] for name in ("A", "b", "w", "o") if hasattr(own, name)
+    }
+    return replace(own, **rows)
+
+
+def values_of(terms: RowTerms, eta: Array) -> list[Array]:
+    """What each row has of the value, (n,), at a predictor."""
+    match terms:
+        case LinearTerms(phi=phi, b=b, w=w):
+            return [w[0] * phi.value(eta[0], b[0])]
+        case MultinomialTerms(phi=phi, b=b, w=w):
+            predictors = eta.reshape(terms.classes - 1, -1).T
+            return [w[0] * phi.value(predictors, b[0])]
+
+
+def slopes_of(terms: RowTerms, eta: Array) -> list[Array]:
+    """What each row's a_i is multiplied by in the gradient, each (n,)."""
+    match terms:
+        case LinearTerms():
+            return [terms.slopes(eta)[0]]
+        case MultinomialTerms():
+            return list(terms.slopes(eta.reshape(1, terms.classes - 1, -1))[0])
+
+
+def weights_of(terms: RowTerms, eta: Array) -> list[Array]:
+    """What each row's a_i a_iᵀ is multiplied by in the Hessian, or its blocks, each (n,)."""
+    match terms:
+        case LinearTerms():
+            return [terms.curvature(eta)[0]]
+        case MultinomialTerms(w=w, b=b):
+            slopes = terms.slopes(eta.reshape(1, terms.classes - 1, -1))[0]
+            own = b[0] == np.arange(1, terms.classes)[:, None]
+            p = slopes / np.where(w[0] > 0, w[0], 1.0) + own
+            p = np.clip(np.vstack([1.0 - p.sum(axis=0), p]), 0.0, 1.0)
+            pairs = [(c, e) for c in range(terms.classes) for e in range(c)]
+            return [w[0] * p[c] * p[e] for c, e in pairs]
