@@ -167,22 +167,24 @@ class PointGuard:
         columns = {kind: by_row(each, index) for kind, each in vectors.items() if each}
         if not columns:
             return
-        k = self._rules.smallest
-        span = self._told[j].with_vectors(columns)
-        found = span.concentrated(k, self._rules.most_of_points)
-        if found is not None:
-            self._refuse(
-                j, f"{len(found.rows)} rows stand out of those before (share {found.share:.6g})"
-            )
-        self._told[j].add(columns, span)
+        spans = self._told[j].with_vectors(columns)
+        most = self._rules.most_of_combinations(len(index))
+        for span in spans.values():
+            found = span.concentrated(self._rules.smallest, most)
+            if found is not None:
+                self._refuse(
+                    j, f"{len(found.rows)} rows stand out of those before (share {found.share:.6g})"
+                )
+        self._told[j].add(columns, spans)
 
     def _check_differences(self, j: int, kind: str, vectors: Sequence[Array]) -> None:
         """Raise InputError if the difference of two vectors is that of few rows in a direction."""
         if not vectors:
             return
         if j not in self._differences:
+            most = self._rules.most_of_combinations(len(self._indices[j]))
             self._differences[j] = Differences(
-                self._span(j), self._rare[j], self._rules.smallest, self._rules.most_of_points
+                self._span(j), self._rare[j], self._rules.smallest, most
             )
         earlier = self._told[j].earlier(kind, self._indices[j])
         for each in vectors:

@@ -103,19 +103,13 @@ class Rules:
         """The greatest leverage of fewer than k of n rows."""
         return min(self.leverage, 1.0 - 1.0 / max(n, 1))
 
-    def most_of_products(self, n: int) -> float:
-        """The same for products of two columns: 0.9995 for 0.9.
+    def most_of_combinations(self, n: int) -> float:
+        """The same for products of two columns, and for what is told at several points: 0.9995.
 
-        With a level of few rows beside several columns, some combination of products is large on
-        one of these rows by chance. Where a server knows which combination to look at, all of its
-        square is on the few rows.
+        Some combination of so many vectors is large on one row by chance. Where a server knows
+        which combination to look at, all of its square is on the few rows.
         """
         return min(1.0 - 0.005 * (1.0 - self.leverage), 1.0 - 1.0 / max(n, 1))
-
-    @property
-    def most_of_points(self) -> float:
-        """The same for combinations of vectors that were told at several points, of any number."""
-        return 1.0 - 0.1 * (1.0 - self.leverage)
 
     @property
     def withheld(self) -> Withheld:

@@ -6,10 +6,12 @@ combination of these vectors, whatever the model was that they were told of: sum
 are taken apart by Prony's method, and the mixed difference of four gradients is that of the rows
 which two conditions share. So
 
-- the span of all of them obeys the rule for columns (see ``leverage``), with a limit of its own;
-- a vector is compared with each earlier one of its kind, d = s - cs', and with the combination of
-  all that equals it on most rows, or on most of those of a condition or level. What is told of d
-  is Σ_i d_i a_i, and for weights Σ_i d_i a_i a_iᵀ: so the rows |d_i| a_i obey the same rule.
+- the span of those of each kind obeys the rule for columns (see ``leverage``), with a limit of its
+  own;
+- a vector is compared with each earlier one of its kind, d = s - s', and with the combination of
+  those nearest to it that equals it on most rows, or on most of those of a condition or level.
+  What is told of d is Σ_i d_i a_i, and for weights Σ_i d_i a_i a_iᵀ: so the rows |d_i| a_i obey the
+  same rule.
 
 Every vector counts, however little it differs from others: float64 has 16 digits, so that a
 difference of 1e-8 is known to 8 of them. Only rounding is left out.
@@ -18,7 +20,7 @@ difference of 1e-8 is known to 8 of them. Only rounding is left out.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -36,12 +38,11 @@ KINDS = ("slopes", "weights", "values")
 NOISE = 1e-13
 """The part of a difference of two numbers, relative to them, that is rounding."""
 
-SHARES = (0.25, 0.5, 0.75)
-"""Quantiles of the ratios of two vectors that are tried as c, beside 1. Where they are proportional
-on a quarter of the rows or more, one of these makes their difference vanish there."""
+NEAREST = 24
+"""A combination of so many earlier vectors is searched for: those nearest in direction."""
 
 SOME = 1_000
-"""About so many rows are enough to find such factors."""
+"""About so many rows are enough to find such a combination."""
 
 ZERO = 1e-6
 """A smaller share of the largest difference is none."""
@@ -69,19 +70,19 @@ class Slopes:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._told: dict[str, Array] = {kind: np.zeros((0, 0)) for kind in KINDS}
-        self._span = Span()
+        self._spans = {kind: Span() for kind in KINDS}
         self._files = 0
         if folder is not None and folder.is_dir():
             for path in sorted(folder.glob("[0-9]*.npz")):
                 vectors = _read(path)
                 self._take(vectors, self.with_vectors(vectors))
 
-    def with_vectors(self, vectors: Mapping[str, Array]) -> Span:
-        """The span with more vectors, each (n, q), by kind."""
-        span = self._span
-        for columns in vectors.values():
-            span = span.extended(columns, np.arange(len(columns)))
-        return span
+    def with_vectors(self, vectors: Mapping[str, Array]) -> dict[str, Span]:
+        """The spans with more vectors, each (n, q), by kind."""
+        return {
+            kind: self._spans[kind].extended(columns, np.arange(len(columns)))
+            for kind, columns in vectors.items()
+        }
 
     def earlier(self, kind: str, index: NDArray[np.intp]) -> Array:
         """The vectors of a kind at some rows, (n, q): zero where they were told of other rows."""
@@ -91,8 +92,8 @@ class Slopes:
         found[known] = told[index[known]]
         return found
 
-    def add(self, vectors: Mapping[str, Array], span: Span) -> None:
-        """Keep vectors over all rows, each (n, q), by kind, and the span with them.
+    def add(self, vectors: Mapping[str, Array], spans: Mapping[str, Span]) -> None:
+        """Keep vectors over all rows, each (n, q), by kind, and the spans with them.
 
         They are on disk before they are told.
         """
@@ -101,10 +102,10 @@ class Slopes:
             content = io.BytesIO()
             np.savez(content, allow_pickle=False, **vectors)
             files.write_private(self._folder / f"{self._files:06d}.npz", content.getvalue())
-        self._take(vectors, span)
+        self._take(vectors, spans)
 
-    def _take(self, vectors: Mapping[str, Array], span: Span) -> None:
-        self._span = span
+    def _take(self, vectors: Mapping[str, Array], spans: Mapping[str, Span]) -> None:
+        self._spans |= spans
         for kind, columns in vectors.items():
             told = self._told[kind]
             n = max(len(told), len(columns))
@@ -162,16 +163,17 @@ class Differences:
 
     def found(self, vector: Array, earlier: Array) -> Found | None:
         """Rows that a difference of a vector, (n,), and one of the earlier, (n, q), is told of."""
-        for differences in _combined(vector, earlier):
-            for at in self._suspects(np.square(differences)).tolist():
-                found = self._carried(differences[:, at])
-                if found is not None:
-                    return found
-        found = self._carried(_sparsest(vector, earlier))
+        differences = _differences(vector, earlier)
+        for at in self._suspects(np.square(differences)).tolist():
+            found = self._carried(differences[:, at])
+            if found is not None:
+                return found
+        nearest = _nearest(vector, earlier)
+        found = self._carried(_sparsest(vector, nearest))
         for column in self._rare.T:
             if found is not None:
                 break
-            found = self._within(column, vector, earlier)
+            found = self._within(column, vector, nearest)
         return found
 
     def _within(self, column: Array, vector: Array, earlier: Array) -> Found | None:
@@ -255,18 +257,19 @@ def _sparsest(vector: Array, earlier: Array) -> Array:
     return np.where(zero, 0.0, sparse)
 
 
-def _combined(vector: Array, earlier: Array) -> Iterator[Array]:
-    """Differences d = s - cs' of a vector, (n,), and each earlier one, for several c, (n, q)."""
-    if not earlier.shape[1]:
-        return
-    some = _some(len(vector))
-    others = earlier[some]
-    ratios = np.divide(vector[some, None], others, out=np.zeros_like(others), where=others != 0)
-    factors = np.vstack([np.ones(earlier.shape[1]), np.quantile(ratios, SHARES, axis=0)])
-    for factor in factors:
-        others = factor * earlier
-        differences = vector[:, None] - others
-        rounding = np.abs(differences) <= NOISE * (np.abs(vector)[:, None] + np.abs(others))
-        differences[rounding] = 0.0
-        sizes = np.sqrt(np.einsum("ij,ij->j", differences, differences))
-        yield differences / np.where(sizes > 0, sizes, 1.0)
+def _differences(vector: Array, earlier: Array) -> Array:
+    """The difference of a vector, (n,), and each earlier one, (n, q), at length 1."""
+    differences = vector[:, None] - earlier
+    rounding = np.abs(differences) <= NOISE * (np.abs(vector)[:, None] + np.abs(earlier))
+    differences[rounding] = 0.0
+    sizes = np.sqrt(np.einsum("ij,ij->j", differences, differences))
+    found: Array = differences / np.where(sizes > 0, sizes, 1.0)
+    return found
+
+
+def _nearest(vector: Array, earlier: Array) -> Array:
+    """The earlier vectors, (n, q), that have the directions nearest to a vector's, (n,)."""
+    sizes = np.linalg.norm(earlier, axis=0)
+    cosines = np.abs(vector @ earlier) / np.where(sizes > 0, sizes, 1.0)
+    nearest: Array = earlier[:, np.argsort(-cosines)[:NEAREST]]
+    return nearest
