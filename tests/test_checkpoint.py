@@ -415,7 +415,7 @@ def test_a_checkpoint_is_not_written_over_and_not_resumed_where_there_is_none(
     fs.solve(p, callbacks=[first])
     before = records(tmp_path / "kept")
     with pytest.raises(
-        fs.InputError, match="already holds a checkpoint: resume it, or name another folder"
+        fs.InputError, match="already holds a checkpoint: continue that run with --resume"
     ):
         fs.Checkpoint(tmp_path / "kept")
     for late in (early, first):

@@ -209,7 +209,7 @@ class Answered:
             if found is not None:
                 self._refuse("what is asked for", found, rules)
         if after.products.rank > before.products.rank:
-            found = after.products.concentrated(rules.smallest, rules.most_of_combinations(n))
+            found = after.products.concentrated(rules.smallest, rules.most_of_products(n))
             if found is not None:
                 self._refuse(f"a product of two columns{block.naming(found.rows)}", found, rules)
 

@@ -168,7 +168,7 @@ class PointGuard:
         if not columns:
             return
         spans = self._told[j].with_vectors(columns)
-        most = self._rules.most_of_combinations(len(index))
+        most = self._rules.most_of_combinations
         for span in spans.values():
             found = span.concentrated(self._rules.smallest, most)
             if found is not None:
@@ -182,9 +182,8 @@ class PointGuard:
         if not vectors:
             return
         if j not in self._differences:
-            most = self._rules.most_of_combinations(len(self._indices[j]))
             self._differences[j] = Differences(
-                self._span(j), self._rare[j], self._rules.smallest, most
+                self._span(j), self._rare[j], self._rules.smallest, self._rules.most_of_combinations
             )
         earlier = self._told[j].earlier(kind, self._indices[j])
         for each in vectors:

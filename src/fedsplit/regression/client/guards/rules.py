@@ -103,13 +103,18 @@ class Rules:
         """The greatest leverage of fewer than k of n rows."""
         return min(self.leverage, 1.0 - 1.0 / max(n, 1))
 
-    def most_of_combinations(self, n: int) -> float:
-        """The same for products of two columns, and for what is told at several points: 0.9995.
+    @property
+    def most_of_combinations(self) -> float:
+        """The same for combinations of what is told at several points: 0.9995 for 0.9.
 
         Some combination of so many vectors is large on one row by chance. Where a server knows
         which combination to look at, all of its square is on the few rows.
         """
-        return min(1.0 - 0.005 * (1.0 - self.leverage), 1.0 - 1.0 / max(n, 1))
+        return 1.0 - 0.005 * (1.0 - self.leverage)
+
+    def most_of_products(self, n: int) -> float:
+        """The same for combinations of products of two columns, and at most 1 - 1/n."""
+        return min(self.most_of_combinations, 1.0 - 1.0 / max(n, 1))
 
     @property
     def withheld(self) -> Withheld:
