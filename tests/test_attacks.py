@@ -53,7 +53,20 @@ def outcome(attack: Attack, few: int, rules: Rules, folder: Path) -> Guess | str
         return str(error)
 
 
-@pytest.mark.parametrize(("attack", "few"), CASES, ids=[f"{a.title} {n}" for a, n in CASES])
+def sampled(cases: Sequence[tuple[Attack, int]]) -> list[Any]:
+    """The cases as parameters: of each attack that with the most rows, the others in slow tests."""
+    return [
+        pytest.param(
+            attack,
+            few,
+            id=f"{attack.title} {few}",
+            marks=[pytest.mark.slow] * (few < max(attack.few)),
+        )
+        for attack, few in cases
+    ]
+
+
+@pytest.mark.parametrize(("attack", "few"), sampled(CASES))
 def test_an_attack_fails_under_rules_and_succeeds_without_its_guard(
     attack: Attack, few: int, tmp_path: Path
 ) -> None:
@@ -68,7 +81,7 @@ def test_an_attack_fails_under_rules_and_succeeds_without_its_guard(
 FAR_OUT = [(attack, few) for attack, few in CASES if attack.guard == points.POINT]
 
 
-@pytest.mark.parametrize(("attack", "few"), FAR_OUT, ids=[f"{a.title} {n}" for a, n in FAR_OUT])
+@pytest.mark.parametrize(("attack", "few"), sampled(FAR_OUT))
 def test_points_are_refused_by_what_few_rows_carry_there_and_not_only_by_how_far_they_are(
     attack: Attack, few: int, tmp_path: Path
 ) -> None:

@@ -52,6 +52,12 @@ BUDGET = {
 WRONG = ["fedgd:local_steps=5", "fedprox"]
 """Methods that stop at another point."""
 
+QUICK = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name == "multinomial"))
+    for name in sorted(LOSSES)
+]
+"""All losses, of which the one with the most local work is for the slow tests."""
+
 UNANIMOUS = [name for name in METHODS if getattr(parse(name), "unanimous", False)]
 
 
@@ -83,7 +89,7 @@ def test_a_method_with_the_right_fixed_point_reaches_the_minimiser(which: str, n
     assert away(p, result.x) <= 1e-6
 
 
-@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("which", WRONG)
 def test_fedgd_and_fedprox_stop_at_the_wrong_point_of_their_propositions(
     which: str, name: str
@@ -230,7 +236,7 @@ def test_giant_is_newton_where_the_clients_are_the_same() -> None:
     assert away(p, fs.solve(p, GIANT(), rounds=3, tol=0).x) <= 1e-8
 
 
-@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("name", QUICK)
 def test_giant_goes_down_even_where_local_hessians_are_singular(name: str) -> None:
     p = problem(name, [2, 40, 2, 30, 1, 2], 6, seed=1)
     gap = fs.solve(p, GIANT(), rounds=400, tol=0).trace.objective - p.objective(p.solution())
