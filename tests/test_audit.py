@@ -13,15 +13,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from attacks.server import Server
 from fedsplit.clients.question import Answer
 from fedsplit.commands.app import run
-from fedsplit.regression.client.fit_questions import Columns
+from fedsplit.regression.client import calibrating
+from fedsplit.regression.client.fit_questions import Columns, Fitted
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.remote.channel import Reply
 from fedsplit.remote.history import History
 from fedsplit.remote.messages import read_reply, write_reply
 from fedsplit.sites.log.audit_log import digest, log_files
+from fedsplit.sites.log.entries import summary
 from fedsplit.sites.log.exchange_log import NOT_LOGGED
+from fedsplit.sites.log.replay import distance
 from fedsplit.sites.studies.study import Study
 from owners import NAMES, WANTED, Federation, with_tables
 from test_service import table
@@ -220,6 +224,34 @@ def test_answers_under_rules_are_computed_again_from_the_snapshot_that_gave_them
     shutil.rmtree(kept(federation) / "snapshots" / "000001")
     assert run(["audit", str(kept(federation))]) == 1
     assert "the snapshot 1 of the file is missing" in capsys.readouterr().out
+
+
+def test_what_was_withheld_after_other_rules_is_no_fault_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(calibrating, "MOST_CALIBRATIONS", 1)
+    server = Server(tmp_path, Rules.strict(), 1)
+    told = []
+    for slope in (0.01, 0.02):
+        key = server.settle(server.coding("ill ~ age", "logistic"), 2)
+        counts = server.ask(Fitted(np.array([-0.5, slope]), 1.0), key).calibration
+        told.append(bool(counts.rows.any()))
+        server.rules = Rules(refuse=True, questions=5000)
+        server.site = server.started()
+    assert told == [True, False]
+    assert run(["audit", str(server.folder)]) == 0, capsys.readouterr().out
+
+
+def test_a_summary_of_a_set_is_the_same_in_every_process() -> None:
+    names = [f"column {k}" for k in range(50)]
+    assert summary(frozenset(names)) == summary(frozenset(reversed(names))) == sorted(names)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_answer_beside_zero_is_infinitely_far_away() -> None:
+    assert distance(np.zeros(2), np.array([0.0, 1e-300])) == np.inf
+    assert distance(np.full(2, 1e-300), np.full(2, 1e300)) == np.inf
+    assert distance(np.ones(2), np.full(2, 1.5)) == 0.5
 
 
 def test_without_rules_an_audit_says_that_the_file_has_changed(

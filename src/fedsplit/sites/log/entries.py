@@ -119,7 +119,9 @@ def summary(value: Any) -> Any:
         value = {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, Mapping):
         return {str(name): summary(each) for name, each in value.items()}
-    if isinstance(value, list | tuple | frozenset):
+    if isinstance(value, frozenset):  # in an order that is the same in every process
+        value = sorted(value)
+    if isinstance(value, list | tuple):
         return [summary(each) for each in value]
     if hasattr(value, "shape"):
         return {"array": list(value.shape)}

@@ -15,6 +15,9 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.client.design import Calibration
+from fedsplit.regression.client.fit_questions import GoodnessOfFit
+from fedsplit.regression.client.guards.extremes import STEADY
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.sites.rows.current_rows import version_of
@@ -72,7 +75,10 @@ class Replay:
         again = self._answer(cohort, request)
         if request.study:
             again = narrowed(self._study(request.study), request.question, again)
-        return distance(reply.value, codec.decode(kind, codec.encode(again)))
+        again = codec.decode(kind, codec.encode(again))
+        if cohort.rules.refuse or cohort.asked_strict:
+            again = _withheld(reply.value, again)
+        return distance(reply.value, again)
 
     def _study(self, name: str) -> Study:
         path = self._folder / "studies" / name / "study.json"
@@ -107,6 +113,23 @@ class Replay:
             path = Dataset(source).path
             raise InputError(f"{path} has changed since, and without rules no copy of it was kept")
         return source
+
+
+def _withheld(told: Any, again: Any) -> Any:
+    """An answer without what a client under rules may withhold, where it has done so.
+
+    Whether it does depends on all that it disclosed before, under any rules and of any rows; a log
+    need not have all of that.
+    """
+    match told, again:
+        case list(), list() if len(told) == len(again):
+            return [_withheld(one, other) for one, other in zip(told, again, strict=True)]
+        case GoodnessOfFit(calibration=Calibration(rows=rows)), GoodnessOfFit() if not rows.any():
+            return again._replace(calibration=told.calibration)
+        case Answer(), Answer() if STEADY in told.parts and STEADY in again.parts:
+            radii = np.where(told.parts[STEADY] == 0, 0.0, again.parts[STEADY])
+            return again._replace(parts=again.parts | {STEADY: radii})
+    return again
 
 
 def distance(told: Any, again: Any) -> float:
@@ -144,4 +167,7 @@ def _apart(told: Any, again: Any) -> float:
     finite = np.isfinite(told)
     largest = np.abs(told[finite]).max(initial=0.0)
     apart = np.abs(told[finite] - again[finite]).max(initial=0.0)
-    return float(apart / max(largest, np.finfo(float).tiny))
+    if largest == 0:
+        return math.inf
+    with np.errstate(over="ignore"):
+        return float(apart / largest)
