@@ -246,6 +246,11 @@ def test_without_room_for_a_new_copy_the_last_one_answers(clinic: Clinic) -> Non
     with disk_full(100_000):
         assert clinic.describe().rows == ROWS
     assert "File too large" in clinic.told
+    candidate = clinic.folder / "snapshots" / ".candidate"
+    assert not candidate.exists()
+    candidate.mkdir()  # of a process that was killed
+    clinic.site = clinic.started()
+    assert not candidate.exists()
     assert clinic.describe().rows == 21 * ROWS
 
 

@@ -206,10 +206,10 @@ class CurrentRows:
         elif last != UNCHANGED:
             why = self._singled_out(candidate, last)
         if last == UNCHANGED and not columns:
-            snapshots.discard(candidate)
+            snapshots.discard()
             return ""
         if why:
-            snapshots.discard(candidate)
+            snapshots.discard()
             return f"{what}: {why}; {LAST_ANSWERS}"
         self._use(snapshots, snapshots.accept(candidate))
         return f"{what}, and are used from this fit on"

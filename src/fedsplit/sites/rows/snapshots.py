@@ -11,6 +11,8 @@ import hashlib
 import json
 import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -45,6 +47,7 @@ class Snapshots:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "snapshots"
+        self.discard()  # of a process that was killed
         self.all = [read_snapshot(each) for each in sorted(self._folder.glob("[0-9]*"))]
         for each in self.all:
             if each.about.key != self._key_name():
@@ -71,8 +74,12 @@ class Snapshots:
         InputError
             If the rows cannot be read, or the file is changed while it is copied.
         """
+        with self._discarded_on_failure():
+            return self._candidate(source)
+
+    def _candidate(self, source: Source) -> Snapshot:
         folder = self._folder / CANDIDATE
-        shutil.rmtree(folder, ignore_errors=True)
+        self.discard()
         folder.mkdir(mode=0o700, parents=True)
         file, stamp = _copied(source, folder)
         reading = reading_of(source)
@@ -85,6 +92,10 @@ class Snapshots:
 
     def accept(self, candidate: Snapshot) -> Snapshot:
         """Keep a copy durably; from now on it is the last."""
+        with self._discarded_on_failure():
+            return self._accept(candidate)
+
+    def _accept(self, candidate: Snapshot) -> Snapshot:
         number = 1 + max((int(each.name) for each in self._folder.glob("[0-9]*")), default=0)
         place = candidate.folder
         np.save(place / "rows.npy", candidate.ids)
@@ -100,9 +111,18 @@ class Snapshots:
         self.all.append(read_snapshot(self._folder / _name(number)))
         return self.all[-1]
 
-    def discard(self, candidate: Snapshot) -> None:
-        """Delete a copy that is not used."""
-        shutil.rmtree(candidate.folder, ignore_errors=True)
+    def discard(self) -> None:
+        """Delete the copy that does not answer yet, if there is one."""
+        shutil.rmtree(self._folder / CANDIDATE, ignore_errors=True)
+
+    @contextmanager
+    def _discarded_on_failure(self) -> Iterator[None]:
+        """Leave no half copy on a full disk, where the log and the ledgers need the room."""
+        try:
+            yield
+        except BaseException:
+            self.discard()
+            raise
 
     def changes(self, candidate: Snapshot) -> list[list[Change]]:
         """How a copy differs from each of the others, in each set of columns (see ``views``)."""
