@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import resource
 import select
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from fedsplit.commands.app import run
 from fedsplit.commands.approving import ASKED
 from fedsplit.commands.client_view import View
 from fedsplit.sites.events import Event
+from fedsplit.sites.studies.hashes import short
 from fedsplit.sites.studies.store import Studies
 from fedsplit.sites.studies.study import Study
 from owners import NAMES, Federation, with_tables
@@ -25,8 +27,10 @@ from owners import NAMES, Federation, with_tables
 ASK = """
 import sys, time
 from pathlib import Path
+from fedsplit.commands import approving
 from fedsplit.commands.approving import ask_at_terminal, has_terminal
 assert has_terminal()
+approving.TRY_AGAIN = 0.1
 ask_at_terminal(Path(sys.argv[1]))
 print("started", flush=True)
 time.sleep(60)
@@ -110,6 +114,27 @@ def test_the_owner_is_asked_at_the_terminal(
         assert federation.propose(study).state == "pending"
     terminal.type(answer.format(study.hash[:4]))
     assert decided(federation, study) == state
+
+
+def test_after_a_full_disk_the_owner_is_asked_again(
+    federation: Federation, terminal: Terminal
+) -> None:
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    study = federation.study()
+    resource.prlimit(terminal.process.pid, resource.RLIMIT_FSIZE, (1, most[1]))
+    federation.propose(study)
+    terminal.until("nobody can be asked about studies now")
+    assert "Traceback" not in terminal.seen
+    resource.prlimit(terminal.process.pid, resource.RLIMIT_FSIZE, most)
+    terminal.until(question(study))
+    resource.prlimit(terminal.process.pid, resource.RLIMIT_FSIZE, (1, most[1]))
+    terminal.type(f"yes {study.hash[:4]}")
+    terminal.until(f"the answer about {short(study.hash)} is not kept")
+    assert federation.propose(study).state == "pending"
+    resource.prlimit(terminal.process.pid, resource.RLIMIT_FSIZE, most)
+    terminal.until(question(study), 2)
+    terminal.type(f"yes {study.hash[:4]}")
+    assert decided(federation, study) == "approved"
 
 
 def test_what_is_typed_before_a_study_is_shown_does_not_approve_it(

@@ -8,6 +8,7 @@ import sys
 import termios
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,9 @@ from fedsplit.texts import printable
 
 LOOK = 0.5
 """Seconds between looks for studies that wait."""
+
+TRY_AGAIN = 5.0
+"""Seconds before another attempt where nobody could be asked, or a decision not be written."""
 
 QUESTION = 'Type "yes {digits}" to approve this study, or "no": '
 
@@ -133,7 +137,6 @@ def ask_at_terminal(folder: Path) -> Callable[[], None]:
     """
     stop = threading.Event()
     studies = Studies(folder)
-    (folder / ASKED).unlink(missing_ok=True)
     # Those of before are asked about once the server has proposed them again.
     before = {name: studies.described(name) for name in studies.pending()}
     thread = threading.Thread(
@@ -156,18 +159,40 @@ def open_question(folder: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def close_question(folder: Path) -> None:
+    """Forget a question that a client which was killed had left open."""
+    (folder / ASKED).unlink(missing_ok=True)
+
+
 def _ask_until(studies: Studies, before: Mapping[str, int], stop: threading.Event) -> None:
     put_off = dict(before)
+    told = ""
     while not stop.wait(LOOK):
-        for name in studies.pending():
-            described = studies.described(name)
-            if put_off.get(name) == described or stop.is_set():
-                continue
-            verdict = _asked(studies, name, stop)
-            if verdict is None:
-                put_off[name] = described
-            elif studies.undecided(name):
+        try:
+            _ask_about_pending(studies, put_off, stop)
+        except (OSError, termios.error) as error:  # a full disk, or a terminal that is gone
+            text = f"fedsplit client: nobody can be asked about studies now ({error})"
+            if text != told:
+                with suppress(OSError):
+                    typer.echo(text, err=True)
+            told = text
+            stop.wait(TRY_AGAIN)
+
+
+def _ask_about_pending(studies: Studies, put_off: dict[str, int], stop: threading.Event) -> None:
+    """Ask about each study that waits, unless its question was put off."""
+    for name in studies.pending():
+        described = studies.described(name)
+        if put_off.get(name) == described or stop.is_set():
+            continue
+        verdict = _asked(studies, name, stop)
+        if verdict is None:
+            put_off[name] = described
+        elif studies.undecided(name):
+            try:
                 studies.decide(name, verdict, "terminal")
+            except OSError as error:
+                raise OSError(f"the answer about {short(name)} is not kept: {error}") from None
 
 
 def _asked(studies: Studies, name: str, stop: threading.Event) -> Verdict | None:

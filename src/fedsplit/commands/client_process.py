@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
+from fedsplit.commands.approving import close_question
 from fedsplit.commands.client_options import ClientNetwork, Privacy
 from fedsplit.commands.client_view import View
 from fedsplit.commands.supervisor import BAD_INPUT, NOT_AUTHORISED, lifeline
@@ -115,6 +116,8 @@ def _answer(chosen: Configuration, stop: threading.Event) -> int:
     endpoint = chosen.network.endpoint(chosen.server, chosen.name)
     view = View(str(chosen.folder), chosen.prompted)
     with alone(chosen.folder):  # before anything there is read, or counted anew
+        if not chosen.restarted:
+            close_question(chosen.folder)
         options = SiteOptions(
             max_rounds=chosen.privacy.max_rounds,
             strict=chosen.privacy.strict,
