@@ -10,7 +10,7 @@ import pytest
 
 from fedsplit import files
 from fedsplit.clients.questions import Gradient
-from fedsplit.errors import StateError
+from fedsplit.errors import RequestError, StateError
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.fit_questions import Columns
 from fedsplit.regression.client.guards.answered import Answered, Asked
@@ -188,3 +188,20 @@ def test_a_clock_that_is_set_back_gives_no_more_questions(
         left.append(counts.left)
         counts.spend()
     assert left == [3, 2, 1, 3]
+
+
+def test_a_count_of_a_day_that_is_still_to_come_is_named_once_it_is_used_up(tmp_path: Path) -> None:
+    (tmp_path / "today").write_text("2999-01-01 2", encoding="utf-8")
+    counts = Budget(tmp_path, None, 3)
+    counts.spend()
+    with pytest.raises(StateError, match=r"today: counts the questions of 2999-01-01.*clock"):
+        counts.spend()
+
+
+def test_a_question_that_is_refused_for_the_day_is_not_counted_in_all(tmp_path: Path) -> None:
+    counts = Budget(tmp_path, 10, 1)
+    counts.spend()
+    for _ in range(3):
+        with pytest.raises(RequestError, match="1 questions a day"):
+            counts.spend()
+    assert (tmp_path / "rounds").read_text(encoding="utf-8") == "1"

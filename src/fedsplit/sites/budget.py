@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from fedsplit import files
@@ -32,6 +32,15 @@ class DayCount:
         day, number = self._read()
         files.write_private(self._path, f"{day} {number + 1}")
 
+    def check_clock(self) -> None:
+        """Raise StateError for a day that is still to come, by the clock of this machine."""
+        day, _ = self._read()
+        if date.fromisoformat(day) - date.fromisoformat(today()) > timedelta(days=1):
+            raise StateError(
+                f"{self._path}: counts the questions of {day}, which is still to come, and allows "
+                "no more until then: check the clock, and delete the file to count from 0 again"
+            )
+
     def _read(self) -> tuple[str, int]:
         now = today()
         text = _content(self._path)
@@ -39,6 +48,7 @@ class DayCount:
             return now, 0
         try:
             day, number = text.split()
+            day = str(date.fromisoformat(day))
             count = int(number)
         except ValueError:
             raise _damaged(self._path) from None
@@ -87,16 +97,17 @@ class Budget:
 
     def spend(self) -> None:
         """Count a question; raises RequestError if none are left."""
+        left = self._left()
+        if left.get("--max-rounds") == 0:
+            raise RequestError(
+                f"its owner allows {self._most} questions, and all have been answered"
+            )
+        if left.get("questions_per_day") == 0:
+            self._today.check_clock()
+            raise RequestError(f"its owner allows {self._daily} questions a day")
         if self._most is not None:
-            done = self._count()
-            if done >= self._most:
-                raise RequestError(
-                    f"its owner allows {self._most} questions, and all have been answered"
-                )
-            files.write_private(self._spent, str(done + 1))
+            files.write_private(self._spent, str(self._count() + 1))
         if self._daily is not None:
-            if self._today.number >= self._daily:
-                raise RequestError(f"its owner allows {self._daily} questions a day")
             self._today.add()
 
     def reset(self) -> None:
