@@ -90,6 +90,21 @@ def test_a_study_that_breaks_a_rule_is_declined_and_its_owner_sees_the_rule(
     assert why in federation.seen[-1].text
 
 
+def test_a_study_that_a_rule_declined_is_decided_anew_under_other_rules(folder: Path) -> None:
+    federation = Federation(folder, rules=Rules(families=("gaussian",)))
+    study = federation.study()
+    assert federation.propose(study).state == "declined"
+    decided = federation.studies().decided(study.hash)
+    assert federation.propose(study).state == "declined"
+    assert federation.studies().decided(study.hash) == decided
+    federation.rules = {"rules": Rules(sites=4)}
+    federation.start()
+    assert "least_sites" in federation.propose(study).reason
+    federation.rules = {"rules": Rules()}
+    federation.start()
+    assert federation.propose(study).state == "pending"
+
+
 def test_rules_that_are_made_stricter_hold_for_studies_approved_before(folder: Path) -> None:
     federation = Federation(folder, "always")
     study = federation.study()

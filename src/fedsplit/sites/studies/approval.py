@@ -19,7 +19,7 @@ from fedsplit.sites.studies.hashes import read_whole_hash, short
 from fedsplit.sites.studies.policy import objection
 from fedsplit.sites.studies.proposal import Decision, Propose
 from fedsplit.sites.studies.scope import check_question
-from fedsplit.sites.studies.store import RULE, Studies
+from fedsplit.sites.studies.store import RULE, Decided, Studies
 from fedsplit.sites.studies.study import Study, read_study
 
 FINGERPRINT = re.compile("[0-9a-f]{64}")
@@ -107,11 +107,12 @@ class Approval:
         if name not in self.studies.hashes():
             self.studies.keep(name, content, question.signature)
         decided = self.studies.decided(name)
-        if decided is not None and decided.over:
+        broken = self._broken(study, rows)
+        if decided is not None and (decided.over or _differs(decided, broken)):
             self.studies.reopen(name)
             decided = None
         if decided is None:
-            self._decide(study, rows)
+            self._decide(name, broken)
             decided = self.studies.decided(name)
         state = self.studies.state(name)
         if decided is None or state == "pending":
@@ -120,16 +121,17 @@ class Approval:
             return Decision(name, "pending")
         return Decision(name, state, decided.reason)
 
-    def _decide(self, study: Study, rows: int | None) -> None:
-        """Decide as the rules and the mode say, or leave it to the owner."""
-        name = study.hash
+    def _broken(self, study: Study, rows: int | None) -> tuple[str, str]:
+        """Which rule a study breaks, for the server and for the owner alone; empty if none."""
         reason = objection(self._rules, study)
-        details = ""
-        if rows is not None and rows < self._rules.rows and not reason:
-            reason = REFUSED
-            details = f"least_rows: {rows:,} rows here, fewer than {self._rules.rows:,}"
-        if reason:
-            self.studies.decide(name, "declined", RULE, reason, details)
+        if not reason and rows is not None and rows < self._rules.rows:
+            return REFUSED, f"least_rows: {rows:,} rows here, fewer than {self._rules.rows:,}"
+        return reason, ""
+
+    def _decide(self, name: str, broken: tuple[str, str]) -> None:
+        """Decide as the rules and the mode say, or leave it to the owner."""
+        if broken[0]:
+            self.studies.decide(name, "declined", RULE, *broken)
         elif self._mode in (ALWAYS, name):
             self.studies.decide(name, "approved", f"--approve {self._mode}")
 
@@ -228,6 +230,11 @@ class Approval:
         if reason:
             raise RequestError(f"the study breaks a rule of its owner: {reason}")
         return study, AskedQuestions(folder / "asked", study)
+
+
+def _differs(decided: Decided, broken: tuple[str, str]) -> bool:
+    """Whether the rules, or the rows, have changed since a rule declined a study."""
+    return decided.by == RULE and (decided.reason, decided.details) != broken
 
 
 def _check_keys(study: Study) -> None:
