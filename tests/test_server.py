@@ -20,6 +20,23 @@ from fedsplit.sites.service import Site
 from https_clients import running
 
 
+def test_the_model_is_written_before_the_approvals_end(files: list[str], tmp_path: Path) -> None:
+    port = free_port()
+    out = tmp_path / "o"
+    site = Site("ada", files[0], folder=tmp_path / "ada", options=SiteOptions(approve="always"))
+    written = []
+
+    def reply(message: bytes) -> bytes:
+        if message.startswith(b"finish"):
+            written.append((out / "model.json").exists())
+        return site.reply(message)
+
+    with running(port, reply, name="ada", insecure=True):
+        options = ["--insecure", "--port", str(port), "--clients", "1", "--out", str(out)]
+        assert run(["server", *options, "--formula", "stay ~ age"]) == 0
+    assert written == [True]
+
+
 def test_a_client_that_is_away_when_the_study_is_proposed_is_asked_once_it_is_back(
     files: list[str],
     tmp_path: Path,

@@ -62,17 +62,17 @@ def fit_command(
             checkpoint=checkpoint,
             progress=progress,
         )
+    if out is not None:
+        model.write(out)
     if not present(model, out, as_json):
         raise typer.Exit(1)
 
 
 def present(model: Model, out: Path | None, as_json: bool) -> bool:
-    """Write the model where it is wanted, and print it.
+    """Print a model, and where its page is.
 
     Returns whether the tolerance is proved for every coefficient, with the rows of every client.
     """
-    if out is not None:
-        model.write(out)
     if as_json:
         typer.echo(json.dumps(model.to_dict(), indent=2, allow_nan=False))
     else:

@@ -33,8 +33,8 @@ def resumable(checkpoint: Checkpoint | None) -> Iterator[None]:
     what = "interrupted"
     try:
         yield
-    except (KeyboardInterrupt, Terminated, TooFewClients, NotWritten) as error:
-        if isinstance(error, TooFewClients | NotWritten):
+    except (KeyboardInterrupt, Terminated, TooFewClients, NotWritten, OSError) as error:
+        if not isinstance(error, KeyboardInterrupt | Terminated):
             what = "stopped"
         if checkpoint is not None and checkpoint.begun:
             typer.echo(

@@ -140,7 +140,7 @@ class ServerRun:
         check_enough(self._wanted, self._least)
 
     def fit(self) -> Model:
-        """Gather the clients, have the study approved, and fit."""
+        """Gather the clients, have the study approved, fit, and write the model."""
         from fedsplit.regression.fit import fit_over  # pandas takes a second to import
         from fedsplit.regression.result.table import pooled_summary
 
@@ -155,6 +155,8 @@ class ServerRun:
             view.fits(members)
             with discarding(self.checkpoint, self._reported), telling_failure(proposal, connected):
                 model = fit_over(MessageChannel(server, members, study.hash), self._options)
+            # before the approvals end: without its files, the run has to be resumed
+            model.write(self._out)
             proposal.finish(connected(), model.converged, pooled_summary(model))
         return model
 
