@@ -136,7 +136,7 @@ def test_clients_are_told_that_a_run_was_stopped(made: Path) -> None:
 def test_a_server_that_breaks_off_is_reported_once_and_found_again(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servers, "FAREWELL", 0.0)
+    monkeypatch.setattr(servers, "CLOSING_NOTICE_SECONDS", 0.0)
     monkeypatch.setattr(services.Service, "present", lambda self: {})
     server = HttpsServer("127.0.0.1", 0, made / "ours")
     server.open()
@@ -296,25 +296,27 @@ def test_a_proxy_is_not_used_for_hosts_that_are_excepted(
         assert server.send({"ada": b"one"}, 30)["ada"][0] == b"eno"
 
 
-@pytest.mark.parametrize("kind", ["too much", "a line", "an error", "a redirection"])
-def test_a_client_is_not_led_astray_by_a_server(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "MESSAGE_BYTES", 2**20)
-    asked: list[str] = []
+def bad_server(kind: str, asked: list[str]) -> type[BaseHTTPRequestHandler]:
+    """A server that a client may join, and that answers nonsense afterwards."""
+    answers: dict[str, tuple[int, dict[str, str], bytes]] = {
+        "too much": (200, {protocol.MESSAGE: "1"}, bytes(2**21)),
+        "a line": (200, {"X": "x" * 10**5}, b""),
+        "an error": (500, {}, b"\x1b[31m"),
+        "a redirection": (307, {"Location": "http://192.0.2.1/"}, b""),
+        "no reply wanted": (410, {}, b"a question?"),
+        "a proxy": (404, {}, b""),
+    }
 
     class Bad(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked.append(self.path)
-            answers: dict[str, tuple[int, dict[str, str], bytes]] = {
-                "too much": (200, {protocol.MESSAGE: "1"}, bytes(2**21)),
-                "a line": (200, {"X": "x" * 10**5}, b""),
-                "an error": (500, {}, b"\x1b[31m"),
-                "a redirection": (307, {"Location": "http://192.0.2.1/"}, b""),
-            }
             status, headers, body = answers[kind]
+            if kind != "a proxy":
+                headers = {protocol.VERSION: "1", **headers}
             if self.path == protocol.JOIN:
-                status, headers, body = 204, {}, b""
+                status, headers, body = 204, {protocol.VERSION: "1"}, b""
             self.send_response(status)
-            for name, value in {protocol.VERSION: "1", **headers}.items():
+            for name, value in headers.items():
                 self.send_header(name, value)
             if status != 204:
                 self.send_header("Content-Length", str(len(body)))
@@ -325,13 +327,22 @@ def test_a_client_is_not_led_astray_by_a_server(kind: str, monkeypatch: pytest.M
         def log_message(self, *_: object) -> None:
             pass
 
+    return Bad
+
+
+@pytest.mark.parametrize(
+    "kind", ["too much", "a line", "an error", "a redirection", "no reply wanted", "a proxy"]
+)
+def test_a_client_is_not_led_astray_by_a_server(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "MESSAGE_BYTES", 2**20)
+    asked: list[str] = []
     answered: list[bytes] = []
 
     def answer(message: bytes) -> bytes:
         answered.append(message)
         return b""
 
-    with HTTPServer(("127.0.0.1", 0), Bad) as other:
+    with HTTPServer(("127.0.0.1", 0), bad_server(kind, asked)) as other:
         threading.Thread(target=other.serve_forever, daemon=True).start()
         with running(other.server_port, answer, name="a", **PLAIN) as told:
             until(lambda: any("trying again" in text for text in told), 20)

@@ -61,7 +61,7 @@ def run_client(
     status : callable
         Called with a text when the connection is made or lost, or an answer fails.
     stop : Event
-        Ends the client within about a second.
+        Ends the client within about a second, once an answer that is being computed is done.
 
     Raises
     ------

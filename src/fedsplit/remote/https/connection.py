@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 import ssl
+from collections.abc import Collection
 from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -36,8 +37,13 @@ CLOSE_SECONDS = 0.05
 SHOWN_CHARACTERS = 300
 """The most characters of a server's or proxy's text that are shown."""
 
-DOUBT = "the connection broke; if that lasts, the server may not accept this certificate"
+DOUBT = "the connection broke; if this persists, the server may not accept this certificate"
 """A server that refuses a certificate in the handshake closes the connection without a word."""
+
+NOT_OURS = "is not a fedsplit server, check --server"
+
+UNWANTED = (408, 410, 413)
+"""The statuses of a reply that took too long, came too late, or is too large."""
 
 INSPECTED = "check --ca and --server; a proxy that inspects TLS has to let this address pass"
 
@@ -86,6 +92,7 @@ class Connection:
         self._tls = tls
         self._proxy = endpoint.through
         self._welcome = False
+        self._joined = False
         self._base = f"http://{self.server}"
         encrypted: ssl.SSLContext | bool = False
         if tls is not None:
@@ -120,7 +127,7 @@ class Connection:
         """Register this client."""
         async with self._post(protocol.JOIN) as response:
             await self._check(response)
-            self._welcome = True
+            self._welcome = self._joined = True
 
     async def leave(self) -> None:
         """Say that this client will not come back, if the server can be reached."""
@@ -148,13 +155,13 @@ class Connection:
         """Send a reply; one that the server no longer wants is dropped."""
         headers = {protocol.MESSAGE: number}
         async with self._post(protocol.REPLY, headers, reply) as response:
-            await self._check(response)
+            await self._check(response, UNWANTED)
 
     async def fail(self, number: str, what: str) -> None:
         """Say that there is no reply."""
         headers = {protocol.MESSAGE: number, protocol.FAILED: quote(what)}
         async with self._post(protocol.REPLY, headers) as response:
-            await self._check(response)
+            await self._check(response, UNWANTED)
 
     def _post(
         self, path: str, headers: dict[str, str] | None = None, body: bytes = b""
@@ -177,11 +184,13 @@ class Connection:
             parts.append(part)
         return b"".join(parts)
 
-    async def _check(self, response: aiohttp.ClientResponse) -> None:
-        """Raise what a status means, unless it means that all is well."""
+    async def _check(
+        self, response: aiohttp.ClientResponse, accepted: Collection[int] = ()
+    ) -> None:
+        """Raise what a status means, unless it means that all is well, or is accepted too."""
         status = response.status
         ours = protocol.VERSION in response.headers
-        if ours and status in (200, 204, 408, 410, 413):  # the last: a reply was not wanted
+        if ours and status in {200, 204, *accepted}:
             return
         text = ""
         if ours and status in (400, 401, 403, 409):
@@ -199,7 +208,9 @@ class Connection:
         if status == 401 and ours:
             raise Lost(text)  # the next attempt reads the certificate's file again
         if not ours and status in (200, 204, 400, 404, 405, 501):
-            raise InputError(f"{self.server}: is not a fedsplit server, check --server")
+            if self._joined:  # something in front of it answers, perhaps for a moment
+                raise Lost(NOT_OURS)
+            raise InputError(f"{self.server}: {NOT_OURS}")
         raise Lost(f"HTTP status {status}")
 
     async def trouble(self, error: Exception) -> str:

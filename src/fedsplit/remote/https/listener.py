@@ -26,10 +26,10 @@ SHUTDOWN_SECONDS = 2.0
 HEADERS_SECONDS = 10.0
 """Seconds from the handshake to the end of the first request's headers."""
 
-STRANGERS = 32
+PENDING_HANDSHAKES = 32
 """The connections of one address whose handshake is not complete, and may take its time."""
 
-ALL_STRANGERS = 512
+ALL_PENDING_HANDSHAKES = 512
 """The most such connections of all addresses."""
 
 ADDRESS_CONNECTIONS = 512
@@ -42,8 +42,8 @@ PAUSE_SECONDS = 0.1
 """Seconds to wait when there are no file descriptors left."""
 
 
-class _Stranger(NamedTuple):
-    """Who has not shown a certificate yet: its address, and since when it is there."""
+class _Pending(NamedTuple):
+    """A connection whose handshake is not complete: its address, and when it was accepted."""
 
     address: str
     since: float
@@ -88,7 +88,7 @@ class Listener:
         self._counts = counts
         self.heard: WeakSet[asyncio.BaseTransport] = WeakSet()
         self._open: WeakKeyDictionary[asyncio.Transport, str] = WeakKeyDictionary()  # by age
-        self._under_way: dict[asyncio.Task[None], _Stranger] = {}  # by age
+        self._under_way: dict[asyncio.Task[None], _Pending] = {}  # by age
         self._task = asyncio.get_running_loop().create_task(self._accept())
 
     def close(self) -> None:
@@ -110,23 +110,23 @@ class Listener:
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             task = loop.create_task(self._shake_hands(connection, str(address[0])))
-            self._under_way[task] = _Stranger(str(address[0]), time.monotonic())
+            self._under_way[task] = _Pending(str(address[0]), time.monotonic())
             task.add_done_callback(partial(self._over, connection))
             self._limit(str(address[0]))
 
     def _over(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
-        self._under_way.pop(task)
+        self._under_way.pop(task, None)
         if task.cancelled():  # perhaps before it had begun
             connection.close()
 
     def _limit(self, address: str) -> None:
         """Give up a handshake where there are too many."""
-        if len(self._under_way) > ALL_STRANGERS:
+        if len(self._under_way) > ALL_PENDING_HANDSHAKES:
             addresses = Counter(each.address for each in self._under_way.values())
-            [(crowd, _)] = addresses.most_common(1)
-            self._give_up(self._of(crowd)[:1])
+            [(busiest, _)] = addresses.most_common(1)
+            self._give_up(self._of(busiest)[:1])
         slow = time.monotonic() - PROMPT_SECONDS
-        many = self._of(address)[:-STRANGERS]
+        many = self._of(address)[:-PENDING_HANDSHAKES]
         self._give_up([task for task in many if self._under_way[task].since < slow])
 
     def _of(self, address: str) -> list[asyncio.Task[None]]:
@@ -136,6 +136,7 @@ class Listener:
         for task in tasks:
             self._counts.evicted += 1
             task.cancel()
+            del self._under_way[task]  # it ends later, and must not be given up in others' place
 
     def _expect(self, transport: asyncio.Transport) -> None:
         """Close a connection that has not brought a request."""

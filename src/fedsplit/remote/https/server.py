@@ -9,7 +9,6 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from aiohttp import web
@@ -30,7 +29,7 @@ from fedsplit.remote.https.tls import server_context
 IDLE_SECONDS = 20.0
 """Seconds within which a connection has to bring the headers of its next request."""
 
-FAREWELL = 2.0
+CLOSING_NOTICE_SECONDS = 2.0
 """Seconds in which clients are told that no more questions will come."""
 
 CLOSING = 5.0
@@ -127,12 +126,7 @@ class HttpsServer:
         self.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, at: object) -> None:
         if error is not None:
             self.farewell = STOPPED
         self.close()
@@ -160,7 +154,7 @@ class HttpsServer:
         if self._thread is None:
             return
         with suppress(TimeoutError):
-            self._run(self._shut(), FAREWELL + CLOSING)
+            self._run(self._shut(), CLOSING_NOTICE_SECONDS + CLOSING)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLOSING)
         if not self._thread.is_alive():
@@ -232,7 +226,7 @@ class HttpsServer:
         boxes = self._service.present().values()
         for box in boxes:
             box.wake()
-        ends = time.monotonic() + FAREWELL
+        ends = time.monotonic() + CLOSING_NOTICE_SECONDS
         while any(box.alive and not box.told for box in boxes) and time.monotonic() < ends:
             await asyncio.sleep(0.02)
         await asyncio.sleep(SETTLE_SECONDS)  # for the last answers to leave
