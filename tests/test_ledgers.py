@@ -51,9 +51,9 @@ def test_columns_that_could_not_be_noted_are_noted_when_they_are_asked_for_again
     for room in (1, 20):
         with disk_full(room), pytest.raises(OSError, match="too large"):
             told.admit(asked("y ~ x"), block, STRICT)
-        assert told.all() == {}
+        assert told.records() == {}
     told.admit(asked("y ~ x"), block, STRICT)
-    assert [each.formula for each in told.all().values()] == ["y ~ x"]
+    assert [each.formula for each in told.records().values()] == ["y ~ x"]
 
 
 def test_counts_that_could_not_be_written_are_not_remembered(tmp_path: Path) -> None:
@@ -85,12 +85,22 @@ def test_a_question_that_could_not_be_counted_is_counted_when_it_is_asked_again(
     assert len(AskedQuestions(path, study)) == len(counted) == 2
 
 
+def test_the_name_of_a_new_file_is_on_disk_with_its_first_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync", synced.append)
+    for line in ("columns 12", "code 34"):
+        files.append_line(tmp_path / "asked", line)
+    assert synced == [tmp_path]
+
+
 def test_a_line_that_a_crash_cut_short_is_not_glued_to_the_next(tmp_path: Path) -> None:
     path = tmp_path / "asked"
     path.write_text("columns 12\ncode 3", encoding="utf-8")
-    assert files.read_lines(path) == ["columns 12"]
+    assert files.recover_lines(path) == ["columns 12"]
     files.append_line(path, "code 34")
-    assert files.read_lines(path) == ["columns 12", "code 34"]
+    assert files.recover_lines(path) == ["columns 12", "code 34"]
 
 
 @pytest.mark.parametrize("content", [b"", b"a later version"])

@@ -18,6 +18,7 @@ from fedsplit.regression.client.fit_questions import Describe
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.sites.events import Event
 from fedsplit.sites.options import SiteOptions
+from fedsplit.sites.rows.snapshot import Snapshot
 from fedsplit.sites.service import Site
 from owners import disk_full
 
@@ -92,8 +93,8 @@ def test_a_file_that_changes_is_used_once_enough_rows_have_come_and_gone(clinic:
         assert clinic.describe().rows == rows
     told = [event.text for event in clinic.seen if event.kind == "data"]
     assert len(told) == 5
-    assert "(1 row came, 0 went): they are used once at least 3 rows have come" in told[0]
-    assert "(3 rows came, 0 went), and are used from this fit on" in told[3]
+    assert "(1 row added, 0 removed): they are used once at least 3 rows were added" in told[0]
+    assert "(3 rows added, 0 removed), and are used from this fit on" in told[3]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -104,7 +105,7 @@ def test_the_result_of_a_query_is_frozen_as_a_file_is(clinic: Clinic, restarted:
     if restarted:
         clinic.site = clinic.started()
     assert clinic.describe().rows == ROWS
-    assert "(0 rows came, 1 went)" in clinic.told
+    assert "(0 rows added, 1 removed)" in clinic.told
     assert clinic.code("income ~ age").weight == before.weight == ROWS
     clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, 50)]))
     assert clinic.describe().rows == ROWS + 50
@@ -140,7 +141,7 @@ def test_another_way_to_read_the_same_file_is_a_change_of_its_rows(clinic: Clini
     assert clinic.describe().kept == ROWS
     clinic.listed('path = "clinic.csv"\n[reading]\nna = ["-9"]')
     assert clinic.describe().kept == ROWS
-    assert "(1 row came, 1 went)" in clinic.told
+    assert "(1 row added, 1 removed)" in clinic.told
 
 
 @pytest.mark.parametrize("count", [3, 10])
@@ -183,7 +184,7 @@ def test_a_column_that_is_another_in_every_export_hides_no_row_that_came_or_went
     clinic.write(exported(clinic.frame.drop(index=70), 2_000))
     clinic.describe()
     assert clinic.code("income ~ age").n == before.n == ROWS
-    assert "0 rows came, 1 went" in clinic.told
+    assert "0 rows added, 1 removed" in clinic.told
     clinic.write(exported(pd.concat([clinic.frame, newcomers(clinic.frame, 100)]), 3_000))
     clinic.describe()
     assert clinic.code("income ~ age").n == ROWS + 100
@@ -194,23 +195,23 @@ def test_corrections_hide_no_row_that_came(clinic: Clinic) -> None:
     frame.loc[:20, "bmi"] += 1
     clinic.write(pd.concat([frame, newcomers(frame, 1)]))
     assert clinic.describe().rows == ROWS
-    assert "(22 rows came, 21 went): without values that" in clinic.told
-    assert "1 row came, 0 went" in clinic.told
+    assert "(22 rows added, 21 removed): not counting corrected values" in clinic.told
+    assert "1 row added, 0 removed" in clinic.told
     clinic.write(frame)
     clinic.describe()
-    copies = clinic.site._rows._snapshots.all  # type: ignore[union-attr]  # of a strict site
+    copies = clinic.site._rows._snapshots.copies  # type: ignore[union-attr]  # of a strict site
     assert [copy.number for copy in copies] == [1, 2]
     assert np.array_equal(copies[0].ids, copies[1].ids)
 
 
 def test_rows_that_left_and_came_back_are_the_same_rows(clinic: Clinic) -> None:
     frame = clinic.frame
-    first = clinic.site._rows._snapshots.all[0]  # type: ignore[union-attr]  # of a strict site
+    first = clinic.site._rows._snapshots.copies[0]  # type: ignore[union-attr]  # of a strict site
     clinic.write(pd.concat([frame.iloc[50:], newcomers(frame, 50)]))
     clinic.describe()
     clinic.write(pd.concat([frame, newcomers(frame, 50)]))
     clinic.describe()
-    last = clinic.site._rows._snapshots.all[-1]  # type: ignore[union-attr]  # of a strict site
+    last = clinic.site._rows._snapshots.copies[-1]  # type: ignore[union-attr]  # of a strict site
     assert last.number == 3
     assert np.array_equal(last.ids[:ROWS], first.ids)
 
@@ -220,7 +221,7 @@ def test_a_new_column_is_used_though_no_row_came(clinic: Clinic) -> None:
     clinic.write(clinic.frame.assign(lab=np.arange(ROWS) % 7))
     request = ColumnRequest({"lab": "number"}, frozenset(), frozenset(), False)
     assert clinic.describe(request).kept == ROWS
-    assert "other columns (1 came or went), and are used from this fit on" in clinic.told
+    assert "other columns (1 added or removed), and are used from this fit on" in clinic.told
     assert clinic.code("income ~ age").n == ROWS
 
 
@@ -254,12 +255,25 @@ def test_without_room_for_a_new_copy_the_last_one_answers(clinic: Clinic) -> Non
     assert clinic.describe().rows == 21 * ROWS
 
 
+def test_after_a_restart_a_copy_is_opened_once_for_all_that_was_asked_of_it(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for column in ("age", "income", "visits"):
+        clinic.describe(ColumnRequest({column: "number"}, frozenset(), frozenset(), False))
+    clinic.site = clinic.started()
+    opened = []
+    source = Snapshot.source
+    monkeypatch.setattr(Snapshot, "source", lambda copy: opened.append(copy) or source(copy))
+    clinic.describe(ColumnRequest({"ill": "number"}, frozenset(), frozenset(), False))
+    assert len(opened) == 1
+
+
 def test_a_file_with_its_old_time_and_size_is_seen_to_be_another(clinic: Clinic) -> None:
     clinic.write(clinic.frame)
     clinic.describe()
     clinic.write(clinic.frame.assign(ill=1 - clinic.frame["ill"]))
     clinic.describe()
-    assert f"({ROWS} rows came, {ROWS} went)" in clinic.told
+    assert f"({ROWS} rows added, {ROWS} removed)" in clinic.told
 
 
 def test_a_fit_that_has_begun_keeps_its_rows_over_a_restart(clinic: Clinic) -> None:

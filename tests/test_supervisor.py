@@ -97,6 +97,7 @@ def test_the_documented_unit_stays_down_after_bad_input_and_comes_back_once_auth
         if line.startswith(("Restart", "StartLimit"))
     )
     assert lines["Restart"] == "on-failure"
+    assert lines["SuccessExitStatus"] == "143"  # of systemctl stop
     assert lines["RestartPreventExitStatus"].split() == [str(BAD_INPUT)]  # not NOT_AUTHORISED
     assert BAD_INPUT != NOT_AUTHORISED
     assert lines["StartLimitIntervalSec"] == "0"

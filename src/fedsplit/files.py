@@ -89,6 +89,7 @@ def as_owner_of(folder: Path) -> Iterator[None]:
 
 def append_line(path: Path, line: str) -> None:
     """Append a line to a file that only its owner may read: durably, or not at all."""
+    created = not path.exists()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     size = os.fstat(descriptor).st_size
     with os.fdopen(descriptor, "ab", buffering=0) as file:
@@ -97,12 +98,14 @@ def append_line(path: Path, line: str) -> None:
             while left:
                 left = left[file.write(left) :]
             os.fsync(descriptor)
+            if created:
+                sync(path.parent)
         except OSError:
-            os.ftruncate(descriptor, size)
+            os.ftruncate(descriptor, size)  # half a line would be taken for another one
             raise
 
 
-def read_lines(path: Path) -> list[str]:
+def recover_lines(path: Path) -> list[str]:
     """The lines of a file; what follows the last line break was cut short, and is cut off."""
     if not path.exists():
         return []

@@ -31,7 +31,7 @@ from fedsplit.sites.settings import SiteSettings
 from fedsplit.sites.studies.approval import Approval
 from fedsplit.sites.studies.local_view import local_view
 from fedsplit.sites.studies.policy import in_words
-from fedsplit.sites.studies.proposal import ABOUT_STUDIES, Finish, Propose
+from fedsplit.sites.studies.proposal import ABOUT_STUDIES, Decision, Finish, Propose
 from fedsplit.sites.studies.scope import belonging, check_categories, narrowed
 from fedsplit.sites.studies.store import Studies
 from fedsplit.sites.studies.study import Study
@@ -181,17 +181,19 @@ class Site:
         if isinstance(question, Hello):
             return Identity(self.name, __version__, PROTOCOL)
         if isinstance(question, Propose):
-            if self._approval is None:
-                raise RequestError("it takes part without studies")
-            decision = self._approval.propose(question, self._count_rows())
-            return decision._replace(left=self._budget.left)
+            return self._propose(question)
         study = None
         if self._approval is not None:
             study = self._approval.admit(request)
         if isinstance(question, Finish):
             return self._finish(request, question)
         self._check_allowed(request)
-        told = self._rows.follow(begins=isinstance(question, Columns | Describe))
+        return self._answer_about_rows(study, request)
+
+    def _answer_about_rows(self, study: Study | None, request: Request) -> Any:
+        """The answer to a question that may be asked, which is counted first."""
+        begins = isinstance(request.question, Columns | Describe)
+        told = self._rows.follow(begins)
         if told:
             self._watch(Event("data", told))
         if self._approval is not None:
@@ -205,6 +207,12 @@ class Site:
         for note in self._rows.notes():
             self._watch(Event("data", note))
         return answer
+
+    def _propose(self, question: Propose) -> Decision:
+        if self._approval is None:
+            raise RequestError("it takes part without studies")
+        decision = self._approval.propose(question, self._count_rows())
+        return decision._replace(left=self._budget.left)
 
     def _finish(self, request: Request, question: Finish) -> bool:
         """End a study that has a result; one that was stopped may be resumed."""

@@ -126,21 +126,22 @@ def _check(
         wrong = _misstated(entry, exchange, out)
         if wrong:
             found.troubles.append(f"{where}: its {wrong} is not that of the messages in it")
-        request, _, reply, _ = exchange
-        if request is None or reply.outcome != "answer":
-            return
-        if isinstance(request.question, ABOUT_STUDIES):
-            return
-        difference = replay.difference(request, reply, entry)
-    except NotPrepared as error:
-        if found.first > 1:
+        _check_answer(entry, exchange, replay, found, where)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        if isinstance(error, NotPrepared) and found.first > 1:
             found.unprepared += 1
         else:
             found.troubles.append(f"{where}: cannot be computed again ({error})")
+
+
+def _check_answer(
+    entry: Mapping[str, Any], exchange: Exchange, replay: Replay, found: Audit, where: str
+) -> None:
+    """Compute the answer of a line again, if it has one that depends on rows."""
+    request, _, reply, _ = exchange
+    if request is None or reply.outcome != "answer" or isinstance(request.question, ABOUT_STUDIES):
         return
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        found.troubles.append(f"{where}: cannot be computed again ({error})")
-        return
+    difference = replay.difference(request, reply, entry)
     if difference == 0.0:
         found.equal += 1
     elif difference <= TOLERANCE and entry["version"] != __version__:

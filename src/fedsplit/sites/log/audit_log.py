@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from fedsplit import files
 from fedsplit.errors import InputError
 
 LOG_FILE_BYTES = 2**26
@@ -75,33 +76,18 @@ class AuditLog:
         """
         head = self.head
         complete = {"number": head.number + 1, "previous": head.hash, **entry}
-        line = json.dumps(complete, ensure_ascii=False, allow_nan=False).encode()
+        line = json.dumps(complete, ensure_ascii=False, allow_nan=False)
         try:
             self._rotate()
-            self._write(line + b"\n")
+            files.append_line(self.path, line)
         except OSError as error:
             raise NotLogged(f"{self.path}: cannot be written ({error.strerror})") from None
-        self.head = Head(head.number + 1, digest(line))
+        self.head = Head(head.number + 1, digest(line.encode()))
         return self.head
 
     def _rotate(self) -> None:
         if self.path.exists() and self.path.stat().st_size >= self._largest:
             self.path.rename(_rotated(self.path, self.head.number))
-
-    def _write(self, line: bytes) -> None:
-        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            size = os.fstat(file).st_size
-            try:
-                written = 0
-                while written < len(line):
-                    written += os.write(file, line[written:])
-                os.fsync(file)
-            except OSError:
-                os.ftruncate(file, size)  # half a line would end the chain
-                raise
-        finally:
-            os.close(file)
 
 
 def digest(line: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from fedsplit.data.reading import Reading
@@ -75,11 +76,11 @@ class CurrentRows:
             self._answer_from(self._open())
             return
         self._snapshots = Snapshots(folder)
-        for asked in Answered(name, folder / "answered", snapshot=1).all().values():
+        for asked in Answered(name, folder / "answered", snapshot=1).records().values():
             self._snapshots.get(asked.snapshot)  # noticed before another has its number
-        if not self._snapshots.all:
+        if not self._snapshots.copies:
             self._snapshots.accept(self._snapshots.candidate(self._open()))
-        self._use(self._snapshots, self._snapshots.all[-1])
+        self._use(self._snapshots, self._snapshots.copies[-1])
 
     def follow(self, begins: bool) -> str:
         """Look whether the rows have changed; what the owner is to be told, if anything.
@@ -121,7 +122,7 @@ class CurrentRows:
         """The same rows for somebody else, who may read while questions are answered."""
         if self._snapshots is None:
             return self._open()
-        return self._snapshots.all[-1].source()
+        return self._snapshots.copies[-1].source()
 
     def places(self) -> list[str]:
         """Paths that only the owner may see."""
@@ -148,24 +149,29 @@ class CurrentRows:
         return CachedCohort(dataset, self._folder, self._rules, self._vectors)
 
     def _use(self, snapshots: Snapshots, snapshot: Snapshot) -> None:
-        """Answer from a copy."""
+        """Answer from a copy; where that fails, from the one before."""
+
+        @cache  # a copy is read once for all that was asked of it
+        def earlier(number: int) -> Dataset:
+            return self._dataset(snapshots.get(number))
 
         def again(asked: Asked) -> Block:
             """The columns of something that was asked for, of the copy that answered."""
             copy = snapshots.get(asked.snapshot)
             try:
-                return self._dataset(copy).told(asked, self._rules)
+                return earlier(asked.snapshot).told(asked, self._rules)
             except InputError as error:
                 raise StateError(
                     f"{copy.folder}: what it disclosed cannot be computed again ({error})"
                 ) from None
 
-        self._version = f"snapshot {snapshot.number}"
         dataset = self._dataset(snapshot)
-        self.source = snapshot.source()
-        self.cohort = self._cohort_of(dataset)
-        self._answered = Answered(self._name, self._folder / "answered", again, snapshot.number)
-        dataset.answered = self._answered
+        cohort = self._cohort_of(dataset)
+        source = snapshot.source()
+        answered = Answered(self._name, self._folder / "answered", again, snapshot.number)
+        dataset.answered = answered
+        self._version = f"snapshot {snapshot.number}"
+        self.source, self.cohort, self._answered = source, cohort, answered
 
     def _dataset(self, snapshot: Snapshot) -> Dataset:
         return Dataset(snapshot.source(), self._name, snapshot.ids)
@@ -174,7 +180,7 @@ class CurrentRows:
         """Copy the rows if they are others than before, and use the copy if it may be used."""
         source = self._open()
         state = _state_of(source)
-        last = snapshots.all[-1].about
+        last = snapshots.copies[-1].about
         stamp = state[0]
         if stamp is not None:
             if state in (self._looked, (last.stamp, last.reading)):
@@ -189,20 +195,20 @@ class CurrentRows:
         """Use a copy if its rows differ by enough from the others; what the owner is told."""
         changes = snapshots.changes(candidate)
         last = changes[-1][0]
-        columns = len(set(candidate.about.columns) ^ set(snapshots.all[-1].about.columns))
+        columns = len(set(candidate.about.columns) ^ set(snapshots.copies[-1].about.columns))
         what = f"its data have changed ({last})"
         if last == UNCHANGED:
-            what = f"its data have other columns ({columns} came or went)"
+            what = f"its data have other columns ({columns} added or removed)"
         k = self._rules.smallest
         why = ""
         few = [each for found in changes for each in found if not each.allowed(k)]
         if few:
             why = (
-                f"they are used once at least {k} rows have come and none or at least {k} have "
-                "gone, against every copy"
+                f"they are used once at least {k} rows were added and none or at least {k} "
+                "removed, against every copy"
             )
             if few[0] != last:
-                why = f"without values that are others in the same rows, {few[0]}: {why}"
+                why = f"not counting corrected values, {few[0]}: {why}"
         elif last != UNCHANGED:
             why = self._singled_out(candidate, last)
         if last == UNCHANGED and not columns:
@@ -241,7 +247,7 @@ class CurrentRows:
     def _again(self, candidate: Snapshot) -> Iterator[Block]:
         """The columns of everything that was asked before, of another copy."""
         dataset = self._dataset(candidate)
-        everything = self._answered.all().values()
+        everything = self._answered.records().values()
         for asked in {replace(each, snapshot=0).digest: each for each in everything}.values():
             try:
                 yield dataset.told(asked, self._rules)

@@ -56,7 +56,7 @@ class Change(NamedTuple):
         rows = "rows"
         if self.came == 1:
             rows = "row"
-        return f"{self.came} {rows} came, {self.gone} went"
+        return f"{self.came} {rows} added, {self.gone} removed"
 
 
 UNCHANGED = Change(0, 0)

@@ -48,8 +48,8 @@ class Snapshots:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "snapshots"
         self.discard()  # of a process that was killed
-        self.all = [read_snapshot(each) for each in sorted(self._folder.glob("[0-9]*"))]
-        for each in self.all:
+        self.copies = [read_snapshot(each) for each in sorted(self._folder.glob("[0-9]*"))]
+        for each in self.copies:
             if each.about.key != self._key_name():
                 raise StateError(
                     f"{self._folder / 'key'}: is another key than that of the snapshots: restore "
@@ -58,7 +58,7 @@ class Snapshots:
 
     def get(self, number: int) -> Snapshot:
         """The copy of this number."""
-        for each in self.all:
+        for each in self.copies:
             if each.number == number:
                 return each
         raise StateError(
@@ -108,8 +108,8 @@ class Snapshots:
         files.write_private(place / "about.json", json.dumps(about, indent=2))
         place.replace(self._folder / _name(number))
         files.sync(self._folder)
-        self.all.append(read_snapshot(self._folder / _name(number)))
-        return self.all[-1]
+        self.copies.append(read_snapshot(self._folder / _name(number)))
+        return self.copies[-1]
 
     def discard(self) -> None:
         """Delete the copy that does not answer yet, if there is one."""
@@ -128,17 +128,17 @@ class Snapshots:
         """How a copy differs from each of the others, in each set of columns (see ``views``)."""
         return [
             [change(old, new) for old, new in views(*common_hashes(each, candidate))]
-            for each in self.all
+            for each in self.copies
         ]
 
     def _numbered(self, candidate: Snapshot) -> NDArray[np.intp]:
         """The numbers of the rows of a copy; each keeps the one that it had in an earlier one."""
         ids = np.full(len(candidate.hashes), -1, dtype=np.intp)
         for beginning, end in ((0, 1), (1, None)):  # first those that are equal in all columns
-            for each in reversed(self.all):
+            for each in reversed(self.copies):
                 for old, new in islice(views(*common_hashes(each, candidate)), beginning, end):
                     matched(ids, new, old, each.ids)
-        free = 1 + max((int(each.ids.max(initial=-1)) for each in self.all), default=-1)
+        free = 1 + max((int(each.ids.max(initial=-1)) for each in self.copies), default=-1)
         came = ids < 0
         ids[came] = free + np.arange(np.count_nonzero(came))
         return ids

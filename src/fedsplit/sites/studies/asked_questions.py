@@ -31,7 +31,7 @@ class AskedQuestions:
     def __init__(self, path: Path, study: Study) -> None:
         self._path = path
         self._study = study
-        self._seen = dict.fromkeys(files.read_lines(path))
+        self._seen = dict.fromkeys(files.recover_lines(path))
         self._counts = Counter(line.partition(" ")[0] for line in self._seen)
 
     def __len__(self) -> int:

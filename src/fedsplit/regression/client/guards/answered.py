@@ -234,7 +234,7 @@ class Answered:
         """
         if self._told is None:
             told = NOTHING
-            asked = self.all()
+            asked = self.records()
             if self._again is not None:
                 for each in asked.values():
                     *_, told = told.grown(self._again(each))
@@ -243,7 +243,7 @@ class Answered:
             self._told = told
         return self._told
 
-    def all(self) -> dict[str, Asked]:
+    def records(self) -> dict[str, Asked]:
         """All that was asked for, by its digest, from the files that keep it.
 
         What was asked for while there were no snapshots is no part of what is known of these: its
