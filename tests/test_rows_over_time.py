@@ -12,6 +12,7 @@ import pytest
 
 from attacks.server import NAME, ROWS, Refused, Server
 from fedsplit.commands.app import run
+from fedsplit.data.sources.client_data import Source
 from fedsplit.errors import InputError, StateError
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.fit_questions import Describe
@@ -263,7 +264,12 @@ def test_after_a_restart_a_copy_is_opened_once_for_all_that_was_asked_of_it(
     clinic.site = clinic.started()
     opened = []
     source = Snapshot.source
-    monkeypatch.setattr(Snapshot, "source", lambda copy: opened.append(copy) or source(copy))
+
+    def counted(copy: Snapshot) -> Source:
+        opened.append(copy)
+        return source(copy)
+
+    monkeypatch.setattr(Snapshot, "source", counted)
     clinic.describe(ColumnRequest({"ill": "number"}, frozenset(), frozenset(), False))
     assert len(opened) == 1
 

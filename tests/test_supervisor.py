@@ -89,12 +89,14 @@ def test_a_process_that_ends_is_started_again_and_one_with_bad_input_is_not(
     assert done.stderr == ""
 
 
-def test_the_documented_unit_stays_down_after_bad_input_and_comes_back_once_authorised() -> None:
+def test_the_documented_unit_stays_down_after_bad_input_or_a_stop_and_comes_back_once_authorised() -> (
+    None
+):
     unit = Path(__file__).parents[1] / "examples/deploy/fedsplit-client.service"
     lines = dict(
         line.split("=", 1)
         for line in unit.read_text(encoding="utf-8").splitlines()
-        if line.startswith(("Restart", "StartLimit"))
+        if line.startswith(("Restart", "StartLimit", "Success"))
     )
     assert lines["Restart"] == "on-failure"
     assert lines["SuccessExitStatus"] == "143"  # of systemctl stop
