@@ -4,7 +4,8 @@ LOWEST := .venv-lowest
 # What the dependencies do for us: files, formulas, options, tables, pages, scikit-learn, CVXPY, HTTPS. The
 # rest of the tests is arithmetic of our own, and would take more than four minutes.
 LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py fit_command.py formula.py \
-  https.py https_limits.py keys.py model.py model_matrix.py options.py package.py page.py problem.py r_glm.py schema.py solve.py sources.py)
+  https.py https_certificates.py https_client.py https_limits.py keys.py model.py model_matrix.py options.py \
+  package.py page.py problem.py r_glm.py schema.py signatures.py solve.py sources.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-engines bench-faults bench-sites bench-estimators docs figures clean
@@ -19,7 +20,7 @@ run: .venv/installed  ## Set up, then fit a regression across the six sites of t
 test: .venv/installed-test  ## Set up, then run the tests, except the slow ones
 	$(BIN)/pytest -n auto
 
-test-slow: .venv/installed-browser  ## Run the slow tests: the paper at full size, a million rows, federations, Chromium
+test-slow: .venv/installed-browser  ## Run the slow tests: the paper at full size, a million rows, federations and their faults, Chromium
 	$(BIN)/pytest -n auto --dist loadfile -m 'slow or browser'
 
 test-lowest: $(LOWEST)/installed  ## Run the tests of what uses dependencies on their lowest versions
@@ -47,7 +48,7 @@ bench-fit: data .venv/installed-test  ## Measure the time and memory of a fit, b
 bench-engines: .venv/installed-test  ## Measure a round on every engine, by number of clients, columns and rows
 	$(BIN)/python benchmarks/engines.py
 
-bench-faults: .venv/installed-test  ## Kill, stop and starve a federation more than 300 times (15 minutes)
+bench-faults: .venv/installed-test  ## Kill, stop and starve a federation more than 300 times (18 minutes)
 	$(BIN)/python benchmarks/faults.py
 
 bench-sites: .venv/installed-test  ## Measure the time from many small files to a table, beside pandas and statsmodels

@@ -172,7 +172,7 @@ def test_a_damaged_count_is_for_the_owner_to_mend_and_no_refusal(federation: Fed
     path = federation.folder / "kept a" / "rounds"
     path.write_text("", encoding="utf-8")
     assert federation.ask(Columns(WANTED), study.hash).outcome == "failed"
-    assert f"{path}: this count of questions cannot be read" in federation.seen[-1].text
+    assert f"{path}: this count cannot be read" in federation.seen[-1].text
     assert federation.sites["a"].refusals.found() == []
     path.unlink()
     assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"

@@ -89,9 +89,7 @@ def test_a_process_that_ends_is_started_again_and_one_with_bad_input_is_not(
     assert done.stderr == ""
 
 
-def test_the_documented_unit_stays_down_after_bad_input_or_a_stop_and_comes_back_once_authorised() -> (
-    None
-):
+def test_the_documented_unit_comes_back_unless_stopped_or_after_bad_input() -> None:
     unit = Path(__file__).parents[1] / "examples/deploy/fedsplit-client.service"
     lines = dict(
         line.split("=", 1)

@@ -135,7 +135,7 @@ def _content(path: Path) -> str:
 
 def _damaged(path: Path) -> StateError:
     return StateError(
-        f"{path}: this count of questions cannot be read, so that nothing is answered: delete the "
+        f"{path}: this count cannot be read, so that nothing is answered: delete the "
         "file to count from 0 again"
     )
 

@@ -34,8 +34,8 @@ ENOUGH = 7
 class CurrentRows:
     """A client's rows: under rules that refuse, frozen copies of them, otherwise as they are.
 
-    A new copy is used from the beginning of a fit on, if at least k rows have come and either none
-    or at least k have gone, against every copy before, and if everything that was asked before
+    A new copy is used from the beginning of a fit on, if at least k rows were added and either
+    none or at least k removed, against every copy before, and if everything that was asked before
     could be asked of the new copy too. Until then the last one answers.
 
     Parameters
