@@ -27,9 +27,11 @@ from attacks.server import (
     Guess,
     Refused,
     Server,
+    bisected,
 )
 from fedsplit.clients.local_models import WAY, LocalModel
 from fedsplit.clients.question import Question
+from fedsplit.data.formula.formula import Formula
 from fedsplit.data.pooled.column_statistics import Histogram
 from fedsplit.losses.costs import parabola
 from fedsplit.regression.client.design import Scaling
@@ -131,6 +133,57 @@ def test_an_honest_calibration_and_the_same_histogram_again_are_told(tmp_path: P
     for _ in range(10):
         told = server.ask(Measure(coding, {"ns(age, 4)": Histogram(20.0, 5.0, 12)}))
         assert told.parts["ns(age, 4)"].sum() > 100
+
+
+def test_whether_two_columns_have_the_same_histogram_does_not_depend_on_their_values(
+    tmp_path: Path,
+) -> None:
+    server = Server(tmp_path, STRICT, 1)
+
+    def answers(argument: str) -> bool:
+        text = Formula(f"income ~ ns({argument}, 4)").pooled[0].text
+        coding = server.coding(f"income ~ ns({argument}, 4)")
+        return server.answers(Measure(coding, {text: Histogram(20.0, 12.0, 5)}))
+
+    assert answers("age")
+    assert answers("age")
+    # nobody is older than 90: the values of all of these are the same
+    told = [answers(f"ifelse(age > {cut}, age + 1, age)") for cut in range(90, 100)]
+    assert told == [True] * 7 + [False] * 3
+    assert not answers("ifelse(age > 30, age + 1, age)")
+    assert answers("age")
+    assert not server.site.refusals.found()
+
+
+def test_how_far_an_origin_may_be_follows_from_the_moments(tmp_path: Path) -> None:
+    server = Server(tmp_path, STRICT, 1)
+    coding = server.coding("income ~ age")
+    moments = server.ask(Code(coding)).moments
+
+    def refused(origin: float) -> bool:
+        try:
+            server.settle(coding, 2, scaling=Scaling(np.zeros(2), np.ones(2), 1.0, origin * 1e6))
+        except Refused:
+            return True
+        return False
+
+    found = bisected(0, 1e5, lambda origin: not refused(origin), bits=30)
+    size = math.sqrt(moments.target_scatter / moments.weight + moments.target_mean**2)
+    assert found == pytest.approx(size, rel=1e-6)
+
+
+@pytest.mark.parametrize("dispersion", [5e-324, 1e-200, 1e200, math.inf, math.nan])
+def test_a_dispersion_beyond_all_measure_is_refused_whatever_the_rows(
+    dispersion: float, tmp_path: Path
+) -> None:
+    server = Server(tmp_path, STRICT, 1)
+    types = {name: TYPES[name] for name in ("visits", "bmi", "age")}
+    coding = server.coding("visits ~ bmi", weights="age", types=types)
+    server.ask(Code(coding))
+    key = server.settle(coding, 2)
+    with pytest.raises(Refused, match="neither 0 nor between"):
+        server.ask(Fitted(np.zeros(2), dispersion), key)
+    assert not server.site.refusals.found()
 
 
 def test_rows_beyond_boundary_knots_are_shown_to_the_owner_alone(tmp_path: Path) -> None:

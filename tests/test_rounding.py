@@ -13,6 +13,10 @@ from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Decrement, Margin, Prox
 from fedsplit.clients.rounding import rounded_down, rounded_up
+from fedsplit.clients.sums import GRID, rounded, rounded_products
+from fedsplit.losses.least_squares import LeastSquares
+from fedsplit.problem import Problem
+from fedsplit.regression.client.guards.told_sums import RoundedLeastSquares
 from problems import LOSSES, problem
 
 D = 4
@@ -66,3 +70,41 @@ def test_rounded_bounds_are_on_the_side_of_the_proof(name: str) -> None:
     assert (norm <= told["norm"]).all()
     assert (leverage <= told["leverage"]).all()
     assert (steady >= told["steady"]).all()
+
+
+def test_sums_are_rounded_relative_to_the_most_that_they_could_be() -> None:
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(500, 3)) * [1e-60, 1.0, 1e60]
+    A[:, 2] += 1e66 * A[:, 1]
+    P = A.T @ A
+    told = rounded_products(P)
+    most = np.sqrt(np.outer(P.diagonal(), P.diagonal()))
+    assert np.array_equal(told, told.T)
+    assert np.array_equal(rounded_products(told), told)
+    assert (np.abs(told - P) <= GRID * most).all()
+    noise = P * (1 + 2.0**-50 * rng.uniform(-1, 1, P.shape))
+    assert (np.abs(rounded_products(noise) - told) <= 2 * GRID * most).all()
+    assert rounded(np.array([0.0, np.inf]), np.array([0.0, 1.0])).tolist() == [0.0, np.inf]
+
+
+def test_least_squares_of_rounded_sums_has_the_minimiser_of_the_rows() -> None:
+    rng = np.random.default_rng(1)
+    A = rng.normal(size=(400, 3))
+    b = A @ [1.0, -2.0, 0.5] + 0.1 * rng.normal(size=400)
+    exact, told = (Problem(loss, [(A, b)]) for loss in (LeastSquares(), RoundedLeastSquares()))
+    x = told.solution()
+    assert np.abs(x - exact.solution()).max() < 1e-13
+    at = x + 1e-3
+    assert np.allclose(told.gradient(at), exact.gradient(at), rtol=1e-11)
+    assert told.objective(at) == pytest.approx(exact.objective(at), rel=1e-9)
+
+
+def test_the_rounding_errors_that_a_perfect_fit_leaves_are_not_told() -> None:
+    rng = np.random.default_rng(1)
+    A = rng.normal(size=(400, 3))
+    b = A @ [1.0, -2.0, 0.5]
+    targets = (b, b * (1 + 2.0**-52 * rng.integers(0, 2, 400)))
+    x = np.array([1.0, -2.0, 0.5])
+    for loss, same in ((LeastSquares(), False), (RoundedLeastSquares(), True)):
+        one, other = (Problem(loss, [(A, target)]).gradient(x) for target in targets)
+        assert np.array_equal(one, other) == same

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attacks.columns import LEVERAGE
+from attacks.columns import LEVERAGE, RANGE
 from attacks.server import (
     ROWS,
     TALKATIVE,
@@ -23,6 +23,7 @@ from fedsplit.regression.client.fit_questions import (
     Code,
     Fitted,
     Measure,
+    Products,
     Recede,
 )
 
@@ -208,6 +209,20 @@ def by_withheld_counts(server: Server) -> Guess:
     return Guess(bisected(age, age + 0.3, above), float(server.frame["age"].max()), 1e-6)
 
 
+def by_overflow(server: Server) -> Guess:
+    """Whether a combination of columns is beyond float64 for some row, as its unit changes."""
+    coding = server.coding("visits ~ age + income")
+    server.ask(Code(coding))
+    scaling = Scaling(np.zeros(3), np.ones(3), 1.0)
+    largest = np.finfo(np.float64).max
+
+    def above(age: float) -> bool:
+        D = np.array([[0, largest / age, 0], [0, 0, 1e-300]]).T
+        return not np.isfinite(server.ask(Products(coding, scaling, D))[0, 1])
+
+    return Guess(bisected(20, 200, above), float(server.frame["age"].max()))
+
+
 def by_boundary_knots(server: Server) -> Guess:
     """A warning that some row is beyond the boundary of a spline, as that moves."""
 
@@ -235,5 +250,6 @@ ATTACKS: Sequence[Attack] = [
         "calibrations of one target in five ways", by_targets_in_other_words, "five a column", (1,)
     ),
     Attack("a last cell that is empty or withheld", by_withheld_counts, HISTOGRAMS, (1,)),
+    Attack("a unit in which the largest value overflows", by_overflow, RANGE, (1,)),
     Attack("boundary knots that move", by_boundary_knots, "no such warning", (1,)),
 ]

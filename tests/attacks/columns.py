@@ -33,6 +33,8 @@ from fedsplit.regression.client.fit_questions import (
 LEVERAGE = "leverage of all that was answered"
 PRODUCTS = "leverage of products of two columns"
 DIGITS = "no column that is mostly rounding"
+RANGE = "numbers between 1e-100 and 1e100"
+ROUNDED = "sums are rounded"
 
 
 def by_condition(server: Server) -> Guess:
@@ -276,6 +278,46 @@ def by_a_weight(server: Server) -> Guess:
     return Guess(gram(moments)[1, 2], float(rows["income"].sum()))
 
 
+def by_tiny_products(server: Server) -> Guess:
+    """The same as a product of two conditions, where squares of the products underflow."""
+    age, bmi, rows = a_cell(server, server.few)
+    moments = server.code(f"visits ~ I(1e-100*income*(age >= {age})) + I(1e-100*(bmi >= {bmi}))")
+    return Guess(gram(moments)[1, 2] * 1e200, float(rows["income"].sum()))
+
+
+def by_huge_columns(server: Server) -> Guess:
+    """Columns whose squares overflow; they differ in few rows."""
+    ages = server.frame["age"]
+    cuts = [float((ages[at - 1] + ages[at]) / 2) for at in (100, 100 + server.few)]
+    moments = server.code(f"income ~ {' + '.join(f'I(1e200*(age >= {cut}))' for cut in cuts)}")
+    first, second = (products(moments, moments.names[at]) for at in (1, 2))
+    truth = float(server.frame["income"][100 : 100 + server.few].sum())
+    return Guess((first - second) / 1e200, truth)
+
+
+def by_underflow(server: Server) -> Guess:
+    """A product that is 0 or the least number of float64: a condition, in any formula."""
+    coding = server.coding("visits ~ age + income")
+    server.ask(Code(coding))
+    least, huge = 5e-324, 1e300
+    D = np.array([[0, least, 0], [0, 0, huge]]).T
+    scaling = Scaling(np.zeros(3), np.array([1.0, 2 * server.oldest(), 1.0]), 1.0)
+    told = server.ask(Products(coding, scaling, D))
+    return Guess(told[0, 1] / least / huge, server.secret)
+
+
+def by_rounded_combinations(server: Server) -> Guess:
+    """Terms that cancel on a part of the rows: what is left there is rounded at a value."""
+    ill = server.frame[server.frame["ill"] == 1].reset_index()
+    at = len(ill) - server.few
+    age = float((ill["age"][at - 1] + ill["age"][at]) / 2)
+    coding = server.coding("visits ~ age + ill + ill:income")
+    server.ask(Code(coding))
+    D = np.array([[2.0**58, 32 / age, -(2.0**58), 0], [0, 0, 0, 1.0]]).T
+    told = server.ask(Products(coding, Scaling(np.zeros(4), np.ones(4), 1.0), D))
+    return Guess(told[0, 1] / 64, float(ill["income"][at:].sum()))
+
+
 ATTACKS: Sequence[Attack] = [
     Attack("a condition that holds for few rows", by_condition, LEVERAGE),
     Attack("60 conditions at once, two of which differ in few rows", by_many_conditions, LEVERAGE),
@@ -304,4 +346,8 @@ ATTACKS: Sequence[Attack] = [
     Attack("the cells of five conditions and five others", by_crossed_conditions, PRODUCTS, (1,)),
     Attack("a product of columns of two scales", by_two_scales, PRODUCTS, (1,)),
     Attack("a state of `poly` that rounds its column to two steps", by_a_state, DIGITS),
+    Attack("a product of conditions times 1e-100", by_tiny_products, PRODUCTS, (1, 2)),
+    Attack("two conditions times 1e200 that differ in few rows", by_huge_columns, RANGE),
+    Attack("combinations that underflow for some rows", by_underflow, RANGE),
+    Attack("combinations that cancel on a part of the rows", by_rounded_combinations, ROUNDED),
 ]

@@ -19,12 +19,20 @@ from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Scaling
-from fedsplit.regression.client.fit_questions import Coded, Coding, FitQuestion, Frame, key_of
+from fedsplit.regression.client.fit_questions import (
+    Coded,
+    Coding,
+    FitQuestion,
+    Frame,
+    key_of,
+    strict_is_asked,
+)
 from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.guards.answered import Answered
 from fedsplit.regression.client.guards.matrices import Ledger
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.guards.slopes import Slopes
+from fedsplit.regression.client.numbers import check_numbers
 from fedsplit.regression.client.validation import (
     check_coding,
     check_frame,
@@ -110,6 +118,9 @@ class CachedCohort(DatasetCohort):
                 check_coding(coding)
         if request.key and request.key not in self._prepared:
             self._restore(request.key)
+        strict = self.asked_strict or any(map(strict_is_asked, request.parts))
+        if self.rules.asked(strict).refuse:
+            check_numbers(request.parts)
         self._prepare(request)
         if request.key in self._prepared:
             frame, problem = self._prepared[request.key]
@@ -131,7 +142,7 @@ class CachedCohort(DatasetCohort):
 
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
         self._load_or_code(coding)
-        check_frame(frame, self.rows[0])
+        check_frame(frame, self.rows[0], self._moments[0])
         moments = super().settle(coding, frame)
         folder = self._folder_of(coding)
         if folder.is_dir():
@@ -142,7 +153,7 @@ class CachedCohort(DatasetCohort):
 
     def products(self, coding: Coding, scaling: Scaling, directions: Array) -> list[Array]:
         self._load_or_code(coding)
-        check_scaling(scaling, self.rows[0])
+        check_scaling(scaling, self.rows[0], self._moments[0])
         check_whitening(directions, self.rows[0])
         return super().products(coding, scaling, directions)
 

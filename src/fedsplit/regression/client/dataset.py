@@ -126,8 +126,19 @@ class Dataset:
         rows = ModelFrame(self._described[1], Schema({}, request.types))
         statistics = first_statistics(formula)
         asked = Asked(request=request, formula=wanted.formula, statistics=statistics)
+        return self._measured(formula, rows, statistics, rules, asked)
+
+    def _measured(
+        self,
+        formula: Formula,
+        rows: ModelFrame,
+        statistics: Mapping[str, Statistic],
+        rules: Rules,
+        asked: Asked,
+    ) -> Measured:
         admit = partial(self._admit, rules, asked)
-        return measure(self.name, formula, rows, statistics, rules, admit, self.histograms)
+        now = self.answered.of_now(asked)
+        return measure(self.name, formula, rows, statistics, rules, admit, self.histograms, now)
 
     def _admit(self, rules: Rules, asked: Asked, made: Callable[[], Block]) -> None:
         """Refuse columns that, with all that was answered before, single out rows."""
@@ -247,6 +258,8 @@ class Dataset:
         if rules.refuse:
             told = np.column_stack([rows.b, rows.A])
             disclosure.check_digits(self.name, [formula.target, *names], told)
+            others = np.column_stack([rows.w, rows.o])
+            disclosure.check_range(self.name, ["the weights", "the offset"], others)
         beyond = self._extrapolated(formula, plan.rows(frame))
         if rules.refuse:
             # whether the largest value of a row is beyond a number of the server's choice
@@ -276,9 +289,8 @@ class Dataset:
     def measure(self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules) -> Measured:
         """Compute what functions such as ``poly`` need to know of the complete rows."""
         rows = plan.rows(self._kept(plan))
-        admit = partial(self._admit, rules, Asked(plan=plan, statistics=statistics))
-        formula = Formula(plan.formula)
-        return measure(self.name, formula, rows, statistics, rules, admit, self.histograms)
+        asked = Asked(plan=plan, statistics=statistics)
+        return self._measured(Formula(plan.formula), rows, statistics, rules, asked)
 
     def told(self, asked: Asked, rules: Rules) -> Block:
         """The columns of something that was asked for before."""

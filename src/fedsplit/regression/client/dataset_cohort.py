@@ -12,6 +12,7 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.stacked import QUIET, StackedClients
+from fedsplit.clients.sums import rounded_products
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, RequestError
 from fedsplit.losses.observations import Observations
@@ -29,15 +30,12 @@ from fedsplit.regression.client.fit_questions import (
 )
 from fedsplit.regression.client.guards import disclosure
 from fedsplit.regression.client.guards.answered import Asked
-from fedsplit.regression.client.guards.blocks import (
-    nothing_cancels,
-    of_combinations,
-    of_design,
-)
+from fedsplit.regression.client.guards.blocks import of_combinations, of_design
 from fedsplit.regression.client.guards.matrices import Ledger, MatrixGuard, check_matrices
 from fedsplit.regression.client.guards.points import PointGuard
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.guards.slopes import Slopes
+from fedsplit.regression.client.guards.told_sums import RoundedLeastSquares, rounded_moments
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
@@ -114,6 +112,11 @@ class DatasetCohort:
     def asked_strict(self) -> bool:
         """Whether the server asked for refusals when the rows were coded."""
         return self._coding is not None and self._coding.strict
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the owner, or the server when the rows were coded, asked for refusals."""
+        return self.rules.asked(self.asked_strict).refuse
 
     def answer(self, request: Request) -> Any:
         question = request.question
@@ -192,7 +195,7 @@ class DatasetCohort:
         rules = self.rules.asked(coding.strict)
         coded = [self._code(name, coding, rules) for name in coding.names]
         self.rows = [rows for rows, _ in coded]
-        self._moments = [rows.moments() for rows in self.rows]
+        self._moments = [self._described(rows, rules) for rows in self.rows]
         self._take(coding)
         return [
             Coded(moments, [*warnings, *guard.findings], not guard.findings, not rules.refuse)
@@ -200,6 +203,12 @@ class DatasetCohort:
                 self._moments, self._guards, coded, strict=True
             )
         ]
+
+    def _described(self, rows: Design, rules: Rules) -> Moments:
+        """The moments of a client's rows."""
+        if rules.refuse:
+            return rounded_moments(rows, rows.moments())
+        return rows.moments()
 
     def _take(self, coding: Coding) -> None:
         """Take note of the coding of the rows; matrices of the same ones are counted on."""
@@ -258,7 +267,10 @@ class DatasetCohort:
         """Σ w y yᵀ of combinations of the scaled columns."""
         self._ready(coding, scaling)
         self._admit_combinations(coding, scaling, directions, precise=False)
-        return [rows.products(scaling, directions) for rows in self.rows]
+        told = [rows.products(scaling, directions) for rows in self.rows]
+        if self.rules.asked(coding.strict).refuse:
+            told = [rounded_products(each) for each in told]
+        return told
 
     def _admit_combinations(
         self, coding: Coding, scaling: Scaling, directions: Array | None, precise: bool
@@ -274,12 +286,16 @@ class DatasetCohort:
             directions=directions,
             precise=precise,
         )
-        for rows, moments in zip(self.rows, self._moments, strict=True):
-            known = not precise and nothing_cancels(moments, scaling, directions)
-            if known or rows.name not in self.datasets:
-                continue
+        for rows in self.rows:
             block = of_combinations(rows, asked)
-            self.datasets[rows.name].admit(asked, block, rules)
+            target = (rows.b - scaling.origin) / scaling.unit
+            disclosure.check_range(rows.name, ["the target"], target[:, None])
+            names = ["a combination of columns"] * block.columns.shape[1]
+            disclosure.check_range(rows.name, names, block.columns)
+            dataset = self.datasets[rows.name]
+            # products of columns were looked at, or too many to look at, when these were coded
+            if dataset.answered.tells_more(block):
+                dataset.admit(asked, block, rules)
 
     def frame(self, key: str) -> Frame:
         """The coordinates that the clients were prepared with."""
@@ -306,6 +322,8 @@ class DatasetCohort:
         family = FAMILIES[coding.plan.family]
         classes = family.count_classes(coding.plan.classes)
         loss = family.loss(classes, frame.symmetric, frame.delta)
+        if family.quadratic and self.rules.asked(coding.strict).refuse:
+            loss = RoundedLeastSquares()
         return Problem(loss, self._data(coding, frame), frame.ridge)
 
     def _data(self, coding: Coding, frame: Frame) -> list[Observations]:

@@ -17,6 +17,8 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.question import NOT_FINITE, Question
+from fedsplit.clients.questions import Evaluate
+from fedsplit.clients.sums import rounded, rounded_products, rounded_total
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.types import Type, level_form
@@ -405,11 +407,17 @@ class Along(FitQuestion):
         if guard is not None:
             guard.count([self.x], key)
             guard.check([At(self.x, value=True, slope=True, matrix=self.curved)])
-        values, gradients = clients.evaluate(self.x).parts.values()
+        evaluated = clients.evaluate(self.x).parts
+        if guard is not None:
+            evaluated = guard.rounded(Evaluate(self.x), evaluated)
+        values, gradients = evaluated.values()
         slopes = gradients @ self.directions
         if not self.curved:
             return [Course(float(f), slope) for f, slope in zip(values, slopes, strict=True)]
-        hessians = self.directions.T @ clients.information(self.x).rows @ self.directions
+        hessians = clients.information(self.x).rows
+        if guard is not None:
+            hessians = rounded_products(hessians)
+        hessians = self.directions.T @ hessians @ self.directions
         found = zip(values, slopes, hessians, strict=True)
         return [Course(float(f), slope, H) for f, slope, H in found]
 
@@ -523,7 +531,10 @@ class Fitted(FitQuestion):
             pearson = design.pearson(self.x)
         if self.expected:
             expected = design.expected_information(self.x, cohort.frame(key).whiten)
-        return GoodnessOfFit(log_likelihood, calibration, pearson, expected, course)
+        found = GoodnessOfFit(log_likelihood, calibration, pearson, expected, course)
+        if cohort.refuses:
+            return _rounded(found, design.rows)
+        return found
 
     def check(self, entry: GoodnessOfFit) -> str:
         if entry.log_likelihood is not None and math.isnan(entry.log_likelihood):
@@ -550,6 +561,23 @@ class Fitted(FitQuestion):
         if H.shape != (len(H), len(H)) or not 0 < len(H) <= len(self.x):
             return "an information matrix of the wrong shape"
         return NOT_FINITE if np.isnan(H).any() else ""
+
+
+def _rounded(found: GoodnessOfFit, n: int) -> GoodnessOfFit:
+    """The sums of n rows without their rounding errors."""
+    log_likelihood, calibration, pearson, expected, _ = found
+    if log_likelihood is not None:
+        log_likelihood = rounded_total(log_likelihood, n)
+    if calibration is not None:
+        predicted = rounded(calibration.predicted, calibration.rows)
+        calibration = calibration._replace(predicted=predicted)
+    if pearson is not None:
+        pearson = rounded_total(pearson)
+    if expected is not None:
+        expected = rounded_products(expected)
+    return found._replace(
+        log_likelihood=log_likelihood, calibration=calibration, pearson=pearson, expected=expected
+    )
 
 
 def strict_is_asked(question: Question) -> bool:

@@ -11,13 +11,20 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
+from fedsplit.clients.sums import rounded, rounded_products
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame
 from fedsplit.data.formula.pooled_functions import outside
-from fedsplit.data.pooled.column_statistics import Histogram, Statistic
+from fedsplit.data.pooled.column_statistics import (
+    ColumnMoments,
+    GramMatrix,
+    Histogram,
+    Statistic,
+)
 from fedsplit.errors import InputError, RequestError, RowError
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.guards import disclosure
+from fedsplit.regression.client.guards.answered import Asked
 from fedsplit.regression.client.guards.blocks import Block
 from fedsplit.regression.client.guards.matrices import Ledger
 from fedsplit.regression.client.guards.rules import Rules
@@ -54,6 +61,7 @@ def measure(
     rules: Rules,
     admit: Callable[[Callable[[], Block]], None],
     histograms: Callable[[str], Ledger],
+    asked: Asked,
 ) -> Measured:
     """Compute a client's part of statistics.
 
@@ -71,6 +79,8 @@ def measure(
         Called with what makes the columns that are told of; refuses those that single out rows.
     histograms : callable
         Called with a name for a column; returns the ledger of its histograms.
+    asked : Asked
+        Which rows they are, and how missing values are filled.
     """
     used = int((~outside(formula.pooled, rows)).sum())
     columns = arguments(client, formula, rows, statistics)
@@ -85,29 +95,33 @@ def measure(
         for text, statistic in statistics.items():
             told = statistic.columns(columns[text], rules.withheld)
             disclosure.check_digits(client, [text] * told.shape[1], told)
-    if rules.refuse:
-        _count_histograms(formula, columns, statistics, histograms)
+        _count_histograms(formula, asked, statistics, histograms)
     admit(partial(of_measures, formula, rows, columns, statistics, rules))
     parts = {
         text: statistic.part(columns[text], rules.withheld)
         for text, statistic in statistics.items()
     }
+    if rules.refuse:
+        parts = {text: _rounded(statistics[text], part) for text, part in parts.items()}
     return Measured(used, parts, warnings)
 
 
 def _count_histograms(
     formula: Formula,
-    columns: Mapping[str, Array],
+    asked: Asked,
     statistics: Mapping[str, Statistic],
     ledger_of: Callable[[str], Ledger],
 ) -> None:
-    """Raise RequestError if there have been enough histograms of a column."""
+    """Raise RequestError if there have been enough histograms of a column.
+
+    The same one is recognised by what was asked for: whether two columns have the same values is
+    an answer about rows.
+    """
     for call in formula.pooled:
         statistic = statistics.get(call.text)
         if not isinstance(statistic, Histogram):
             continue
-        values = np.ascontiguousarray(columns[call.text]).tobytes()
-        digest = sha256(values + codec.encode(statistic)).hexdigest()
+        digest = sha256(codec.encode((call.text, statistic, asked.same_rows))).hexdigest()
         for column in call.columns:
             ledger = ledger_of(sha256(column.encode()).hexdigest())
             if digest in ledger:
@@ -118,6 +132,19 @@ def _count_histograms(
                     f"allow no more: write the knots or breaks of {call.text}"
                 )
             ledger.add(digest, 1)
+
+
+def _rounded(statistic: Statistic, part: Array) -> Array:
+    """A client's part of a statistic without rounding errors."""
+    match statistic:
+        case GramMatrix():
+            return rounded_products(part)
+        case ColumnMoments():
+            n, mean, scatter = part
+            size = np.sqrt(scatter / max(n, 1.0) + mean**2)
+            return rounded(part, np.array([n, size, scatter]))
+        case Histogram():
+            return part
 
 
 def of_measures(

@@ -10,7 +10,7 @@ from fedsplit.arrays import Array, unpacked
 from fedsplit.clients.question import Question
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import RequestError
-from fedsplit.regression.client.design import Design, Recession, Scaling
+from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
 from fedsplit.regression.client.fit_questions import Coding, Frame
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import FAMILIES
@@ -25,7 +25,7 @@ MOST_NUMBERS = 200
 """The most numbers that a function such as ``poly`` may know of the rows of all clients."""
 
 FARTHEST = 1e6
-"""How far the origin of the target may be, in sizes of the largest target here."""
+"""How far the origin of the target may be, in root mean squares of the target here."""
 
 UNFIT = "the server sent coordinates that do not fit the columns here"
 
@@ -77,9 +77,9 @@ def _check_recession(recession: Recession, p: int) -> None:
         raise RequestError(UNFIT)
 
 
-def check_frame(frame: Frame, design: Design) -> None:
-    """Refuse coordinates that do not fit the rows."""
-    check_scaling(frame.scaling, design)
+def check_frame(frame: Frame, design: Design, moments: Moments) -> None:
+    """Refuse coordinates that do not fit the rows; ``moments`` have been told."""
+    check_scaling(frame.scaling, design, moments)
     columns = design.A.shape[1]
     if frame.whiten is not None:
         check_whitening(frame.whiten, design)
@@ -91,7 +91,7 @@ def check_frame(frame: Frame, design: Design) -> None:
         raise RequestError("the server sent a ridge below 0")
 
 
-def check_scaling(scaling: Scaling, design: Design) -> None:
+def check_scaling(scaling: Scaling, design: Design, moments: Moments) -> None:
     """Refuse a scaling of other columns, or by numbers that are not positive."""
     p = design.A.shape[1]
     for array in (scaling.centre, scaling.scale):
@@ -106,9 +106,9 @@ def check_scaling(scaling: Scaling, design: Design) -> None:
             f"the server sent a unit of the target, and the family {design.family.name} has none"
         )
     # beyond this a difference from the origin would lose the digits that tell rows apart
-    size = float(np.abs(design.b).max(initial=0.0))
+    size = math.sqrt(moments.target_scatter / moments.weight + moments.target_mean**2)
     if size > 0 and abs(scaling.origin) > FARTHEST * size:
-        raise RequestError("the server sent an origin that is far from every target here")
+        raise RequestError("the server sent an origin that is far from the targets here")
 
 
 def check_whitening(whiten: Array, design: Design) -> None:

@@ -13,7 +13,7 @@ GAUSSIAN = Family(
     link=IDENTITY,
     loss=lambda classes, symmetric, delta: LeastSquares(),
     log_likelihood=lambda b, eta, w, phi: (
-        0.5 * np.log(w / (2 * np.pi * phi)) - w * np.square(b - eta) / (2 * phi)
+        0.5 * (np.log(w) - np.log(2 * np.pi * phi)) - w * np.square(b - eta) / (2 * phi)
     ),
     variance=np.ones_like,
     canonical=True,

@@ -78,6 +78,12 @@ class Asked:
         return frozenset(self.request.types) - self.request.filled
 
     @property
+    def same_rows(self) -> tuple[list[str], dict[str, float], int]:
+        """What says which rows are used, and what stands for their missing values."""
+        fills = {} if self.plan is None else dict(self.plan.fills)
+        return sorted(self.complete), fills, self.snapshot
+
+    @property
     def digest(self) -> str:
         """A name for it."""
         return sha256(codec.encode(self)).hexdigest()
@@ -165,7 +171,7 @@ class Answered:
         if not rules.refuse:
             return
         told = self._recalled()
-        asked = replace(asked, snapshot=self._snapshot)
+        asked = self.of_now(asked)
         digest = asked.digest
         if digest in self._known:
             return
@@ -178,11 +184,20 @@ class Answered:
         self._known.add(digest)
         self._complete.add(asked.complete)
 
+    def of_now(self, asked: Asked) -> Asked:
+        """What is asked of the snapshot that is in use."""
+        return replace(asked, snapshot=self._snapshot)
+
     def check(self, blocks: Iterable[Block], rules: Rules) -> None:
         """Raise InputError if columns would single out rows, told beside all others."""
         told = self._recalled()
         for block in blocks:
             told = self._grown(told, block, rules)
+
+    def tells_more(self, block: Block) -> bool:
+        """Whether some of the columns are not combinations of those that have been told."""
+        told = self._recalled().columns
+        return told.extended(block.columns, block.rows).rank > told.rank
 
     @property
     def rank(self) -> int:

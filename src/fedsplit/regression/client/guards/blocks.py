@@ -16,18 +16,11 @@ from fedsplit.arrays import Array
 from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.errors import InputError
 from fedsplit.regression.client.description import ColumnRequest
-from fedsplit.regression.client.design import Design, Moments, Scaling
+from fedsplit.regression.client.design import Design
+from fedsplit.regression.client.guards.leverage import of_size_one
 
 if TYPE_CHECKING:
     from fedsplit.regression.client.guards.answered import Asked
-
-FARTHEST = 1e3
-"""Times the size of a column: a centre beyond this may take digits of it."""
-
-SMALLEST = 1e-300
-
-LEFT = 1e-3
-"""A combination that is shorter than this share of its parts has lost digits."""
 
 FAR = 8.0
 """Deviations: a column whose mean is farther from 0 has other digits once it is centred."""
@@ -93,10 +86,11 @@ class Block(NamedTuple):
         return pairs[:, mostly.all(axis=0)]
 
     def products(self, pairs: NDArray[np.intp]) -> Iterator[Array]:
-        """The products of factors, (m, q), some at a time."""
+        """The products of factors, (m, q), some at a time; each factor at a size of about 1."""
+        factors = of_size_one(self.factors)
         for first in range(0, pairs.shape[1], AT_ONCE):
             left, right = pairs[:, first : first + AT_ONCE]
-            found = self.factors[:, left] * self.factors[:, right]
+            found = factors[:, left] * factors[:, right]
             if len(self.places):
                 total = np.zeros((len(self.rows), found.shape[1]))
                 np.add.at(total, self.places, found)
@@ -166,6 +160,8 @@ def of_design(design: Design) -> Block:
         return _by_row(np.hstack(columns), design.index, factors)._replace(names=names)
     root = np.sqrt(w)[:, None]
     columns = [root * np.hstack(columns), one]
+    if design.family.quadratic:
+        columns.append(np.log(w)[:, None])  # of the log-likelihood
     block = _by_row(np.hstack(columns), design.index, root * factors)
     return block._replace(names=names)
 
@@ -193,27 +189,6 @@ def of_calibration(design: Design, x: Array, limit: Withheld) -> Block:
         inside = (at == j).astype(np.float64)
         columns += [inside, inside * p, inside * design.b]
     return _by_row(np.column_stack(columns), design.index, np.zeros((len(p), 0)))
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def nothing_cancels(moments: Moments, scaling: Scaling, directions: Array | None) -> bool:
-    """Whether combinations of scaled columns are in the columns' span with many digits.
-
-    What their moments say is enough for that: no centre is so large that digits of a column are
-    lost, and no combination is much shorter than its parts. Those that are not are looked at as
-    they are computed.
-    """
-    sizes = np.sqrt(np.diag(moments.scatter) / moments.weight + np.square(moments.mean))
-    if not (np.abs(scaling.centre) <= FARTHEST * np.maximum(sizes, SMALLEST)).all():
-        return False
-    if directions is None:
-        return True
-    mean = (moments.mean - scaling.centre) / scaling.scale
-    gram = moments.scatter / np.outer(scaling.scale, scaling.scale)
-    gram = gram + moments.weight * np.outer(mean, mean)
-    squares = np.einsum("ij,ik,kj->j", directions, gram, directions)
-    parts = np.sqrt(np.maximum(np.diag(gram), 0.0)) @ np.abs(directions)
-    return bool((squares >= np.square(LEFT * parts)).all())
 
 
 def _by_row(columns: Array, index: NDArray[np.intp], factors: Array) -> Block:

@@ -17,6 +17,7 @@ from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL, Design
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.numbers import LEAST, MOST, in_range
 
 ALONE = 0.99
 """A row dominates a column if it has more than this share of the deviations from its median."""
@@ -48,7 +49,8 @@ def check_levels(client: str, column: str, counts: Mapping[Level, int]) -> None:
 
 
 def check_digits(client: str, names: Sequence[str], columns: Array) -> None:
-    """Raise InputError if columns, (n, q), hold little but the rounding of a large constant."""
+    """Raise InputError if columns, (n, q), cannot be multiplied, or hold little but rounding."""
+    check_range(client, names, columns)
     far = np.abs(columns.mean(axis=0)) > MOST_FAR * columns.std(axis=0)
     far &= np.ptp(columns, axis=0) > 0
     if far.any():
@@ -56,6 +58,17 @@ def check_digits(client: str, names: Sequence[str], columns: Array) -> None:
         raise InputError(
             f"client {client}: the mean of {name} is more than {MOST_FAR:,.0f} standard deviations "
             "from 0, so that it holds little but rounding: subtract a constant from it"
+        )
+
+
+def check_range(client: str, names: Sequence[str], columns: Array) -> None:
+    """Raise InputError if products of columns, (n, q), could be beyond float64."""
+    unfit = ~in_range(np.abs(columns).max(axis=0, initial=0.0))
+    if unfit.any():
+        name = names[int(np.argmax(unfit))]
+        raise InputError(
+            f"client {client}: the largest value of {name} is not between {LEAST:g} and {MOST:g}: "
+            "multiply it by a constant"
         )
 
 

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpstrf
 
 from fedsplit.arrays import Array
+from fedsplit.errors import InputError
 
 SAME = 3e-14
 """A column of length 1 whose part outside of a span is shorter is in it, but for rounding."""
@@ -94,11 +95,16 @@ class Span:
         columns : (m, q) array
         rows : (m,) array of int
             Where they are; rows beyond those known so far are new.
+
+        Raises
+        ------
+        InputError
+            If an entry is not finite: what cannot be looked at must not be told.
         """
         n = max(len(self.Q), int(rows.max(initial=-1)) + 1)
-        sizes = np.sqrt(np.einsum("ij,ij->j", columns, columns))
-        usable = np.isfinite(sizes) & (sizes > 0)
-        C = columns[:, usable] / sizes[usable]
+        C = of_size_one(columns)
+        C = C[:, C.any(axis=0)]
+        C /= np.sqrt(np.einsum("ij,ij->j", C, C))
         if len(rows) < n or (rows[:-1] >= rows[1:]).any():
             padded = np.zeros((n, C.shape[1]))
             padded[rows] = C
@@ -192,6 +198,23 @@ class Span:
         shares = np.linalg.eigvalsh(inside @ inside.transpose(0, 2, 1))[:, -1]
         at = int(np.argmax(shares))
         return Found(sets[at], float(shares[at]))
+
+
+def of_size_one(columns: Array) -> Array:
+    """Columns, (n, q), by powers of two whose largest entries are about 1: squares stay numbers.
+
+    Raises
+    ------
+    InputError
+        If an entry is not finite.
+    """
+    largest = np.abs(columns).max(axis=0, initial=0.0)
+    if not np.isfinite(largest).all():
+        raise InputError("a column has a number that is not finite")
+    _, exponents = np.frexp(largest)
+    # 2^1074 is beyond float64
+    found: Array = columns * np.ldexp(1.0, -np.maximum(exponents, -1000))
+    return found
 
 
 def _less(C: Array, Q: Array) -> Array:

@@ -44,6 +44,7 @@ from fedsplit.regression.client.guards.told import (
     values_of,
     weights_of,
 )
+from fedsplit.regression.client.guards.told_sums import rounded_parts
 
 WHAT = {"slopes": "the gradient", "values": "the value"}
 
@@ -106,10 +107,15 @@ class PointGuard:
             if isinstance(question, ModifiedScore):
                 self._check_penalty(j, question, vectors)
             self.admit(j, vectors)
-        parts = without_extremes(question, answer.parts, self._terms, self._ledgers)
+        parts = self.rounded(question, answer.parts)
+        parts = without_extremes(question, parts, self._terms, self._ledgers)
         # how long it took, and how many steps, depends on single rows too
         nothing = np.zeros_like(answer.seconds)
         return answer._replace(parts=parts, seconds=nothing, work=np.zeros_like(answer.work))
+
+    def rounded(self, question: CostQuestion, parts: Mapping[str, Array]) -> dict[str, Array]:
+        """The parts of an answer without rounding errors."""
+        return rounded_parts(question, parts, self._terms)
 
     def count(self, points: Sequence[Array], key: str) -> None:
         """Raise RequestError for more points than the rules allow; the same one is free."""
