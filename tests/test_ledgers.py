@@ -160,7 +160,7 @@ def test_an_error_on_the_way_leaves_no_ledger_that_knows_a_part(tmp_path: Path) 
 @pytest.mark.parametrize("content", ["", "x", "2026-11-16", "2026-11-16 x", "\0\0"])
 def test_a_damaged_count_of_questions_is_named(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
-    with pytest.raises(StateError, match=f"{name}: this count .* cannot be read.* delete the file"):
+    with pytest.raises(StateError, match=f"{name}: this count cannot be read.* delete the file"):
         Budget(tmp_path, 100, 300).spend()
 
 
