@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from textwrap import wrap
@@ -131,7 +130,6 @@ def _refusal(source: Source, rules: Rules, options: FitOptions) -> str:
     """Why a model of a file would be refused; an empty text if it would not."""
     from fedsplit.regression.client.dataset import Dataset
     from fedsplit.regression.client.dataset_cohort import DatasetCohort
-    from fedsplit.regression.client.guards.answered import Answered
     from fedsplit.regression.fit import prepare
     from fedsplit.remote.channel import LocalChannel
     from fedsplit.remote.members import Members
@@ -143,7 +141,6 @@ def _refusal(source: Source, rules: Rules, options: FitOptions) -> str:
     if why:
         return why
     dataset = Dataset(source)
-    dataset.answered = Answered(dataset.name, None, partial(dataset.told, rules=rules))
     cohort = DatasetCohort([dataset], rules, not rules.matrices)
     try:
         prepare(Members(LocalChannel(cohort)), options)

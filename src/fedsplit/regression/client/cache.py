@@ -33,6 +33,7 @@ from fedsplit.regression.client.guards.matrices import Ledger
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.guards.slopes import Slopes
 from fedsplit.regression.client.numbers import check_numbers
+from fedsplit.regression.client.told_again import told_again
 from fedsplit.regression.client.validation import (
     check_coding,
     check_frame,
@@ -105,8 +106,8 @@ class CachedCohort(DatasetCohort):
         super().__init__([dataset], rules, vectors)
         self._folder = folder / "prepared"
         self._dataset = dataset
-        told = partial(dataset.told, rules=rules)
-        dataset.answered = Answered(dataset.name, folder / "answered", told)
+        again = partial(told_again, dataset, rules=rules)
+        dataset.answered = Answered(dataset.name, folder / "answered", again)
 
     def answer(
         self, request: Request, belongs: Callable[[Coding, Frame], None] | None = None

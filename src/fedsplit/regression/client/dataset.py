@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array
 from fedsplit.data.categories import Level, counted_levels, level_codes
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
@@ -28,21 +27,18 @@ from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.grouped import Trials, of_counts, whole
 from fedsplit.regression.client.guards import disclosure
 from fedsplit.regression.client.guards.answered import Answered, Asked, SinglesOut
 from fedsplit.regression.client.guards.blocks import (
     Block,
-    of_calibration,
-    of_combinations,
     of_description,
-    of_design,
 )
 from fedsplit.regression.client.guards.matrices import Ledger
-from fedsplit.regression.client.guards.rules import WARN, Rules
+from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.introduction import Introduction, first_statistics
-from fedsplit.regression.client.measuring import Measured, arguments, measure, of_measures
-from fedsplit.regression.client.plan import Plan, check_rows, read_columns
+from fedsplit.regression.client.measuring import Measured, measure
+from fedsplit.regression.client.observed import observed
+from fedsplit.regression.client.plan import Plan, read_columns
 from fedsplit.regression.client.schema import Wanted
 from fedsplit.regression.families import FAMILIES
 
@@ -144,7 +140,7 @@ class Dataset:
         """Refuse columns that, with all that was answered before, single out rows."""
         if rules.refuse:
             block = made()
-            self.admit(asked, block._replace(rows=self._rows(block.rows)), rules)
+            self.admit(asked, block._replace(rows=self.numbers(block.rows)), rules)
 
     def admit(self, asked: Asked, block: Block, rules: Rules) -> None:
         """Refuse columns that, with all that was answered before, single out rows; say why."""
@@ -167,10 +163,10 @@ class Dataset:
     def _lacks(self, column: str, rows: Sequence[int]) -> bool:
         """Whether one of some rows has no value in a column."""
         missing = np.asarray(pd.isna(self._source.take({column: "text"})[column]))
-        numbers = self._rows(np.arange(len(missing)))
+        numbers = self.numbers(np.arange(len(missing)))
         return bool(missing[np.isin(numbers, rows)].any())
 
-    def _rows(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
+    def numbers(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
         """The numbers of rows that are at these places of the source."""
         if self._ids is None:
             return places
@@ -178,35 +174,53 @@ class Dataset:
 
     def describe(self, request: ColumnRequest, rules: Rules) -> Description:
         """Read some columns, and describe the rows that are complete in them."""
-        where = f"client {self.name}"
-        found, orders = read_columns(self._source, request.types, request.as_levels, where)
-        orders = {column: meant for column, meant in orders.items() if column in request.coded}
-        absent = {column: is_missing(values) for column, values in found.items()}
-        frame = to_frame(found)
+        rows, kept, missing, orders = self._read(request)
+        levels = self._levels(request, kept)
         filled = [column for column in request.types if column in request.filled]
-        incomplete = np.zeros(len(frame), dtype=bool)
-        for column, missing_here in absent.items():
-            if column not in request.filled:
-                incomplete |= missing_here
-        kept = frame
-        if incomplete.any():
-            kept = frame[~incomplete]
-        self._described = request, kept
-        levels: dict[str, dict[Level, int]] = {}
-        for column in request.types:
-            if column in request.coded:
-                levels[column] = counted_levels(kept[column].array)
-                if column not in request.categories:
-                    check_looks(where, column, levels[column])
-                disclosure.check_levels(self.name, column, levels[column])
         sums = {column: (int(kept[column].count()), float(kept[column].sum())) for column in filled}
         warnings = disclosure.in_columns(self.name, len(kept), levels, sums, rules)
         disclosure.refuse(warnings, rules)
         made = partial(of_description, kept, request)
         self._admit(rules, Asked(request=request), made)
         warnings += self._notes()
+        return Description(rows, len(kept), missing, levels, orders, sums, warnings)
+
+    def complete_in(self, request: ColumnRequest) -> pd.DataFrame:
+        """The rows that are complete in some columns; InputError if these cannot be described."""
+        _, kept, _, _ = self._read(request)
+        self._levels(request, kept)
+        return kept
+
+    def _read(
+        self, request: ColumnRequest
+    ) -> tuple[int, pd.DataFrame, dict[str, int], dict[str, bool]]:
+        """How many rows there are, those that are complete, and of each column its gaps and order.
+
+        The complete ones are kept for a design of the same columns.
+        """
+        where = f"client {self.name}"
+        found, orders = read_columns(self._source, request.types, request.as_levels, where)
+        absent = {column: is_missing(values) for column, values in found.items()}
+        kept = frame = to_frame(found)
+        needed = [each for column, each in absent.items() if column not in request.filled]
+        incomplete = np.any(needed, axis=0) if needed else np.zeros(len(frame), dtype=bool)
+        if incomplete.any():
+            kept = frame[~incomplete]
+        self._described = request, kept
         missing = {column: int(np.sum(each)) for column, each in absent.items()}
-        return Description(len(frame), len(kept), missing, levels, orders, sums, warnings)
+        meant = {column: each for column, each in orders.items() if column in request.coded}
+        return len(frame), kept, missing, meant
+
+    def _levels(self, request: ColumnRequest, rows: pd.DataFrame) -> dict[str, dict[Level, int]]:
+        """How many rows have each level of each category."""
+        levels = {}
+        for column in request.types:
+            if column in request.coded:
+                levels[column] = counted_levels(rows[column].array)
+                if column not in request.categories:
+                    check_looks(f"client {self.name}", column, levels[column])
+                disclosure.check_levels(self.name, column, levels[column])
+        return levels
 
     def _notes(self) -> list[Finding]:
         """What is to be known of how the rows are read."""
@@ -229,14 +243,14 @@ class Dataset:
         where = f"client {self.name}"
         family = FAMILIES[plan.family]
         formula = Formula(plan.formula)
-        frame = self._kept(plan)
+        frame = self.complete(plan)
         self._described = None  # not to be held in memory beside the design
         valued = plan.has_values(frame)
         if not valued.all():
             frame = frame[valued]
         names, A, o = plan.design(frame, where)
-        b, w, at, groups = self._observed(plan, formula, frame)
-        index = self._rows(frame.index.to_numpy(dtype=np.intp))
+        b, w, at, groups = observed(self.name, plan, formula, frame)
+        index = self.numbers(frame.index.to_numpy(dtype=np.intp))
         if len(b) == 0:
             raise InputError(f"{where}: no row has a weight above zero: leave it out")
         if at is not None:
@@ -245,6 +259,19 @@ class Dataset:
             frame = frame.iloc[np.unique(at)]
         classes = family.count_classes(plan.classes)
         rows = Design(self.name, family, names, A, b, w, o, classes, groups=groups, index=index)
+        warnings = self._disclosed(plan, rows, frame, rules)
+        beyond = self._extrapolated(formula, plan.rows(frame))
+        if rules.refuse:
+            # whether the largest value of a row is beyond a number of the server's choice
+            self.private += [each.one for each in beyond]
+            beyond = []
+        return rows, warnings + beyond
+
+    def _disclosed(
+        self, plan: Plan, rows: Design, frame: pd.DataFrame, rules: Rules
+    ) -> list[Finding]:
+        """What the moments of a design could disclose; an error instead if the rules say so."""
+        formula = Formula(plan.formula)
         levels = dict(plan.levels)
         condition: str | None = formula.target
         if plan.classes:
@@ -252,20 +279,15 @@ class Dataset:
             condition = None
         counts = self._used_levels(levels, frame)
         counts |= counted(formula.pooled, plan.rows(frame))
-        warnings = disclosure.in_columns(self.name, rows.rows, counts, {}, rules)
-        warnings += disclosure.in_rows(rows, condition, rules)
-        disclosure.refuse(warnings, rules)
+        found = disclosure.in_columns(self.name, rows.rows, counts, {}, rules)
+        found += disclosure.in_rows(rows, condition, rules)
+        disclosure.refuse(found, rules)
         if rules.refuse:
             told = np.column_stack([rows.b, rows.A])
-            disclosure.check_digits(self.name, [formula.target, *names], told)
+            disclosure.check_digits(self.name, [formula.target, *rows.columns], told)
             others = np.column_stack([rows.w, rows.o])
             disclosure.check_range(self.name, ["the weights", "the offset"], others)
-        beyond = self._extrapolated(formula, plan.rows(frame))
-        if rules.refuse:
-            # whether the largest value of a row is beyond a number of the server's choice
-            self.private += [each.one for each in beyond]
-            beyond = []
-        return rows, warnings + beyond
+        return found
 
     def _extrapolated(self, formula: Formula, rows: ModelFrame) -> list[Finding]:
         """The splines that have rows beyond their boundary, where they soon are huge."""
@@ -288,50 +310,11 @@ class Dataset:
 
     def measure(self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules) -> Measured:
         """Compute what functions such as ``poly`` need to know of the complete rows."""
-        rows = plan.rows(self._kept(plan))
+        rows = plan.rows(self.complete(plan))
         asked = Asked(plan=plan, statistics=statistics)
         return self._measured(Formula(plan.formula), rows, statistics, rules, asked)
 
-    def told(self, asked: Asked, rules: Rules) -> Block:
-        """The columns of something that was asked for before."""
-        if asked.plan is None:
-            assert asked.request is not None
-            block = self._told_of_columns(asked, asked.request, rules)
-        elif asked.statistics is not None:
-            formula = Formula(asked.plan.formula)
-            rows = asked.plan.rows(self._kept(asked.plan))
-            block = self._told_of_measures(formula, rows, asked.statistics, rules)
-        else:
-            return self._told_of_rows(asked, asked.plan, rules)
-        return block._replace(rows=self._rows(block.rows))
-
-    def _told_of_columns(self, asked: Asked, request: ColumnRequest, rules: Rules) -> Block:
-        self.describe(request, WARN)
-        assert self._described is not None
-        kept = self._described[1]
-        if asked.statistics is None:
-            return of_description(kept, request)
-        rows = ModelFrame(kept, Schema({}, request.types))
-        return self._told_of_measures(Formula(asked.formula), rows, asked.statistics, rules)
-
-    def _told_of_measures(
-        self, formula: Formula, rows: ModelFrame, statistics: Mapping[str, Statistic], rules: Rules
-    ) -> Block:
-        columns = arguments(self.name, formula, rows, statistics)
-        return of_measures(formula, rows, columns, statistics, rules)
-
-    def _told_of_rows(self, asked: Asked, plan: Plan, rules: Rules) -> Block:
-        design, _ = self.code(plan, WARN)
-        for recession in asked.recessions:
-            design = design.at_rest(recession)
-        if asked.scaling is None:
-            return of_design(design)
-        if asked.point is not None:
-            design.scale(asked.scaling)
-            return of_calibration(design, asked.point, rules.withheld)
-        return of_combinations(design, asked)
-
-    def _kept(self, plan: Plan) -> pd.DataFrame:
+    def complete(self, plan: Plan) -> pd.DataFrame:
         """The complete rows: those that were just described, or read again."""
         if self._described is not None:
             request, kept = self._described
@@ -341,59 +324,6 @@ class Dataset:
         columns = list(dict.fromkeys([*plan.columns, *plan.others]))
         frame = plan.read(self._source, columns, f"client {self.name}")
         return frame[~frame.isna().drop(columns=list(plan.fills)).any(axis=1)]
-
-    def _observed(self, plan: Plan, formula: Formula, frame: pd.DataFrame) -> Trials:
-        """The target and the weight of every row that is used.
-
-        Its ``rows`` and ``groups`` are None where that is every row, and where none is a group.
-        """
-        w = np.ones(len(frame))
-        if plan.weights is not None:
-            w = frame[plan.weights].to_numpy(dtype=np.float64)
-            valid = (w >= 0) & np.isfinite(w)
-            why = "a weight is finite and not below zero"
-            check_rows(valid, frame, w, f"client {self.name}", plan.weights, why)
-        if formula.grouped is not None:
-            return of_counts(*self._counts(plan, formula, frame), w)
-        if plan.shares:
-            share = self._shares(plan, formula, frame, w)
-            return of_counts(w * share, w * (1.0 - share), np.ones_like(w))
-        b = self._target(plan, formula, frame)
-        used = np.flatnonzero(w > 0)
-        if len(used) == len(b):
-            return Trials(b, w)
-        return Trials(b[used], w[used], used)
-
-    def _counts(self, plan: Plan, formula: Formula, frame: pd.DataFrame) -> tuple[Array, Array]:
-        """The successes and failures of every row, (n,)."""
-        counts = formula.counts(frame, plan.schema)
-        for name, values in zip(formula.grouped or (), counts, strict=True):
-            why = "a count in cbind(successes, failures) is a whole number from 0 on"
-            check_rows(whole(values), frame, values, f"client {self.name}", name, why)
-        return counts
-
-    def _shares(self, plan: Plan, formula: Formula, frame: pd.DataFrame, w: Array) -> Array:
-        """The share of successes of every row, (n,), whose weight is the number of trials."""
-        where = f"client {self.name}"
-        share = formula.response(frame, plan.schema)
-        valid = (share >= 0) & (share <= 1)
-        check_rows(valid, frame, share, where, formula.target, "a share is between 0 and 1")
-        valid = (share == 0) | (share == 1) | whole(w * share)
-        why = f"times the trials in {plan.weights} it must be a whole number"
-        check_rows(valid, frame, share, where, formula.target, why)
-        return share
-
-    def _target(self, plan: Plan, formula: Formula, frame: pd.DataFrame) -> Array:
-        """The target as numbers, (n,)."""
-        if plan.classes:
-            column = str(formula.target_column)
-            return level_codes(column, frame[column], plan.classes).astype(np.float64)
-        family = FAMILIES[plan.family]
-        b = formula.response(frame, plan.schema)
-        valid = np.isfinite(b) & ~family.invalid(b)
-        why = f"for {family.name} it must be {family.target}"
-        check_rows(valid, frame, b, f"client {self.name}", formula.target, why)
-        return b
 
     def _used_levels(
         self, categories: Mapping[str, Sequence[Level]], frame: pd.DataFrame

@@ -18,6 +18,7 @@ from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.guards.answered import Answered, Asked
 from fedsplit.regression.client.guards.blocks import Block
 from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.told_again import told_again
 from fedsplit.sites.rows.row_hashes import UNCHANGED, Change
 from fedsplit.sites.rows.snapshot import Snapshot
 from fedsplit.sites.rows.snapshots import Snapshots, reading_of
@@ -159,7 +160,7 @@ class CurrentRows:
             """The columns of something that was asked for, of the copy that answered."""
             copy = snapshots.get(asked.snapshot)
             try:
-                return earlier(asked.snapshot).told(asked, self._rules)
+                return told_again(earlier(asked.snapshot), asked, self._rules)
             except InputError as error:
                 raise StateError(
                     f"{copy.folder}: what it disclosed cannot be computed again ({error})"
@@ -250,7 +251,7 @@ class CurrentRows:
         everything = self._answered.records().values()
         for asked in {replace(each, snapshot=0).digest: each for each in everything}.values():
             try:
-                yield dataset.told(asked, self._rules)
+                yield told_again(dataset, asked, self._rules)
             except InputError:  # it can no longer be asked: a column is gone, say
                 continue
 
