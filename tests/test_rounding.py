@@ -11,12 +11,23 @@ import fedsplit as fs
 from fedsplit.arrays import Array, packed
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import CostQuestion
-from fedsplit.clients.questions import Decrement, Margin, Prox
+from fedsplit.clients.questions import (
+    Decrement,
+    Descend,
+    Diagonal,
+    Direction,
+    Evaluate,
+    Gradient,
+    Information,
+    Margin,
+    Prox,
+)
 from fedsplit.clients.rounding import rounded_down, rounded_up
 from fedsplit.clients.sums import GRID, rounded, rounded_products
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.problem import Problem
-from fedsplit.regression.client.guards.told_sums import RoundedLeastSquares
+from fedsplit.regression.client.guards.told import unpadded
+from fedsplit.regression.client.guards.told_sums import RoundedLeastSquares, rounded_parts
 from problems import LOSSES, problem
 
 D = 4
@@ -108,3 +119,33 @@ def test_the_rounding_errors_that_a_perfect_fit_leaves_are_not_told() -> None:
     for loss, same in ((LeastSquares(), False), (RoundedLeastSquares(), True)):
         one, other = (Problem(loss, [(A, target)]).gradient(x) for target in targets)
         assert np.array_equal(one, other) == same
+
+
+TOLD: list[CostQuestion] = [
+    Gradient(X),
+    Evaluate(X),
+    Information(X),
+    Diagonal(X),
+    Direction(X, np.ones(D)),
+    LocalModel(X, None, None, 1.0, None, both=True),
+    Prox(X, 0.1, None, fs.ExactProx(), gradient=True),
+    Descend(X, 0.1, 1),
+]
+
+
+@pytest.mark.parametrize("question", TOLD, ids=lambda question: question.name())
+@pytest.mark.parametrize("name", ["poisson", "logistic", "huber", "multinomial"])
+def test_what_is_told_at_a_point_has_the_digits_of_its_sums(
+    name: str, question: CostQuestion
+) -> None:
+    clients = problem(name, [17, 30], D).clients
+    exact = clients.ask(question).parts
+    terms = [unpadded(clients.terms_of(j)) for j in range(clients.m)]
+    told = rounded_parts(question, exact, terms)
+    for part, numbers in exact.items():
+        known = np.isfinite(numbers)
+        assert np.array_equal(np.isfinite(told[part]), known)
+        size = np.abs(numbers[known]).max(initial=1.0)
+        assert np.allclose(told[part][known], numbers[known], rtol=0, atol=1e-10 * size)
+    changed = [part for part in exact if not np.array_equal(told[part], exact[part], True)]
+    assert changed

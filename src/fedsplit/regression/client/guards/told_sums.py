@@ -8,16 +8,17 @@ from dataclasses import replace
 import numpy as np
 
 from fedsplit.arrays import Array, matvec, packed, unpacked
+from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.question import CostQuestion
+from fedsplit.clients.questions import Descend, Diagonal, Direction, Prox
 from fedsplit.clients.sums import rounded, rounded_products, rounded_total
 from fedsplit.losses.least_squares import GramTerms, LeastSquares
 from fedsplit.losses.observations import read
 from fedsplit.losses.terms import Block
 from fedsplit.regression.client.design import Design, Moments
-from fedsplit.regression.client.guards.told import RowTerms, slopes_of, values_of
+from fedsplit.regression.client.guards.told import RowTerms, slopes_of
 
 MATRICES = ("hessian", "hessian_at_x", "augmented")
-VALUES = ("value", "values", "value_at_0")
 
 RESIDUAL = 2.0**-4
 """Residuals that are smaller beside the target are not told with more digits: those that are left
@@ -77,21 +78,50 @@ def rounded_terms(terms: GramTerms, lengths: Array) -> GramTerms:
 def rounded_parts(
     question: CostQuestion, parts: Mapping[str, Array], terms: Sequence[RowTerms]
 ) -> dict[str, Array]:
-    """The values, gradients and Hessians of an answer at a point x, one of each client."""
-    found = dict(parts)
+    """The gradients, Hessians and steps of an answer, one of each client.
+
+    Values keep their digits: near an optimum a search needs the last ones, and the rounding errors
+    of single rows are below those of their sum.
+    """
+    found = dict(parts) | _rounded_points(question, parts, terms)
     for name in MATRICES:
         if name in found:
             found[name] = _rounded_matrices(found[name])
-    x = getattr(question, "x", found.get("point", np.zeros(0)))
-    at = {"slope": x, "gradient": found.get("point", x)}
+    x = getattr(question, "x", parts.get("point", np.zeros(0)))
+    at = {"slope": x, "gradient": parts.get("point", x)}
     for name in at.keys() & found.keys():
         found[name] = rounded(found[name], _bounds(terms, at[name]))
-    for name in VALUES:
-        if name in found:
-            sizes = np.array([_size(each, X) for each, X in _each(terms, x)])
-            most = np.maximum(np.abs(found[name]).T, sizes).T
-            found[name] = rounded(found[name], most)
     return found
+
+
+def _rounded_points(
+    question: CostQuestion, parts: Mapping[str, Array], terms: Sequence[RowTerms]
+) -> dict[str, Array]:
+    """Points that tell a gradient, or the solution of a system with a Hessian."""
+    match question:
+        case Prox(v=v, s=s):
+            # u = v - s∇f(u)
+            point = v - rounded(v - parts["point"], s * _bounds(terms, parts["point"]))
+            moved = np.linalg.norm(point - parts["point"], axis=1)
+            return {"point": point, "error": parts["error"] + moved}
+        case Descend(x=x, step=step):
+            return {"point": x - rounded(x - parts["point"], step * _bounds(terms, x))}
+        case LocalModel(x=x):
+            diagonal = np.diagonal(unpacked(parts["hessian"]), axis1=1, axis2=2)
+            return {"point": x + _rounded_step(parts["point"] - x, diagonal)}
+        case Direction(x=x):
+            diagonal = np.array([each.diagonal(X)[0] for each, X in _each(terms, x)])
+            return {"direction": _rounded_step(parts["direction"], diagonal)}
+        case Diagonal():
+            return {"diagonal": rounded(parts["diagonal"], parts["diagonal"])}
+    return {}
+
+
+@np.errstate(invalid="ignore", divide="ignore")
+def _rounded_step(steps: Array, diagonals: Array) -> Array:
+    """Steps, (m, d), relative to their lengths where the Hessians have these diagonals."""
+    sizes = np.sqrt(np.maximum(diagonals, 0.0))
+    return rounded(steps, np.linalg.norm(sizes * steps, axis=1, keepdims=True) / sizes)
 
 
 def _rounded_matrices(matrices: Array) -> Array:
@@ -114,8 +144,3 @@ def _bounds(terms: Sequence[RowTerms], x: Array) -> Array:
         columns = np.linalg.norm(each.A[0], axis=0)
         found.append(slopes * np.tile(columns, X.shape[1] // len(columns)))
     return np.array(found)
-
-
-def _size(terms: RowTerms, X: Array) -> float:
-    """Σ_i |φ_i| at a point."""
-    return float(np.abs(values_of(terms, terms.eta(X))).sum())
