@@ -71,10 +71,9 @@ def fitted(federation: Federation, **settings: float) -> Study:
     [
         {},
         {"rules": Rules(matrices=False)},
-        {"strict": True},
         {"rules": Rules(True, 4, families=("poisson",), allowed=("*",), denied=("secret",))},
     ],
-    ids=["matrices", "vectors", "strict", "policy"],
+    ids=["matrices", "vectors", "policy"],
 )
 def test_every_answer_comes_out_again_bit_by_bit(
     tmp_path: Path, rules: dict[str, object], capsys: pytest.CaptureFixture[str]

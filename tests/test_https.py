@@ -15,7 +15,7 @@ import fedsplit.remote.https.client as clients
 from federation import until
 from fedsplit.errors import InputError
 from fedsplit.remote import folder_lock
-from fedsplit.remote.https import logs, protocol
+from fedsplit.remote.https import exchange, logs, protocol
 from fedsplit.remote.https.server import HttpsServer
 from fedsplit.remote.https.tls import ClientTls
 from https_clients import PLAIN, Hand, joined, keys_of, refusal, running, sending
@@ -211,7 +211,10 @@ def test_one_folder_is_for_one_process(tmp_path: Path, monkeypatch: pytest.Monke
         pass
 
 
-def test_who_is_not_there_holds_nobody_up_for_long(server: HttpsServer, made: Path) -> None:
+def test_who_is_not_there_holds_nobody_up_for_long(
+    server: HttpsServer, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "ABSENT_SECONDS", 0.1)
     with joined(server, made, "ada"):
         found = server.send({"ada": b"one", "bob": b"two", "eve": b"three"}, 30)
     assert found["ada"][0] == b"eno"

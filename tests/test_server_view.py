@@ -66,12 +66,16 @@ def test_where_there_is_no_terminal_each_change_is_a_line(
     ]
 
 
-def test_on_a_terminal_the_table_is_drawn_and_taken_away(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_view, "live", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
+
+
+def test_on_a_terminal_the_table_is_drawn_and_taken_away(
+    terminal: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     with ServerView(dict) as view:
         view.gathered(["ada"], 2, ["bob"])
         view.stop()
@@ -92,11 +96,8 @@ class Interrupted:
 
 
 def test_what_is_said_after_an_interrupt_stays_at_the_end_of_the_screen(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    terminal: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(server_view, "live", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
     study, signature = signed_study(FitOptions(None, "y ~ x"), ["ada"], None, None)
     with pytest.raises(KeyboardInterrupt), ServerView(dict) as view:
         approved_by_all(Interrupted(), study, signature, ["ada"], view)
