@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attacks import bits, columns, points
+from attacks import bits, cells, columns, points
 from attacks.server import (
     NAME,
     ROWS,
@@ -31,17 +31,19 @@ from attacks.server import (
 )
 from fedsplit.clients.local_models import WAY, LocalModel
 from fedsplit.clients.question import Question
+from fedsplit.clients.questions import Gradient
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.pooled.column_statistics import Histogram
 from fedsplit.losses.costs import parabola
 from fedsplit.regression.client.design import Scaling
 from fedsplit.regression.client.fit_questions import Code, Fitted, Measure
+from fedsplit.regression.client.guards.points import largest_sum
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.sites.events import Event
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
 
-ATTACKS: Sequence[Attack] = [*columns.ATTACKS, *points.ATTACKS, *bits.ATTACKS]
+ATTACKS: Sequence[Attack] = [*columns.ATTACKS, *points.ATTACKS, *cells.ATTACKS, *bits.ATTACKS]
 
 CASES = [(attack, few) for attack in ATTACKS for few in attack.few]
 
@@ -205,6 +207,24 @@ def test_models_with_some_of_the_columns_of_a_study_have_the_same_rows(tmp_path:
         assert moments.n == ROWS - 2
 
 
+@pytest.mark.parametrize("rules", [STRICT, WARN])
+def test_slopes_are_on_disk_where_rows_have_numbers_that_last(tmp_path: Path, rules: Rules) -> None:
+    server = Server(tmp_path, rules, 1)
+    coding = replace(server.coding("visits ~ age", "poisson"), strict=True)
+    server.ask(Code(coding))
+    key = server.settle(coding, 2)
+    for _ in range(3):
+        server.ask(Gradient(np.array([0.5, 0.01])), key)
+    found = list((server.folder / "slopes").glob("*"))
+    # what the moments are sums of, and one point
+    assert len(found) == 2 * rules.refuse
+
+
+def test_fewer_than_k_rows_are_all_rows_where_there_are_no_more() -> None:
+    assert largest_sum(np.arange(12.0), 3) == 21
+    assert largest_sum(np.ones(12), 20) == 12
+
+
 @pytest.mark.parametrize("fresh", [False, True])
 def test_what_points_have_told_together_is_known_after_a_restart(
     tmp_path: Path, fresh: bool
@@ -219,7 +239,7 @@ def test_what_points_have_told_together_is_known_after_a_restart(
     server.ask = restarted  # type: ignore[method-assign]  # a process for each question
     with pytest.raises(Refused):
         points.by_prony(server)
-    assert "rows stand out of those before" in server.site.refusals.found()[0]["why"]
+    assert "rows are singled out together" in server.site.refusals.found()[0]["why"]
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,29 @@ def test_a_damaged_ledger_of_matrices_or_points_is_named(
         ledger(path if ledger is Ledger else tmp_path)
 
 
+def kept(folder: Path, columns: list[float]) -> Slopes:
+    """Slopes of five rows that are told one after the other."""
+    told = Slopes(folder)
+    for each in columns:
+        vectors = {"slopes": each * np.ones((5, 1))}
+        told.add(vectors, told.with_vectors(vectors))
+    return told
+
+
+def test_the_same_slopes_are_not_kept_again(tmp_path: Path) -> None:
+    kept(tmp_path, [1.0, 2.0, 1.0])
+    kept(tmp_path, [2.0])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000.npz", "000001.npz"]
+    assert Slopes(tmp_path).earlier(np.arange(5)).shape == (5, 2)
+
+
+def test_a_missing_file_of_slopes_is_named(tmp_path: Path) -> None:
+    kept(tmp_path, [1.0, 2.0, 3.0])
+    (tmp_path / "000001.npz").unlink()
+    with pytest.raises(StateError, match=r"000001\.npz: this .* is missing"):
+        Slopes(tmp_path)
+
+
 def test_a_clock_that_is_set_back_gives_no_more_questions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

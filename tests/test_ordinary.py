@@ -112,23 +112,19 @@ RAND = [
     Analysis("linc ~ xage + I(xage**2) + female + educdec"),
     Analysis("I(log(mdvis + 1)) ~ linc + disea + C(health)"),
     Analysis("lpi ~ logc + linc + xage + female"),
+    Analysis("disea ~ xage + female + linc + black"),
+    Analysis("educdec ~ linc + lpi + female"),
     Analysis(
         "linc ~ xage + female + educdec",
         "huber",
         {},
-        "carry the difference|stand out of those before",
+        "carry the difference|singled out together",
         "between two points one or two rows of a site cross δ",
     ),
     Analysis("I(mdvis + 1) ~ logc + linc + disea", "gamma"),
-    Analysis(
-        "health ~ xage + linc + disea",
-        "multinomial",
-        {},
-        "carry the difference|stand out of those before",
-        "the points of three predictors together single out two rows with a low income",
-    ),
     Analysis("mdvis ~ logc + linc + xage + disea", "poisson", {"ridge": 1.0}),
     Analysis(TABLE, "poisson", {"l1": 5.0}),
+    Analysis("health ~ xage + linc + disea", "multinomial"),
     Analysis(f"{TABLE} + C(health)", "poisson", {}, CELL, ALONE),  # the table of the README
     Analysis(f"{TABLE} + C(health)", "poisson", {"l1": 5.0}, CELL, ALONE),
     Analysis("{mdvis > 0} ~ logc + linc + xage + female + C(health)", "logistic", {}, CELL, ALONE),
@@ -158,14 +154,14 @@ DIABETES = [
         "score ~ bmi + bp",
         "gamma",
         {},
-        "stand out of those before",
+        "singled out together",
         "after the points of the logistic model, two of 32 rows stand out: alone it is answered",
     ),
     Analysis(
         "target ~ bmi + bp + age",
         "huber",
         {"delta": 80.0},
-        "stand out of those before",
+        "singled out together",
         "between two points one of 40 rows crosses δ: the difference of their curvature",
     ),
     Analysis(
@@ -208,9 +204,10 @@ def check(federation: Federation, analyses: Sequence[Analysis]) -> None:
             analysis.formula,
             family=analysis.family,
             columns=federation.columns,
+            strict=True,
             **analysis.options,
         )
-        assert np.allclose(model.coef, here.coef, rtol=1e-5, atol=1e-8), analysis.formula
+        assert np.array_equal(model.coef, here.coef), analysis.formula
 
 
 def test_models_of_the_diabetes_data_are_answered_one_after_the_other(tmp_path: Path) -> None:
@@ -219,7 +216,7 @@ def test_models_of_the_diabetes_data_are_answered_one_after_the_other(tmp_path: 
 
 @pytest.mark.slow
 def test_models_of_the_rand_data_are_answered_one_after_the_other(tmp_path: Path) -> None:
-    assert sum(not analysis.refused for analysis in RAND) >= 15
+    assert sum(not analysis.refused for analysis in RAND) >= 20
     check(randhie(tmp_path), RAND)
 
 
@@ -235,8 +232,9 @@ def test_rounded_sums_cost_a_strict_fit_less_than_its_certificate_allows(family:
     strict = fs.fit(real.EXAMPLES / "randhie", TABLE, family=family, strict=True)
     assert strict.converged
     assert plain.se is not None
-    assert np.abs((plain.coef - strict.coef) / plain.se).max() < 1e-10
-    assert plain.rounds == strict.rounds
+    assert np.abs((plain.coef - strict.coef) / plain.se).max() < 1e-8
+    # where a client would rather be, it does not tell under rules
+    assert strict.rounds <= plain.rounds + 1
 
 
 @pytest.mark.slow

@@ -40,6 +40,7 @@ def test_the_documented_example_has_every_key(tmp_path: Path) -> None:
         assert f"\n{key} = " in text, key
     assert {key.field for key in KEYS.values()} <= {each.name for each in fields(Rules)}
     assert read_policy(policy(tmp_path, "")) == Rules.strict()
+    assert read_policy(policy(tmp_path, "smallest_group = 20")).rows == 20
 
 
 @pytest.mark.parametrize(

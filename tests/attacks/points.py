@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import eigvals
 
-from attacks.server import ROWS, Attack, Guess, Server
+from attacks.server import ROWS, Attack, Guess, Server, patients
 from fedsplit.arrays import Array, packed
 from fedsplit.clients.local_models import ModifiedScore
 from fedsplit.clients.questions import Decrement, Gradient, Information, Line, Prox
@@ -75,16 +77,17 @@ def by_crossing(server: Server) -> Guess:
     return Guess(found, float(server.frame["income"][150 : 150 + server.few].sum()))
 
 
-def _shared(server: Server) -> tuple[list[str], Array]:
+@functools.cache
+def shared(few: int) -> tuple[list[str], NDArray[np.bool_]]:
     """Three conditions that hold together for few rows, any two of them for many; their rows."""
-    frame = server.frame
+    frame = patients(few)
     often = (frame["visits"] >= 4).to_numpy()
     for age in range(25, 60):
+        old = (frame["age"] >= age).to_numpy()
         for income in range(600, 2000, 20):
-            old = (frame["age"] >= age).to_numpy()
-            rich = ((frame["income"] >= income) & (frame["income"] < income + 500)).to_numpy()
+            rich = frame["income"].between(income, income + 500, inclusive="left").to_numpy()
             pairs = min((old & rich).sum(), (old & often).sum(), (rich & often).sum())
-            if (old & rich & often).sum() == server.few and pairs >= 8:
+            if (old & rich & often).sum() == few and pairs >= 8:
                 between = f"I((income >= {income})*(income < {income + 500}))"
                 conditions = [f"I(age >= {age})", between, "I(visits >= 4)"]
                 return conditions, old & rich & often
@@ -93,7 +96,7 @@ def _shared(server: Server) -> tuple[list[str], Array]:
 
 def _mixed(server: Server, read: str, other: str = "") -> tuple[Array, float]:
     """The gradient's mixed difference of three conditions, with a column that is read."""
-    conditions, rows = _shared(server)
+    conditions, rows = shared(server.few)
     formula = f"ill ~ {' + '.join(conditions)} + {read}"
     total: Array = np.zeros(5)
     for at in range(8):
@@ -123,7 +126,7 @@ def by_gradients_of_other_rows(server: Server) -> Guess:
 
 def by_mixed_matrices(server: Server) -> Guess:
     """Four matrices: their mixed difference is that of a cell of two, in it a third condition."""
-    conditions, rows = _shared(server)
+    conditions, rows = shared(server.few)
     coding = server.coding(f"ill ~ {' + '.join(conditions)} + income", "logistic")
     server.ask(Code(coding))
     key = server.settle(coding, 5)
@@ -137,7 +140,7 @@ def by_mixed_matrices(server: Server) -> Guess:
 
 def by_metrics(server: Server) -> Guess:
     """Firth's penalty is linear in a metric of the server's choice: a product of two columns."""
-    conditions, rows = _shared(server)
+    conditions, rows = shared(server.few)
     formula = f"ill ~ {' + '.join(conditions)} + I(income*{conditions[2][1:]})"
     coding = server.coding(formula, "logistic")
     server.ask(Code(coding))
@@ -264,7 +267,7 @@ ATTACKS: Sequence[Attack] = [
     Attack("mixed differences of gradients", by_mixed_gradients, TOGETHER, (1, 2)),
     Attack("the same of two sets of rows", by_gradients_of_other_rows, TOGETHER, (1, 2)),
     Attack("mixed differences of matrices", by_mixed_matrices, TOGETHER, (1, 2)),
-    Attack("Firth's penalty with several metrics", by_metrics, TOGETHER, (1,)),
+    Attack("Firth's penalty with several metrics", by_metrics, TOGETHER, (1, 2)),
     Attack("Huber's matrices from decrements", by_decrements, TOGETHER),
     Attack("a prox from far out", by_far_prox, POINT, (1,)),
     Attack("a solver that stops after one step", by_first_steps, POINT, (1,)),

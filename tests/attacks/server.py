@@ -99,7 +99,7 @@ class Server:
         recessions = changes.pop("recessions", ())
         types = changes.pop("types", {name: TYPES[name] for name in TYPES if name in formula})
         plan = Plan(formula, family, levels, types, **changes)
-        if family == "logistic" and not formula.startswith("{"):
+        if family == "logistic" and not formula.startswith(("{", "cbind")):
             plan = replace(plan, classes=["0", "1"])
         return Coding(plan, False, (NAME,), recessions)
 

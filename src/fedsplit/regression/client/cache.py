@@ -194,9 +194,10 @@ class CachedCohort(DatasetCohort):
         return Ledger(self._folder.parent / kind / model[:32])
 
     def _slopes(self, name: str) -> Slopes:
-        if name not in self._told:
+        """On disk under rules of the owner: without them rows have no numbers that last."""
+        if name not in self._told and self.rules.refuse:
             self._told[name] = Slopes(self._folder.parent / "slopes")
-        return self._told[name]
+        return super()._slopes(name)
 
     def _origin(self) -> Origin | None:
         path = self._dataset.path

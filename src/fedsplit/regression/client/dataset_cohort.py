@@ -31,6 +31,7 @@ from fedsplit.regression.client.fit_questions import (
 from fedsplit.regression.client.guards import disclosure
 from fedsplit.regression.client.guards.answered import Asked
 from fedsplit.regression.client.guards.blocks import of_combinations, of_design
+from fedsplit.regression.client.guards.comparison import Comparison
 from fedsplit.regression.client.guards.matrices import Ledger, MatrixGuard, check_matrices
 from fedsplit.regression.client.guards.points import PointGuard
 from fedsplit.regression.client.guards.rules import WARN, Rules
@@ -148,9 +149,7 @@ class DatasetCohort:
             ledgers = [self._ledger(name, self._model, "points") for name in names]
             clients = self._prepared[key][1].clients
             told = [self._slopes(name) for name in names]
-            indices = [rows.row_ids for rows in self.rows]
-            rare = [rows.rare_columns() for rows in self.rows]
-            guard = PointGuard(names, clients, rules, ledgers, told, indices, rare)
+            guard = PointGuard(names, clients, rules, ledgers, told, self.rows)
             self._points = about, guard
         return self._points[1]
 
@@ -195,6 +194,9 @@ class DatasetCohort:
         rules = self.rules.asked(coding.strict)
         coded = [self._code(name, coding, rules) for name in coding.names]
         self.rows = [rows for rows, _ in coded]
+        if rules.refuse:
+            for rows in self.rows:
+                Comparison(rows, self._slopes(rows.name), rules).admit_moments()
         self._moments = [self._described(rows, rules) for rows in self.rows]
         self._take(coding)
         return [

@@ -307,18 +307,6 @@ class Design:
             A += self.scaling.centre
         return replace(self, A=A, scaling=None)
 
-    def rare_columns(self) -> Array:
-        """The columns that are zero in most rows, (n, m), in the units of the file."""
-        found: list[Array] = []
-        for j in range(self.A.shape[1]):
-            column = self.A[:, j]
-            if self.scaling is not None:
-                column = column * self.scaling.scale[j] + self.scaling.centre[j]
-            zero = np.abs(column) <= 1e-9 * np.abs(column).max(initial=0.0)
-            if 0.5 < zero.mean() < 1.0:
-                found.append(np.where(zero, 0.0, column))
-        return np.array(found).reshape(len(found), len(self.b)).T
-
     @property
     def observations(self) -> Observations:
         """The rows as the loss takes them, with the target in its unit once they are scaled."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -105,7 +106,9 @@ def read_policy(path: Path) -> Rules:
             rules[key.field] = key.read(value)
         except ValueError:
             raise InputError(f"{path}: {name} must be {key.what}, not {value!r}") from None
-    return Rules(refuse=True, **rules)
+    chosen = Rules(refuse=True, **rules)
+    # fewer rows than a group has are one group
+    return replace(chosen, rows=max(chosen.rows, chosen.smallest))
 
 
 def objection(rules: Rules, study: Study) -> str:

@@ -7,7 +7,6 @@ take the place of maxima: they follow from the moments.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from fedsplit.clients.question import CostQuestion
 from fedsplit.losses.costs import parabola
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.multinomial import MultinomialTerms
-from fedsplit.losses.two_classes import BinaryTerms
 from fedsplit.regression.client.guards.matrices import Ledger
 from fedsplit.regression.client.guards.told import RowTerms
 
@@ -26,18 +24,6 @@ MOST_STEADY = 16
 along a line is a number of one row."""
 
 STEADY = "steady"
-
-
-def without_margin(question: CostQuestion, terms: Sequence[RowTerms]) -> CostQuestion:
-    """A question in whose answer no point says whether all margins are positive.
-
-    A classifier that can tell its classes apart stays where it is asked in the first question, and
-    so does every classifier here.
-    """
-    classes = isinstance(terms[0], BinaryTerms | MultinomialTerms)
-    if classes and isinstance(question, LocalModel) and question.metric is None:
-        return replace(question, reach=0.0)
-    return question
 
 
 def without_extremes(

@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, unpacked
 from fedsplit.clients.local_models import ModifiedScore
@@ -29,16 +28,19 @@ from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.stacked import StackedClients
 from fedsplit.errors import InputError, RequestError
 from fedsplit.losses.jeffreys import penalty_parts
-from fedsplit.regression.client.guards.extremes import without_extremes, without_margin
+from fedsplit.regression.client.design import Design
+from fedsplit.regression.client.guards.comparison import Comparison
+from fedsplit.regression.client.guards.extremes import without_extremes
 from fedsplit.regression.client.guards.leverage import Span
 from fedsplit.regression.client.guards.matrices import Ledger
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.guards.slopes import KINDS, Differences, Slopes, by_row
+from fedsplit.regression.client.guards.slopes import POINTS, Slopes, by_row
 from fedsplit.regression.client.guards.told import (
     At,
     answered_at,
     asked_at,
     check_allowed,
+    settled,
     slopes_of,
     unpadded,
     values_of,
@@ -67,10 +69,8 @@ class PointGuard:
         At which points each client has answered, and how often it has told a steady radius.
     told : sequence of Slopes
         What the answers of each client at other points have told; they are added to.
-    indices : sequence of (n,) arrays of int
-        Which rows of each client its terms are of.
-    rare : sequence of (n, m) arrays
-        The columns of each client that are zero in most rows.
+    designs : sequence of Design
+        The rows of each client that its terms are of.
     """
 
     def __init__(
@@ -80,26 +80,28 @@ class PointGuard:
         rules: Rules,
         ledgers: Sequence[Ledger],
         told: Sequence[Slopes],
-        indices: Sequence[NDArray[np.intp]],
-        rare: Sequence[Array],
+        designs: Sequence[Design],
     ) -> None:
         self._rules = rules
         self._ledgers = ledgers
         self._told = told
         self._names = names
-        self._indices = indices
-        self._rare = rare
+        self._indices = [design.row_ids for design in designs]
         self._terms = [unpadded(clients.terms_of(j)) for j in range(clients.m)]
         self._plain: dict[int, Span] = {}
-        self._differences: dict[int, Differences] = {}
+        self._comparisons = [
+            Comparison(design, each, rules) for design, each in zip(designs, told, strict=True)
+        ]
 
     def ask(self, clients: StackedClients, question: CostQuestion, key: str) -> Answer:
         """The answer of clients to a question, if its points single out no rows."""
         check_allowed(question)
+        question = settled(question)
         asked = asked_at(question)
-        self.count([at.point for at in asked], key)
+        named = [at.point for at in asked] or question.points()
+        self.count([point for point in named if point is not None], key)
         every = [self._check_points(j, asked) for j in range(len(self._terms))]
-        answer = clients.ask(without_margin(question, self._terms))
+        answer = clients.ask(question)
         answered = answered_at(question, answer.parts)
         for j, vectors in enumerate(every):
             for kind, more in self._check_points(j, answered).items():
@@ -137,7 +139,7 @@ class PointGuard:
     def _check_points(self, j: int, told: Sequence[At]) -> dict[str, list[Array]]:
         """The vectors over the rows of client j that are told, each of which is harmless itself."""
         terms = self._terms[j]
-        vectors: dict[str, list[Array]] = {kind: [] for kind in KINDS}
+        vectors: dict[str, list[Array]] = {kind: [] for kind in POINTS}
         for at in told:
             X = np.broadcast_to(at.point, (len(self._terms), at.point.shape[-1]))
             eta = terms.eta(X[j : j + 1])
@@ -168,7 +170,13 @@ class PointGuard:
             for each in vectors.get(kind, ()):
                 self.check_shares(j, each, what)
         for kind in ("slopes", "weights"):
-            self._check_differences(j, kind, vectors.get(kind, ()))
+            alone = self._comparisons[j].found(kind, vectors.get(kind, ()))
+            if alone is not None:
+                self._refuse(
+                    j,
+                    f"{len(alone.rows)} rows carry the difference to another point in a direction "
+                    f"(share {alone.share:.6g})",
+                )
         index = self._indices[j]
         columns = {kind: by_row(each, index) for kind, each in vectors.items() if each}
         if not columns:
@@ -179,28 +187,11 @@ class PointGuard:
             found = span.concentrated(self._rules.smallest, most)
             if found is not None:
                 self._refuse(
-                    j, f"{len(found.rows)} rows stand out of those before (share {found.share:.6g})"
-                )
-        self._told[j].add(columns, spans)
-
-    def _check_differences(self, j: int, kind: str, vectors: Sequence[Array]) -> None:
-        """Raise InputError if the difference of two vectors is that of few rows in a direction."""
-        if not vectors:
-            return
-        if j not in self._differences:
-            self._differences[j] = Differences(
-                self._span(j), self._rare[j], self._rules.smallest, self._rules.most_of_combinations
-            )
-        earlier = self._told[j].earlier(kind, self._indices[j])
-        for each in vectors:
-            found = self._differences[j].found(each, earlier)
-            if found is not None:
-                self._refuse(
                     j,
-                    f"{len(found.rows)} rows carry the difference to another point in a direction "
+                    f"{len(found.rows)} rows are singled out together with earlier points "
                     f"(share {found.share:.6g})",
                 )
-            earlier = np.column_stack([earlier, each])
+        self._told[j].add(columns, spans)
 
     def check_shares(self, j: int, parts: Array, what: str) -> None:
         """Raise InputError if fewer than k rows have nearly all of the squares of parts, (n,)."""
@@ -208,8 +199,8 @@ class PointGuard:
         total = float(squares.sum())
         if total == 0.0:
             return
-        few = np.sort(squares)[len(squares) - self._rules.smallest + 1 :]
-        if not float(few.sum()) <= self._rules.most_leverage(len(squares)) * total:
+        few = largest_sum(squares, self._rules.smallest)
+        if not few <= self._rules.most_leverage(len(squares)) * total:
             self._refuse(j, f"{what} is that of fewer than {self._rules.smallest} rows")
 
     def check_weights(self, j: int, weights: Array) -> None:
@@ -220,7 +211,7 @@ class PointGuard:
         if not np.isfinite(weights).all():
             self._refuse(j, "the curvature is beyond float64")
         least = float(weights.min(initial=np.inf))
-        few = np.sort(plain.leverages)[len(weights) - k + 1 :].sum()
+        few = largest_sum(plain.leverages, k)
         # D_i a_iᵀ(AᵀDA)⁻¹a_i ≤ (D_i/min D) h_i
         if least > 0 and float(weights.max()) * few <= most * least:
             return
@@ -260,6 +251,11 @@ class PointGuard:
 
     def _refuse(self, j: int, why: str) -> None:
         raise InputError(f"client {self._names[j]}: at a point that was asked about, {why}")
+
+
+def largest_sum(values: Array, k: int) -> float:
+    """The sum of the largest values, of fewer than k rows."""
+    return float(np.sort(values)[::-1][: k - 1].sum())
 
 
 def _digest(key: str, point: Array) -> str:

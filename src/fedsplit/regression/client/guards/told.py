@@ -32,7 +32,7 @@ from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.inexact_newton import NewtonProx
 
 SOLVERS = (ExactProx(), NewtonProx())
-"""Those whose answer depends on the point that they find, and not on the way to it."""
+"""Those of whose answer a prox to rounding can take the place."""
 
 NO_DIRECTIONS = "its rules allow no question about a direction of the server's choice"
 
@@ -62,9 +62,25 @@ def check_allowed(question: Question) -> None:
         raise RequestError(NO_DIRECTIONS)
     if isinstance(question, Descend) and question.steps > 1:
         raise RequestError("its rules allow one gradient step per question")
-    # what a solver that stops early answers depends on points that nobody has looked at
+    # what a solver that stops early answers depends on points that the guards have not checked
     if isinstance(question, Prox) and question.solver not in SOLVERS:
         raise RequestError("its rules allow a prox by ExactProx() or NewtonProx() alone")
+
+
+def settled(question: CostQuestion) -> CostQuestion:
+    """A question whose answer depends on the points alone that are named by it or by its answer.
+
+    A solver that stops early tells the gradient and the Hessian at its start and on its way: a prox
+    is solved to rounding from v, whatever the start. A local model is that at x, as in Newton's
+    method; where else its point is would depend on the Hessian at x, and on whether all margins
+    are positive.
+    """
+    match question:
+        case Prox():
+            return replace(question, start=None, solver=ExactProx())
+        case LocalModel():
+            return replace(question, reach=0.0)
+    return question
 
 
 def asked_at(question: CostQuestion) -> list[At]:
@@ -77,8 +93,9 @@ def asked_at(question: CostQuestion) -> list[At]:
             return [now] if before is None else [now, At(before, value=True)]
         case ModifiedScore(x=x, hessian=hessian):
             return [At(x, value=True, slope=True, matrix=hessian)]
-        case Prox(v=v, start=start):
-            return [At(v if start is None else start)]
+        # it is that of its end, and where the end is drawn to is known
+        case Prox():
+            return []
         case Diagonal(x=x, origin=origin):
             now = At(x, value=True, matrix=True)
             return [now, At(np.zeros_like(x), value=True)] if origin else [now]
