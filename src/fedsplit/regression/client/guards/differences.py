@@ -83,14 +83,17 @@ class Differences:
         self, vector: Array, earlier: Array, nearest: Array, matrix: bool
     ) -> Iterator[Found | None]:
         """What each comparison finds, the cheap ones first."""
-        differences = _differences(vector, np.column_stack([earlier, nearest]))
+        differences, floors = _differences(vector, np.column_stack([earlier, nearest]))
         for at in self._suspects(np.square(differences)).tolist():
-            yield self._carried(differences[:, at])
+            yield self._carried(differences[:, at], floors[at])
         sparse = sparsest(vector, nearest)
         yield self._concentrated(sparse, self._plain.Q)
         if matrix:
-            for difference in (*_differences(vector, nearest).T, *sparse.T):
-                yield self._in_cells(difference)
+            last = slice(earlier.shape[1], None)
+            for difference, floor in zip(differences[:, last].T, floors[last], strict=True):
+                yield self._in_cells(difference, floor)
+            for difference in sparse.T:
+                yield self._in_cells(difference, SAME)
         for column in self._rare.T:
             yield self._within(column, vector, nearest, matrix)
 
@@ -114,13 +117,13 @@ class Differences:
         if len(used) == 0:
             return None
         products = sparse[used][:, :, None] * columns[used][:, None, :]
-        span = Span().extended(products.reshape(len(used), -1), np.arange(len(used)))
-        found = span.concentrated(self._k, self._most)
+        left, sizes, _ = np.linalg.svd(products.reshape(len(used), -1), full_matrices=False)
+        found = Span(left[:, sizes > SAME]).concentrated(self._k, self._most)
         if found is None:
             return None
         return found._replace(rows=used[found.rows].tolist())
 
-    def _in_cells(self, difference: Array) -> Found | None:
+    def _in_cells(self, difference: Array, floor: float) -> Found | None:
         """Fewer than k rows that have most of a product of two columns under a difference."""
         used = np.flatnonzero(difference)
         squares = np.square(difference[used])[:, None]
@@ -128,7 +131,8 @@ class Differences:
         total = cells.T @ (squares * cells)
         fourth = np.square(cells).T @ (np.square(squares) * np.square(cells))
         # max_i x_i ≤ (Σ_i x_i²)^½
-        suspects = np.argwhere(np.triu(np.sqrt(fourth) > self._each * total))
+        alone = (np.sqrt(fourth) > self._each * total) & (total > floor**2)
+        suspects = np.argwhere(np.triu(alone))
         for one, two in suspects.tolist():
             found = self._few(squares * cells[:, [one]] * cells[:, [two]], used)
             if found is not None:
@@ -162,10 +166,11 @@ class Differences:
         suspects: NDArray[np.intp] = left[~harmless[left]]
         return suspects
 
-    def _carried(self, difference: Array) -> Found | None:
-        """Fewer than k rows that have most of a direction of Σ_i d_i² a_i a_iᵀ."""
-        if not difference.any():
-            return None
+    def _carried(self, difference: Array, floor: float) -> Found | None:
+        """Fewer than k rows that have most of a direction of Σ_i d_i² a_i a_iᵀ.
+
+        Directions that are shorter than ``floor`` are rounding.
+        """
         rows = np.abs(difference)[:, None] * self._plain.Q
         gram = rows.T @ rows
         least = float(np.linalg.eigvalsh(gram)[0])
@@ -175,19 +180,24 @@ class Differences:
             whitened = solve_triangular(np.linalg.cholesky(gram), large.T, lower=True)
             if np.square(whitened).sum(axis=0).max(initial=0.0) <= self._each:
                 return None
-        return Span().extended(rows, np.arange(len(rows))).concentrated(self._k, self._most)
+        left, sizes, _ = np.linalg.svd(rows, full_matrices=False)
+        return Span(left[:, sizes > floor]).concentrated(self._k, self._most)
 
 
-def _differences(vector: Array, earlier: Array) -> Array:
-    """The difference of a vector, (n,), and each earlier one, (n, q), at length 1."""
+def _differences(vector: Array, earlier: Array) -> tuple[Array, Array]:
+    """The difference of a vector, (n,), and each earlier one, (n, q), at length 1.
+
+    With them the length of what is rounding in each, (q,).
+    """
     differences = vector[:, None] - earlier
     rounding = np.abs(differences) <= ROUNDING * (np.abs(vector)[:, None] + np.abs(earlier))
     differences[rounding] = 0.0
     sizes = np.sqrt(np.einsum("ij,ij->j", differences, differences))
     # so little of a sum is its rounding, whichever rows it comes from
-    differences[:, sizes <= SAME * np.linalg.norm(vector)] = 0.0
-    found: Array = differences / np.where(sizes > 0, sizes, 1.0)
-    return found
+    least = SAME * float(np.linalg.norm(vector))
+    differences[:, sizes <= least] = 0.0
+    sizes = np.where(sizes > least, sizes, 1.0)
+    return differences / sizes, least / sizes
 
 
 def _nearest(vector: Array, earlier: Array) -> Array:

@@ -45,7 +45,8 @@ def sparsest(vector: Array, others: Array) -> Array:
     """Combinations of a vector, (n,), and others, (n, q), that are zero in most rows, (n, t).
 
     The vector less the combination of the others that equals it on most rows, with all others that
-    are zero in the same rows; t = 0 if there is none.
+    are zero in the same rows, as long as what is left of a vector of length 1; t = 0 if there is
+    none.
     """
     some = _some(len(vector))
     # most vectors have none, which some rows tell
@@ -77,7 +78,7 @@ def _sparsest(vector: Array, others: Array) -> Array:
     _, sizes, directions = np.linalg.svd(every[zero], full_matrices=False)
     found: Array = every @ directions[sizes <= VANISHES].T
     found[zero] = 0.0
-    return found
+    return found * (size / np.linalg.norm(vector))
 
 
 def _least_sum(target: Array, rows: Array) -> Array | None:
