@@ -154,10 +154,11 @@ def test_a_server_that_is_stopped_goes_on_to_the_same_bits(
 
 def test_a_study_waits_for_its_owners_and_its_log_comes_out_again(tmp_path: Path) -> None:
     sites = {name: SITES[name] for name in ("site3", "site4")}
+    model = ["--formula", "mdvis ~ logc + idp + disea", "--family", "poisson"]
     with Processes(tmp_path, list(sites)) as federation:
         for name, data in sites.items():
             federation.client(name, data, "--approve", "ask", "--strict")
-        server = federation.server("--clients", "2", "--out", str(tmp_path / "out"), *MODEL)
+        server = federation.server("--clients", "2", "--out", str(tmp_path / "out"), *model)
         studies = {name: Studies(federation.kept(name)) for name in sites}
         for each in studies.values():
             until(lambda each=each: len(each.pending()) == 1, 90)  # type: ignore[misc]  # its own
@@ -169,15 +170,15 @@ def test_a_study_waits_for_its_owners_and_its_log_comes_out_again(tmp_path: Path
         for client in sites:
             folder = str(federation.kept(client))
             assert run(["approve", name[:16], "--folder", folder]) == 0
-        server = federation.server("--clients", "2", "--out", str(tmp_path / "out"), *MODEL)
+        server = federation.server("--clients", "2", "--out", str(tmp_path / "out"), *model)
         status, _, err = ended(server)
         assert (status, name[:4] in err) == (0, True)
-    model = fs.load(tmp_path / "out")
+    found = fs.load(tmp_path / "out")
     for client in sites:
         folder = str(federation.kept(client))
-        assert run(["audit", folder, "--head", model.logs[client]]) == 0
+        assert run(["audit", folder, "--head", found.logs[client]]) == 0
     log = (tmp_path / "site3.log").read_text(encoding="utf-8")
-    assert "waits for you: fedsplit approve" in log
+    assert "is pending: fedsplit approve --folder" in log
     assert "has ended, with this result" in log
     assert "disea" in log
 
