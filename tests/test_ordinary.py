@@ -233,12 +233,15 @@ def test_rounded_sums_cost_a_strict_fit_less_than_its_certificate_allows(family:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not real.FLIGHTS.exists(), reason="make data downloads the flights")
-def test_models_of_the_flights_are_answered() -> None:
-    for formula, family in (
-        ("arr_delay ~ dep_delay + distance + C(carrier)", "gaussian"),
-        ("{arr_delay > 15} ~ distance + hour", "logistic"),
-    ):
-        assert fs.fit(real.FLIGHTS, formula, family=family, strict=True).converged
+def test_models_of_the_flights_are_answered_unless_a_few_flights_left_at_an_hour_of_their_own() -> (
+    None
+):
+    carriers = [path for path in sorted(real.FLIGHTS.glob("*.csv")) if path.stem != "OO"]
+    assert fs.fit(carriers, "late ~ hour + month", family="logistic", strict=True).converged
+    assert fs.fit(carriers, "distance ~ hour + month", strict=True).converged
+    # hour alone decides what the points tell of F9, all of whose flights are equally long
+    with pytest.raises(InputError, match=r"client F9: .*few rows carry the difference .*\(1, with"):
+        fs.fit(carriers, "late ~ distance + hour", family="logistic", strict=True)
 
 
 def table() -> list[str]:

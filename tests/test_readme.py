@@ -277,7 +277,8 @@ def test_the_federation_of_the_guide_runs_on_one_machine(
     assert [words[1] for words in lines] == ["client", "client", "server"]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    with Processes(tmp_path, ["unused"], ENVIRONMENT) as federation:
+    environment = {**ENVIRONMENT, "XDG_STATE_HOME": str(tmp_path / "state")}
+    with Processes(tmp_path, ["unused"], environment) as federation:
         address = f"127.0.0.1:{federation.port}"
         *clients, server = ([sys.executable, "-m", *words] for words in lines)
         for i, words in enumerate(clients):
@@ -287,7 +288,7 @@ def test_the_federation_of_the_guide_runs_on_one_machine(
             [*server, "--port", str(federation.port)],
             capture_output=True,
             text=True,
-            env=ENVIRONMENT,
+            env=environment,
             timeout=120,
             check=False,
         )

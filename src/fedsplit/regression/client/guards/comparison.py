@@ -69,8 +69,9 @@ class Comparison:
                 found = self.found(kind, [vector])
                 if found is not None:
                     raise InputError(
-                        f"client {self._design.name}: {len(found.rows)} rows carry the difference "
-                        f"of its moments to what was told at points (share {found.share:.6g})"
+                        f"client {self._design.name}: few rows carry the difference of "
+                        f"its moments to what was told at points ({len(found.rows)}, with a "
+                        f"share of {found.share:.6g})"
                     )
             self._told.add(moments, {})
 

@@ -174,8 +174,8 @@ class PointGuard:
             if alone is not None:
                 self._refuse(
                     j,
-                    f"{len(alone.rows)} rows carry the difference to another point in a direction "
-                    f"(share {alone.share:.6g})",
+                    "few rows carry the difference to another point in a direction "
+                    f"({len(alone.rows)}, with a share of {alone.share:.6g})",
                 )
         index = self._indices[j]
         columns = {kind: by_row(each, index) for kind, each in vectors.items() if each}
@@ -188,8 +188,8 @@ class PointGuard:
             if found is not None:
                 self._refuse(
                     j,
-                    f"{len(found.rows)} rows are singled out together with earlier points "
-                    f"(share {found.share:.6g})",
+                    "few rows are singled out together with earlier points "
+                    f"({len(found.rows)}, with a share of {found.share:.6g})",
                 )
         self._told[j].add(columns, spans)
 
