@@ -1,0 +1,198 @@
+"""Exact sums of numbers in fixed point: integers modulo 2^256, in units of 2^-128.
+
+A number v is the integer ⌊v·2^128⌉ in two's complement, as four limbs of 64 bits, the least
+significant first: n numbers are an (n, 4) array of uint64. Addition is exact and does not depend on
+the order, and the modulus lets masks cancel. A float64 between 2^-76 and 2^118 in magnitude is
+exact; smaller ones are rounded to the unit, half to even.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedsplit.arrays import Array, Mask
+
+Limbs: TypeAlias = NDArray[np.uint64]
+
+LIMBS = 4
+"""Limbs of a number."""
+FRACTION_BITS = 128
+"""The unit is 2^-FRACTION_BITS."""
+LARGEST = 2.0**118
+"""Numbers below this in magnitude fit, and so do sums of 512 of them."""
+
+_MANTISSA = 53  # bits of a float64's mantissa
+_SHIFT = np.uint64(32)
+_HALF = np.uint64(0xFFFFFFFF)
+_MODULUS = 1 << (64 * LIMBS)
+
+
+def fits(values: ArrayLike) -> Mask:
+    """Which numbers fit: those that are finite and less than 2^118 in magnitude."""
+    within: Mask = np.abs(np.asarray(values, dtype=float)) < LARGEST
+    return within
+
+
+def encode(values: ArrayLike) -> Limbs:
+    """The numbers in fixed point: any shape, flattened to (n,) -> (n, 4).
+
+    Raises
+    ------
+    OverflowError
+        If one of them does not fit; see `fits`.
+    """
+    numbers = np.asarray(values, dtype=float).reshape(-1)
+    if not fits(numbers).all():
+        raise OverflowError("a number that is not finite, or not below 2^118 in magnitude")
+    mantissas, exponents = np.frexp(np.abs(numbers))
+    # |v|·2^128 = whole·2^shift
+    whole = np.ldexp(mantissas, _MANTISSA)
+    shift = exponents.astype(np.int64) - _MANTISSA + FRACTION_BITS
+    # bits below the unit: np.rint rounds half to even
+    whole = np.rint(np.ldexp(whole, np.minimum(shift, 0).astype(np.int32))).astype(np.uint64)
+    magnitudes = _shifted(whole, np.maximum(shift, 0))
+    return np.where(np.signbit(numbers)[:, None], negative(magnitudes), magnitudes)
+
+
+def decode(numbers: Limbs) -> Array:
+    """The float64 nearest to every number, ties to even: (n, 4) -> (n,)."""
+    below_zero = numbers[:, -1] >> np.uint64(63) == 1
+    magnitudes = np.where(below_zero[:, None], negative(numbers), numbers)
+    nearest = np.ldexp(*_leading(magnitudes))
+    values: Array = np.where(below_zero, -nearest, nearest)
+    return values
+
+
+def add(a: Limbs, b: Limbs) -> Limbs:
+    """a + b modulo 2^256: (n, 4), (n, 4) -> (n, 4)."""
+    total = np.empty_like(a)
+    carry = np.zeros(a.shape[:-1], dtype=np.uint64)
+    for limb in range(LIMBS):
+        partial = a[..., limb] + b[..., limb]
+        total[..., limb] = partial + carry
+        # at most one of the two additions overflows
+        carry = ((partial < a[..., limb]) | (total[..., limb] < carry)).astype(np.uint64)
+    return total
+
+
+def negative(a: Limbs) -> Limbs:
+    """-a modulo 2^256: (n, 4) -> (n, 4)."""
+    one = np.zeros_like(a)
+    one[..., 0] = 1
+    return add(~a, one)
+
+
+def subtract(a: Limbs, b: Limbs) -> Limbs:
+    """a - b modulo 2^256: (n, 4), (n, 4) -> (n, 4)."""
+    return add(a, negative(b))
+
+
+def lowest_bits(a: Limbs, bits: NDArray[np.int64]) -> Limbs:
+    """The lowest k bits of every number, less half of what they can be: (n, 4), (n,) -> (n, 4).
+
+    They are between -2^(k - 1) and 2^(k - 1), and 0 where k is.
+    """
+    places = np.clip(bits[:, None] - 64 * np.arange(LIMBS), 0, 64).astype(np.uint64)
+    # a shift by 64 is undefined, so that it is made in two
+    kept = ~((~np.uint64(0) << (places // np.uint64(2))) << (places - places // np.uint64(2)))
+    half = _shifted((bits > 0).astype(np.uint64), np.maximum(bits - 1, 0))
+    return subtract(a & kept, half)
+
+
+def total(terms: Iterable[Limbs], n: int) -> Limbs:
+    """The sum of fewer than 2^32 terms modulo 2^256: (n, 4) each -> (n, 4)."""
+    # Halves of limbs, so that carries are found once, and not for every term.
+    low, high = np.zeros((2, n, LIMBS), dtype=np.uint64)
+    for term in terms:
+        low += term & _HALF
+        high += term >> _SHIFT
+    carry = np.zeros(n, dtype=np.uint64)
+    for limb in range(LIMBS):
+        low[:, limb] += carry
+        high[:, limb] += low[:, limb] >> _SHIFT
+        carry = high[:, limb] >> _SHIFT
+    return (low & _HALF) | (high << _SHIFT)
+
+
+def from_integers(integers: Sequence[int]) -> Limbs:
+    """Exact numbers given in units of 2^-128, as Python's integers -> (n, 4).
+
+    Raises
+    ------
+    OverflowError
+        If one of them is 2^118 or more in magnitude.
+    """
+    limit = int(LARGEST) << FRACTION_BITS
+    if any(abs(integer) >= limit for integer in integers):
+        raise OverflowError("a number that is not below 2^118 in magnitude")
+    packed = b"".join((integer % _MODULUS).to_bytes(8 * LIMBS, "little") for integer in integers)
+    return from_bytes(packed)
+
+
+def integers(numbers: Limbs) -> list[int]:
+    """Every number as a signed integer in units of 2^-128, exactly: (n, 4) -> n integers."""
+    packed = to_bytes(numbers)
+    size = 8 * LIMBS
+    return [
+        int.from_bytes(packed[start : start + size], "little", signed=True)
+        for start in range(0, len(packed), size)
+    ]
+
+
+def to_bytes(numbers: Limbs) -> bytes:
+    """The numbers one after another, 32 bytes each, least significant byte first."""
+    return numbers.astype("<u8").tobytes()
+
+
+def from_bytes(packed: bytes) -> Limbs:
+    """The inverse of `to_bytes` -> (n, 4)."""
+    return np.frombuffer(packed, dtype="<u8").astype(np.uint64).reshape(-1, LIMBS)
+
+
+def _shifted(whole: NDArray[np.uint64], shift: NDArray[np.int64]) -> Limbs:
+    """whole·2^shift as limbs, where that is below 2^256: (n,), (n,) -> (n, 4)."""
+    rows = np.arange(whole.size)
+    first = shift // 64
+    offset = (shift % 64).astype(np.uint64)
+    limbs = np.zeros((whole.size, LIMBS + 1), dtype=np.uint64)
+    limbs[rows, first] = whole << offset
+    # a shift by 64 is undefined, so that by 64 - offset is made in two
+    limbs[rows, first + 1] = (whole >> (np.uint64(63) - offset)) >> np.uint64(1)
+    return limbs[:, :LIMBS]
+
+
+def _leading(magnitudes: Limbs) -> tuple[Array, NDArray[np.int32]]:
+    """Mantissas of 53 bits, rounded half to even, and exponents: (n, 4) -> (n,), (n,)."""
+    rows = np.arange(magnitudes.shape[0])
+    top = LIMBS - 1 - np.argmax(magnitudes[:, ::-1] != 0, axis=1)
+    head = magnitudes[rows, top]
+    padded = np.concatenate([np.zeros((len(rows), 1), np.uint64), magnitudes], axis=1)
+    following = padded[rows, top]  # the limb below the top one, or 0
+    length = _bit_length(head)
+    room = (64 - length).astype(np.uint64)
+    # the leading 64 bits, and whether anything is left below them
+    leading = (head << (room % np.uint64(64))) | (
+        (following >> (np.uint64(63) - room % np.uint64(64))) >> np.uint64(1)
+    )
+    rest = following << (room % np.uint64(64))
+    lower = np.arange(LIMBS + 1) < top[:, None]
+    sticky = (rest != 0) | ((padded != 0) & lower).any(axis=1)
+    tail = leading & np.uint64(0x7FF)
+    mantissa = leading >> np.uint64(11)
+    half = np.uint64(0x400)
+    odd = (mantissa & np.uint64(1)) == 1
+    up = (tail > half) | ((tail == half) & (sticky | odd))
+    exponents = 64 * top + length - _MANTISSA - FRACTION_BITS
+    return (mantissa + up).astype(float), exponents.astype(np.int32)
+
+
+def _bit_length(limbs: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """The bit length of every limb, 0 for 0: (n,) -> (n,)."""
+    high = np.frexp((limbs >> np.uint64(32)).astype(float))[1]
+    low = np.frexp((limbs & np.uint64(0xFFFFFFFF)).astype(float))[1]
+    lengths: NDArray[np.int64] = np.where(high > 0, high + 32, low).astype(np.int64)
+    return lengths

@@ -1,0 +1,220 @@
+"""Numbers that may be added: what a client contributes to a sum, and how the sum is read.
+
+A client's contribution is a vector of integers in fixed point, so that sums are exact, and masks
+that cancel can be added to it. Its first number counts the clients whose numbers did not fit: such
+a client contributes zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedsplit import fixed_point
+from fedsplit.arrays import Array
+from fedsplit.errors import InputError
+from fedsplit.fixed_point import LIMBS, Limbs
+from fedsplit.last_digits import EXACT, WIDE_BITS, LastDigits, nearest
+
+SMALLEST = 2.0**-60
+"""Curvatures below this have lost digits to the unit."""
+
+WINDOW = 160
+"""In wide sums the windows of fixed point are so many bits apart."""
+
+ROUNDED_BY = 4.0
+"""So many times the digits that are kept are those of sums that were rounded on the way."""
+
+SMALLEST_SQUARE = 2.0**-220
+"""Sums of squares below this have lost digits to the unit of wide sums, unless they are 0."""
+
+
+class Summands:
+    """The numbers of one client, in the order in which a ``Total`` is read."""
+
+    def __init__(self) -> None:
+        # each with its place; the first counts clients whose numbers did not fit
+        self._narrow: list[tuple[int, Array]] = [(0, np.zeros(1))]
+        self._wide: list[tuple[int, Callable[[LastDigits], Limbs]]] = []
+        self._n = 1
+        self._fits = True
+
+    def add(self, values: ArrayLike) -> None:
+        """Append numbers, flattened. If one does not fit, the client contributes nothing."""
+        numbers = np.asarray(values, dtype=np.float64).reshape(-1)
+        self._narrow.append((self._n, numbers))
+        self._n += len(numbers)
+
+    def add_wide(self, values: ArrayLike) -> None:
+        """The same for numbers in any unit, from 2^-288 to 2^278: each is told in three windows."""
+        numbers = np.asarray(values, dtype=np.float64).reshape(-1)
+        self._add_integers(len(numbers), lambda digits: digits.wide(numbers))
+
+    def add_about_means(
+        self,
+        weight: float,
+        means: Array,
+        scatters: Array,
+        pairs: tuple[NDArray[np.intp], NDArray[np.intp]],
+        within: Array,
+    ) -> None:
+        """Append Σ w, the sums Σ w a of q columns, and Σ w a b of pairs of them, all wide.
+
+        They are those of rows with these means, so that the server subtracts the means of all rows
+        without a rounding, whatever the last digits of the sums are.
+
+        Parameters
+        ----------
+        weight : float
+            Σ w.
+        means, scatters : (q,) arrays
+            Of the columns; sums of squares about the means.
+        pairs : pair of (r,) arrays of int
+        within : (r,) array
+            Σ w (a - mean)(b - mean) of the pairs.
+        """
+        i, j = pairs
+        sums = _snapped(weight * means)
+        lengths = np.sqrt(np.maximum(scatters, 0.0))
+        # errors of a sum are relative to its largest possible size
+        sizes = ROUNDED_BY * np.sqrt(weight * (scatters + weight * np.square(means)))
+        sizes = np.where(sums == np.rint(sums), 0.0, sizes)
+
+        def told(digits: LastDigits) -> Any:
+            [total] = digits.wide([weight])
+            of_columns = digits.wide(sums, sizes)
+            apart = digits.wide(within, ROUNDED_BY * lengths[i] * lengths[j])
+            products = nearest(of_columns[i] * of_columns[j], total or 1) + apart
+            return np.concatenate([[total], of_columns, products])
+
+        self._add_integers(1 + len(means) + len(within), told)
+
+    def _add_integers(self, n: int, told: Callable[[LastDigits], Any]) -> None:
+        """Append wide numbers, given in units of 2^-288."""
+
+        def windows(digits: LastDigits) -> Limbs:
+            numbers = told(digits)
+            low, middle = numbers % (1 << WINDOW), (numbers >> WINDOW) % (1 << WINDOW)
+            return fixed_point.from_integers([*(numbers >> 2 * WINDOW), *middle, *low])
+
+        self._wide.append((self._n, windows))
+        self._n += 3 * n
+
+    def require(self, condition: bool) -> None:
+        """Contribute nothing unless a condition holds."""
+        self._fits = self._fits and bool(condition)
+
+    @property
+    def vector(self) -> Limbs:
+        """The contribution, (1 + n, 4)."""
+        return self.encoded(EXACT)
+
+    def encoded(self, digits: LastDigits) -> Limbs:
+        """The contribution with other last digits, (1 + n, 4)."""
+        if self._fits:
+            with suppress(OverflowError, ValueError):  # too large, infinite or nan
+                return self._all(digits)
+        numbers = np.zeros(self._n)
+        numbers[0] = 1.0
+        return fixed_point.encode(numbers)
+
+    def _all(self, digits: LastDigits) -> Limbs:
+        """All numbers, each at its place; raises an error if one does not fit."""
+        found = np.empty((self._n, LIMBS), dtype=np.uint64)
+        # all narrow ones at once, which takes much less time than one part after the other
+        places = [np.arange(at, at + len(numbers)) for at, numbers in self._narrow]
+        values = np.concatenate([numbers for _, numbers in self._narrow])
+        found[np.concatenate(places)] = digits.narrow(values)
+        for at, told in self._wide:
+            numbers = told(digits)
+            found[at : at + len(numbers)] = numbers
+        return found
+
+
+class Total:
+    """The sum of the contributions of m clients, read number by number.
+
+    Parameters
+    ----------
+    numbers : (1 + n, 4) array
+    m : int
+
+    Raises
+    ------
+    InputError
+        If the numbers of a client did not fit.
+    """
+
+    def __init__(self, numbers: Limbs, m: int) -> None:
+        self.m = m
+        self._numbers = numbers
+        self._values = fixed_point.decode(numbers)
+        self._at = 0
+        unfit = self.count()
+        if unfit:
+            raise InputError(
+                f"{unfit} of {m} clients have numbers that secure sums cannot hold, too large or "
+                "too small: use other units"
+            )
+
+    def take(self, *shape: int) -> Array:
+        """The next numbers, in this shape, each rounded once."""
+        return self._values[self._next(math.prod(shape))].reshape(shape)
+
+    def number(self) -> float:
+        """The next number."""
+        return float(self.take(1)[0])
+
+    def count(self) -> int:
+        """The next number, which is whole."""
+        return round(self.number())
+
+    def exact(self, *shape: int) -> Any:
+        """The next numbers as integers in units of 2^-128, an array of objects."""
+        found = np.empty(math.prod(shape), dtype=object)
+        found[:] = fixed_point.integers(self._numbers[self._next(math.prod(shape))])
+        return found.reshape(shape)
+
+    def wide(self, *shape: int) -> Any:
+        """The next wide numbers as integers in units of 2^-288, an array of objects."""
+        high, middle, low = (self.exact(*shape) for _ in range(3))
+        return (high << 2 * WINDOW) + (middle << WINDOW) + low
+
+    def end(self) -> None:
+        """Raise InputError unless everything has been read."""
+        if self._at != len(self._numbers):
+            raise InputError(f"answers of {len(self._numbers)} numbers, expected {self._at}")
+
+    def _next(self, n: int) -> slice:
+        """Where the next n numbers are."""
+        first = self._at
+        self._at += n
+        if self._at > len(self._numbers):
+            raise InputError(f"answers of {len(self._numbers)} numbers, which are too few")
+        return slice(first, self._at)
+
+
+def _snapped(sums: Array) -> Array:
+    """Sums, and whole numbers where they differ from those by the rounding of a mean."""
+    whole = np.rint(sums)
+    return np.where(np.abs(sums - whole) <= 2.0**-51 * np.abs(sums), whole, sums)
+
+
+def rounded(number: int) -> float:
+    """A wide number, rounded once."""
+    return number / (1 << WIDE_BITS)
+
+
+def quotients(a: Any, b: int) -> Array:
+    """a/b of exact integers, each rounded once."""
+    return np.array(np.asarray(a, dtype=object) / b, dtype=np.float64)
+
+
+def about_means(products: Any, a: Any, b: Any, weight: int) -> Array:
+    """Σ w(a - ā)(b - b̄) from Σ w a b, Σ w a, Σ w b and Σ w, all wide, each rounded once."""
+    return quotients(products * weight - a * b, weight << WIDE_BITS)
