@@ -15,9 +15,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import faulty
 import fedsplit as fs
 from fedsplit.commands.app import app
-from fedsplit.regression.client.fit_questions import Products
+from fedsplit.regression.client.questions.moments import Products
+from hospitals import people
 
 
 def rows() -> pd.DataFrame:
@@ -231,3 +233,14 @@ def test_what_differs_by_more_than_r_tolerates_is_told_from_what_does_not(away: 
     )
     assert list(fs.fit(frame, "y ~ x + near", group="site").aliased) == []
     assert list(fs.fit(frame, "y ~ x + same", group="site").aliased) == ["same"]
+
+
+@pytest.mark.parametrize("target", ["score", "visits", "ill"])
+def test_a_level_that_a_client_lacks_is_determined_by_the_others(target: str) -> None:
+    frames = people()
+    frames["hospital0"] = frames["hospital0"].query("ward != 'north'")
+    family = {"score": "gaussian", "visits": "poisson", "ill": "logistic"}[target]
+    # without a constant term its column is zero there, also in the coordinates of the rounds
+    there = faulty.fit(frames, f"{target} ~ 0 + ward + age", family=family)
+    here = fs.fit(frames, f"{target} ~ 0 + ward + age", family=family)
+    np.testing.assert_allclose(there.coef_, here.coef_, rtol=1e-12)

@@ -17,8 +17,9 @@ from attacks.server import Server
 from fedsplit.clients.question import Answer
 from fedsplit.commands.app import run
 from fedsplit.regression.client import calibrating
-from fedsplit.regression.client.fit_questions import Columns, Fitted
 from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.questions.columns import Columns
+from fedsplit.regression.client.questions.fitted import Fitted
 from fedsplit.remote.channel import Reply
 from fedsplit.remote.history import History
 from fedsplit.remote.messages import read_reply, write_reply

@@ -13,7 +13,7 @@ import statsmodels.api as sm
 from scipy.optimize import minimize
 
 import fedsplit as fs
-from fedsplit import clients, losses, methods, penalties, prox
+from fedsplit import clients, fixed_point, losses, methods, penalties, prox
 from fedsplit.arrays import Array
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.question import CostQuestion, Part
@@ -34,6 +34,7 @@ from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_request, write_request
+from fedsplit.sums import Total
 from hospitals import people
 from probit import PROBIT
 from problems import problem
@@ -191,6 +192,13 @@ class Everything(CostQuestion):
         "smallest": Part(),
         "largest": Part(),
     }
+    together: ClassVar = {
+        "value": "values",
+        "gradient": "sum",
+        "hessian": "sum",
+        "smallest": "sum",
+        "largest": "sum",
+    }
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
         return [costs.value(x), costs.gradient(x), costs.hessian(x), *costs.bounds_at(x)]
@@ -219,6 +227,12 @@ def test_a_question_of_many_parts_is_one_class_and_one_line(
     assert exchange.work == (2, 4, 2)
     sent = read_request(write_request(Request(Everything(x), "key", 3)), QUESTIONS)
     np.testing.assert_array_equal(sent.question.x, x)  # type: ignore[attr-defined]  # the same
+    # its answers can be added up, so that the server sees one client
+    told = p.clients.ask(Everything(x))
+    vectors = [each.vector for each in Everything(x).summands(told)]
+    total = Everything(x).of_total(Total(fixed_point.total(vectors, len(vectors[0])), 3))
+    for name, part in told.parts.items():
+        np.testing.assert_allclose(total.parts[name][0], part.sum(axis=0), rtol=1e-14)
 
 
 class Relative:

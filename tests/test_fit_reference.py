@@ -107,6 +107,12 @@ def ours(name: str) -> "fs.Model":
 
 
 @cache
+def ours_by_secure_sums(name: str) -> "fs.Model":
+    case = CASES[name]
+    return fs.fit(case.frames(), case.formula, family=case.family, secure=True, **case.columns)
+
+
+@cache
 def theirs(name: str, robust: bool = False) -> "sm.GLMResults":
     """statsmodels' fit of the rows together, iterated until the coefficients stand still."""
     case = CASES[name]
@@ -158,6 +164,48 @@ def test_the_certificate_holds_against_the_pool(name: str) -> None:
     assert model.certificate.standard_errors < 1e-3
     error = np.max(np.abs(model.coef_[pool.params.index] - pool.params) / pool.bse)
     assert error <= model.certificate.standard_errors + 1e-10  # the reference's own rounding
+
+
+@each_case
+def test_by_secure_sums_the_table_is_that_of_the_pool_too(name: str) -> None:
+    assert_pooled_by_secure_sums(name)
+
+
+def assert_pooled_by_secure_sums(name: str) -> None:
+    """As proved, with few more questions than in the open."""
+    model = ours_by_secure_sums(name)
+    assert_proved_and_pooled(model, theirs(name))
+    assert model.questions <= 1.5 * ours(name).questions
+
+
+def assert_proved_and_pooled(model: "fs.Model", pool: "sm.GLMResults") -> None:
+    """Within 1e-9 standard errors, as the certificate says."""
+    assert model.certificate.standard_errors is not None, model.certificate.reason
+    assert model.certificate.standard_errors <= 1e-9
+    error = np.max(np.abs(model.coef_[pool.params.index] - pool.params) / pool.bse)
+    assert error <= 1e-9 + 1e-10  # the reference's own rounding
+    assert_same(model.se, pool.bse)
+    assert_same(model.log_likelihood, log_likelihood(model.family, pool))
+
+
+STRICT = {
+    "RAND": Case(
+        randhie,
+        "mdvis ~ logc + idp + fmde + linc + xage + female + educdec + physlm + disea",
+        "poisson",
+    ),
+    "diabetes": Case(lambda: diabetes((160, 150, 132)), f"target ~ {DIABETES}", "gaussian"),
+}
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_by_secure_sums_of_strict_clients_the_table_is_that_of_the_pool_too(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CASES, f"strict {name}", STRICT[name])
+    case = STRICT[name]
+    model = fs.fit(case.frames(), case.formula, family=case.family, strict=True, secure=True)
+    assert_proved_and_pooled(model, theirs(f"strict {name}"))
 
 
 @each_case
@@ -226,3 +274,6 @@ def test_a_third_of_a_million_flights_of_sixteen_carriers_give_the_table_of_the_
     assert_same(model.coef_, pool.params)
     assert_same(model.se, pool.bse)
     assert_same(model.log_likelihood, log_likelihood(model.family, pool))
+    assert_pooled_by_secure_sums("flights")
+    robust = theirs("flights", robust=True).bse  # sixteen clients are enough
+    assert_same(ours_by_secure_sums("flights").robust_se, robust, rtol=1e-7)

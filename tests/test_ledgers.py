@@ -12,12 +12,12 @@ from fedsplit import files
 from fedsplit.clients.questions import Gradient
 from fedsplit.errors import RequestError, StateError
 from fedsplit.regression.client.description import ColumnRequest
-from fedsplit.regression.client.fit_questions import Columns
 from fedsplit.regression.client.guards.answered import Answered, Asked
 from fedsplit.regression.client.guards.blocks import Block
 from fedsplit.regression.client.guards.matrices import Ledger
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.guards.slopes import Slopes
+from fedsplit.regression.client.questions.columns import Columns
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.sites import budget
 from fedsplit.sites.budget import Budget

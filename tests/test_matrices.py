@@ -15,8 +15,11 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.fit_questions import Along, Fitted, Settle, key_of
 from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.questions.along import Along
+from fedsplit.regression.client.questions.coding import key_of
+from fedsplit.regression.client.questions.fitted import Fitted
+from fedsplit.regression.client.questions.moments import Settle
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import LocalChannel, Request

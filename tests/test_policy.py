@@ -10,8 +10,8 @@ import pytest
 
 from fedsplit.commands.app import run
 from fedsplit.errors import InputError
-from fedsplit.regression.client.fit_questions import Columns
 from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.questions.columns import Columns
 from fedsplit.sites.studies.policy import KEYS, read_policy
 from owners import WANTED, Federation, with_tables
 from test_service import FORMULA

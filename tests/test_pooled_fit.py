@@ -14,9 +14,10 @@ import pytest
 import fedsplit as fs
 from fedsplit.data.pooled.column_statistics import ColumnMoments, GramMatrix, Histogram, Statistic
 from fedsplit.errors import InputError
-from fedsplit.regression.client.fit_questions import Coding, Measure
 from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.questions.coding import Coding
+from fedsplit.regression.client.questions.columns import Measure
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import Reply, Request

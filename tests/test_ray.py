@@ -155,6 +155,12 @@ FITS: dict[str, Callable[[Path], dict[str, Any]]] = {
         "formula": "ill ~ age + ward",
         "family": "logistic",
     },
+    "secure": lambda folder: {
+        "data": people(),
+        "formula": "visits ~ poly(age, 2) + ward",
+        "family": "poisson",
+        "secure": True,
+    },
     "toml": lambda folder: {
         "data": named(folder),
         "formula": "stay ~ age",
@@ -190,7 +196,9 @@ def said(model: fs.Model) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", ["group", "frames", pytest.param("toml", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["group", "secure", "frames", pytest.param("toml", marks=pytest.mark.slow)]
+)
 def test_a_fit_on_ray_is_the_fit_of_this_process_to_the_bit(kind: str, tmp_path: Path) -> None:
     given = FITS[kind](tmp_path)
     ours, expected = fs.fit(**given, engine="ray", cohorts=2), fs.fit(**given)
@@ -261,6 +269,16 @@ def test_a_fit_whose_worker_is_killed_goes_on_to_the_same_bits(
     )
     assert killed
     np.testing.assert_equal(said(ours), said(fs.fit(RANDHIE, FORMULA, family="poisson")))
+    # by secure sums the others' last models are all that is lost: the next round is Newton's
+    made.clear()
+    killed.clear()
+    options: dict[str, Any] = {"family": "poisson", "secure": True}
+    secure = fs.fit(
+        RANDHIE, FORMULA, engine="ray", cohorts=3, patience=BRIEF, progress=watch, **options
+    )
+    assert killed
+    assert secure.converged
+    np.testing.assert_allclose(secure.coef, ours.coef, rtol=1e-9)
 
 
 @pytest.mark.parametrize("what", ["gone", "others"])

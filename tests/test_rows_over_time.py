@@ -15,8 +15,8 @@ from fedsplit.commands.app import run
 from fedsplit.data.sources.client_data import Source
 from fedsplit.errors import InputError, StateError
 from fedsplit.regression.client.description import ColumnRequest, Description
-from fedsplit.regression.client.fit_questions import Describe
 from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.questions.columns import Describe
 from fedsplit.sites.events import Event
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.rows.snapshot import Snapshot

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import fedsplit as fs
 import test_aliased
 from fedsplit.commands.app import app
-from fedsplit.regression.client.fit_questions import Recede
+from fedsplit.regression.client.questions.along import Recede
 
 
 def rows() -> pd.DataFrame:

@@ -33,18 +33,13 @@ from fedsplit.data.tables import Values
 from fedsplit.data.types import Type
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Recession
-from fedsplit.regression.client.fit_questions import (
-    Along,
-    Code,
-    Coding,
-    Describe,
-    Fitted,
-    Frame,
-    Measure,
-    Settle,
-)
 from fedsplit.regression.client.guards.rules import NO_PROMISE
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.questions.along import Along
+from fedsplit.regression.client.questions.coding import Coding, Frame
+from fedsplit.regression.client.questions.columns import Describe, Measure
+from fedsplit.regression.client.questions.fitted import Fitted
+from fedsplit.regression.client.questions.moments import Code, Settle
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model

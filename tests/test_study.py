@@ -21,9 +21,11 @@ from fedsplit.data.sources.client_data import Source
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.regression.client.description import ColumnRequest
-from fedsplit.regression.client.fit_questions import Code, Coding, Columns, Describe, Frame, Settle
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.questions.coding import Coding, Frame
+from fedsplit.regression.client.questions.columns import Columns, Describe
+from fedsplit.regression.client.questions.moments import Code, Settle
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request

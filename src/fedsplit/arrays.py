@@ -16,6 +16,9 @@ from scipy.linalg.lapack import dpotrs, dtrtri
 Array: TypeAlias = NDArray[np.floating[Any]]
 Mask: TypeAlias = NDArray[np.bool_]
 
+SPLITTER = 2.0**27 + 1.0
+"""A product with this splits the 53 bits of a number in two halves."""
+
 
 def matvec(M: Array, X: Array) -> Array:
     """M_j x_j for every j: (k, n, d), (k, d) -> (k, n)."""
@@ -115,6 +118,22 @@ def unpacked(entries: Array) -> Array:
         M[..., i, : i + 1] = row
         M[..., : i + 1, i] = row
     return M
+
+
+def exact_product(a: Array, b: Array) -> tuple[Array, Array]:
+    """The products ab exactly, each as the sum of a pair."""
+    product = a * b
+    a_high, a_low = _halves(a)
+    b_high, b_low = _halves(b)
+    error = a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+    return product, error
+
+
+def _halves(a: Array) -> tuple[Array, Array]:
+    """A number as the sum of two of 26 bits each."""
+    c = SPLITTER * a
+    high = c - (c - a)
+    return high, a - high
 
 
 class Cholesky:

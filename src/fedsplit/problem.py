@@ -55,10 +55,7 @@ class Problem:
         self.ridge = _check_ridge(ridge)
         with one_blas_thread():
             self.d, self.blocks = loss.stack(clients, self.ridge)
-        if self.ridge.shape not in ((), (self.d,)):
-            raise InputError(
-                f"ridge must be a number or have {self.d} entries, its shape is {self.ridge.shape}"
-            )
+        self._check_length()
         self.m = sum(len(block.clients) for block in self.blocks)
         self.clients = self._stacked(self.blocks)
 
@@ -88,8 +85,16 @@ class Problem:
         """The same data with another ridge; nothing is copied."""
         other = copy(self)
         other.ridge = _check_ridge(ridge)
+        other._check_length()
         other.clients = other.among(self.m)
         return other
+
+    def _check_length(self) -> None:
+        """Raise InputError unless the ridge is a number, or has one for each coordinate."""
+        if self.ridge.shape not in ((), (self.d,)):
+            raise InputError(
+                f"ridge must be a number or have {self.d} entries, its shape is {self.ridge.shape}"
+            )
 
     def part(self, clients: range) -> Problem:
         """Some neighbouring clients; the ridge is still that of the whole objective."""

@@ -19,13 +19,10 @@ from attacks.server import (
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.data.pooled.column_statistics import Histogram
 from fedsplit.regression.client.design import BINS, Scaling
-from fedsplit.regression.client.fit_questions import (
-    Code,
-    Fitted,
-    Measure,
-    Products,
-    Recede,
-)
+from fedsplit.regression.client.questions.along import Recede
+from fedsplit.regression.client.questions.columns import Measure
+from fedsplit.regression.client.questions.fitted import Fitted
+from fedsplit.regression.client.questions.moments import Code, Products
 
 COUNTED = "refusals are counted"
 HISTOGRAMS = "eight histograms a column"

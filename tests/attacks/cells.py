@@ -14,7 +14,7 @@ from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.questions import Gradient, Information, Prox
 from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.regression.client.design import Moments
-from fedsplit.regression.client.fit_questions import Code
+from fedsplit.regression.client.questions.moments import Code
 
 ALONE = "answers depend on points that are checked"
 SIGNS = ((1, 0, 0), (-1, 1, 0), (-1, 0, 1), (1, 1, 1))

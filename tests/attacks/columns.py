@@ -21,14 +21,9 @@ from fedsplit.arrays import Array
 from fedsplit.clients.questions import Information
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Recession, Scaling
-from fedsplit.regression.client.fit_questions import (
-    Code,
-    Describe,
-    Frame,
-    Products,
-    Settle,
-    key_of,
-)
+from fedsplit.regression.client.questions.coding import Frame, key_of
+from fedsplit.regression.client.questions.columns import Describe
+from fedsplit.regression.client.questions.moments import Code, Products, Settle
 
 LEVERAGE = "leverage of all that was answered"
 PRODUCTS = "leverage of products of two columns"

@@ -17,7 +17,8 @@ from fedsplit.clients.questions import Decrement, Gradient, Information, Line, P
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx
 from fedsplit.regression.client.design import Scaling
-from fedsplit.regression.client.fit_questions import Code, Fitted
+from fedsplit.regression.client.questions.fitted import Fitted
+from fedsplit.regression.client.questions.moments import Code
 
 FAR = 1e6
 POINT = "weighted leverage, slopes, \\|aᵀx\\|"

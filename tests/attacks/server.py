@@ -13,15 +13,10 @@ import pandas as pd
 from fedsplit.clients.question import Question
 from fedsplit.data.types import Type
 from fedsplit.regression.client.design import Scaling
-from fedsplit.regression.client.fit_questions import (
-    Code,
-    Coding,
-    Frame,
-    Settle,
-    key_of,
-)
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
+from fedsplit.regression.client.questions.moments import Code, Settle
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_reply, write_request
 from fedsplit.sites.options import SiteOptions

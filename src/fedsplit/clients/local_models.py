@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, packed, unpacked
-from fedsplit.clients.question import HESSIAN, NUMBER, SIZE, VECTOR, CostQuestion, Part
+from fedsplit.arrays import Array, Mask, matvec, packed, unpacked
+from fedsplit.clients.adding import Together
+from fedsplit.clients.question import HESSIAN, NUMBER, SIZE, VECTOR, Answer, CostQuestion, Part
 from fedsplit.clients.rounding import all_positive, rounded_down, rounded_up
+from fedsplit.fixed_point import fits
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.jeffreys import jeffreys
 from fedsplit.prox.metric import own_metric, own_point, pooled_point
+from fedsplit.sums import SMALLEST
 
 WAY = (*(2.0**-k for k in (0, 1, 2, 3, 4, 5, 6, 8, 10, 14, 18, 24)), 0.0)
 """The shares of the way between two points at which ``LocalModel`` tells f_j; the first is x."""
+
+LEVEL = 2.0**-43
+"""Values that are added up differ by less, relative to themselves, where only their last digits,
+which are random, do."""
+
+
+class LastModels(NamedTuple):
+    """What k clients last answered to ``LocalModel``: p_j, y_j and B_j."""
+
+    p: Array
+    y: Array
+    B: Array
+
+    def gradients(self, x: Array) -> Array:
+        """The gradients of the models at x, (k, d)."""
+        return self.y + matvec(self.B, x - self.p)
 
 
 @dataclass(frozen=True)
@@ -67,10 +87,89 @@ class LocalModel(CostQuestion):
         "margin": Part((), "any"),
     }
 
+    together: ClassVar = {
+        "point": "sum",
+        "away": "values",
+        "gradient": "sum",
+        "hessian": "sum",
+        "values": "values",
+        "slope": "sum",
+        "spread": "root",
+        "norm": "root",
+        "floor": "sum",
+        "steady": "radius",
+        "ell": "sum",
+        "margin": "sign",
+    }
+
     def answer_parts(self) -> Mapping[str, Part]:
         if not self.both:
             return self.parts
         return {**self.parts, "hessian_at_x": Part(("triangle",), "any")}
+
+    def added_parts(self) -> Mapping[str, Together]:
+        if not self.both:
+            return self.together
+        return {**self.together, "hessian_at_x": "sum"}
+
+    def for_sums(self, m: int) -> Self:
+        """Without the centres, which each client finds by its own last answer."""
+        metric = None
+        if self.metric is not None:
+            metric = self.metric / m
+        return replace(self, v=None, metric=metric)
+
+    def centred(self, last: LastModels | None) -> LocalModel:
+        """The question with centres v_j = x + M⁻¹(y_j + B_j(x - p_j)), by the last answers.
+
+        Clients that have lost them stay at x, and so do all in a metric that is singular.
+        """
+        if self.metric is None:
+            return self
+        with suppress(np.linalg.LinAlgError):
+            if last is not None:
+                mean = unpacked(self.metric)
+                # one by one: a client's bits do not depend on who shares its process
+                moves = [np.linalg.solve(mean, each) for each in last.gradients(self.x)]
+                return replace(self, v=self.x + self.reach * np.stack(moves))
+        return replace(self, metric=None, reach=0.0)
+
+    def of_no_rows(self) -> Answer:
+        answer = super().of_no_rows()
+        return answer._replace(parts=answer.parts | {"point": self.x[None]})
+
+    def to_add(self, parts: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The models about x, which is the same for all; p_j too, and whether it is x.
+
+        A model that does not fit into a sum is left out, and the value infinite: the server refuses
+        such an x.
+        """
+        models = LastModels(parts["point"], parts["gradient"], unpacked(parts["hessian"]))
+        found = dict(parts) | {"gradient": models.gradients(self.x)}
+        found["away"] = (parts["point"] != self.x).any(axis=1).astype(np.float64)
+        of_model = ("point", "gradient", "hessian", "slope")
+        usable: Mask = np.all([fits(found[name]).all(axis=1) for name in of_model], axis=0)
+        if not usable.all():
+            found |= {name: np.where(usable[:, None], found[name], 0.0) for name in of_model}
+            found["values"] = found["values"].copy()
+            found["values"][~usable, 0] = np.inf
+        return found
+
+    def from_added(self, parts: dict[str, Array], m: int) -> dict[str, Array]:
+        """The model of the sum is about the mean of the p_j, or about x if all of them are x.
+
+        A curvature that is too small beside the unit of the sums proves nothing.
+        """
+        d = len(self.x)
+        diagonal = parts["hessian"][0, np.cumsum(np.arange(1, d + 1)) - 1]
+        if (diagonal < SMALLEST).any():
+            parts["norm"] = np.full(1, np.inf)
+        parts["values"] = _level(parts["values"])
+        if not parts.pop("away").any():
+            return parts | {"point": self.x[None].copy()}
+        p = parts["point"] / m
+        gradient = parts["gradient"] + matvec(unpacked(parts["hessian"]), p - self.x)
+        return parts | {"point": p, "gradient": gradient}
 
     def answer(
         self, costs: Costs, x: Array, v: Array | None, before: Array | None
@@ -116,6 +215,13 @@ class LocalModel(CostQuestion):
             gradient = np.where(stays[:, None], slope, gradient)
             B = np.where(stays[:, None, None], costs.hessian(x), B)
         return _finite(p, gradient, B)
+
+
+@np.errstate(invalid="ignore")
+def _level(values: Array) -> Array:
+    """Values along a way, (1, n), where those that differ by random digits are that at its end."""
+    end = values[:, -1:]
+    return np.where(np.abs(values - end) <= LEVEL * np.abs(end), end, values)
 
 
 def _finite(p: Array, gradient: Array, B: Array) -> tuple[Array, Array, Array]:
@@ -165,6 +271,15 @@ class ModifiedScore(CostQuestion):
         "floor": NUMBER,
     }
 
+    together: ClassVar = {
+        "gradient": "sum",
+        "slope": "sum",
+        "value": "values",
+        "bend": "sum",
+        "spread": "root",
+        "floor": "sum",
+    }
+
     def answer_parts(self) -> Mapping[str, Part]:
         parts = dict(self.parts)
         if self.hessian:
@@ -172,6 +287,12 @@ class ModifiedScore(CostQuestion):
         if self.augmented:
             parts["augmented"] = HESSIAN
         return parts
+
+    def added_parts(self) -> Mapping[str, Together]:
+        more: Mapping[str, Together] = {
+            name: "sum" for name in self.answer_parts() if name not in self.together
+        }
+        return {**self.together, **more}
 
     def answer(self, costs: Costs, x: Array, before: Array) -> Sequence[Array]:
         penalty = jeffreys(costs.terms, x, unpacked(self.metric))

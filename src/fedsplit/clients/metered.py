@@ -12,6 +12,7 @@ import numpy as np
 from fedsplit.arrays import Mask
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.fixed_point import LIMBS
 
 
 class Exchange(NamedTuple):
@@ -60,6 +61,7 @@ class MeteredClients(Clients):
         self._clients = clients
         self.m = clients.m
         self.d = clients.d
+        self.stands_for = clients.stands_for
         self._exchanges: list[Exchange] = []
         self.present: Mask = np.zeros(clients.m, dtype=bool)
         self.heard: Mask = np.zeros(clients.m, dtype=bool)
@@ -81,7 +83,10 @@ class MeteredClients(Clients):
         seconds = time.perf_counter() - began
         self.present = answer.present
         self.heard = self.heard | answer.present
-        answered = int(answer.present.sum())
+        answered = int(answer.present.sum()) * self.stands_for
+        words = 1
+        if self.stands_for > 1:
+            words = LIMBS  # of a number in sums
         latency = None
         if self._clients.names is not None:
             taken = zip(self._clients.names, answer.seconds, answer.present, strict=True)
@@ -89,8 +94,8 @@ class MeteredClients(Clients):
         gradients, hessians, factorisations = answer.work[answer.present].sum(axis=0).astype(int)
         self._exchanges.append(
             Exchange(
-                floats_down=self.m * question.floats_down(self.d),
-                floats_up=answered * question.floats_up(self.d, answer),
+                floats_down=self.m * self.stands_for * question.floats_down(self.d),
+                floats_up=answered * words * question.floats_up(self.d, answer),
                 answered=answered,
                 error=float(answer.error[answer.present].max(initial=0.0)),
                 seconds=seconds,

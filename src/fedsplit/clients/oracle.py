@@ -96,10 +96,13 @@ class Clients:
         Whether every client can tell its Hessian by a formula.
     incidents : sequence of Incident
         What went wrong so far.
+    stands_for : int
+        How many clients each of the m is the sum of.
     """
 
     m: int
     d: int
+    stands_for: int = 1
     names: Sequence[str] | None = None
     free: bool = True
     recorded: bool = False

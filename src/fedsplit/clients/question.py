@@ -13,7 +13,9 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array, Mask
+from fedsplit.clients.adding import Together, add_parts, read_parts
 from fedsplit.losses.costs import Costs
+from fedsplit.sums import Summands, Total
 
 NOT_FINITE = "an answer that is not finite"
 """What is wrong with an answer whose numbers cannot be used. If those of every client are like
@@ -97,6 +99,30 @@ class Question(ABC):
         """The fields named in ``vectors``."""
         return [getattr(self, name) for name in self.vectors]
 
+    @property
+    def summable(self) -> bool:
+        """Whether clients can answer by numbers that are added up, so that no single one is seen.
+
+        The sum is the answer of one client that has the rows of all.
+        """
+        return False
+
+    def for_sums(self, m: int) -> Self:
+        """The question to one such client, as it goes to the m that it stands for."""
+        return self
+
+    def summands(self, value: Any) -> list[Summands]:
+        """What each client of a cohort adds, by its answer."""
+        raise NotImplementedError
+
+    def of_total(self, total: Total) -> Any:
+        """The answer of the one client, as that of a cohort."""
+        raise NotImplementedError
+
+    def of_no_rows(self) -> Any:
+        """The answer of a cohort of one client that has no row to tell of: it adds nothing."""
+        raise NotImplementedError
+
 
 class Part(NamedTuple):
     """One array of an answer.
@@ -154,11 +180,14 @@ class CostQuestion(Question):
     ----------
     parts : mapping of str to Part
         The arrays of an answer by name; the first one is ``Answer.rows``.
+    together : mapping of str to Together
+        How each of them is added up over clients; empty if an answer is about one client alone.
     """
 
     answer_type = Answer
     vectors: ClassVar[tuple[str, ...]] = ("x",)
     parts: ClassVar[Mapping[str, Part]] = {}
+    together: ClassVar[Mapping[str, Together]] = {}
 
     @abstractmethod
     def answer(self, costs: Costs, *points: Any) -> Sequence[Array]:
@@ -175,6 +204,43 @@ class CostQuestion(Question):
     def matrices(self) -> int:
         shapes = [part.shape for part in self.answer_parts().values()]
         return shapes.count(("d", "d")) + shapes.count(("triangle",))
+
+    @property
+    def summable(self) -> bool:
+        return bool(self.together)
+
+    def summands(self, value: Answer) -> list[Summands]:
+        return add_parts(self.added_parts(), self.to_add(value.parts))
+
+    def of_total(self, total: Total) -> Answer:
+        d = next(point.shape[-1] for point in self.points() if point is not None)
+        shapes = {name: part.shape_for(d) for name, part in self.answer_parts().items()}
+        parts = self.from_added(read_parts(self.added_parts(), shapes, total), total.m)
+        ordered = {name: parts[name] for name in shapes}
+        return Answer(ordered, np.ones(1, dtype=bool), np.zeros(1), np.zeros((1, 3)))
+
+    def of_no_rows(self) -> Answer:
+        d = next(point.shape[-1] for point in self.points() if point is not None)
+        unlimited = {"radius": np.inf, "sign": 1.0}
+        parts = {
+            name: np.full(
+                (1, *part.shape_for(d)), unlimited.get(self.added_parts().get(name, ""), 0.0)
+            )
+            for name, part in self.answer_parts().items()
+        }
+        return Answer(parts, np.ones(1, dtype=bool), np.zeros(1), np.zeros((1, 3)))
+
+    def added_parts(self) -> Mapping[str, Together]:
+        """How the parts of this very question are added up."""
+        return self.together
+
+    def to_add(self, parts: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The parts of an answer in a form in which they may be added."""
+        return parts
+
+    def from_added(self, parts: dict[str, Array], m: int) -> dict[str, Array]:
+        """The parts of the client that m clients are together, by those that were added."""
+        return parts
 
     def floats_down(self, d: int) -> int:
         """Floats sent to each client: arrays and step sizes count, a solver's settings do not."""

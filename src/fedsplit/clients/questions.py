@@ -2,7 +2,8 @@
 
 A new question about f_j is one class here and one line of ``QUESTIONS``. It says which arrays an
 answer has, with their shapes, and computes them from the costs of stacked clients; counting,
-sampling, checkpoints, transport and the check of what comes back follow from that.
+sampling, checkpoints, transport and the check of what comes back follow from that. If it says how
+its arrays are added up over clients, it can also be asked where only sums are told.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class Gradient(CostQuestion):
     x: Array
 
     parts: ClassVar = {"gradient": VECTOR}
+    together: ClassVar = {"gradient": "sum"}
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
         return [costs.gradient(x)]
@@ -111,6 +113,7 @@ class Value(CostQuestion):
     x: Array
 
     parts: ClassVar = {"value": NUMBER}
+    together: ClassVar = {"value": "values"}
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
         return [costs.value(x)]
@@ -123,6 +126,7 @@ class Evaluate(CostQuestion):
     x: Array
 
     parts: ClassVar = {"value": NUMBER, "gradient": Part(("d",), "number")}
+    together: ClassVar = {"value": "values", "gradient": "sum"}
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
         return [costs.value(x), costs.gradient(x)]
@@ -237,6 +241,7 @@ class Line(CostQuestion):
     t: Array
 
     vectors = ("x", "direction")
+    together: ClassVar = {"values": "values"}
 
     def answer_parts(self) -> Mapping[str, Part]:
         return {"values": Part((len(self.t),), "some")}
@@ -270,6 +275,7 @@ class Margin(CostQuestion):
     x: Array
 
     parts: ClassVar = {"margin": Part((), "any")}
+    together: ClassVar = {"margin": "sign"}
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
         return [sign_along(costs, x)]
@@ -282,6 +288,7 @@ class Information(CostQuestion):
     x: Array
 
     parts: ClassVar = {"hessian": Part(("d", "d"))}
+    together: ClassVar = {"hessian": "sum"}
 
     def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
         return [costs.hessian(x)]

@@ -26,6 +26,7 @@ class SampledClients(Clients):
         self.m = clients.m
         self.d = clients.d
         self.names = clients.names
+        self.stands_for = clients.stands_for
         self._drawn = max(1, round(participation * clients.m))
         self._seed = seed
         self._asked = 0

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import shlex
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +17,7 @@ from fedsplit import files
 from fedsplit.commands.interrupts import resumable
 from fedsplit.commands.options import Json, Resilience, take, with_fields
 from fedsplit.commands.terminal import live
-from fedsplit.regression.options import FitOptions
+from fedsplit.regression.options import FitOptions, Settings
 from fedsplit.texts import printable
 
 if TYPE_CHECKING:
@@ -64,8 +68,27 @@ def fit_command(
         )
     if out is not None:
         model.write(out)
-    if not present(model, out, as_json):
+    done = present(model, out, as_json)
+    if model.summed and not as_json:
+        typer.echo(f"\na study declares: {printable(declaration(model.settings))}")
+    if not done:
         raise typer.Exit(1)
+
+
+def declaration(settings: Settings) -> str:
+    """The options by which a study with secure sums says what this fit has looked up."""
+    levels = {column: "|".join(each) for column, each in settings.declared_levels.items()}
+    found = {"--types": settings.declared, "--levels": levels}
+    return " ".join(
+        f"{flag} {shlex.quote(_in_one_line(pairs))}" for flag, pairs in found.items() if pairs
+    )
+
+
+def _in_one_line(pairs: Mapping[str, str]) -> str:
+    """Pairs as the options take them: one that has a comma in it is quoted."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(f"{key}={value}" for key, value in pairs.items())
+    return text.getvalue()
 
 
 def present(model: Model, out: Path | None, as_json: bool) -> bool:

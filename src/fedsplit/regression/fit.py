@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from typing import Any, TypeVar
 
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.formula.formula import Formula, quoted
@@ -16,6 +17,7 @@ from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression, Settings
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.server.assessment import MOST_ROUNDING
+from fedsplit.regression.server.declaring import declare
 from fedsplit.regression.server.federation import release_rows
 from fedsplit.regression.server.firth import FirthEstimate
 from fedsplit.regression.server.handshake import Agreement, agree
@@ -25,7 +27,9 @@ from fedsplit.regression.server.proof import PROOF
 from fedsplit.regression.server.search import Estimate, Progress
 from fedsplit.regression.server.task import NothingToFit, Task
 from fedsplit.remote.channel import Channel
+from fedsplit.remote.masked import clients_of_run
 from fedsplit.remote.members import Members, Patience
+from fedsplit.remote.summed import SummedChannel
 from fedsplit.rounds.trace import Row
 from fedsplit.version import __version__
 
@@ -60,9 +64,29 @@ def fit(options: FitOptions) -> Model:
     found = sources(options.data, options.group, options.reading)
     engine = ENGINES[options.engine]
     with engine.of_sources(found, options.cohorts, options.address) as channel:
+        if options.secure:
+            options = with_declaration(channel, options)
         model = fit_over(channel, options)
         release_rows(channel)  # a model that is kept holds results
         return model
+
+
+R = TypeVar("R", bound=Regression)
+
+
+def with_declaration(channel: Channel, options: R) -> R:
+    """The options with all that a study with secure sums declares, from clients that tell it."""
+    patience = None
+    if not channel.free:
+        patience = getattr(options, "patience", None) or Patience()
+    members = Members(channel, patience)
+    formula, excluded = asked_formula(options)
+    found = declare(members, formula, options.settings, excluded)
+    levels = {**found.levels, **options.declared_levels}
+    declared: dict[str, Any] = {"formula": found.formula, "target": None, "types": found.types}
+    if isinstance(options, FitOptions):
+        declared["elastic_net"] = None  # l1 and ridge say the same
+    return replace(options, levels=levels, **declared)
 
 
 def fit_over(channel: Channel, options: FitOptions) -> Model:
@@ -73,7 +97,7 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
     """
     settings = options.settings
     about = {
-        "clients": [name for members in channel.names for name in members],
+        "clients": clients_of_run(channel),
         "formula": options.formula,
         "target": options.target,
         **asdict(settings),
@@ -81,10 +105,14 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
     patience = None
     if not channel.free:
         patience = options.patience or Patience()
+    summed: Sequence[str] = ()
+    if options.secure:
+        channel = SummedChannel(channel)
+        summed = channel.clients
     with ExitStack() as stack:
         if options.checkpoint is not None:
             channel = stack.enter_context(options.checkpoint.over(channel, about))
-        members = Members(channel, patience)
+        members = Members(channel, patience, summed=summed)
         reached: Mapping[str, float] = {}
         while True:
             try:
@@ -98,16 +126,20 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
 
 def prepare(members: Members, options: Regression) -> Agreement:
     """Agree with the clients on columns and categories."""
-    settings = options.settings
+    formula, excluded = asked_formula(options)
+    return agree(members, formula, options.settings, excluded)
+
+
+def asked_formula(options: Regression) -> tuple[Formula, list[str]]:
+    """The formula, and the columns that ``.`` in it does not stand for."""
     text = options.formula
     if text is None:
         text = f"{quoted([str(options.target)])} ~ ."
     formula = Formula(text)
-    if formula.open and settings.columns:
-        formula = formula.expanded(settings.columns)
-    others = [options.group, settings.weights, settings.offset, settings.exposure]
-    excluded = [name for name in others if name is not None]
-    return agree(members, formula, settings, excluded)
+    if formula.open and options.columns:
+        formula = formula.expanded(options.columns)
+    others = [options.group, options.weights, options.offset, options.exposure]
+    return formula, [name for name in others if name is not None]
 
 
 def make_task(agreement: Agreement, settings: Settings) -> Task:
@@ -211,6 +243,7 @@ def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str,
         not_estimable=dict(lost),
         recessions=task.rows.recessions,
         limit=limit,
+        summed=task.rows.members.summed,
         **inference._asdict(),
     )
 

@@ -54,6 +54,11 @@ def _pairs(text: str) -> dict[str, str]:
     return pairs
 
 
+def _lists(text: str) -> dict[str, list[str]]:
+    """Levels as in ``ward=a|b,sex=f|m``."""
+    return {column: value.split("|") for column, value in _pairs(text).items()}
+
+
 def _by_column(name: str, value: Any) -> Mapping[str, Any]:
     """Check that a value is a dict whose keys are columns; None stands for an empty one."""
     if value is None:
@@ -74,6 +79,14 @@ def _are_levels(name: str, value: Any) -> None:
     for column, level in _by_column(name, value).items():
         if not isinstance(level, str):
             raise InputError(f"{name}: the level of {column} must be text, not {level!r}")
+
+
+def _are_lists(name: str, value: Any) -> None:
+    for column, levels in _by_column(name, value).items():
+        if not _are_texts(levels) or not levels:
+            raise InputError(f"{name}: those of {column} must be a list of texts, not {levels!r}")
+        if len(set(levels)) < len(levels):
+            raise InputError(f"{name}: those of {column} must differ, not {listed(levels)}")
 
 
 def _is_text(name: str, value: object) -> None:
@@ -100,6 +113,10 @@ def _is_share(name: str, value: object, zero: bool = False, one: bool = True) ->
 
 AUTO = "auto"
 """The method that suits the clients."""
+
+
+SUMMED_METHODS = (AUTO, "information", "newton")
+"""Those that need sums over all clients alone."""
 
 
 def _is_method(name: str, value: object) -> None:
@@ -276,6 +293,15 @@ class Settings:
         read=_pairs,
         check=_are_levels,
     )
+    levels: Mapping[str, Sequence[str]] | None = option(
+        None,
+        "Levels of categories, all of them, in their order: a client with another one is refused. "
+        "In Python a dict of lists.",
+        "data",
+        metavar="COLUMN=LEVEL|LEVEL,...",
+        read=_lists,
+        check=_are_lists,
+    )
     na: Sequence[str] = option(
         (),
         "What stands for a missing value, besides an empty field, NA, #N/A, N/A, NaN, nan, NULL "
@@ -302,6 +328,12 @@ class Settings:
     )
     strict: bool = option(
         False, "Refuse requests that could disclose single rows, instead of warning.", "privacy"
+    )
+    secure: bool = option(
+        False,
+        "Secure sums: the server sees every answer added up over all clients, three at least, and "
+        "none of one client. Within one process, and on Ray, nothing is masked: to try it out.",
+        "privacy",
     )
     tol: float = option(
         1e-9,
@@ -359,6 +391,11 @@ class Settings:
             raise InputError(f"{self.family} takes no offset")
         if self.firth:
             self._check_firth()
+        if self.secure and self.method not in SUMMED_METHODS:
+            raise InputError(
+                f"secure sums are for the method {' or '.join(SUMMED_METHODS[1:])}: {self.method} "
+                "needs the answers of single clients"
+            )
 
     def _check_firth(self) -> None:
         """Refuse what Firth's penalty cannot be combined with."""
@@ -379,6 +416,11 @@ class Settings:
     def references(self) -> Mapping[str, str]:
         """The first level of each category of which the user has named one."""
         return self.reference or {}
+
+    @property
+    def declared_levels(self) -> Mapping[str, Sequence[str]]:
+        """The levels of each category of which the user has declared all."""
+        return self.levels or {}
 
     @property
     def reading(self) -> Reading:
@@ -534,4 +576,6 @@ class PathOptions(Regression):
             raise InputError(f"folds must be 'clients' or a number of groups, not {self.folds!r}")
         if not isinstance(self.folds, str | None):
             count("folds", self.folds, least=2)
+        if self.secure and self.folds is not None:
+            raise InputError("secure sums tell nothing of single clients: leave out folds")
         self._penalise(self.l1_ratio, 1.0 - self.l1_ratio)

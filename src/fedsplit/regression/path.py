@@ -21,7 +21,7 @@ from fedsplit.regression.client.findings import Finding, in_lines
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.cross_validation import cross_validate, make_folds
 from fedsplit.regression.fields import with_options
-from fedsplit.regression.fit import certified, finish, make_task, prepare
+from fedsplit.regression.fit import certified, finish, make_task, prepare, with_declaration
 from fedsplit.regression.options import PathOptions, Settings
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.result.table import Summary, aligned, shortened
@@ -30,6 +30,7 @@ from fedsplit.regression.server.search import Estimate
 from fedsplit.regression.server.task import Task
 from fedsplit.remote.channel import LocalChannel
 from fedsplit.remote.members import Members
+from fedsplit.remote.summed import SummedChannel
 
 EVERYTHING = 1e100
 """An l1 above every gradient: no penalised coefficient leaves zero."""
@@ -201,10 +202,16 @@ def path(options: PathOptions) -> RegularisationPath:
         The coefficients at every λ, with their proofs and the cross-validated deviance.
     """
     l1_ratio = options.l1_ratio
-    settings = options.settings
     lambdas = _decreasing(options.lambdas)
     datasets = [Dataset(source) for source in sources(options.data, options.group, options.reading)]
-    agreement = prepare(Members(LocalChannel(DatasetCohort(datasets))), options)
+    channel = LocalChannel(DatasetCohort(datasets))
+    members = Members(channel)
+    if options.secure:
+        options = with_declaration(channel, options)
+        summed = SummedChannel(channel)
+        members = Members(summed, summed=summed.clients)
+    settings = options.settings
+    agreement = prepare(members, options)
     folds = make_folds(agreement, options.folds, settings.seed)
     task = make_task(agreement, settings)
     # the ridge is part of the server's penalty, so that the clients' costs are the same for every λ
@@ -240,7 +247,7 @@ def path(options: PathOptions) -> RegularisationPath:
         l1_ratio=l1_ratio,
         plan=agreement.plan,
         n=task.pool.n,
-        n_clients=task.clients.m,
+        n_clients=task.clients.m * task.clients.stands_for,
         task=task,
         agreement=agreement,
     )

@@ -9,6 +9,21 @@ from typing import Any, Literal, NamedTuple, Protocol
 from fedsplit.clients.question import Question
 
 
+class Step(NamedTuple):
+    """Which exchange of a study with secure sums a request is.
+
+    Attributes
+    ----------
+    number : int
+        It grows from one question to the next; a question that is repeated keeps it.
+    members : tuple of str
+        The clients whose answers are added, in the order of their names.
+    """
+
+    number: int
+    members: tuple[str, ...]
+
+
 class Request(NamedTuple):
     """A question on its way to a cohort.
 
@@ -24,6 +39,11 @@ class Request(NamedTuple):
         are one exchange, and only ``question`` is answered.
     study : str
         The hash of the study that it belongs to, between organisations.
+    sums : bool
+        Whether the answer is to be numbers that are added to those of all other clients.
+    step : Step or None
+        Between organisations, which of the sums of the study these numbers belong to: they are
+        masked.
     """
 
     question: Question
@@ -31,6 +51,8 @@ class Request(NamedTuple):
     m: int = 0
     preparation: Question | None = None
     study: str = ""
+    sums: bool = False
+    step: Step | None = None
 
     @property
     def parts(self) -> list[Question]:
@@ -40,7 +62,7 @@ class Request(NamedTuple):
         return [self.preparation, self.question]
 
 
-Outcome = Literal["answer", "refused", "unprepared", "failed", "silent"]
+Outcome = Literal["answer", "refused", "unprepared", "failed", "silent", "removed"]
 
 
 class Reply(NamedTuple):
@@ -52,7 +74,9 @@ class Reply(NamedTuple):
         "answer"; "refused" where the client will not or cannot answer, which ends the run unless
         enough others are left;
         "unprepared" where it has lost what it was prepared with, and has to be prepared again;
-        "failed" where something went wrong there; "silent" without a reply in time.
+        "failed" where something went wrong there; "silent" without a reply in time; "removed"
+        where clients have left those whose answers are added, as their owners allowed: ``text``
+        has a line for each, with its name and the reason, and the others agree anew.
     value : object
         The answer.
     text : str
@@ -61,7 +85,8 @@ class Reply(NamedTuple):
         From the question to the reply.
     log : str
         Between organisations, the number and the hash of the line that the client's log has for
-        it, so that a log that is cut short afterwards is noticed.
+        it, so that a log that is cut short afterwards is noticed; of an answer that was added up
+        a line for each client, which begins with its name.
     """
 
     outcome: Outcome

@@ -5,18 +5,22 @@ The reader decides by the word which type it expects; nothing in a message names
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, cast, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedsplit.clients.question import Question
 from fedsplit.errors import InputError
 from fedsplit.remote import codec
-from fedsplit.remote.channel import SILENT, Outcome, Reply, Request
+from fedsplit.remote.channel import SILENT, Outcome, Reply, Request, Step
 from fedsplit.version import __version__
 
-PROTOCOL = 5
+PROTOCOL = 6
 """The version of this protocol: it changes when a question, an answer or their meaning does."""
 
 MESSAGE_LIMIT = 2**31
@@ -58,8 +62,15 @@ class Hello(Question):
 
 def write_request(request: Request) -> bytes:
     """A request as a message."""
-    content = request.study, request.key, request.m, request.preparation, request.question
+    preparation = request.preparation
+    content = request.study, request.key, request.m, request.step, preparation, request.question
     return request.question.name().encode() + b"\n" + codec.encode(content)
+
+
+def content_digest(request: Request) -> str:
+    """The SHA-256 of what is asked, which is the same for all clients of a secure sum."""
+    content = request.key, request.m, request.preparation, request.question
+    return hashlib.sha256(codec.encode(content)).hexdigest()
 
 
 def read_request(message: bytes, allowed: Mapping[str, type[Question]]) -> Request:
@@ -73,9 +84,10 @@ def read_request(message: bytes, allowed: Mapping[str, type[Question]]) -> Reque
     name, body = _opened(message)
     if name not in allowed:
         raise InputError(f"the question {name[:40]!r} is not allowed here")
-    expected: Any = tuple[str, str, int, _preparation(allowed), allowed[name]]  # type: ignore[misc]  # known when it runs
-    study, key, m, preparation, question = codec.decode(expected, body, MESSAGE_LIMIT)
-    return Request(question, key, m, preparation, study)
+    prepared = _preparation(allowed)
+    expected: Any = tuple[str, str, int, Step | None, prepared, allowed[name]]  # type: ignore[valid-type]  # known when it runs
+    study, key, m, step, preparation, question = codec.decode(expected, body, MESSAGE_LIMIT)
+    return Request(question, key, m, preparation, study, step is not None, step)
 
 
 def _preparation(allowed: Mapping[str, type[Question]]) -> Any:
@@ -113,6 +125,13 @@ def read_reply(message: bytes, answer_type: Any, seconds: float) -> Reply:
         return Reply(cast(Outcome, outcome), text=text, seconds=seconds, log=log)
     except InputError as error:
         return Reply("failed", text=f"an answer that cannot be read ({error})", seconds=seconds)
+
+
+def answer_type_of(request: Request) -> Any:
+    """What an answer to a request is: that of its question, or the bits of masked numbers."""
+    if request.step is not None:
+        return NDArray[np.int64]
+    return request.question.answer_type
 
 
 def read_identity(message: bytes, known: str = "") -> Identity:
@@ -192,5 +211,5 @@ class MessageChannel:
             if message is None:
                 replies[at] = Reply("silent", text=trouble, seconds=seconds)
             else:
-                replies[at] = read_reply(message, request.question.answer_type, seconds)
+                replies[at] = read_reply(message, answer_type_of(request), seconds)
         return replies

@@ -12,11 +12,8 @@ from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.errors import InputError, RequestError, listed
 from fedsplit.regression.client.cache import CachedCohort
-from fedsplit.regression.client.fit_questions import (
-    FIT_QUESTIONS,
-    Columns,
-    Describe,
-)
+from fedsplit.regression.client.questions import FIT_QUESTIONS
+from fedsplit.regression.client.questions.columns import Columns, Describe
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request, write_reply
 from fedsplit.sites.budget import Budget

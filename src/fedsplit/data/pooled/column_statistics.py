@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
 from fedsplit.data.pooled.orthogonal_polynomials import Recurrence
+from fedsplit.sums import Summands, Total, about_means, rounded
 
 MOST_DEGREE = 20
 """Of the polynomials whose products a client adds up."""
@@ -77,6 +78,21 @@ class ColumnMoments:
         scatter = math.fsum(part + count * (own - mean) ** 2 for count, own, part in parts)
         return np.array([n, mean, scatter])
 
+    def add(self, to: Summands, part: Array) -> None:
+        """Add a client's part to sums in which no single one is seen."""
+        n, mean, scatter = part
+        first = np.zeros(1, dtype=np.intp)
+        means, scatters = np.array([mean]), np.array([scatter])
+        to.add_about_means(float(n), means, scatters, (first, first), scatters)
+
+    def read(self, total: Total) -> Array:
+        """That of all clients, from the sums."""
+        n, value, square = total.wide(3)
+        if n == 0:
+            return np.zeros(3)
+        scatter = float(about_means(square, value, value, n))
+        return np.array([rounded(n), value / n, max(0.0, scatter)])
+
     def check(self, part: Array) -> str:
         """What is wrong with a client's part: an empty text if nothing is."""
         if part.shape != (3,) or not (np.abs(part) <= LARGEST).all() or min(part[0], part[2]) < 0:
@@ -125,6 +141,12 @@ class GramMatrix:
     def total(self, parts: Sequence[Array]) -> Array:
         found: Array = np.sum(parts, axis=0)
         return found
+
+    def add(self, to: Summands, part: Array) -> None:
+        to.add(part)
+
+    def read(self, total: Total) -> Array:
+        return total.take(len(self.norm2), len(self.norm2))
 
     def check(self, part: Array) -> str:
         if part.shape != (len(self.norm2), len(self.norm2)) or not np.isfinite(part).all():
@@ -204,6 +226,13 @@ class Histogram:
     def total(self, parts: Sequence[Array]) -> Array:
         found: Array = np.sum(parts, axis=0)
         return found
+
+    def add(self, to: Summands, part: Array) -> None:
+        """By whole numbers: halves and quarters would tell which client has merged cells."""
+        to.add(np.diff(np.floor(np.cumsum(part)), prepend=0.0))
+
+    def read(self, total: Total) -> Array:
+        return total.take(self.cells + 2)
 
     def check(self, part: Array) -> str:
         if part.shape != (self.cells + 2,) or not np.isfinite(part).all() or (part < 0).any():

@@ -77,6 +77,8 @@ class Dataset:
         self.private: list[str] = []
         # The complete rows of the last description, which is followed by a design of the same.
         self._described: tuple[ColumnRequest, pd.DataFrame] | None = None
+        # What was asked for then, and told.
+        self._told: tuple[object, Description] | None = None
 
     @property
     def path(self) -> Path | None:
@@ -173,7 +175,20 @@ class Dataset:
         return self._ids[places]
 
     def describe(self, request: ColumnRequest, rules: Rules) -> Description:
-        """Read some columns, and describe the rows that are complete in them."""
+        """Read some columns, and describe the rows that are complete in them.
+
+        The rows are not read again if the same has just been asked for.
+        """
+        # categories beyond those that are coded say nothing
+        asked = request.types, request.coded, request.filled, request.others, rules
+        if self._described is not None and self._told is not None and self._told[0] == asked:
+            return self._told[1]
+        self._told = None
+        description = self._describe(request, rules)
+        self._told = asked, description
+        return description
+
+    def _describe(self, request: ColumnRequest, rules: Rules) -> Description:
         rows, kept, missing, orders = self._read(request)
         levels = self._levels(request, kept)
         filled = [column for column in request.types if column in request.filled]

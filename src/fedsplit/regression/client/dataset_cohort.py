@@ -21,13 +21,6 @@ from fedsplit.regression.client.calibrating import may_calibrate
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import Calibration, Design, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.fit_questions import (
-    Coded,
-    Coding,
-    FitQuestion,
-    Frame,
-    key_of,
-)
 from fedsplit.regression.client.guards import disclosure
 from fedsplit.regression.client.guards.answered import Asked
 from fedsplit.regression.client.guards.blocks import of_combinations, of_design
@@ -37,6 +30,10 @@ from fedsplit.regression.client.guards.points import PointGuard
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.guards.slopes import Slopes
 from fedsplit.regression.client.guards.told_sums import RoundedLeastSquares, rounded_moments
+from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
+from fedsplit.regression.client.questions.fit_question import FitQuestion
+from fedsplit.regression.client.questions.moments import Coded
+from fedsplit.regression.client.summing import SumsOfCohort
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
@@ -70,6 +67,8 @@ class DatasetCohort:
         By name.
     rows : list of Design
         The coded rows, of the clients that take part.
+    sums : SumsOfCohort
+        The same clients, where they tell sums alone.
     """
 
     def __init__(
@@ -98,6 +97,7 @@ class DatasetCohort:
         self._told: dict[str, Slopes] = {}
         # The clients of the last question, with their key and number.
         self._clients: tuple[str, int, StackedClients] | None = None
+        self.sums = SumsOfCohort(self)
 
     @classmethod
     def of_rows(cls, coding: Coding, rows: list[Design], moments: list[Moments]) -> DatasetCohort:
@@ -120,6 +120,8 @@ class DatasetCohort:
         return self.rules.asked(self.asked_strict).refuse
 
     def answer(self, request: Request) -> Any:
+        if request.sums:
+            return self.sums.answer(request)
         question = request.question
         with one_blas_thread(), np.errstate(**QUIET):
             self._prepare(request)
@@ -251,6 +253,22 @@ class DatasetCohort:
         _admit_design(dataset, asked, rows, rules)
         return rows, found
 
+    def resting(self, coding: Coding) -> tuple[str, ...]:
+        """The clients that have a row at rest along the directions of recession.
+
+        Under rules that refuse, all of them: that one has none is a refusal, which is counted.
+        """
+        if not coding.recessions or self.rules.asked(coding.strict).refuse:
+            return tuple(self.names)
+        found = []
+        for name in self.names:
+            rows, _ = self.datasets[name].code(coding.plan, WARN)
+            for recession in coding.recessions:
+                rows = rows.at_rest(recession)
+            if min(rows.rows, len(rows.b)) > 0:
+                found.append(name)
+        return tuple(found)
+
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
         """Make the costs of the rounds; the moments of the rows that they are made of."""
         self._ready(coding, frame.scaling)
@@ -326,7 +344,9 @@ class DatasetCohort:
         loss = family.loss(classes, frame.symmetric, frame.delta)
         if family.quadratic and self.rules.asked(coding.strict).refuse:
             loss = RoundedLeastSquares()
-        return Problem(loss, self._data(coding, frame), frame.ridge)
+        # A column may be zero at all clients of this cohort, so none is looked for here: the server
+        # knows of those that are zero everywhere.
+        return Problem(loss, self._data(coding, frame), ridge=1.0).with_ridge(frame.ridge)
 
     def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
         """The observations of the rounds."""

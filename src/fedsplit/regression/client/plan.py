@@ -72,7 +72,12 @@ class Plan:
     @property
     def width(self) -> int:
         """How many columns a design has."""
-        return len(self._design_columns.names)
+        return len(self.names)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the columns of a design."""
+        return self._design_columns.names
 
     @cached_property
     def _design_columns(self) -> DesignColumns:

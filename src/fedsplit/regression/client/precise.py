@@ -10,13 +10,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, exact_product
 
 ROWS = 1024
 """So many rows are worked on together: they stay in the processor's cache."""
-
-SPLITTER = 2.0**27 + 1.0
-"""A product with this splits the 53 bits of a number in two halves."""
 
 
 def combine(A: Array, centre: Array, scale: Array, W: Array) -> Array:
@@ -57,7 +54,7 @@ def _some(A: Array, centre: Array, high: Array, low: Array) -> Array:
     rest: Array = np.zeros_like(total)
     for j in np.flatnonzero(high.any(axis=1)):
         a, a_low = _sum(A[:, j, None], np.full((1, 1), -centre[j]))
-        product, error = _product(a, high[j])
+        product, error = exact_product(a, high[j])
         error += a * low[j] + a_low * high[j]
         total, lost = _sum(total, product)
         rest += lost + error
@@ -69,19 +66,3 @@ def _sum(a: Array, b: Array) -> tuple[Array, Array]:
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
-
-
-def _product(a: Array, b: Array) -> tuple[Array, Array]:
-    """The product ab exactly, as a pair."""
-    product = a * b
-    a_high, a_low = _halves(a)
-    b_high, b_low = _halves(b)
-    error = a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
-    return product, error
-
-
-def _halves(a: Array) -> tuple[Array, Array]:
-    """A number as the sum of two of 26 bits each."""
-    c = SPLITTER * a
-    high = c - (c - a)
-    return high, a - high

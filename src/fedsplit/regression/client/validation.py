@@ -11,8 +11,8 @@ from fedsplit.clients.question import Question
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import RequestError
 from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
-from fedsplit.regression.client.fit_questions import Coding, Frame
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.questions.coding import Coding, Frame
 from fedsplit.regression.families import FAMILIES
 
 MOST_STEPS = 10_000

@@ -77,6 +77,7 @@ def to_dict(model: Model) -> dict[str, Any]:
         "removed": dict(model.removed),
         "incidents": [each._asdict() for each in model.incidents],
         "logs": dict(model.logs),
+        "summed": list(model.summed),
         "warnings": list(model.warnings),
     }
 
@@ -197,6 +198,7 @@ def load(path: str | Path) -> Model:
             removed=dict(record["removed"]),
             incidents=[Incident(**each) for each in record["incidents"]],
             logs=record.get("logs", {}),
+            summed=record.get("summed", ()),
             aliased=record.get("aliased", ()),
             not_estimable=record.get("not_estimable", {}),
             recessions=[_recession(each) for each in record.get("recessions", ())],

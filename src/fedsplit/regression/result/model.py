@@ -204,6 +204,8 @@ class Model:
         an older version saved.
     penalised : PenalisedLikelihood or None
         With ``firth``, the penalised log-likelihood, that of the intercept alone, and their ratio.
+    summed : sequence of str
+        With ``secure``, the clients whose answers were added up: ``clients`` has one row for all.
     """
 
     plan: Plan
@@ -237,6 +239,7 @@ class Model:
     null_deviance: float | None = None
     penalised: PenalisedLikelihood | None = None
     beside: Sequence[Row] = ()
+    summed: Sequence[str] = ()
 
     def with_exchanges(self, beside: Sequence[Row]) -> Model:
         """The same, with what was asked beside the rounds."""
@@ -244,7 +247,7 @@ class Model:
         return replace(self, beside=tuple(beside), floats=self.floats + floats)
 
     def __repr__(self) -> str:
-        clients = f"{len(self.clients):,} client{'s' * (len(self.clients) != 1)}"
+        clients = f"{self.n_clients:,} client{'s' * (self.n_clients != 1)}"
         return (
             f"<Model {self.family.name}, {shortened(self.formula)}: {self.rank:,} coefficients, "
             f"{self.n:,} rows of {clients}, {'converged' if self.converged else 'NOT converged'}>"
@@ -321,6 +324,11 @@ class Model:
     @property
     def n(self) -> int:
         return int(self.clients["n"].sum())
+
+    @property
+    def n_clients(self) -> int:
+        """How many clients there are, those without a complete row included."""
+        return len(self.summed or self.clients)
 
     @property
     def n_by_client(self) -> pd.Series:
@@ -461,7 +469,10 @@ class Model:
             if self.settings.firth:
                 reason = "firth has the standard errors of R's logistf alone"
             elif robust and self.settings.biased is None:
-                reason = "it needs two clients or more, and more rows than coefficients"
+                least = "two clients or more"
+                if self.summed:
+                    least = "ten clients or more with secure sums"
+                reason = f"it needs {least}, and more rows than coefficients"
             raise InputError(f"there is no {'robust ' * robust}covariance: {reason}")
         return pd.DataFrame(matrix, index=list(self.names), columns=list(self.names))
 
@@ -526,6 +537,8 @@ class Model:
             "fedavg", with ``local_steps`` (10 by default) and ``step``, or "fedprox", with
             ``step``.
         """
+        if self.summed:
+            raise InputError("averaging needs the answers of single clients: fit without secure")
         if self.task is None or self.x is None:
             raise InputError("this model has no clients at hand to run on: fit it in one process")
         if self.limit is not None:

@@ -39,7 +39,7 @@ def html(model: Model) -> str:
     if model.covariance_ is not None or model.robust_ is not None:
         interval = model.conf_int(robust=model.covariance_ is None)
     columns = _coefficients(model, interval)
-    participants = max(1, int((model.clients["n"] > 0).sum()))
+    participants = len(model.summed) or max(1, int((model.clients["n"] > 0).sum()))
     kinds = model.trace.kind.tolist()
     settings = dataclasses.asdict(model.settings)
     return pages.render(

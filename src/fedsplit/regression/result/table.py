@@ -91,7 +91,9 @@ def aligned(rows: list[list[str]], left: tuple[int, ...] = (0,)) -> list[str]:
 
 
 def _head(model: Model) -> list[str]:
-    clients = f"{len(model.clients)} client{'s' * (len(model.clients) != 1)}"
+    clients = f"{model.n_clients} client{'s' * (model.n_clients != 1)}"
+    if model.summed:
+        clients += " by secure sums"
     return [
         f"{title(model)} over {clients}, {model.family.link.name} link",
         model.formula,

@@ -12,12 +12,8 @@ from fedsplit.arrays import Array, add_diagonal
 from fedsplit.clients.stacked import QUIET
 from fedsplit.data.formula.formula import Formula
 from fedsplit.regression.client.design import Calibration
-from fedsplit.regression.client.fit_questions import (
-    Along,
-    Course,
-    Fitted,
-    GoodnessOfFit,
-)
+from fedsplit.regression.client.questions.along import Along, Course
+from fedsplit.regression.client.questions.fitted import LEAST_CLUSTERS, Fitted, GoodnessOfFit
 from fedsplit.regression.server.arithmetic import gradient_error
 from fedsplit.regression.server.firth import FirthEstimate
 from fedsplit.regression.server.inference import (
@@ -84,7 +80,7 @@ class Assessment:
         covariance = None
         robust = None
         if task.settings.biased is None:
-            robust = sandwich(inverse(H), proof.gradients, task.pool.n)
+            robust = self._sandwich(proof, inverse(H))
             if robust is not None:
                 robust = back @ robust @ back.T
             # as many coefficients as rows leave nothing to estimate φ from
@@ -130,6 +126,18 @@ class Assessment:
         if isinstance(found, FirthEstimate):
             return self._with_firth(inference, found)
         return inference
+
+    def _sandwich(self, proof: Proof, bread: Array) -> Array | None:
+        """The covariance clustered by client, in the coordinates of the rounds, if there is one."""
+        task = self.task
+        meat = proof.gradients.T @ proof.gradients
+        m = len(proof.gradients)
+        if task.rows.members.summed:
+            if len(task.rows.members.summed) < LEAST_CLUSTERS:
+                return None
+            [told] = self._fitted(proof, last=True)
+            meat, m = np.asarray(told.scores), told.clusters or 0
+        return sandwich(bread, meat, m, task.pool.n)
 
     def _with_firth(self, inference: Inference, found: FirthEstimate) -> Inference:
         """The numbers of R's logistf: standard errors by the augmented information."""
@@ -303,7 +311,11 @@ class Assessment:
             before, told = self._told
             if np.array_equal(before.x, task.basis @ proof.x) and before.calibrate >= calibrate:
                 return told
-        asked = Fitted(task.basis @ proof.x, phi, null, calibrate, task.family.expects_other)
+        clustered = None
+        if task.settings.biased is None and len(task.rows.members.summed) >= LEAST_CLUSTERS:
+            clustered = Along(proof.x, np.eye(task.d), task.clients.m)
+        expected = task.family.expects_other
+        asked = Fitted(task.basis @ proof.x, phi, null, calibrate, expected, clustered)
         self._told = asked, task.clients.entries(asked)
         return self._told[1]
 

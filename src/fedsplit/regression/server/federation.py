@@ -13,21 +13,15 @@ from fedsplit.arrays import Array
 from fedsplit.clients.metered import Exchange
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.pooled.column_statistics import Statistic
+from fedsplit.fixed_point import LIMBS
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
-from fedsplit.regression.client.fit_questions import (
-    Code,
-    Coded,
-    Coding,
-    FitQuestion,
-    Frame,
-    Measure,
-    Products,
-    Settle,
-    key_of,
-)
 from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
+from fedsplit.regression.client.questions.columns import Measure
+from fedsplit.regression.client.questions.fit_question import FitQuestion
+from fedsplit.regression.client.questions.moments import Code, Coded, Products, Settle
 from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.counting import numbers_in
@@ -149,6 +143,7 @@ class FitClients(RemoteClients):
         keys = {at: key_of(coding, frame) for at, coding in codings}
         super().__init__(rows.members, len(frame.ridge), dict(preparations), keys, moments)
         self.hessians = rows.matrices
+        self.stands_for = max(1, len(rows.members.summed))
 
     def without(self, names: Sequence[str]) -> RemoteClients:
         """Not possible here: coding and coordinates were agreed by all, and must be agreed anew."""
@@ -167,7 +162,8 @@ class FitClients(RemoteClients):
         sizes = {at: len(self.members.cohorts[at]) for at in cohorts}
         if sizes:
             down = sum(size * numbers_in(self._preparations[at]) for at, size in sizes.items())
-            row = _row("setup", down, 0, sum(sizes.values()), 0.0)
+            down *= self.stands_for
+            row = _row("setup", down, 0, sum(sizes.values()) * self.stands_for, 0.0)
             self.members.history.exchanges.append(row._replace(questions=0))
 
 
@@ -204,7 +200,12 @@ def _heard(
     sizes = {at: len(members.cohorts[at]) for at in requests}
     down = sum(size * numbers_in(requests[at].question) for at, size in sizes.items())
     up = sum(numbers_in(reply.value) for reply in replies.values())
-    row = _row(question.kind, down, up, sum(sizes.values()), seconds)
+    answered = sum(sizes.values())
+    if members.summed:
+        answered = len(members.summed)
+        down *= answered
+        up *= answered * LIMBS
+    row = _row(question.kind, down, up, answered, seconds)
     if members.patience is not None:
         latency = {
             name: reply.seconds for at, reply in replies.items() for name in members.cohorts[at]

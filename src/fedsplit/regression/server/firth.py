@@ -232,7 +232,7 @@ class FirthSearch:
             gap = math.nan
             if math.isfinite(look.objective):
                 gap = 0.5 * look.score**2
-            m = self.clients.m
+            m = self.clients.m * self.clients.stands_for
             self.report(Progress(len(self._rows), gap, m, m, self._floats))
         return look
 

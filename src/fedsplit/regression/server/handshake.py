@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from fedsplit.data.categories import Level
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.texts import appearance
-from fedsplit.data.types import Fit, Type
+from fedsplit.data.types import Type
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.description import ColumnRequest, Description
+from fedsplit.regression.client.description import Description
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.findings import Finding, in_lines
-from fedsplit.regression.client.fit_questions import Coded, Columns, Describe
-from fedsplit.regression.client.introduction import Introduction
 from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.schema import IN_WORDS, Schema, Wanted, decide
+from fedsplit.regression.client.questions.moments import Coded
+from fedsplit.regression.client.schema import Schema
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
-from fedsplit.regression.server.federation import FederatedRows, ask_everyone
+from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.regression.server.levels import (
     case_findings,
     check_forms,
+    declared_levels,
     ordered_levels,
     with_reference,
 )
+from fedsplit.regression.server.looking import Looked, look, look_at_declared, wanted_by
 from fedsplit.regression.server.pooled_state import agree_on_state
 from fedsplit.remote.members import Members
 
@@ -87,48 +86,23 @@ def agree(
     InputError
         If the clients' columns cannot be those of one model.
     """
-    wanted = _wanted(formula, settings, excluded)
-    if not formula.open:
-        _check_formula(formula, wanted)
-    introductions: dict[str, Introduction] = ask_everyone(members, Columns(wanted))
-    present = {name: each.columns for name, each in introductions.items()}
-    empty = _empty(present)
-    if formula.open:
-        formula = _complete(formula, present, excluded)
-        _check_formula(formula, wanted)
-    if not settings.intercept:
-        formula = formula.without_intercept()
-    if len(empty) == len(present) or (empty and settings.empty_site == "refuse"):
-        raise InputError(
-            f"there is no row with a value at client {listed(empty)}: correct the data, leave the "
-            "client out, or choose leave-out for empty sites"
-        )
-    present = {name: own for name, own in present.items() if name not in empty}
-    columns = wanted.columns(formula)
-    _check_present(present, columns)
-    _check_declared(settings, present)
-    schema = decide(formula, wanted, columns, present)
-    for column in wanted.extra:
-        if schema.types[column] != "number":
-            held = IN_WORDS[schema.types[column]]
-            raise InputError(f"column {column} must hold numbers, it holds {held}")
-    request = wanted.request(formula, schema)
-    introductions = {name: introductions[name] for name in present}
-    descriptions = _described(members, request, introductions)
+    if settings.secure:
+        looked = look_at_declared(members, formula, settings, excluded)
+    else:
+        looked = look(members, formula, settings, excluded)
+    formula = looked.formula
+    descriptions = looked.descriptions
     if settings.missing == "fail":
         _check_complete(descriptions)
-    taking_part = {name: each for name, each in descriptions.items() if each.kept}
-    if not taking_part:
-        sizes = listed(f"{name} has {each.rows} rows" for name, each in descriptions.items())
-        raise InputError(
-            f"no client has a row without missing values in {listed(columns)}: client {sizes}"
-        )
-    measured = _measured(request, introductions, taking_part)
-    plan, used, findings = _agree_on_plan(members, formula, settings, schema, taking_part, measured)
+    taking_part = looked.taking_part
+    measured = _measured(looked, taking_part)
+    plan, used, findings = _agree_on_plan(
+        members, formula, settings, looked.schema, taking_part, measured
+    )
     rows = FederatedRows(members.only(list(used)), plan, settings.strict)
     coded = rows.code()
     _check_terms(formula, dict(zip(used, coded, strict=True)))
-    findings += _left_out(descriptions, used, empty)
+    findings += _left_out(descriptions, used, looked.empty)
     findings += [finding for each in descriptions.values() for finding in each.warnings]
     findings += [finding for each in coded for finding in each.warnings]
     return Agreement(
@@ -141,66 +115,12 @@ def agree(
     )
 
 
-def _wanted(formula: Formula, settings: Settings, excluded: Sequence[str]) -> Wanted:
-    return Wanted(
-        formula=formula.text,
-        family=settings.family,
-        declared=settings.declared,
-        weights=settings.weights,
-        offset=settings.offset,
-        exposure=settings.exposure,
-        excluded=tuple(excluded),
-        fill=settings.missing == "mean",
-        strict=settings.strict,
-        study=tuple(settings.columns),
-    )
-
-
-def _check_formula(formula: Formula, wanted: Wanted) -> None:
-    """Raise InputError if the family cannot have such a model, or a column has two uses."""
-    family = FAMILIES[wanted.family]
-    for name in wanted.extra:
-        # the trials of a share, as in died / n
-        trials = family.binary and name == wanted.weights and name in formula.target_columns
-        if name in formula.columns and not trials:
-            raise InputError(
-                f"column {name} is in the formula and is a weight, offset or exposure: "
-                "it cannot be both"
-            )
-    if formula.has_offset and not family.takes_offset:
-        raise InputError(f"{wanted.family} takes no offset")
-    if formula.grouped is not None and not family.binary:
-        raise InputError(f"{formula.target}: it is a target of logistic, not of {wanted.family}")
-
-
-def _described(
-    members: Members, request: ColumnRequest, introductions: Mapping[str, Introduction]
-) -> dict[str, Description]:
-    """The clients' descriptions; those that could not know the request are asked for theirs."""
-    known = {
-        name: each.description
-        for name, each in introductions.items()
-        if each.description is not None and each.request == request
-    }
-    lacking = introductions.keys() - known.keys()
-    if lacking:
-        # those of one place answer together
-        places = [names for names in members.cohorts.values() if lacking & set(names)]
-        asked = members.only([name for names in places for name in names])
-        known |= ask_everyone(asked, Describe(request))
-    return {name: known[name] for name in introductions}
-
-
-def _measured(
-    request: ColumnRequest,
-    introductions: Mapping[str, Introduction],
-    taking_part: Iterable[str],
-) -> dict[str, Measured] | None:
+def _measured(looked: Looked, taking_part: Iterable[str]) -> dict[str, Measured] | None:
     """What those that take part have told of functions such as ``poly``, if all of them have."""
     found = {}
     for name in taking_part:
-        told = introductions[name]
-        if told.measured is None or told.request != request:
+        told = looked.introductions.get(name)
+        if told is None or told.measured is None or told.request != looked.request:
             return None
         found[name] = told.measured
     return found
@@ -243,7 +163,7 @@ def _agree_on_plan(
         ``cut`` is left out, and nothing of it is in the plan.
     findings : list of Finding
     """
-    plan, findings = _plan(formula, settings, schema, descriptions)
+    plan, findings = plan_of(formula, settings, schema, descriptions)
     pooled = agree_on_state(members.only(list(descriptions)), plan, settings.strict, measured)
     used = {name: each.kept for name, each in descriptions.items()} | pooled.used
     for name, count in used.items():
@@ -254,80 +174,6 @@ def _agree_on_plan(
     if len(inside) < len(descriptions):
         return _agree_on_plan(members, formula, settings, schema, inside, measured)
     return pooled.plan, used, findings + pooled.warnings
-
-
-def _complete(
-    formula: Formula, present: Mapping[str, Mapping[str, Fit | None]], excluded: Sequence[str]
-) -> Formula:
-    """The formula with ``.`` replaced by all other columns but those ``excluded``.
-
-    Raises
-    ------
-    InputError
-        If clients have different columns, or no such target.
-    """
-    empty = _empty(present)
-    columns = {name: own for name, own in present.items() if name not in empty} or present
-    name, first = next(iter(columns.items()))
-    for other, own in columns.items():
-        differing = set(first) ^ set(own)
-        if differing:
-            raise InputError(
-                f"clients {name} and {other} differ in column {listed(sorted(differing))}: "
-                "name the columns in the formula, or make them the same"
-            )
-    for target in formula.target_columns:
-        if target not in first:
-            raise InputError(f"client {name}: there is no column {target}{_nearest(target, first)}")
-    return formula.expanded(column for column in first if column not in excluded)
-
-
-def _empty(present: Mapping[str, Mapping[str, Fit | None]]) -> list[str]:
-    """The clients that have no value in any column."""
-    return [
-        name
-        for name, own in present.items()
-        if all(fit is not None and fit.empty for fit in own.values())
-    ]
-
-
-def _check_present(present: Mapping[str, Mapping[str, object]], columns: Sequence[str]) -> None:
-    """Raise InputError if a client lacks one of the columns."""
-    for name, own in present.items():
-        for column in columns:
-            if column in own:
-                continue
-            elsewhere = ""
-            for other, theirs in present.items():
-                if column in theirs:
-                    elsewhere = f" (client {other} has it)"
-                    break
-            known = ""
-            if not set(own) <= set(columns):  # between organisations only these are named
-                known = f"; its columns are {listed(own, 12)}"
-            near = _nearest(column, own)
-            raise InputError(f"client {name}: there is no column {column}{elsewhere}{near}{known}")
-
-
-def _nearest(column: str, present: Iterable[str]) -> str:
-    """The end of a message that there is no such column."""
-    names = {appearance(name).casefold(): name for name in present}
-    for near in get_close_matches(appearance(column).casefold(), names, n=1):
-        found = names[near]
-        if appearance(found) == appearance(column):
-            return f", {found!a} looks the same but has other characters: rename it"
-        return f", did you mean {found}?"
-    return ""
-
-
-def _check_declared(settings: Settings, present: Mapping[str, Mapping[str, object]]) -> None:
-    """Raise InputError if a type is declared for a column that no client has."""
-    everything = dict.fromkeys(column for own in present.values() for column in own)
-    for column in settings.declared:
-        if column not in everything:
-            raise InputError(
-                f"types: there is no column {column} at any client{_nearest(column, everything)}"
-            )
 
 
 def _check_complete(descriptions: Mapping[str, Description]) -> None:
@@ -351,7 +197,7 @@ def _check_inside(name: str, outside: int, settings: Settings) -> None:
         )
 
 
-def _plan(
+def plan_of(
     formula: Formula,
     settings: Settings,
     schema: Schema,
@@ -364,7 +210,7 @@ def _plan(
         raise InputError(f"{family.name} needs a column as its target, not {formula.target}")
     levels: dict[str, Sequence[Level]] = {}
     findings: list[Finding] = []
-    others = _wanted(formula, settings, ()).others(formula)
+    others = wanted_by(formula, settings, ()).others(formula)
     for column, kind in schema.types.items():
         if column not in others and (kind == "text" or column in schema.categories):
             levels[column], found = _levels(column, kind, settings, descriptions)
@@ -402,6 +248,9 @@ def _levels(
     column: str, kind: Type, settings: Settings, descriptions: Mapping[str, Description]
 ) -> tuple[list[Level], list[Finding]]:
     """The levels of a category, the reference first, and what is to be said of them."""
+    if column in settings.declared_levels:
+        levels = declared_levels(column, settings.declared_levels[column], descriptions)
+        return with_reference(column, levels, settings.references.get(column)), []
     declared = column in settings.declared
     levels, findings = ordered_levels(column, kind, descriptions, stored=not declared)
     if kind == "text":

@@ -110,7 +110,7 @@ def inverse(H: Array) -> Array:
     return R @ R.T
 
 
-def sandwich(bread: Array, gradients: Array, n: int) -> Array | None:
+def sandwich(bread: Array, meat: Array, m: int, n: int) -> Array | None:
     """The covariance that allows for rows of one client being alike.
 
     It is bread (Σ g_j g_jᵀ) bread, times m/(m - 1) · (n - 1)/(n - d), the usual correction for m
@@ -120,20 +120,19 @@ def sandwich(bread: Array, gradients: Array, n: int) -> Array | None:
     ----------
     bread : (d, d) array
         The inverse of the Hessian.
-    gradients : (m, d) array
-        Of each client.
-    n : int
-        Rows of all clients.
+    meat : (d, d) array
+        Σ g_j g_jᵀ over the clients' gradients.
+    m, n : int
+        Clients, and rows of all of them.
 
     Returns
     -------
     (d, d) array or None
         None with a single client, or no more rows than coefficients.
     """
-    m, d = gradients.shape
+    d = len(bread)
     if m < 2 or n <= d or np.isnan(bread).any():
         return None
-    meat = gradients.T @ gradients
     covariance: Array = m / (m - 1) * (n - 1) / (n - d) * (bread @ meat @ bread)
     return covariance
 

@@ -93,6 +93,23 @@ def ordered_levels(
     return default, []
 
 
+def declared_levels(
+    column: str, declared: Sequence[Level], descriptions: Mapping[str, Description]
+) -> list[Level]:
+    """The declared levels that a row has; InputError if a client has another one."""
+    present: set[Level] = set()
+    for name, each in descriptions.items():
+        own = {level for level, rows in each.levels[column].items() if rows}
+        others = own - set(declared)
+        if others:
+            raise InputError(
+                f"client {name}: column {column} has the level {listed(sorted(others))}, which is "
+                f"not among those declared: {listed(declared)}"
+            )
+        present |= own
+    return [level for level in declared if level in present]
+
+
 def with_reference(column: str, levels: Sequence[Level], reference: str | None) -> list[Level]:
     """The levels with the reference first, if the user has named one."""
     if reference is None:

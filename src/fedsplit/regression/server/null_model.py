@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.regression.client.fit_questions import Course
+from fedsplit.regression.client.questions.along import Course
 
 MOST_STEPS = 50
 """Of Newton's method in the intercepts alone, halved steps included."""

@@ -350,7 +350,8 @@ class Search(StoppingRule):
         if self.report is None:
             return
         answered = run.trace.rows[-1].answered
-        now = Progress(self._round, estimate, answered, self.clients.m, self._floats)
+        m = self.clients.m * self.clients.stands_for
+        now = Progress(self._round, estimate, answered, m, self._floats)
         # With many coefficients a proof takes longer than a round.
         if not self.clients.recorded and self.clients.d <= 200:
             proof = prove(self.clients, run.state.x, self.penalty, run.subgradient)
@@ -374,7 +375,7 @@ class Search(StoppingRule):
         """Report a round with what it proves, if it proves something."""
         if self.report is None:
             return
-        m = self.clients.m
+        m = self.clients.m * self.clients.stands_for
         now = Progress(self._round, np.nan, m, m, self._floats)
         if certificate.gap is not None:
             now = now._replace(gap=certificate.gap, proved=True)

@@ -20,11 +20,8 @@ from fedsplit.methods.method import State
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.client.design import Moments, Recession
-from fedsplit.regression.client.fit_questions import (
-    Frame,
-    Recede,
-    Receding,
-)
+from fedsplit.regression.client.questions.along import Recede, Receding
+from fedsplit.regression.client.questions.coding import Frame
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import AUTO, Settings
 from fedsplit.regression.server.assessment import Assessment
@@ -51,6 +48,14 @@ def _chosen(clients: Clients) -> str:
     if isinstance(method, FedSplitInformation):
         return INFORMATION
     return "fedsplit"
+
+
+def _no_matrices(rows: FederatedRows, d: int) -> str:
+    """Why there can be no secure sums."""
+    why = f"{d} coefficients are too many for matrices"
+    if not rows.matrices:
+        why = "the rules of a client allow no matrix in every round"
+    return f"secure sums need the method information, and {why}: fit fewer columns, or openly"
 
 
 class Task:
@@ -123,7 +128,10 @@ class Task:
         self.clients = rows.settle(self.frame)
         self.asked_method = settings.method
         if settings.method == AUTO and not settings.firth:
-            self.settings = replace(settings, method=_chosen(self.clients))
+            chosen = _chosen(self.clients)
+            if settings.secure and chosen != INFORMATION:
+                raise InputError(_no_matrices(rows, self.d))
+            self.settings = replace(settings, method=chosen)
         self.asked = tuple(rows.members.history.exchanges)
 
     @property

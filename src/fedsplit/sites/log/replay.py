@@ -16,8 +16,8 @@ from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Calibration
-from fedsplit.regression.client.fit_questions import GoodnessOfFit
 from fedsplit.regression.client.guards.extremes import STEADY
+from fedsplit.regression.client.questions.fitted import GoodnessOfFit
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.sites.rows.current_rows import version_of

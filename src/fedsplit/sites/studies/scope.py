@@ -9,9 +9,10 @@ from fedsplit.clients.question import Question
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.types import Fit
 from fedsplit.errors import RequestError
-from fedsplit.regression.client.fit_questions import Coding, Columns, Describe, Frame
 from fedsplit.regression.client.introduction import Introduction
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.questions.coding import Coding, Frame
+from fedsplit.regression.client.questions.columns import Columns, Describe
 from fedsplit.regression.client.schema import Wanted
 from fedsplit.regression.families import FAMILIES
 from fedsplit.sites.studies.study import AS_READ, Study

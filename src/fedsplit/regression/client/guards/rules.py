@@ -68,6 +68,12 @@ class Rules:
         The fewest clients of a study, also after removals.
     secure : bool
         Whether a study must let the server learn nothing but sums over clients.
+    partners : tuple of pairs of str or None
+        With secure sums, the clients that a study may have beside this one, with the fingerprints
+        of their keys; None for those that the owner approves with a study.
+    removal : bool
+        With secure sums, whether a study may go on without this client: the server can then tell
+        its answers from the difference of two sums.
     studies, questions : int or None
         The most studies of which a first question is answered, and the most questions that are
         answered, on one day (UTC).
@@ -87,6 +93,8 @@ class Rules:
     denied: tuple[str, ...] = ()
     sites: int = 1
     secure: bool = False
+    partners: tuple[tuple[str, str], ...] | None = None
+    removal: bool = False
     studies: int | None = None
     questions: int | None = None
 

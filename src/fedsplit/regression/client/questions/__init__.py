@@ -1,0 +1,31 @@
+"""The questions of a fit beside those of its rounds, and the table of all of them.
+
+Each one has the type of its answer and the check of what comes back. A new one is one class in a
+module here and one line of ``FIT_QUESTIONS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fedsplit.regression.client.questions.along import Along, Recede
+from fedsplit.regression.client.questions.columns import Columns, Describe, Measure
+from fedsplit.regression.client.questions.fit_question import FitQuestion
+from fedsplit.regression.client.questions.fitted import Fitted
+from fedsplit.regression.client.questions.moments import Code, Products, Settle
+
+FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
+    question.name(): question
+    for question in (
+        Columns,
+        Describe,
+        Measure,
+        Code,
+        Products,
+        Recede,
+        Settle,
+        Along,
+        Fitted,
+    )
+}
+"""Everything that clients of a fit answer beside the questions of the rounds, by name."""

@@ -1,0 +1,179 @@
+"""A cohort that tells sums alone: the same questions, answered by numbers that are added up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fedsplit import fixed_point
+from fedsplit.arrays import unpacked
+from fedsplit.clients.local_models import LastModels, LocalModel
+from fedsplit.clients.question import Question
+from fedsplit.clients.stacked import QUIET
+from fedsplit.errors import RequestError
+from fedsplit.fixed_point import Limbs
+from fedsplit.last_digits import KEPT, KEPT_OF_ROUNDED, LastDigits
+from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.questions.coding import Coding, key_of
+from fedsplit.regression.client.questions.fit_question import FitQuestion
+from fedsplit.regression.client.questions.moments import Settle
+from fedsplit.remote.channel import Request, Unprepared
+from fedsplit.remote.summed import FEWEST
+from fedsplit.sums import Summands
+
+if TYPE_CHECKING:
+    from fedsplit.regression.client.dataset_cohort import DatasetCohort
+
+
+NOTHING = "nothing"
+"""In place of the key of a cohort that has no row to tell of."""
+
+
+class Memory(NamedTuple):
+    """What a cohort that tells sums alone keeps from one question to the next.
+
+    Attributes
+    ----------
+    keys : mapping of str to str
+        The own key by that of the one client, of the latest preparations.
+    last : tuple of str and LastModels, or None
+        The last models, with the key that they were made under.
+    """
+
+    keys: Mapping[str, str] = MappingProxyType({})
+    last: tuple[str, LastModels] | None = None
+
+
+class SumsOfCohort:
+    """What a cohort adds to the sums of all clients.
+
+    The server asks one client that has the rows of all: the coding names that one, and so does the
+    key of what a cohort is prepared with. Of its own last models a cohort keeps what it needs for
+    its centres in the next round; if they are lost, it stays at x.
+
+    Parameters
+    ----------
+    cohort : DatasetCohort
+        Who answers.
+
+    Attributes
+    ----------
+    memory : Memory
+    stream : callable or None
+        By numbers as they are, (n, 4), what random last digits are drawn from; None for those of
+        the numbers, which is for sums that no other organisation can read.
+    """
+
+    def __init__(self, cohort: DatasetCohort) -> None:
+        self._cohort = cohort
+        self.memory = Memory()
+        self.stream: Callable[[Limbs], Callable[[int], bytes]] | None = None
+        # the last coding, with the clients that have rows to tell of
+        self._resting: tuple[Coding, tuple[str, ...]] | None = None
+        # the warnings that owners were told
+        self._warned: set[Finding] = set()
+
+    def answer(self, request: Request) -> Limbs:
+        """The sum over the clients of the cohort, (n, 4)."""
+        contributions = self.contributions(request)
+        return fixed_point.total(contributions, len(contributions[0]))
+
+    def contributions(
+        self, request: Request, answer: Callable[[Request], Any] | None = None
+    ) -> list[Limbs]:
+        """What each client of the cohort adds, each (n, 4).
+
+        Parameters
+        ----------
+        request : Request
+        answer : callable, optional
+            How the cohort answers a request of its own; by default its ``answer``.
+        """
+        question = request.question
+        if not question.summable:
+            raise RequestError(f"the question {question.name()} is about single clients")
+        if request.m < FEWEST:
+            raise RequestError(f"a sum of {request.m} clients, where {FEWEST} are the fewest")
+        if isinstance(question, FitQuestion):
+            question = question.for_sums(request.m)  # whatever the server says how many there are
+        self._note(request)
+        own = self._own(request._replace(question=question))
+        if own is None:
+            return [self._encoded(each) for each in question.summands(question.of_no_rows())]
+        asked = own.question
+        if isinstance(asked, LocalModel):
+            asked = asked.centred(self._last(request.key))
+        value = (answer or self._cohort.answer)(own._replace(question=asked))
+        if isinstance(asked, LocalModel):
+            parts = value.parts
+            models = LastModels(parts["point"], parts["gradient"], unpacked(parts["hessian"]))
+            self.memory = self.memory._replace(last=(request.key, models))
+        if isinstance(question, FitQuestion):
+            self._warn(value)
+        with np.errstate(**QUIET):
+            return [self._encoded(each) for each in question.summands(value)]
+
+    def _encoded(self, own: Summands) -> Limbs:
+        """What a client adds, with last digits that tell nothing of it where others read sums."""
+        if self.stream is None:
+            return own.vector
+        kept = KEPT_OF_ROUNDED if self._cohort.refuses else KEPT
+        return own.encoded(LastDigits(self.stream(own.vector), kept))
+
+    def _warn(self, entries: Sequence[Any]) -> None:
+        """Keep for the owners the warnings of which the server hears the number alone."""
+        for finding in (each for entry in entries for each in getattr(entry, "warnings", ())):
+            if finding not in self._warned:
+                self._warned.add(finding)
+                self._cohort.datasets[finding.name].private.append(finding.one)
+
+    def _last(self, key: str) -> LastModels | None:
+        last = self.memory.last
+        if last is None or last[0] != key:
+            return None
+        return last[1]
+
+    def _note(self, request: Request) -> None:
+        """Take note of the keys of preparations."""
+        for part in request.parts:
+            if isinstance(part, Settle):
+                latest = dict(list(self.memory.keys.items())[-1:])
+                named = self._named(part.coding)
+                own = key_of(named, part.frame) if named.names else NOTHING
+                keys = latest | {key_of(part.coding, part.frame): own}
+                self.memory = self.memory._replace(keys=keys)
+
+    def _own(self, request: Request) -> Request | None:
+        """The request as the cohort understands it; None if it has no row to tell of."""
+        coding = getattr(request.question, "coding", None)
+        if coding is not None and not self._named(coding).names:
+            return None
+        key = ""
+        if request.key:
+            if request.key not in self.memory.keys:
+                raise Unprepared
+            key = self.memory.keys[request.key]
+            if key == NOTHING:
+                return None
+        preparation = request.preparation
+        if preparation is not None:
+            preparation = self._recoded(preparation)
+        return Request(self._recoded(request.question), key, request.m, preparation)
+
+    def _recoded(self, question: Any) -> Question:
+        """The question with the names of the cohort's own clients."""
+        coding = getattr(question, "coding", None)
+        if coding is None:
+            found: Question = question
+            return found
+        return replace(question, coding=self._named(coding))  # type: ignore[no-any-return]
+
+    def _named(self, coding: Coding) -> Coding:
+        """The coding of the cohort's own clients that have rows at rest."""
+        if self._resting is None or self._resting[0] != coding:
+            self._resting = coding, self._cohort.resting(coding)
+        return replace(coding, names=self._resting[1])
