@@ -8,7 +8,7 @@ LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py
   package.py page.py problem.py r_glm.py schema.py signatures.py solve.py sources.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-engines bench-faults bench-sites bench-estimators docs figures clean
+.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-secure bench-engines bench-faults bench-sites bench-estimators docs figures clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -44,6 +44,9 @@ bench-rounds: .venv/installed-test  ## Count questions and floats of every metho
 
 bench-fit: data .venv/installed-test  ## Measure the time and memory of a fit, beside statsmodels and scikit-learn
 	$(BIN)/python benchmarks/fit.py
+
+bench-secure: .venv/installed-test  ## Measure fits by secure sums beside open ones
+	$(BIN)/python benchmarks/secure.py
 
 bench-engines: .venv/installed-test  ## Measure a round on every engine, by number of clients, columns and rows
 	$(BIN)/python benchmarks/engines.py

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from fedsplit.remote.issuing import make_keys
 
@@ -20,6 +21,7 @@ FEDSPLIT = [sys.executable, "-m", "fedsplit"]
 TAMPERED = """
 import json, sys, threading
 from pathlib import Path
+from typing import Self
 import numpy as np
 from fedsplit.remote.channel import Reply
 from fedsplit.remote.https.client import run_client
@@ -72,9 +74,15 @@ class Processes:
         self.folder, self.port, self.environment = folder, free_port(), environment or ENVIRONMENT
         self.clients: dict[str, subprocess.Popen[bytes]] = {}
         self._all: list[subprocess.Popen[bytes]] = []
-        make_keys(folder / "keys", names, ["127.0.0.1"], 2)
+        self.make_keys(names)
 
-    def __enter__(self) -> Processes:
+    def make_keys(self, names: Sequence[str]) -> None:
+        make_keys(self.folder / "keys", names, ["127.0.0.1"], 2)
+
+    def key(self, name: str) -> Path:
+        return self.folder / "keys" / "clients" / f"{name}.key"
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -101,7 +109,7 @@ class Processes:
         self.clients[name] = self.start(
             [
                 *FEDSPLIT, "client", "--server", f"127.0.0.1:{self.port}", "--data", str(data),
-                "--folder", str(self.kept(name)), "--key", str(keys / "clients" / f"{name}.key"),
+                "--folder", str(self.kept(name)), "--key", str(self.key(name)),
                 "--ca", str(keys / "ca.crt"), "--approve", "always",
                 *more,
             ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from fedsplit.remote.signatures import Signer
 from fedsplit.sites.events import Event
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
-from fedsplit.sites.studies.approval import Credentials
+from fedsplit.sites.studies.credentials import Credentials
 from fedsplit.sites.studies.proposal import Decision
 from fedsplit.sites.studies.proposing import Proposal, make_study
 from fedsplit.sites.studies.store import Studies
@@ -33,9 +33,9 @@ NAMES = ("a", "b", "c")
 WANTED = Wanted(FORMULA, "poisson", {}, None, None, None, (), False, False)
 
 
-def with_tables(folder: Path) -> Path:
+def with_tables(folder: Path, names: Sequence[str] = NAMES) -> Path:
     """A folder with a file for each client; each has a column that no study uses."""
-    for seed, name in enumerate(NAMES):
+    for seed, name in enumerate(names):
         table(seed).assign(secret=1.0).to_csv(folder / f"{name}.csv", index=False)
     return folder
 
@@ -54,21 +54,30 @@ def disk_full(room: int = 1) -> Iterator[None]:
 class Federation:
     """Sites in this process with keys, whose owners approve studies."""
 
+    names: Sequence[str] = NAMES
+
     def __init__(self, folder: Path, approve: str = "ask", **rules: object) -> None:
         self.folder, self.mode, self.rules = folder, approve, rules
         self.keys = folder / "keys"
         if not self.keys.exists():
-            make_keys(self.keys, NAMES, ["127.0.0.1"], 2)
+            self.make_keys()
         self.signer = Signer(self.keys)
         self.seen: list[Event] = []
         self.watch: Callable[[Event], object] = self.seen.append
         self.start()
 
+    def make_keys(self) -> None:
+        make_keys(self.keys, self.names, ["127.0.0.1"], 2)
+
+    def key(self, name: str) -> Path:
+        return self.keys / "clients" / f"{name}.key"
+
     def start(self) -> None:
-        self.sites = {name: self.site(name) for name in NAMES}
+        self.sites = {name: self.site(name) for name in self.names}
 
     def site(self, name: str) -> Site:
-        credentials = Credentials(self.fingerprint(name), (self.keys / "ca.crt").read_bytes())
+        ca = (self.keys / "ca.crt").read_bytes()
+        credentials = Credentials(self.fingerprint(name), ca, self.key(name))
         return Site(
             name,
             str(self.folder / f"{name}.csv"),
@@ -78,7 +87,7 @@ class Federation:
         )
 
     def fingerprint(self, name: str) -> str:
-        return fingerprint(read_private_key(self.keys / "clients" / f"{name}.key").public_key())
+        return fingerprint(read_private_key(self.key(name)).public_key())
 
     def send(
         self, mail: Mapping[str, bytes], timeout: float
@@ -97,24 +106,24 @@ class Federation:
             time.sleep(0.01)
         return studies.words(study.hash)
 
-    def study(self, formula: str = FORMULA, **settings: object) -> Study:
+    def study(self, formula: str = FORMULA, least: int | None = None, **settings: object) -> Study:
         options = FitOptions(None, formula, family="poisson", **settings)  # type: ignore[arg-type]  # fit's own
-        members = {name: self.fingerprint(name) for name in NAMES}
-        return make_study(options, members, self.signer.fingerprint, None)
+        members = {name: self.fingerprint(name) for name in self.names}
+        return make_study(options, members, self.signer.fingerprint, least)
 
     def proposal(self, study: Study) -> Proposal:
         return Proposal(self, study, self.signer.sign(study.canonical))
 
     def approve(self, study: Study) -> None:
         """Propose a study that everybody approves."""
-        self.proposal(study).wait(NAMES, lambda known, unanswered: None, lambda: None)
+        self.proposal(study).wait(self.names, lambda known, unanswered: None, lambda: None)
 
     def propose(self, study: Study, name: str = "a") -> Decision:
         return self.proposal(study).ask([name])[name]
 
     def fit(self, study: Study, **settings: object) -> Model:
         options = FitOptions(None, FORMULA, family="poisson", **settings)  # type: ignore[arg-type]  # fit's own
-        return fit_over(MessageChannel(self, NAMES, study.hash), options)
+        return fit_over(MessageChannel(self, self.names, study.hash), options)
 
     def ask(self, question: Question, study: str = "", key: str = "", name: str = "a") -> Reply:
         message = write_request(Request(question, key, 3, study=study))

@@ -57,6 +57,8 @@ def test_the_documented_example_has_every_key(tmp_path: Path) -> None:
         ("columns_allowed = 'age'", "columns_allowed must be a list of names"),
         ("[columns]\nallow = []", "there is no key 'columns'"),
         ("least_rows = ", "is not TOML"),
+        ("partners = ['south']", "partners must be a table of clients"),
+        ("partners = { south = '5c1e' }", "with the 64 digits of its key's fingerprint"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_line(tmp_path: Path, text: str, what: str) -> None:

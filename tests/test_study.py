@@ -285,7 +285,8 @@ def test_a_study_that_is_forged_or_changed_is_refused_in_one_line(folder: Path) 
     assert "not among the members" in refusal(federation, removed)
     assert "another key of this client" in refusal(federation, swapped)
     assert "protocol 4" in refusal(federation, replace(study, protocol=4))
-    assert "secure sums" in refusal(federation, replace(study, secure=True))
+    summed = {name: most for name, most in study.questions.items() if name != "columns"}
+    assert "secure sums" in refusal(federation, replace(study, secure=True, questions=summed))
     assert "unknown family" in refusal(federation, replace(study, family="cauchy"))
     assert "'.' in it" in refusal(federation, replace(study, formula="y ~ ."))
     fewer = replace(study, columns=dict(list(study.columns.items())[1:]))
@@ -382,6 +383,7 @@ def test_a_study_that_was_approved_without_keys_is_not_answered_with_them(folder
         "",
         "{}",
         "\xff",
+        '{"verdict": "approved", "by": "\xb9", "time": "2026-11-01T00:00:00Z"}',
         '{"verdict": "yes", "by": "", "time": "2026-11-01T00:00:00Z"}',
         '{"verdict": "approved", "by": "", "time": "2026-11-01"}',
     ],
@@ -562,6 +564,19 @@ def test_what_an_owner_declined_is_not_forgotten_when_rules_decline_many_more(
         assert federation.propose(federation.study(ridge=1.0 + k)).state == "declined"
     federation = Federation(folder, "always")
     assert federation.propose(study).state == "declined"
+
+
+def test_what_was_answered_is_not_forgotten_when_rules_decline_many_more(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsplit.sites.studies.store.MOST_DECLINED", 3)
+    federation = Federation(folder, "always", rules=Rules(families=("gaussian",)))
+    study = federation.study()
+    assert federation.propose(study).state == "declined"
+    federation.studies().begin(study.hash, "2026-01-01")  # under the rules of that day
+    for k in range(8):
+        assert federation.propose(federation.study(ridge=1.0 + k)).state == "declined"
+    assert study.hash in federation.studies().hashes()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone may act for others")

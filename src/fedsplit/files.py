@@ -47,21 +47,37 @@ def write(path: Path, content: bytes | str) -> None:
 
 
 def write_private(path: Path, content: bytes | str) -> None:
-    """Write a file that only its owner may read; it outlives a loss of power after this.
+    """Write a file that only its owner may read; it outlives a loss of power after this."""
+    write_durably(path, content, 0o600)
+
+
+def write_durably(path: Path, content: bytes | str, mode: int = 0o666) -> None:
+    """Write a file that outlives a loss of power after this.
 
     The temporary file is always a new one, so that no link can lead the write elsewhere.
+
+    Parameters
+    ----------
+    path : Path
+    content : bytes or str
+        Text is written as UTF-8.
+    mode : int
+        Who may read and write it, as far as the user's umask allows.
     """
     partial = path.with_name(partial_name(path.name))
     data = content.encode("utf-8") if isinstance(content, str) else content
     partial.unlink(missing_ok=True)
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
         sync(path.parent)
+    except OSError as error:
+        error.filename = str(path)  # a full disk names no file, or the temporary one
+        raise
     finally:
         partial.unlink(missing_ok=True)
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -61,6 +61,14 @@ def approve_command(
             "--decline", help="Decline the study, also if it was approved before, at any time."
         ),
     ] = False,
+    allow_removal: Annotated[
+        bool,
+        typer.Option(
+            "--allow-removal",
+            help="With secure sums: let the others go on without this client if it is away for "
+            "long. The server can then compute what this client alone has sent.",
+        ),
+    ] = False,
 ) -> None:
     """Approve or decline a study that fedsplit client was asked to take part in.
 
@@ -88,7 +96,9 @@ def approve_command(
     verdict: Verdict = "approved"
     if decline:
         verdict = "declined"
-    studies.decide(name, verdict, "fedsplit approve")
+    if decline and allow_removal:
+        raise InputError("--allow-removal is for a study that is approved, not declined")
+    studies.decide(name, verdict, "fedsplit approve", removal=allow_removal)
     typer.echo(f"study {short(name)} is {verdict}")
 
 
@@ -185,20 +195,45 @@ def _ask_about_pending(studies: Studies, put_off: dict[str, int], stop: threadin
         described = studies.described(name)
         if put_off.get(name) == described or stop.is_set():
             continue
-        verdict = _asked(studies, name, stop)
-        if verdict is None:
+        if not decided_at_terminal(studies, name, stop):
             put_off[name] = described
-        elif studies.undecided(name):
-            try:
-                studies.decide(name, verdict, "terminal")
-            except OSError as error:
-                raise OSError(f"the answer about {short(name)} is not kept: {error}") from None
 
 
-def _asked(studies: Studies, name: str, stop: threading.Event) -> Verdict | None:
+def decided_at_terminal(studies: Studies, name: str, stop: threading.Event) -> bool:
+    """Whether the owner has decided about a study, who is asked at the terminal."""
+    answer = _asked(studies, name, stop)
+    if answer is None:
+        return False
+    if studies.undecided(name):
+        try:
+            studies.decide(name, answer.verdict, "terminal", removal=answer.removal)
+        except OSError as error:
+            raise OSError(f"the answer about {short(name)} is not kept: {error}") from None
+    return True
+
+
+class Typed(NamedTuple):
+    """What an owner typed.
+
+    Attributes
+    ----------
+    verdict : Verdict
+    removal : bool
+        Whether secure sums may go on without this client.
+    """
+
+    verdict: Verdict
+    removal: bool = False
+
+
+def _asked(studies: Studies, name: str, stop: threading.Event) -> Typed | None:
     """What the owner says; None if nothing, or if it was decided elsewhere meanwhile."""
     typer.echo(f"\n{printable(studies.words(name))}", err=True)
-    answers: dict[str, Verdict] = {f"yes {name[:DIGITS]}": "approved", "no": "declined"}
+    answers = {
+        f"yes {name[:DIGITS]}": Typed("approved"),
+        f"removal {name[:DIGITS]}": Typed("approved", removal=True),
+        "no": Typed("declined"),
+    }
     question = QUESTION.format(digits=name[:DIGITS])
     mark = studies.folder.parent / ASKED
     files.write_private(mark, question)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import fields
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedsplit.commands import client_process
 from fedsplit.commands.approving import ask_at_terminal, has_terminal, state_folder
-from fedsplit.commands.client_options import ClientNetwork, Privacy
+from fedsplit.commands.client_options import ClientNetwork, Data, Decimal, Folder, Na, Name, Privacy
 from fedsplit.commands.client_process import Configuration, report
 from fedsplit.commands.keys import check_extra
 from fedsplit.commands.options import take, with_fields
@@ -19,35 +18,17 @@ from fedsplit.commands.supervisor import INTERRUPTED, NOT_AUTHORISED, supervise
 from fedsplit.commands.terminal import print_error
 from fedsplit.data.reading import Reading, read_codes
 from fedsplit.errors import NotAuthorised
-from fedsplit.regression.fields import options_of
-from fedsplit.regression.options import Settings
 from fedsplit.sites.studies.hashes import read_whole_hash
 
 
 @with_fields(*fields(Privacy), *fields(ClientNetwork))
 def client_command(
     server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the server.")],
-    data: Annotated[
-        str, typer.Option(metavar="FILE", help="This client's rows, as fedsplit fit takes them.")
-    ],
-    name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name in the federation; by default that of the key, or of the file.",
-        ),
-    ] = None,
-    na: Annotated[str, typer.Option(metavar="CODE,...", help=options_of(Settings)["na"].text)] = "",
-    decimal: Annotated[
-        str, typer.Option(metavar="MARK", help=options_of(Settings)["decimal"].text)
-    ] = ".",
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder for the client's state; by default ~/.local/state/fedsplit/NAME.",
-        ),
-    ] = None,
+    data: Data,
+    name: Name = None,
+    na: Na = "",
+    decimal: Decimal = ".",
+    folder: Folder = None,
     **chosen: Any,
 ) -> None:
     """Take part in fits with the rows of a file, which stay on this machine.
@@ -69,7 +50,7 @@ def client_command(
     check_extra()
     network = take(ClientNetwork, chosen)
     privacy = take(Privacy, chosen)
-    name = name or _default_name(data, network.key)
+    name = network.name(name, data)
     try:
         _check(server, name, network, privacy)
     except NotAuthorised as error:
@@ -90,18 +71,8 @@ def client_command(
     raise typer.Exit(status)
 
 
-def _default_name(data: str, key: Path | None) -> str:
-    """The name of the key, or of the file."""
-    if key is not None:
-        return key.stem
-    return Path(data).name.split(".")[0]
-
-
 def _check(server: str, name: str, network: ClientNetwork, privacy: Privacy) -> None:
     """Raise InputError, before any row is read, for options and files that cannot be used."""
-    from fedsplit.remote.keys import check_name
-
-    check_name(name)
     if privacy.approve not in ("ask", "always"):
         read_whole_hash(privacy.approve)
     network.endpoint(server, name).tls()

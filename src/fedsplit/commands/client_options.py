@@ -1,19 +1,48 @@
-"""The options of ``fedsplit client`` that are about its connection and its owner's rules."""
+"""The options of ``fedsplit client``, most of which ``fedsplit answer`` has, too."""
 
 # No `from __future__ import annotations` here: Typer needs the types of the fields.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from fedsplit.checks import count
 from fedsplit.commands.options import NO_TLS
 from fedsplit.errors import InputError
-from fedsplit.regression.fields import option
+from fedsplit.regression.fields import option, options_of
+from fedsplit.regression.options import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fedsplit.data.reading import Reading
     from fedsplit.regression.client.guards.rules import Rules
     from fedsplit.remote.https.endpoint import Endpoint
+    from fedsplit.sites.events import Event
+    from fedsplit.sites.service import Site
+    from fedsplit.sites.studies.credentials import Credentials
+
+
+Data = Annotated[
+    str, typer.Option(metavar="FILE", help="This client's rows, as fedsplit fit takes them.")
+]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Name in the federation; by default that of the key, or of the file."
+    ),
+]
+Na = Annotated[str, typer.Option(metavar="CODE,...", help=options_of(Settings)["na"].text)]
+Decimal = Annotated[str, typer.Option(metavar="MARK", help=options_of(Settings)["decimal"].text)]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder for the client's state; by default ~/.local/state/fedsplit/NAME.",
+    ),
+]
 
 
 def absolute(text: str) -> Path:
@@ -22,8 +51,8 @@ def absolute(text: str) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientNetwork:
-    """How a client connects to its server."""
+class SiteKeys:
+    """Whom a client trusts, and who it is."""
 
     key: Path | None = option(
         None, "Private key of this client, NAME.key.", "network", metavar="FILE", read=absolute
@@ -36,6 +65,35 @@ class ClientNetwork:
         metavar="FILE",
         read=absolute,
     )
+    insecure: bool = option(False, NO_TLS, "network")
+
+    def name(self, given: str | None, data: str) -> str:
+        """The client's name: the one that is given, or that of the key, or of the file."""
+        from fedsplit.remote.keys import check_name  # needs cryptography
+
+        name = Path(data).name.split(".")[0]
+        if self.key is not None:
+            name = self.key.stem
+        if given is not None:
+            name = given
+        check_name(name)
+        return name
+
+    def credentials(self) -> "Credentials | None":
+        """What studies are verified with: the client's own key, and the federation's CA."""
+        if self.key is None or self.ca is None:
+            return None
+        from fedsplit.remote.keys import fingerprint, read_private_key
+        from fedsplit.sites.studies.credentials import Credentials
+
+        own = read_private_key(self.key).public_key()
+        return Credentials(fingerprint(own), self.ca.read_bytes(), self.key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientNetwork(SiteKeys):
+    """How a client connects to its server."""
+
     certificate: Path | None = option(
         None,
         "Certificate of the key; by default NAME.crt beside it.",
@@ -49,7 +107,6 @@ class ClientNetwork:
         "network",
         metavar="URL",
     )
-    insecure: bool = option(False, NO_TLS, "network")
 
     def endpoint(self, server: str, name: str) -> "Endpoint":
         """The server at this address, for a client of this name."""
@@ -123,3 +180,30 @@ class Privacy:
         if self.policy is None:
             return WARN
         return read_policy(self.policy)
+
+    def site(
+        self,
+        name: str,
+        data: str,
+        folder: Path,
+        reading: "Reading",
+        credentials: "Credentials | None",
+        watch: "Callable[[Event], object]",
+        fresh: bool = False,
+    ) -> "Site":
+        """The client with these rules; the parameters are those of ``Site``."""
+        from fedsplit.sites.options import SiteOptions
+        from fedsplit.sites.service import Site  # takes a while to import
+
+        options = SiteOptions(
+            max_rounds=self.max_rounds,
+            strict=self.strict,
+            rules=self.rules(),
+            vectors=self.vectors,
+            log=self.log,
+            fresh=fresh,
+            reading=reading,
+            approve=self.approve,
+            credentials=credentials,
+        )
+        return Site(name, data, folder=folder, options=options, watch=watch)

@@ -7,7 +7,7 @@ import sys
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import typer
@@ -19,9 +19,6 @@ from fedsplit.commands.supervisor import BAD_INPUT, NOT_AUTHORISED, lifeline
 from fedsplit.commands.terminal import print_error
 from fedsplit.data.reading import Reading
 from fedsplit.errors import InputError, NotAuthorised
-
-if TYPE_CHECKING:
-    from fedsplit.sites.studies.approval import Credentials
 
 CRASHED = 70
 """Exit status of a process that is to be restarted (EX_SOFTWARE of sysexits.h)."""
@@ -109,8 +106,6 @@ def _answer(chosen: Configuration, stop: threading.Event) -> int:
     from fedsplit.remote.folder_lock import alone
     from fedsplit.remote.https.client import run_client
     from fedsplit.remote.https.logs import quieten
-    from fedsplit.sites.options import SiteOptions
-    from fedsplit.sites.service import Site
 
     quieten()
     endpoint = chosen.network.endpoint(chosen.server, chosen.name)
@@ -118,18 +113,15 @@ def _answer(chosen: Configuration, stop: threading.Event) -> int:
     with alone(chosen.folder):  # before anything there is read, or counted anew
         if not chosen.restarted:
             close_question(chosen.folder)
-        options = SiteOptions(
-            max_rounds=chosen.privacy.max_rounds,
-            strict=chosen.privacy.strict,
-            rules=chosen.privacy.rules(),
-            vectors=chosen.privacy.vectors,
-            log=chosen.privacy.log,
+        site = chosen.privacy.site(
+            chosen.name,
+            chosen.data,
+            chosen.folder,
+            chosen.reading,
+            chosen.network.credentials(),
+            view,
             fresh=not chosen.restarted,
-            reading=chosen.reading,
-            approve=chosen.privacy.approve,
-            credentials=_credentials(chosen.network),
         )
-        site = Site(chosen.name, chosen.data, folder=chosen.folder, options=options, watch=view)
         if not chosen.restarted:
             typer.echo(site.terms())
         try:
@@ -138,17 +130,6 @@ def _answer(chosen: Configuration, stop: threading.Event) -> int:
             print_error(error)
             return CRASHED
     return 0
-
-
-def _credentials(network: ClientNetwork) -> Credentials | None:
-    """What studies are verified with: the client's own key, and the federation's CA."""
-    if network.key is None or network.ca is None:
-        return None
-    from fedsplit.remote.keys import fingerprint, read_private_key
-    from fedsplit.sites.studies.approval import Credentials
-
-    own = read_private_key(network.key).public_key()
-    return Credentials(fingerprint(own), network.ca.read_bytes())
 
 
 if __name__ == "__main__":

@@ -30,8 +30,6 @@ REMEDIES = {
 }
 """What an owner can do who wants to allow more, by the limit."""
 
-PREFIX = "fedsplit client:"
-
 
 class View:
     """Prints what happens at a client.
@@ -42,19 +40,26 @@ class View:
         Of the client, for commands that are suggested.
     prompted : bool
         Whether the owner is asked about studies at this terminal.
+    command : str
+        The name of the command that prints it.
+    redraws : bool
+        Whether answers are shown in one line that is redrawn, where there is a terminal.
     """
 
-    def __init__(self, folder: str, prompted: bool) -> None:
+    def __init__(
+        self, folder: str, prompted: bool, command: str = "client", redraws: bool = True
+    ) -> None:
+        self._prefix = f"fedsplit {command}:"
         self._folder = folder
         self._prompted = prompted
-        self._redraws = live()
+        self._redraws = redraws and live()
         # Whether the last line of the terminal is one to be redrawn.
         self._drawn = False
         self._warned = False
 
     def line(self, text: str) -> None:
         """Print a line that stays."""
-        self._print(f"{PREFIX} {one_line(text)}")
+        self._print(f"{self._prefix} {one_line(text)}")
 
     def _print(self, text: str) -> None:
         """Print lines; a question that waits for an answer is repeated below them."""
@@ -101,7 +106,7 @@ class View:
             parts.append(f"{event.asked:,} of at most {event.most:,} different questions")
         if event.left is not None:
             parts.append(f"{event.left:,} left ({event.limit})")
-        text = f"{PREFIX} {printable('; '.join(parts))}"
+        text = f"{self._prefix} {printable('; '.join(parts))}"
         if not self._redraws:
             typer.echo(text, err=True)
         elif not self._question():

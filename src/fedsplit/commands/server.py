@@ -18,9 +18,18 @@ from fedsplit.commands.keys import check_extra
 from fedsplit.commands.options import Json, Resilience, take, with_fields, with_whole_formula
 from fedsplit.commands.server_options import ServerNetwork
 from fedsplit.commands.server_view import ServerView
-from fedsplit.commands.studies import approved_by_all, keep_study, signed_study, telling_failure
+from fedsplit.commands.studies import (
+    approved_by_all,
+    check_secure,
+    keep_study,
+    masked,
+    signed_study,
+    telling_failure,
+)
 from fedsplit.errors import listed
 from fedsplit.regression.options import FitOptions
+from fedsplit.remote.channel import Channel
+from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import MessageChannel, Signature
 
 if TYPE_CHECKING:
@@ -81,7 +90,7 @@ def server_command(
     complete = present(model, out, as_json)
     run.checkpoint.discard()
     if not complete:
-        typer.echo(f"fedsplit: {_advice(model)}", err=True)
+        typer.echo(f"fedsplit: {advice(model)}", err=True)
         raise typer.Exit(1)
 
 
@@ -138,6 +147,8 @@ class ServerRun:
             allowed = self._server.allowed.names
         self._known, self._wanted = wanted_clients(clients, allowed)
         check_enough(self._wanted, self._least)
+        if self._options.secure:
+            check_secure(self._options, self._wanted, self._least, self._signer)
 
     def fit(self) -> Model:
         """Gather the clients, have the study approved, fit, and write the model."""
@@ -145,6 +156,7 @@ class ServerRun:
         from fedsplit.regression.result.table import pooled_summary
 
         self._warn()
+        patience = self._options.patience or Patience()
         with self._server as server, self._view as view:
             members, study, signature = self._agreed()
             connected = partial(_among, members, server.present)
@@ -154,7 +166,10 @@ class ServerRun:
             proposal = approved_by_all(server, study, signature, asked, view)
             view.fits(members)
             with discarding(self.checkpoint, self._reported), telling_failure(proposal, connected):
-                model = fit_over(MessageChannel(server, members, study.hash), self._options)
+                channel: Channel = MessageChannel(server, members, study.hash)
+                if study.secure:
+                    channel = masked(channel, proposal, server, connected(), self._out, patience)
+                model = fit_over(channel, self._options)
             # before the approvals end: without its files, the run has to be resumed
             model.write(self._out)
             proposal.finish(connected(), model.converged, pooled_summary(model))
@@ -208,7 +223,7 @@ def _among(who: Sequence[str], present: Callable[[], Iterable[str]]) -> list[str
     return [name for name in who if name in found]
 
 
-def _advice(model: Model) -> str:
+def advice(model: Model) -> str:
     """Why a table is not that of all clients to the tolerance, and what to do about it."""
     if model.removed:
         return (

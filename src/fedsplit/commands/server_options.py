@@ -25,8 +25,8 @@ def port(name: str, value: int | None) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerNetwork:
-    """Where a server listens, and with which keys."""
+class CoordinatorKeys:
+    """With which keys a coordinator works."""
 
     keys: Path | None = option(
         None,
@@ -35,6 +35,34 @@ class ServerNetwork:
         metavar="DIR",
     )
     insecure: bool = option(False, NO_TLS, "network")
+
+    def __post_init__(self) -> None:
+        if self.insecure and self.keys is not None:
+            raise InputError("--insecure uses no keys: leave out --keys, or --insecure")
+        if not self.insecure and self.keys is None:
+            raise InputError(
+                "give the folder made by fedsplit keys with --keys, or --insecure for a test on "
+                "one machine"
+            )
+        if self.keys is not None and not (self.keys / "ca.crt").exists():
+            raise InputError(
+                f"--keys {self.keys}: there are no keys of a federation; make them with "
+                f"fedsplit keys {self.keys} --clients NAME,... --host HOST"
+            )
+
+    def signer(self) -> "Signer | None":
+        """The coordinator's key, which is checked; None without keys."""
+        from fedsplit.remote.signatures import Signer  # takes a while to import
+
+        if self.keys is None:
+            return None
+        return Signer(self.keys)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerNetwork(CoordinatorKeys):
+    """Where a server listens, and with which keys."""
+
     host: str = option(
         "",
         "Address to listen on; by default all, or 127.0.0.1 with --insecure.",
@@ -59,18 +87,7 @@ class ServerNetwork:
         number("wait", self.wait)
         port("port", self.port)
         port("metrics", self.metrics)
-        if self.insecure and self.keys is not None:
-            raise InputError("--insecure uses no keys: leave out --keys, or --insecure")
-        if not self.insecure and self.keys is None:
-            raise InputError(
-                "give the folder made by fedsplit keys with --keys, or --insecure for a test on "
-                "one machine"
-            )
-        if self.keys is not None and not (self.keys / "ca.crt").exists():
-            raise InputError(
-                f"--keys {self.keys}: there are no keys of a federation; make them with "
-                f"fedsplit keys {self.keys} --clients NAME,... --host HOST"
-            )
+        super().__post_init__()
 
     def server(self) -> "HttpsServer":
         """A server that is not open yet; its keys are checked."""
@@ -82,11 +99,3 @@ class ServerNetwork:
         if self.insecure:
             anywhere = "127.0.0.1"
         return HttpsServer(self.host or anywhere, self.port, self.keys, metrics=self.metrics)
-
-    def signer(self) -> "Signer | None":
-        """The coordinator's key, which is checked; None without keys."""
-        from fedsplit.remote.signatures import Signer  # takes a while to import
-
-        if self.keys is None:
-            return None
-        return Signer(self.keys)

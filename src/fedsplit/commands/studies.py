@@ -15,6 +15,8 @@ from fedsplit import files
 from fedsplit.commands.interrupts import Terminated
 from fedsplit.commands.server_view import ServerView
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients, listed
+from fedsplit.remote.channel import Channel
+from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import Signature, Transport
 from fedsplit.texts import one_line, printable
 
@@ -29,6 +31,9 @@ POLL = 2.0
 """Seconds between looks at what owners have decided."""
 
 FILE = "study.json"
+
+KEYS = "keys.json"
+"""The clients' public keys of a study with secure sums."""
 
 NO_RESULT = ""
 """In the place of a result: the run has stopped, and may be resumed."""
@@ -61,10 +66,82 @@ def signed_study(
         return make_study(options, unknown, "", least), Signature()
     from fedsplit.remote.key_folder import entries
 
+    if options.secure:
+        _check_made_elsewhere(signer.folder, who)
     known = {entry.name: " ".join(entry.fingerprints) for entry in entries(signer.folder)}
     members = {name: known[name] for name in who}
     study = make_study(options, members, signer.fingerprint, least)
     return study, signer.sign(study.canonical)
+
+
+def check_secure(
+    options: FitOptions, wanted: int, least: int | None, signer: Signer | None
+) -> None:
+    """Raise InputError unless a study with these options can have secure sums.
+
+    Parameters
+    ----------
+    options : FitOptions
+    wanted : int
+        How many clients there are to be.
+    least : int or None
+        The fewest with which the run continues.
+    signer : Signer or None
+    """
+    from fedsplit.regression.fit import asked_formula
+    from fedsplit.regression.server.looking import declared
+    from fedsplit.remote.summed import FEWEST
+
+    if signer is None:
+        raise InputError("--secure needs keys that the clients made: give --keys, not --insecure")
+    if min(wanted, least or wanted) < FEWEST:
+        raise InputError(f"--secure needs {FEWEST} clients at least, also with --min-clients")
+    formula, excluded = asked_formula(options)
+    declared(formula, options.settings, excluded)
+
+
+def _check_made_elsewhere(keys: Path, who: Sequence[str]) -> None:
+    """Raise InputError if the key of a client was made here."""
+    from fedsplit.remote.key_folder import clients_folder
+
+    for name in who:
+        path = clients_folder(keys) / f"{name}.key"
+        if path.exists():
+            raise InputError(
+                f"{path}: with --secure the key of a client must not be known here: have {name} "
+                f"make its own with fedsplit keys . --request {name}, and --sign that"
+            )
+
+
+def masked(
+    channel: Channel,
+    proposal: Proposal,
+    transport: Transport,
+    connected: Sequence[str],
+    out: Path,
+    patience: Patience,
+) -> Channel:
+    """The way to clients that mask their answers, once each has the keys of all.
+
+    Parameters
+    ----------
+    channel : Channel
+        To the clients.
+    proposal : Proposal
+        Which they have approved.
+    transport : Transport
+    connected : sequence of str
+        The clients that are there.
+    out : Path
+        The folder of the run.
+    patience : Patience
+    """
+    from fedsplit.sites.studies.key_exchange import KeyExchange
+
+    keys = KeyExchange(out / KEYS, proposal.study)
+    keys.take(proposal.decisions)
+    keys.share(transport, connected)
+    return keys.channel(channel, patience)
 
 
 def keep_study(study: Study, out: Path, resumed: bool) -> None:

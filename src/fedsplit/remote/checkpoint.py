@@ -276,6 +276,9 @@ class Journal:
                     self._unconfirmed[at] = requests[at], value
                 if prepares:
                     self._prepared.add(at)
+            elif heard.outcome == "removed":  # those that are left agree anew
+                self._unconfirmed.pop(at, None)
+                self._prepared.discard(at)
             replies[at] = Reply(heard.outcome, value, heard.text, heard.seconds, heard.log)
         if self.free:
             self._confirm(requests, math.inf)

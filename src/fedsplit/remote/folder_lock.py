@@ -27,7 +27,8 @@ def alone(folder: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > until:
                     raise InputError(
-                        f"{folder}: is used by another client: stop it, or choose another --folder"
+                        f"{folder}: is used by another command of fedsplit: wait for it or stop "
+                        "it, or choose another folder"
                     ) from None
                 time.sleep(0.1)
         yield

@@ -150,6 +150,18 @@ def request_certificate(folder: Path, name: str) -> tuple[Path, str]:
     return path, fingerprint(key.public_key())
 
 
+def made_here(path: Path) -> bool:
+    """Whether a client's key was made on this machine: its request is beside it.
+
+    Keys that a coordinator makes for clients have none.
+    """
+    request = path.with_suffix(".csr")
+    if not request.is_file():
+        return False
+    asked = check_public_key(_read_request(request).public_key(), request)
+    return asked == read_private_key(path).public_key()
+
+
 def sign_request(folder: Path, path: Path, days: int, overlap: bool = False) -> tuple[str, str]:
     """Issue the certificate that a client requests; it may join from then on.
 

@@ -8,9 +8,11 @@ import re
 from pathlib import Path
 from typing import TypeAlias
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric.ec import (
+    ECDSA,
     SECP256R1,
     EllipticCurvePrivateKey,
     EllipticCurvePublicKey,
@@ -114,6 +116,37 @@ def fingerprint(key: PublicKey) -> str:
     """
     der = key.public_bytes(forms.Encoding.DER, forms.PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(der).hexdigest()
+
+
+def sign(key: PrivateKey, content: bytes) -> bytes:
+    """The signature of a client's key."""
+    match key:
+        case Ed25519PrivateKey():
+            return key.sign(content)
+    return key.sign(content, ECDSA(hashes.SHA256()))
+
+
+def is_signature(key: PublicKey, signature: bytes, content: bytes) -> bool:
+    """Whether a client's key has signed this content."""
+    try:
+        match key:
+            case Ed25519PublicKey():
+                key.verify(signature, content)
+            case _:
+                key.verify(signature, content, ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def read_public_line(line: str, where: object) -> PublicKey:
+    """A public key in OpenSSH's format; ``where`` is for the error."""
+    try:
+        return check_public_key(forms.load_ssh_public_key(line.encode("ascii")), where)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{where}: its public key cannot be read") from None
 
 
 def write_new(path: Path, content: bytes, secret: bool = False) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,8 @@ class Members:
         The clients that take part; all where None.
     history : History, optional
         Of the run so far.
+    summed : sequence of str
+        The clients that one stands for, if their answers are added up.
 
     Attributes
     ----------
@@ -86,9 +88,11 @@ class Members:
         patience: Patience | None = None,
         names: Sequence[str] | None = None,
         history: History | None = None,
+        summed: Sequence[str] = (),
     ) -> None:
         self.channel = channel
         self.patience = patience
+        self.summed = tuple(summed)
         self.history = history or History()
         self.cohorts: dict[int, tuple[str, ...]] = {}
         for at, cohort in enumerate(channel.names):
@@ -99,11 +103,13 @@ class Members:
 
     def only(self, names: Sequence[str]) -> Members:
         """These clients alone."""
-        return Members(self.channel, self.patience, names, self.history)
+        return Members(self.channel, self.patience, names, self.history, self.summed)
 
     def without(self, names: Sequence[str]) -> Members:
         """All the others."""
-        return self.only([name for name in self.names if name not in names])
+        left = self.only([name for name in self.names if name not in names])
+        left.summed = tuple(name for name in self.summed if name not in names)
+        return left
 
     def check_length(self, at: int, value: Any) -> str:
         """Check that an answer has one entry for each client of the cohort."""
@@ -161,9 +167,12 @@ class Members:
         self.history.asked += 1
         replies = dict.fromkeys(requests, SILENT) | self.channel.ask(requests, timeout)
         self._part_with(patience, {at: replies[at] for at in requests})
+        self._note_removed(replies.values())
         for at in requests:
-            for name in self.cohorts[at]:
-                self.history.note_log(name, replies[at].log)
+            for line in replies[at].log.splitlines():
+                name, _, log = line.rpartition(" ")
+                for each in [name] if name else self.cohorts[at]:
+                    self.history.note_log(each, log)
         wrong = self._wrong(requests, replies, check, pass_unprepared)
         self._note(requests, replies, wrong, began)
         if wrong:
@@ -230,10 +239,22 @@ class Members:
                 history.absent_since.pop(at, None)
         raise Removed(list(refused))
 
+    def _note_removed(self, replies: Iterable[Reply]) -> None:
+        """Agree anew where clients have left those whose answers are added."""
+        for reply in replies:
+            if reply.outcome == "removed":
+                parts = (line.partition(": ") for line in reply.text.splitlines())
+                gone = {name: why for name, _, why in parts}
+                for name, why in gone.items():
+                    self.history.incidents.append(Incident(self.history.asked, name, why))
+                self.history.removed |= gone
+                self.history.absent_since.clear()
+                raise Removed(list(gone))
+
     def _attributed(self, at: int, text: str) -> str:
         """The text of a refusal in one line, beginning with the client that it came from."""
         names = self.cohorts[at]
-        if len(names) > 1:  # several clients of one process name themselves
+        if self.summed or len(names) > 1:  # several clients name themselves
             return " ".join(text[:500].split())
         return attributed(names[0], text)
 
@@ -252,6 +273,11 @@ class Members:
         if needed is None:
             needed = len(self.names)
         last = {incident.client: incident.what for incident in history.incidents}
+        if self.summed:
+            raise TooFewClients(
+                f"{last[names[0]]}: nothing came for {patience.give_up:g} seconds, and secure sums "
+                "are of all clients: start it again, and resume the run"
+            )
         if left < max(1, needed):
             why = listed(f"{name} ({last[name]})" for name in names)
             raise TooFewClients(

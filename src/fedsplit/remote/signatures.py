@@ -19,8 +19,9 @@ from fedsplit.remote.certificates import (
 from fedsplit.remote.keys import fingerprint, read_private_key
 from fedsplit.remote.messages import Signature
 
-PURPOSE = b"fedsplit study\n"
-"""Precedes what is signed, so that a signature of anything else is not one of a study."""
+STUDY = "study"
+QUESTION = "question"
+"""What a coordinator signs."""
 
 
 class Signer:
@@ -62,13 +63,15 @@ class Signer:
         """Of the public key."""
         return fingerprint(self._key.public_key())
 
-    def sign(self, content: bytes) -> Signature:
-        """Sign a study."""
-        return Signature(self._key.sign(PURPOSE + content).hex(), self._certificate)
+    def sign(self, content: bytes, what: str = STUDY) -> Signature:
+        """Sign a study, or a question of one."""
+        return Signature(self._key.sign(_marked(what, content)).hex(), self._certificate)
 
 
-def check_signature(content: bytes, signature: Signature, coordinator: str, ca: bytes) -> None:
-    """Raise InputError unless a coordinator of this federation signed a study.
+def check_signature(
+    content: bytes, signature: Signature, coordinator: str, ca: bytes, what: str = STUDY
+) -> None:
+    """Raise InputError unless a coordinator of this federation signed a study, or a question.
 
     Parameters
     ----------
@@ -79,41 +82,53 @@ def check_signature(content: bytes, signature: Signature, coordinator: str, ca: 
         The fingerprint of the key that must have signed it.
     ca : bytes
         The certificate (PEM) of the federation's authority.
+    what : str
+        ``STUDY`` or ``QUESTION``.
     """
     if not signature.value:
-        raise InputError("the study is not signed")
+        raise InputError(f"the {what} is not signed")
+    try:
+        authority = x509.load_pem_x509_certificate(ca)
+    except ValueError:
+        raise InputError("--ca: is not the certificate of the federation's CA, ca.crt") from None
     try:
         certificate = x509.load_pem_x509_certificate(signature.certificate.encode())
-        authority = x509.load_pem_x509_certificate(ca)
         value = bytes.fromhex(signature.value)
     except ValueError:
-        raise InputError("the signature of the study cannot be read") from None
+        raise InputError(f"the signature of the {what} cannot be read") from None
+    if certificate_pem(certificate) != signature.certificate.encode():
+        raise InputError(f"the certificate of the {what} is not in its usual form")
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
         raise InputError(
-            "the study is signed by a coordinator whose certificate was issued by another CA"
+            f"the {what} is signed by a coordinator whose certificate was issued by another CA"
         ) from None
-    _check_purpose(certificate)
+    _check_purpose(certificate, what)
     key = certificate.public_key()
     if not isinstance(key, ed25519.Ed25519PublicKey):
         raise InputError("the coordinator's key is not an Ed25519 key")
     if fingerprint(key) != coordinator:
-        raise InputError("the study names another coordinator than the one who signed it")
+        raise InputError(f"the study names another coordinator than the one who signed the {what}")
     try:
-        key.verify(value, PURPOSE + content)
+        key.verify(value, _marked(what, content))
     except InvalidSignature:
-        raise InputError("the signature does not belong to the study") from None
+        raise InputError(f"the signature does not belong to the {what}") from None
 
 
-def _check_purpose(certificate: x509.Certificate) -> None:
+def _marked(what: str, content: bytes) -> bytes:
+    """What is signed, so that a signature of anything else is not one of this."""
+    return f"fedsplit {what}\n".encode() + content
+
+
+def _check_purpose(certificate: x509.Certificate, what: str) -> None:
     """Raise InputError unless a certificate is a coordinator's, and valid now."""
     try:
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except (x509.ExtensionNotFound, ValueError):
         usage = x509.ExtendedKeyUsage([x509.ObjectIdentifier("0.0")])
     if list(usage) != [USES["coordinator"]]:
-        raise InputError("the study is signed by a key that is not the coordinator's")
+        raise InputError(f"the {what} is signed by a key that is not the coordinator's")
     now = datetime.now(UTC)
     if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
         raise InputError(

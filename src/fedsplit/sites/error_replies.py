@@ -87,8 +87,11 @@ class ErrorReplies:
         return Reply("refused", text=f"client {self._name}: {text}"[:LONGEST_TEXT])
 
     def _refuses(self, request: Request) -> bool:
-        """Whether the rules, or the request, ask for refusals rather than warnings."""
-        asked = self._rows.cohort.asked_strict
+        """Whether the rules, or the request, ask for refusals rather than warnings.
+
+        Where the server learns sums alone, it learns no reason either.
+        """
+        asked = self._rows.cohort.asked_strict or request.sums
         for question in request.parts:
             asked = asked or strict_is_asked(question)
         return self._rules.refuse or asked

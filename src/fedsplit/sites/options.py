@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.regression.client.guards.rules import WARN, Rules
-from fedsplit.sites.studies.approval import Credentials
+from fedsplit.sites.studies.credentials import Credentials
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
@@ -15,7 +16,15 @@ from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.questions import FIT_QUESTIONS
 from fedsplit.regression.client.questions.columns import Columns, Describe
 from fedsplit.remote.channel import Reply, Request, Unprepared
-from fedsplit.remote.messages import PROTOCOL, Hello, Identity, read_request, write_reply
+from fedsplit.remote.messages import (
+    PROTOCOL,
+    Hello,
+    Identity,
+    content_digest,
+    read_request,
+    write_reply,
+)
+from fedsplit.remote.summed import ALL
 from fedsplit.sites.budget import Budget
 from fedsplit.sites.error_replies import ErrorReplies
 from fedsplit.sites.events import Event, harmless, ignore
@@ -28,13 +37,22 @@ from fedsplit.sites.settings import SiteSettings
 from fedsplit.sites.studies.approval import Approval
 from fedsplit.sites.studies.local_view import local_view
 from fedsplit.sites.studies.policy import in_words
-from fedsplit.sites.studies.proposal import ABOUT_STUDIES, Decision, Finish, Propose
+from fedsplit.sites.studies.proposal import (
+    ABOUT_STUDIES,
+    Decision,
+    Finish,
+    Propose,
+    ShareKeys,
+)
 from fedsplit.sites.studies.scope import belonging, check_categories, narrowed
 from fedsplit.sites.studies.store import Studies
 from fedsplit.sites.studies.study import Study
 from fedsplit.sites.studies.words import study_in_words
 from fedsplit.sites.terms import terms
 from fedsplit.version import __version__
+
+if TYPE_CHECKING:
+    from fedsplit.sites.secure.ledger import Fresh, Record
 
 ALLOWED: Mapping[str, type[Question]] = {
     **{question.name(): question for question in ABOUT_STUDIES},
@@ -129,6 +147,11 @@ class Site:
     def _cohort(self) -> CachedCohort:
         return self._rows.cohort
 
+    @property
+    def columns(self) -> Collection[str]:
+        """The names of the columns that it answers from."""
+        return self._rows.source.columns()
+
     def terms(self) -> str:
         """What leaves this machine and what does not, in words; reads the file."""
         return terms(
@@ -141,6 +164,11 @@ class Site:
             self._options.max_rounds,
             self.log,
         )
+
+    def wait_for_words(self) -> None:
+        """Wait until the study that was proposed last can be read by its owner."""
+        if self._approval is not None:
+            self._approval.wait_for_words()
 
     def reply(self, message: bytes) -> bytes:
         """The reply to a message, logged before it leaves; no exception ever does."""
@@ -184,11 +212,23 @@ class Site:
             study = self._approval.admit(request)
         if isinstance(question, Finish):
             return self._finish(request, question)
-        self._check_allowed(request)
-        return self._answer_about_rows(study, request)
+        if study is None or not study.secure:
+            if request.sums or isinstance(question, ShareKeys):
+                raise RequestError("the study has no secure sums")
+            self._check_allowed(request, self.name)
+            if self._approval is not None and study is not None:
+                self._approval.secure.check_first(study)
+            return self._from_rows(request, partial(self._plain, study))
+        assert self._approval is not None  # which has admitted the study
+        secure = self._approval.secure
+        if isinstance(question, ShareKeys):
+            self._approval.count(request, "")
+            return secure.of(study).meet(question.letters)
+        self._check_allowed(request, ALL)
+        return secure.answer(study, request, partial(self._added, study, request))
 
-    def _answer_about_rows(self, study: Study | None, request: Request) -> Any:
-        """The answer to a question that may be asked, which is counted first."""
+    def _from_rows(self, request: Request, answer: Callable[[Request], Any]) -> Any:
+        """An answer from the rows as they are now, or as they were when the fit began."""
         begins = isinstance(request.question, Columns | Describe)
         told = self._rows.follow(begins)
         if told:
@@ -196,14 +236,31 @@ class Site:
         if self._approval is not None:
             self._approval.count(request, self._rows.version)
         self._budget.spend()
-        if study is None or self._approval is None:
-            answer = self._cohort.answer(request)
-        else:
-            answer = self._answer_within(study, request)
+        value = answer(request)
+        if self._approval is not None:
             self._approval.note_answer(request.study)
         for note in self._rows.notes():
             self._watch(Event("data", note))
-        return answer
+        return value
+
+    def _plain(self, study: Study | None, request: Request) -> Any:
+        if study is None:
+            return self._cohort.answer(request)
+        return self._answer_within(study, request)
+
+    def _added(self, study: Study, asked: Request, record: Record) -> Fresh:
+        """What this client adds to the sums of all, before it is masked."""
+        from fedsplit.sites.secure.ledger import Fresh  # needs cryptography
+
+        def added(request: Request) -> Any:
+            assert self._approval is not None  # which has admitted the study
+            stream = self._approval.secure.of(study).stream
+            self._cohort.sums.memory = record.memory
+            self._cohort.sums.stream = partial(stream, content_digest(asked))
+            return self._answer_within(study, request)
+
+        [numbers] = self._from_rows(asked, added)
+        return Fresh(numbers, self._cohort.sums.memory)
 
     def _propose(self, question: Propose) -> Decision:
         if self._approval is None:
@@ -233,11 +290,11 @@ class Site:
             )
         return self._counted[version]
 
-    def _check_allowed(self, request: Request) -> None:
+    def _check_allowed(self, request: Request, name: str) -> None:
         """Raise RequestError for a question to another client, or while it is suspended."""
         for each in request.parts:
             coding = getattr(each, "coding", None)
-            if coding is not None and coding.names != (self.name,):
+            if coding is not None and coding.names != (name,):
                 raise RequestError(f"it is {self.name}, but was asked as {', '.join(coding.names)}")
         if len(self.refusals.found()) >= self.rules.refusals:
             raise RequestError(HALTED)
@@ -253,8 +310,19 @@ class Site:
             check_categories(study, each, columns)
         predictor = min(self.rules.predictor, study.predictor)
         self._cohort.rules = replace(self.rules, predictor=predictor)
-        answer = self._cohort.answer(request, belonging(study))
+        cohort = partial(self._cohort.answer, belongs=belonging(study))
+        if request.sums:
+            return self._cohort.sums.contributions(request, cohort)
+        answer = cohort(request)
         return narrowed(study, request.question, answer)
+
+    def _about_partners(self, study: Study) -> dict[str, Any]:
+        """What the owner has to know of the other clients of secure sums."""
+        if self._approval is None:
+            return {}
+        secure = self._approval.secure
+        known = secure.pins.known() if study.secure else {}
+        return {"known": known, "exposed": secure.exposed(study)}
 
     def _words(self, study: Study, signed: bool) -> str:
         """A study in words, with what it means here."""
@@ -269,5 +337,6 @@ class Site:
             limit=self._budget.limit,
             least=self.rules.rows,
             log=f"every question and answer is written to {self.log}",
+            **self._about_partners(study),
         )
         return study_in_words(study, here)

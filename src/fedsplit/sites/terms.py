@@ -27,7 +27,8 @@ What leaves this machine, to the server alone:
   per proof  the gradient and the information matrix of this client, and a few numbers
   at the end the log-likelihood, the loss without covariates, and for a classifier counts of
              rows by predicted probability
-Rows never leave, as long as the server asks only what fedsplit asks.
+Rows never leave, as long as the server asks only what fedsplit asks. In a study with secure
+sums all of this is masked, and the server learns its sum over all clients alone.
 {guards}
 {promise}
 {limit}Every question and every answer is logged in {log}

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedsplit.clients.question import Question
 from fedsplit.errors import InputError
-from fedsplit.remote.messages import read_reply, read_request
+from fedsplit.remote.messages import answer_type_of, read_reply, read_request
 from fedsplit.sites.log.audit_log import Head, read_log
 from fedsplit.sites.log.entries import Exchange, derived
 from fedsplit.sites.log.replay import NotPrepared, Replay
@@ -160,7 +160,7 @@ def _exchange(
     out = b64decode(entry["reply"], validate=True)
     try:
         request = read_request(message, kinds)
-        kind: Any = request.question.answer_type
+        kind: Any = answer_type_of(request)
     except InputError:
         request, kind = None, str
     return Exchange(request, message, read_reply(out, kind, 0.0)), out

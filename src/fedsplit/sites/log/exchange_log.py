@@ -11,7 +11,7 @@ from fedsplit.sites.events import Event
 from fedsplit.sites.log.audit_log import AuditLog
 from fedsplit.sites.log.entries import Exchange, entry_of, sent_numbers
 from fedsplit.sites.studies.approval import Approval
-from fedsplit.sites.studies.proposal import Decision, Finish, Propose
+from fedsplit.sites.studies.proposal import Decision, Finish, Propose, ShareKeys
 
 NOT_LOGGED = (
     "cannot write its log or its other files and therefore does not answer; its owner has been "
@@ -110,7 +110,7 @@ class ExchangeLog:
                 self._watch(Event("end", summary, request.study))
             case Propose():
                 self._watch(Event("study", self._state(reply.value), reply.value.study))
-            case Hello():
+            case Hello() | ShareKeys():
                 pass
             case _:
                 asked = most = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from fedsplit.regression.client.guards.extremes import STEADY
 from fedsplit.regression.client.questions.fitted import GoodnessOfFit
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Reply, Request, Unprepared
+from fedsplit.remote.messages import answer_type_of
+from fedsplit.sites.log.masked_replay import MaskedReplay
 from fedsplit.sites.rows.current_rows import version_of
 from fedsplit.sites.rows.snapshots import Snapshots
 from fedsplit.sites.settings import SiteSettings, read_settings
@@ -52,6 +54,7 @@ class Replay:
         self._cohorts: dict[tuple[str, str], DatasetCohort] = {}
         # What clients were prepared with, by key: it travels with one question only.
         self._preparations: dict[str, Question] = {}
+        self._sums = MaskedReplay(folder / "studies")
 
     def difference(self, request: Request, reply: Reply, entry: Mapping[str, Any]) -> float:
         """How far an answer is from the one that is computed now.
@@ -68,11 +71,15 @@ class Replay:
         NotPrepared, InputError
             If it cannot be computed.
         """
-        kind = request.question.answer_type
+        kind = answer_type_of(request)
         if request.preparation is not None:
             self._preparations[request.key] = request.preparation
         cohort = self._cohort(entry["settings"], entry["rows"])
-        again = self._answer(cohort, request)
+        if request.step is not None:
+            return self._sums.difference(
+                self._study(request.study), cohort, request, reply.value, self._answer
+            )
+        again = self._answer(cohort.answer, request)
         if request.study:
             again = narrowed(self._study(request.study), request.question, again)
         again = codec.decode(kind, codec.encode(again))
@@ -86,14 +93,14 @@ class Replay:
             raise InputError(f"the study {short(name[:16])} is no longer in the folder")
         return read_study(path.read_bytes(), self._kinds)
 
-    def _answer(self, cohort: DatasetCohort, request: Request) -> Any:
+    def _answer(self, answer: Callable[[Request], Any], request: Request) -> Any:
         try:
-            return cohort.answer(request)
+            return answer(request)
         except Unprepared:
             preparation = self._preparations.get(request.key)
             if preparation is None:
                 raise NotPrepared("the line that prepared it is not in the log") from None
-            return cohort.answer(request._replace(preparation=preparation))
+            return answer(request._replace(preparation=preparation))
 
     def _cohort(self, name: str, rows: str) -> DatasetCohort:
         """The client as it was set up when it answered, with the rows that it had."""

@@ -92,7 +92,7 @@ def read_snapshot(folder: Path) -> Snapshot:
                 )
         ids = np.load(folder / "rows.npy", allow_pickle=False)
         hashes = np.load(folder / "hashes.npy", allow_pickle=False)
-    except (FileNotFoundError, msgspec.DecodeError) as error:
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StateError(
             f"{folder}: this copy of the rows cannot be read ({error}), so that nothing is "
             "answered: restore it from a backup"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
 
 from fedsplit.errors import InputError, RequestError, StateError
 from fedsplit.regression.client.guards.rules import Rules
@@ -14,33 +13,19 @@ from fedsplit.remote.messages import Signature
 from fedsplit.sites.budget import today
 from fedsplit.sites.refusals import REFUSED
 from fedsplit.sites.studies.asked_questions import AskedQuestions
+from fedsplit.sites.studies.credentials import Credentials
 from fedsplit.sites.studies.describing import Describer
 from fedsplit.sites.studies.hashes import read_whole_hash, short
 from fedsplit.sites.studies.policy import objection
 from fedsplit.sites.studies.proposal import Decision, Propose
 from fedsplit.sites.studies.scope import check_question
+from fedsplit.sites.studies.secure_gate import ALWAYS, SecureGate
 from fedsplit.sites.studies.store import RULE, Decided, Studies
 from fedsplit.sites.studies.study import Study, read_study
 
 FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 ASK = "ask"
-ALWAYS = "always"
-
-
-class Credentials(NamedTuple):
-    """What a client knows about itself and the federation.
-
-    Attributes
-    ----------
-    fingerprint : str
-        Of its own key.
-    ca : bytes
-        The certificate (PEM) of the federation's authority.
-    """
-
-    fingerprint: str
-    ca: bytes
 
 
 class Approval:
@@ -63,6 +48,12 @@ class Approval:
         A study and whether it is ``signed``, in words for the owner.
     rules : Rules
         Of the owner: a study that breaks one is declined.
+
+    Attributes
+    ----------
+    studies : Studies
+    secure : SecureGate
+        For studies with secure sums.
     """
 
     def __init__(
@@ -83,6 +74,7 @@ class Approval:
         self._kinds = kinds
         self._credentials = credentials
         self._rules = rules
+        self.secure = SecureGate(studies, name, credentials, rules)
         self._describer = Describer(studies, partial(words, signed=credentials is not None))
         # The studies that were read, with what was asked of them, by hash.
         self._open: dict[str, tuple[Study, AskedQuestions]] = {}
@@ -112,28 +104,41 @@ class Approval:
             self.studies.reopen(name)
             decided = None
         if decided is None:
-            self._decide(name, broken)
+            self._decide(study, broken)
             decided = self.studies.decided(name)
         state = self.studies.state(name)
         if decided is None or state == "pending":
             # Beside the answer: how long that takes would tell the size of the file.
-            self._describer.add(study)
+            self._describer.add(study, self._exposed(study))
             return Decision(name, "pending")
-        return Decision(name, state, decided.reason)
+        letter = None
+        if study.secure and state == "approved":
+            letter = self.secure.letter(study, decided)
+        return Decision(name, state, decided.reason, letter=letter)
+
+    def wait_for_words(self) -> None:
+        """Wait until the studies that were proposed are put into words."""
+        self._describer.wait()
 
     def _broken(self, study: Study, rows: int | None) -> tuple[str, str]:
         """Which rule a study breaks, for the server and for the owner alone; empty if none."""
-        reason = objection(self._rules, study)
+        reason = objection(self._rules, study) or self.secure.objection(study)
         if not reason and rows is not None and rows < self._rules.rows:
             return REFUSED, f"least_rows: {rows:,} rows here, fewer than {self._rules.rows:,}"
         return reason, ""
 
-    def _decide(self, name: str, broken: tuple[str, str]) -> None:
+    def _decide(self, study: Study, broken: tuple[str, str]) -> None:
         """Decide as the rules and the mode say, or leave it to the owner."""
+        name = study.hash
         if broken[0]:
             self.studies.decide(name, "declined", RULE, *broken)
-        elif self._mode in (ALWAYS, name):
+        elif self._mode in (ALWAYS, name) and not self.secure.needs_owner(study, self._mode):
+            self.studies.accept(name, [])
             self.studies.decide(name, "approved", f"--approve {self._mode}")
+
+    def _exposed(self, study: Study) -> list[tuple[str, ...]]:
+        """The clients that a study exposes together with others, each group in order."""
+        return [each.clients for each in self.secure.exposed(study)]
 
     def _check_day(self, name: str) -> None:
         """Raise RequestError if as many other studies have begun today as the owner allows."""
@@ -149,6 +154,8 @@ class Approval:
 
         for name in study.members:
             check_name(name)
+        if study.secure:
+            self.secure.check()
         if self._credentials is None:
             return
         from fedsplit.remote.signatures import check_signature
@@ -226,7 +233,7 @@ class Approval:
             raise RequestError(f"the study {short(name[:16])} was changed in its folder")
         # It may have been approved while there were no keys.
         self._verify(study, self.studies.signature(name))
-        reason = objection(self._rules, study)
+        reason = objection(self._rules, study) or self.secure.objection(study)
         if reason:
             raise RequestError(f"the study breaks a rule of its owner: {reason}")
         return study, AskedQuestions(folder / "asked", study)

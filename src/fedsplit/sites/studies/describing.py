@@ -25,21 +25,28 @@ class Describer:
         self._studies = studies
         self._words = words
         self._waiting: list[Study] = []
-        # The hashes of those that were put into words, or are about to be.
-        self._known: set[str] = set()
+        # By hash, those that were put into words, or are about to be, with whom they expose.
+        self._known: dict[str, list[tuple[str, ...]]] = {}
         self._lock = Lock()
         self._working = False
+        self._thread = Thread(target=self._work, name="words", daemon=True)
 
-    def add(self, study: Study) -> None:
-        """Put a study into words, unless that was done."""
+    def add(self, study: Study, exposed: list[tuple[str, ...]]) -> None:
+        """Put a study that exposes some clients into words, unless that was done."""
         with self._lock:
-            if study.hash in self._known:
+            if self._known.get(study.hash) == exposed:
                 return
-            self._known.add(study.hash)
+            self._known[study.hash] = exposed
             self._waiting.append(study)
             if not self._working:
                 self._working = True
-                Thread(target=self._work, name="words", daemon=True).start()
+                self._thread = Thread(target=self._work, name="words", daemon=True)
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until all of them are put into words."""
+        if self._working:
+            self._thread.join()
 
     def _work(self) -> None:
         while True:
@@ -50,7 +57,10 @@ class Describer:
                 study = self._waiting.pop(0)
             try:
                 if self._studies.undecided(study.hash):
+                    exposed = self._known[study.hash]
                     self._studies.describe(study.hash, self._words(study))
+                    # last, so that nobody accepts what the words do not say
+                    self._studies.accept(study.hash, exposed)
             except (OSError, InputError):  # a full disk, say: the next proposal tries again
                 with self._lock:
-                    self._known.discard(study.hash)
+                    self._known.pop(study.hash, None)

@@ -24,11 +24,11 @@ IN_ROUNDS = (
 )
 IN_SPECIAL_CASES = ("line", "margin", "recede", "along", "fitted")
 
-ABOUT_NO_POINT = (*IN_HANDSHAKES, "finish")
+ABOUT_NO_POINT = (*IN_HANDSHAKES, "share_keys", "finish")
 """The questions that are about no point x."""
 
-NOT_SHOWN = ("settle", "finish")
-"""Of no interest to owners who follow the numbers: a part of another question, and the end."""
+NOT_SHOWN = ("settle", "share_keys", "finish")
+"""Of no interest to owners who follow the numbers: what brings no answer about their rows."""
 
 
 class Limits(NamedTuple):
@@ -46,7 +46,7 @@ class Limits(NamedTuple):
     points: int
 
 
-def limits_of(rounds: int, firth: bool, members: int, least: int) -> Limits:
+def limits_of(rounds: int, firth: bool, members: int, least: int, secure: bool = False) -> Limits:
     """The limits of a study.
 
     Parameters
@@ -58,6 +58,8 @@ def limits_of(rounds: int, firth: bool, members: int, least: int) -> Limits:
     members, least : int
         How many clients there are, and with how few of them the run goes on: after each removal
         the others agree anew.
+    secure : bool
+        Whether the server learns sums alone.
     """
     runs = 1 + members - least
     questions = dict.fromkeys(IN_HANDSHAKES, HANDSHAKES * runs)
@@ -65,4 +67,7 @@ def limits_of(rounds: int, firth: bool, members: int, least: int) -> Limits:
     questions |= dict.fromkeys(IN_SPECIAL_CASES, SELDOM * runs)
     if firth:
         questions["modified_score"] = rounds * runs
+    if secure:
+        del questions["columns"]  # what it would tell is declared
+        questions["share_keys"] = SELDOM
     return Limits(questions | {"finish": SELDOM}, (rounds + SELDOM) * runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -68,7 +69,20 @@ def _families(value: Any) -> tuple[str, ...]:
     return found
 
 
+def _fingerprints(value: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        raise ValueError
+    found = []
+    for name, text in value.items():
+        plain = re.sub(r"[\s:]", "", str(text)).lower()
+        if not re.fullmatch("[0-9a-f]{64}", plain):
+            raise ValueError
+        found.append((name, plain))
+    return tuple(found)
+
+
 PATTERNS = 'a list of names or patterns of columns, such as ["age", "lab_*"]'
+FINGERPRINTS = "a table of clients, each with the 64 digits of its key's fingerprint"
 SHARE = "a number above 0, at most 1"
 
 KEYS: Mapping[str, Key] = {
@@ -85,6 +99,8 @@ KEYS: Mapping[str, Key] = {
     "studies_per_day": Key("studies", "a whole number of at least 0", _count(0)),
     "refusals_before_halt": Key("refusals", "a whole number of at least 1", _count(1)),
     "secure_sums_only": Key("secure", "true or false", _flag),
+    "partners": Key("partners", FINGERPRINTS, _fingerprints),
+    "removal_allowed": Key("removal", "true or false", _flag),
 }
 """Every key of a policy. All of them are optional, and the rules of ``--strict`` hold as well."""
 
@@ -165,6 +181,11 @@ def in_words(rules: Rules) -> list[str]:
         lines.append(f"at least {rules.sites} clients (least_sites)")
     if rules.secure:
         lines.append("secure sums only (secure_sums_only)")
+    if rules.partners is not None:
+        names = ", ".join(name for name, _ in rules.partners)
+        lines.append(f"secure sums with {names} alone, by their keys (partners)")
+    if rules.removal:
+        lines.append("a study may go on without this client (removal_allowed)")
     for number, what, key in (
         (rules.studies, "studies", "studies_per_day"),
         (rules.questions, "questions", "questions_per_day"),

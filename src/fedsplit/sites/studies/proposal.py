@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedsplit.clients.question import Question
 from fedsplit.remote.messages import Hello, Signature
+from fedsplit.sites.secure.protocol import KeyLetter, Standing
 from fedsplit.sites.studies.store import State
 
 
@@ -23,12 +25,15 @@ class Decision(NamedTuple):
         Why it is declined, where there is more to say.
     left : int or None
         How many more questions the owner allows, if that is limited.
+    letter : KeyLetter or None
+        The client's key for an approved study with secure sums.
     """
 
     study: str
     state: State
     reason: str = ""
     left: int | None = None
+    letter: KeyLetter | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,18 @@ class Propose(Question):
 
 
 @dataclass(frozen=True)
+class ShareKeys(Question):
+    """Bring a client the keys of all clients of a study with secure sums.
+
+    The answer is how far it is in the study.
+    """
+
+    letters: Sequence[KeyLetter]
+
+    answer_type = Standing
+
+
+@dataclass(frozen=True)
 class Finish(Question):
     """Tell a client that a study has ended, and its result; the answer is whether it was read.
 
@@ -67,5 +84,5 @@ class Finish(Question):
     answer_type = bool
 
 
-ABOUT_STUDIES: tuple[type[Question], ...] = (Hello, Propose, Finish)
+ABOUT_STUDIES: tuple[type[Question], ...] = (Hello, Propose, ShareKeys, Finish)
 """The questions that are answered without the data."""

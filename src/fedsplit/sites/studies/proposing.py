@@ -52,7 +52,7 @@ def make_study(
             raise InputError(f"types: {column} is not in the model, which uses {listed(used, 12)}")
     chosen: dict[str, Setting] = json.loads(json.dumps(asdict(settings)))
     least = min(least or len(members), len(members))
-    limits = limits_of(settings.rounds, settings.firth, len(members), least)
+    limits = limits_of(settings.rounds, settings.firth, len(members), least, settings.secure)
     return Study(
         formula=formula.text,
         family=settings.family,
@@ -64,6 +64,7 @@ def make_study(
         members=dict(members),
         coordinator=coordinator,
         least=least,
+        secure=settings.secure,
     )
 
 
@@ -99,13 +100,17 @@ class Proposal:
 
     Attributes
     ----------
+    study : Study
+    decisions : dict of Decision
+        What is known of every client.
     unanswered : dict of str to str
         Why the clients have not answered that were asked last and did not.
     """
 
     def __init__(self, transport: Transport, study: Study, signature: Signature) -> None:
         self._transport = transport
-        self._study = study
+        self.study = study
+        self.decisions: dict[str, Decision] = {}
         self.unanswered: dict[str, str] = {}
         question = Propose(study.canonical.decode(), signature)
         self._message = write_request(Request(question))
@@ -130,7 +135,7 @@ class Proposal:
                 raise InputError(attributed(name, reply.text))
             if reply.outcome != "answer":
                 self.unanswered[name] = reply.text
-            elif reply.value.study == self._study.hash:
+            elif reply.value.study == self.study.hash:
                 found[name] = reply.value
             else:
                 self.unanswered[name] = "it answers about another study"
@@ -159,11 +164,11 @@ class Proposal:
         TooFewClients
             If an owner declines.
         """
-        known: dict[str, Decision] = {}
+        known = self.decisions
         while True:
             waiting = [name for name in names if _state(known, name) != "approved"]
             before = (known, self.unanswered)
-            known = known | self.ask(waiting)
+            known = self.decisions = known | self.ask(waiting)
             if (known, self.unanswered) != before:
                 report(known, self.unanswered)
             for name, decision in known.items():
@@ -175,7 +180,7 @@ class Proposal:
 
     def finish(self, names: Sequence[str], converged: bool, summary: str) -> None:
         """Tell the clients the end and its result; those that are away are not waited for."""
-        request = Request(Finish(converged, summary), study=self._study.hash)
+        request = Request(Finish(converged, summary), study=self.study.hash)
         self._transport.send(dict.fromkeys(names, write_request(request)), FINISH_TIMEOUT)
 
 

@@ -129,6 +129,10 @@ def _check_described(study: Study, question: Describe) -> None:
     _same("columns", request.others == set(study.columns) - study.used)
     _same("columns", request.categories <= set(study.columns))
     _same("treatment of missing values", not request.filled or _fills(study))
+    if study.secure:
+        declared: Any = study.options["levels"] or {}
+        asked = {column: list(levels) for column, levels in (question.levels or {}).items()}
+        _same("list of levels", all(asked[each] == declared.get(each) for each in asked))
 
 
 CHECKS: Mapping[type[Question], Callable[[Study, Any], None]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -49,6 +50,8 @@ class Decided:
         Why, as the server is told.
     details : str
         Why, for the owner alone.
+    removal : bool
+        Whether a study with secure sums may go on without this client.
     """
 
     verdict: Verdict
@@ -56,6 +59,7 @@ class Decided:
     time: Annotated[datetime, msgspec.Meta(tz=True)]
     reason: str = ""
     details: str = ""
+    removal: bool = False
 
     @property
     def over(self) -> bool:
@@ -69,9 +73,9 @@ class Studies:
     """A folder with one folder per study, readable for the owner alone.
 
     Each holds the study (``study.json``), who signed it (``signature.json``), what it means here in
-    words (``words.txt``), the decision (``decision.json``), when it began (``begun``), and which
-    questions of it were asked (``asked``). The client's process writes all but the decision, which
-    anybody may make who may write to the folder.
+    words (``words.txt``) and whom it exposes (``exposed.json``), the decision (``decision.json``),
+    when it began (``begun``), and which questions of it were asked (``asked``). The client's
+    process writes all but the decision, which anybody may make who may write to the folder.
 
     Parameters
     ----------
@@ -120,8 +124,13 @@ class Studies:
         decisions = {each: self.decided(each) for each in self.hashes()}
         if sum(map(self.undecided, decisions)) >= MOST_PENDING:
             raise RequestError(f"{MOST_PENDING} studies wait for its owner to decide")
-        # What a person decided is never forgotten: a rule decides the same again.
-        declined = [each for each, decided in decisions.items() if decided and decided.by == RULE]
+        # What a person decided is never forgotten, nor what was answered: a rule decides the same
+        # again.
+        declined = [
+            each
+            for each, decided in decisions.items()
+            if decided and decided.by == RULE and not (self.path(each) / "begun").exists()
+        ]
         for each in declined[MOST_DECLINED:]:
             shutil.rmtree(self.path(each), ignore_errors=True)
         folder = self.path(name)
@@ -140,6 +149,18 @@ class Studies:
     def describe(self, name: str, words: str) -> None:
         """Keep what a study means here."""
         files.write_private(self.path(name) / "words.txt", words)
+
+    def accept(self, name: str, groups: Sequence[tuple[str, ...]]) -> None:
+        """Keep which clients a study exposes, as its words say."""
+        files.write_private(self.path(name) / "exposed.json", msgspec.json.encode(groups))
+
+    def accepted(self, name: str) -> list[tuple[str, ...]]:
+        """The clients that a study exposes, as its owner could read."""
+        path = self.path(name) / "exposed.json"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=list[tuple[str, ...]])
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+            return []
 
     def words(self, name: str) -> str:
         """A study in words."""
@@ -163,12 +184,18 @@ class Studies:
             return msgspec.json.decode(path.read_bytes(), type=Decided)
         except FileNotFoundError:
             return None
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             # It may have been a no: only its owner can make a yes of it.
             return Decided("unreadable", "", datetime.now(UTC))
 
     def decide(
-        self, name: str, verdict: Verdict, by: str, reason: str = "", details: str = ""
+        self,
+        name: str,
+        verdict: Verdict,
+        by: str,
+        reason: str = "",
+        details: str = "",
+        removal: bool = False,
     ) -> None:
         """Approve or decline a study, or take back what was decided before.
 
@@ -177,10 +204,11 @@ class Studies:
         name : str
             The hash of the study.
         verdict : Verdict
-        by, reason, details : str
+        by, reason, details, removal
             As in ``Decided``.
         """
-        decided = Decided(verdict, by, datetime.now(UTC).replace(microsecond=0), reason, details)
+        now = datetime.now(UTC).replace(microsecond=0)
+        decided = Decided(verdict, by, now, reason, details, removal)
         with files.as_owner_of(self.folder.parent):
             files.write_private(self.path(name) / "decision.json", msgspec.json.encode(decided))
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import msgspec
@@ -14,6 +15,7 @@ from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote.messages import PROTOCOL
+from fedsplit.remote.summed import FEWEST
 from fedsplit.sites.studies.limits import ABOUT_NO_POINT, NOT_SHOWN, limits_of
 from fedsplit.version import __version__
 
@@ -23,7 +25,8 @@ AS_READ = "as read"
 STUDY_BYTES = 2**16
 """The most bytes of a study: people read it."""
 
-Setting: TypeAlias = str | int | float | bool | Sequence[str] | Mapping[str, str] | None
+PerColumn: TypeAlias = Mapping[str, str | Sequence[str]]
+Setting: TypeAlias = str | int | float | bool | Sequence[str] | PerColumn | None
 """The value of an option."""
 
 
@@ -56,7 +59,7 @@ class Study:
     protocol : int
         The version of the messages.
     secure : bool
-        Whether the server learns sums over clients alone; not possible yet.
+        Whether the server learns sums over clients alone.
     """
 
     formula: str
@@ -83,7 +86,7 @@ class Study:
             allow_nan=False,
         ).encode()
 
-    @property
+    @cached_property  # every message is checked by it
     def hash(self) -> str:
         """The SHA-256 of the canonical form, in hexadecimal digits."""
         return hashlib.sha256(self.canonical).hexdigest()
@@ -122,6 +125,7 @@ OPTIONS: Mapping[str, Any] = {
     "firth": bool,
     "intercept": bool,
     "l1": float,
+    "levels": Mapping[str, Sequence[str]] | None,
     "missing": str,
     "nonnegative": Sequence[str],
     "offset": str | None,
@@ -177,7 +181,7 @@ def read_study(content: bytes, kinds: Mapping[str, object]) -> Study:
 def _check(study: Study, kinds: Mapping[str, object]) -> None:
     """Raise InputError for a study that contradicts itself."""
     if study.secure:
-        raise InputError("the study needs secure sums, which this version does not have")
+        _check_secure(study)
     if study.family not in FAMILIES:
         raise InputError(f"the study has the unknown family {study.family[:40]!r}")
     if set(study.options) != set(OPTIONS):
@@ -204,7 +208,13 @@ def _check_limits(study: Study, kinds: Mapping[str, object]) -> None:
     if min([*study.questions.values(), study.points]) < 0:
         raise InputError("the study has negative numbers of questions")
     rounds, firth = study.options["rounds"], study.options["firth"]
-    implied = limits_of(int(rounds), bool(firth), len(study.members), study.least)  # type: ignore[arg-type]  # a number
+    implied = limits_of(
+        int(rounds),  # type: ignore[arg-type]  # a number
+        bool(firth),
+        len(study.members),
+        study.least,
+        study.secure,
+    )
     for name, number in study.questions.items():
         most = implied.questions.get(name, 0)
         if number > most:
@@ -214,6 +224,27 @@ def _check_limits(study: Study, kinds: Mapping[str, object]) -> None:
     if study.points > implied.points:
         raise InputError(
             f"the study has {study.points} points, where its options imply {implied.points}"
+        )
+
+
+def _check_secure(study: Study) -> None:
+    """Raise InputError for a study whose sums could not be secure."""
+    if study.least < FEWEST:
+        raise InputError(
+            f"secure sums are of {FEWEST} clients at least: of fewer each could be told, and the "
+            f"study goes on with {study.least}"
+        )
+    without = [name for name, key in study.members.items() if not key]
+    if without:
+        raise InputError(
+            f"secure sums need keys, {listed(without)} has none: start without --insecure"
+        )
+    # owners compare one with their partners, and whoever has another could answer in their place
+    several = [name for name, key in study.members.items() if len(key.split()) > 1]
+    if several:
+        raise InputError(
+            f"secure sums need one key of each client, {listed(several)} has several: leave one "
+            "line in its file of public keys"
         )
 
 

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from textwrap import wrap
 
 from fedsplit.data.texts import appearance
 from fedsplit.data.types import Fit
 from fedsplit.sites.studies.hashes import short
+from fedsplit.sites.studies.overlaps import Exposure
 from fedsplit.sites.studies.store import APPROVED_DAYS
 from fedsplit.sites.studies.study import AS_READ, Study
 
 WIDTH = 88
 
 INDENT = 11
+
+SECURE = (
+    "everything masked: the server can read the sum over all clients of each answer, and nothing "
+    "of this client alone, unless all the others below work for it",
+    "once: counts of rows, missing values and of the levels that the study declares, means and "
+    "cross products of the coded columns",
+    "per round: vectors and an information matrix, as long as the coefficients; at the end the "
+    "log-likelihood, and for a classifier counts by predicted probability",
+)
+"""What a client sends in a study with secure sums."""
 
 QUIET: tuple[object, ...] = (None, False, "", [], {})
 """Values of options that need not be mentioned."""
@@ -56,6 +67,10 @@ class Local:
         The option or rule that says so.
     log : str
         Where everything is written down.
+    known : mapping of str to str
+        The fingerprints of the partners' keys that the owner has approved before.
+    exposed : sequence of Exposure
+        The clients whose part the server can tell by this study and earlier ones.
     """
 
     name: str
@@ -70,6 +85,8 @@ class Local:
     left: int | None
     limit: str
     log: str
+    known: Mapping[str, str] = field(default_factory=dict)
+    exposed: Sequence[Exposure] = ()
 
 
 def study_in_words(study: Study, here: Local) -> str:
@@ -83,6 +100,8 @@ def study_in_words(study: Study, here: Local) -> str:
         "sent": _sent(study, here),
         "to": [_coordinator(study, here)],
         "with": _members(study, here),
+        "caution": _exposed(here),
+        "removal": _removal(study),
         "rules": here.rules,
         "until": [UNTIL],
         "budget": [_budget(study, here)],
@@ -130,7 +149,11 @@ def _value(value: object) -> str:
     if value is True:
         return "yes"
     if isinstance(value, Mapping):
-        return " ".join(f"{name}={each}" for name, each in value.items())
+        texts = {
+            name: "|".join([each] if isinstance(each, str) else each)
+            for name, each in value.items()
+        }
+        return " ".join(f"{name}={text}" for name, text in texts.items())
     if isinstance(value, list | tuple):
         return " ".join(map(str, value))
     return str(value)
@@ -164,6 +187,8 @@ def _rows(study: Study, here: Local) -> str:
 
 
 def _sent(study: Study, here: Local) -> list[str]:
+    if study.secure:
+        return [*SECURE, _questions(study)]
     rounds = "vectors and an information matrix, as long as the coefficients"
     if here.vectors:
         rounds = "a vector as long as the coefficients; for a proof, a gradient and a matrix"
@@ -171,9 +196,13 @@ def _sent(study: Study, here: Local) -> list[str]:
         "once: column types, counts of rows and missing values, levels of "
         "categories with their counts, means and cross products of the coded columns",
         f"per round: {rounds}; at most {study.options['rounds']} rounds, usually 5 to 30",
-        f"in all at most {study.most:,} different questions, at {study.points:,} points",
+        _questions(study),
         "at the end: the log-likelihood, and for a classifier counts by predicted probability",
     ]
+
+
+def _questions(study: Study) -> str:
+    return f"in all at most {study.most:,} different questions, at {study.points:,} points"
 
 
 def _coordinator(study: Study, here: Local) -> str:
@@ -190,10 +219,44 @@ def _members(study: Study, here: Local) -> list[str]:
             known = f"key {short(key[:32])} …"
         if name == here.name:
             known += " (this client)"
-        found.append(f"{name}: {known}")
+        found.append(f"{name}: {known}{_pinned(name, key, study, here)}")
     if study.least < len(study.members):
         found.append(f"at least {study.least} of them, if others do not answer")
     return found
+
+
+def _pinned(name: str, key: str, study: Study, here: Local) -> str:
+    """Whether the owner knows the key of a partner in secure sums."""
+    if not study.secure or name == here.name:
+        return ""
+    if name not in here.known:
+        return " NEW: compare it with them, not with the coordinator"
+    if set(key.split()) <= set(here.known[name].split()):
+        return " as you approved before"
+    return " ANOTHER KEY THAN BEFORE: ask them why"
+
+
+def _exposed(here: Local) -> list[str]:
+    """What this study discloses together with earlier ones."""
+    return [
+        f"you took part in study {', '.join(f'{short(name[:16])} …' for name in studies)}, and not "
+        f"with the same clients: the server can compute what {' and '.join(clients)} alone sent, "
+        f"as the difference of {'two' if len(studies) == 1 else 'several'} sums, as far as the "
+        "studies have columns in common"
+        for clients, studies in here.exposed
+    ]
+
+
+def _removal(study: Study) -> list[str]:
+    """What it means to let a study with secure sums go on without this client."""
+    if not study.secure or study.least == len(study.members):
+        return []
+    return [
+        "if this client is away for long, the others can go on without it, but only if you allow "
+        "that: the server can then compute everything that this client alone has sent, as the "
+        "difference of two sums. To allow it, type removal instead of yes, or use "
+        "fedsplit approve --allow-removal; otherwise the others wait for this client"
+    ]
 
 
 def _budget(study: Study, here: Local) -> str:
