@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
+from fedsplit.commands.answer import answer_command
 from fedsplit.commands.approving import approve_command
 from fedsplit.commands.audit import audit_command
+from fedsplit.commands.by_files import ask_command, combine_command
 from fedsplit.commands.client import client_command
 from fedsplit.commands.compare import compare_command
 from fedsplit.commands.fit import fit_command
@@ -41,6 +43,9 @@ app = typer.Typer(
 app.command("fit", cls=Command)(fit_command)
 app.command("server", cls=Command)(server_command)
 app.command("client", cls=Command)(client_command)
+app.command("ask", cls=Command)(ask_command)
+app.command("answer", cls=Command)(answer_command)
+app.command("combine", cls=Command)(combine_command)
 app.command("approve", cls=Command)(approve_command)
 app.command("refusals", cls=Command)(refusals_command)
 app.command("audit", cls=Command)(audit_command)

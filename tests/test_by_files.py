@@ -1,0 +1,774 @@
+"""A study by files: question files go out, answer files come in, and the table is the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
+from numpy.typing import NDArray
+
+import fedsplit as fs
+from by_files import ByFiles
+from fedsplit import fixed_point
+from fedsplit.arrays import Array
+from fedsplit.commands.app import run
+from fedsplit.commands.client_options import SiteKeys
+from fedsplit.errors import InputError
+from fedsplit.remote.channel import Request
+from fedsplit.remote.issuing import make_keys
+from fedsplit.remote.keys import read_private_key
+from fedsplit.remote.messages import read_reply, write_request
+from fedsplit.sites.letters.arrivals import read_answer
+from fedsplit.sites.letters.incoming import read_question
+from fedsplit.sites.letters.letter import (
+    AnswerLetter,
+    QuestionLetter,
+    Taken,
+    belongs_to,
+    read_letter,
+    unpack,
+)
+from fedsplit.sites.letters.post import CoordinatorPost, SitePost
+from fedsplit.sites.letters.sealing import Box, seal
+from fedsplit.sites.letters.study_folder import StudyFolder
+from fedsplit.sites.service import ALLOWED
+from fedsplit.sites.studies.proposal import Finish
+from fedsplit.sites.studies.study import read_study
+from hospitals import people, write
+
+Told = pytest.CaptureFixture[str]
+
+FORMULA = "score ~ age + ward"
+
+
+def hospitals(folder: Path, sizes: tuple[int, ...] = (60, 45, 30)) -> ByFiles:
+    folder.mkdir()
+    paths = {Path(path).stem: Path(path) for path in write(people(sizes=sizes), folder)}
+    return ByFiles(folder / "federation", paths, "--formula", FORMULA)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> ByFiles:
+    """A study in its second round, whose first answers are still there, beside another one."""
+    federation = hospitals(tmp_path_factory.mktemp("begun") / "begun")
+    assert federation.ask() == 0
+    assert federation.combine(*federation.answer_all(1)) == 0
+    federation.answer_all(2)
+    return federation
+
+
+@pytest.fixture
+def study(begun: ByFiles, tmp_path: Path) -> ByFiles:
+    return begun.copied(tmp_path / "federation")
+
+
+def refusal(capsys: Told, status: int) -> str:
+    """The one line with which something was refused."""
+    error = capsys.readouterr().err
+    assert status == 2, error
+    [line] = error.splitlines()
+    return line.removeprefix("fedsplit: error: ")
+
+
+def test_a_fit_by_files_has_the_bits_of_a_fit_in_process(tmp_path: Path, capsys: Told) -> None:
+    federation = hospitals(tmp_path / "hospitals")
+    assert federation.rounds() <= 8
+    printed = capsys.readouterr().out
+    here = fs.fit([str(path) for path in federation.data.values()], FORMULA)
+    there = json.loads((federation.study / "model.json").read_text(encoding="utf-8"))
+    same = ("coef", "se", "robust_se", "deviance", "certificate", "clients", "rounds")
+    assert {key: there[key] for key in same} == {key: here.to_dict()[key] for key in same}
+    assert here.summary().splitlines()[0] in printed
+    assert (federation.study / "report.html").exists()
+    for name in federation.names:
+        for _ in range(2):
+            assert federation.answer(name, federation.study / "result.fedsplit") == 0
+            shown = capsys.readouterr()
+            assert shown.out == ""
+            assert "has ended, with this result" in shown.err
+        assert run(["audit", str(federation.state(name))]) == 0
+        assert "5 of them exactly" in capsys.readouterr().out
+    assert "the study is done" in refusal(capsys, federation.combine())
+
+
+def test_answers_that_cannot_be_used_are_named_and_refused_and_nothing_is_lost(
+    study: ByFiles, tmp_path: Path, capsys: Told
+) -> None:
+    first, second, third = (study.file(2, name) for name in study.names)
+    old = study.file(1, "hospital0")
+    assert study.ask(study="other") == 0  # the same study once more, in another folder
+    assert study.ask("--ridge", "1", study="ridge") == 0
+    again, else_, twice = (tmp_path / name for name in ("again", "else", "twice"))
+    assert study.answer("hospital0", study.question(1, "other"), out=again) == 0
+    assert study.answer("hospital0", study.question(1, "ridge"), out=else_) == 0
+    assert study.answer("hospital0", study.question(2), out=twice) == 0
+    changed, cut, renamed, unsigned = (tmp_path / name for name in ("changed", "cut", "re", "un"))
+    content = first.read_bytes()
+    at = content.index(b"hospital0")
+    changed.write_bytes(content[:-300] + bytes([content[-300] ^ 1]) + content[-299:])
+    renamed.write_bytes(content[: at + 8] + b"1" + content[at + 9 :])
+    cut.write_bytes(content[:-30])
+    signed = msgspec.msgpack.decode(content.partition(b"\n")[2])
+    unsigned.write_bytes(b"fedsplit answer 1\n" + msgspec.msgpack.encode([signed[0], "", ""]))
+    capsys.readouterr()
+    before = {path: path.read_bytes() for path in study.study.rglob("*") if path.is_file()}
+    for wrong, why in [
+        ([old], f"{old}: was combined before, in round 1; the study is in round 2"),
+        ([first, second, twice], f"{twice}: is a second answer of hospital0, beside {first}"),
+        ([first, first], f"{first}: is a second answer of hospital0"),
+        ([again], f"{again}: belongs to another run of the same study"),
+        ([first, else_], f"{else_}: belongs to the study"),
+        ([second, changed], f"{changed}: was changed since it was signed"),
+        ([renamed], f"{renamed}: is signed by another key than that of hospital1 in the study"),
+        ([unsigned], f"{unsigned}: is not signed"),
+        ([cut], f"{cut}: is damaged, or a part of a file"),
+        ([study.question(2)], f"{study.question(2)}: is a question, not an answer"),
+        ([tmp_path / "none"], f"{tmp_path / 'none'}: there is no such file"),
+        ([study.keys / "ca.crt"], f"{study.keys / 'ca.crt'}: is not an answer of fedsplit"),
+    ]:
+        assert refusal(capsys, study.combine(*wrong)).startswith(why)
+    after = {path: path.read_bytes() for path in study.study.rglob("*") if path.is_file()}
+    assert after == before
+    assert study.combine(first, second, third) == 0
+    assert capsys.readouterr().out.strip() == str(study.question(3))
+
+
+def changes(data: bytes, flips: int) -> Iterator[bytes]:
+    """A file in other forms: as a reader may take it, or with single bits flipped."""
+    line, _, body = data.partition(b"\n")
+    content, value, signer = msgspec.msgpack.decode(body)
+    deep = b"\x91" * 100_000 + b"\xc0"
+    fields = msgspec.msgpack.decode(content)
+    many = msgspec.msgpack.encode(fields | {"parts": {str(i): b"" for i in range(20_000)}})
+    more = bytes([content[0] + 1]) + content[1:] + msgspec.msgpack.encode("more") + deep
+    for signed in [
+        (content, value.upper(), signer),
+        (content, value, f"{signer}\n"),
+        (content, value, f"{signer} text"),
+        (many, value, signer),
+        (more, value, signer),
+    ]:
+        yield line + b"\n" + msgspec.msgpack.encode(signed)
+    yield line + b"\n" + deep
+    yield data + b"\n"
+    rng = np.random.default_rng(0)
+    for at in (*range(len(line) + 20), *rng.integers(0, len(data), flips)):
+        yield data[:at] + bytes([data[at] ^ 1 << int(rng.integers(8))]) + data[at + 1 :]
+    for cut in rng.integers(0, len(data), flips):
+        yield data[:cut]
+        yield data[cut:]
+
+
+def test_a_file_that_differs_in_any_bit_is_refused(study: ByFiles, tmp_path: Path) -> None:
+    name = study.names[0]
+    key, ca = study.folder / name / f"{name}.key", study.keys / "ca.crt"
+    credentials = SiteKeys(key=key, ca=ca).credentials()
+    folder = StudyFolder(study.study)
+    approved = read_study(folder.study.read_bytes(), ALLOWED)
+    path = tmp_path / "changed"
+    for question in (study.question(1), study.question(2)):
+        assert read_question(question, credentials, name)[0].number
+        for data in changes(question.read_bytes(), 20):
+            path.write_bytes(data)
+            with pytest.raises(InputError, match=r"changed: |does not belong|number"):
+                read_question(path, credentials, name)
+    assert read_answer(study.file(2, name), folder, approved)[0].name == name
+    for data in changes(study.file(2, name).read_bytes(), 60):
+        path.write_bytes(data)
+        with pytest.raises(InputError, match="changed: "):
+            read_answer(path, folder, approved)
+
+
+def test_a_signature_that_somebody_else_has_rewritten_does_not_break_the_chain(
+    study: ByFiles, tmp_path: Path
+) -> None:
+    # (r, n - s) is an ECDSA signature of the same content, which everybody can compute
+    first, *others = (study.file(2, name) for name in study.names)
+    line, _, body = first.read_bytes().partition(b"\n")
+    content, value, signer = msgspec.msgpack.decode(body)
+    r, s = decode_dss_signature(bytes.fromhex(value))
+    order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+    value = encode_dss_signature(r, order - s).hex()
+    other = tmp_path / "other"
+    other.write_bytes(line + b"\n" + msgspec.msgpack.encode((content, value, signer)))
+    assert study.combine(other, *others) == 0
+    assert study.answer(study.names[0], study.question(3)) == 0
+
+
+def test_what_is_no_file_or_would_destroy_one_is_refused(
+    study: ByFiles, tmp_path: Path, capsys: Told
+) -> None:
+    pipe, empty, pdf = (tmp_path / name for name in ("pipe", "empty", "paper.pdf"))
+    os.mkfifo(pipe)
+    empty.touch()
+    pdf.write_bytes(b"%PDF-1.7\n" + bytes(range(256)))
+    for path, why in [
+        (pipe, "is not an ordinary file"),
+        (Path("/dev/zero"), "is not an ordinary file"),
+        (tmp_path, "is a folder, not a file"),
+        (tmp_path / ("x" * 300), "cannot be read (File name too long)"),
+        (empty, "is not a"),
+        (pdf, "is not a"),
+    ]:
+        assert refusal(capsys, study.combine(path)).startswith(f"{path}: {why}")
+        assert refusal(capsys, study.answer("hospital0", path)).startswith(f"{path}: {why}")
+    question = study.question(2)
+    own = study.folder / "hospital0" / "hospital0.key"
+    copies = {path: path.read_bytes() for path in (question, own, study.data["hospital0"])}
+    for out, why in [
+        (tmp_path, "is a folder: give the name of a file"),
+        (tmp_path / "none" / "answer", "there is no folder"),
+        (study.state("hospital0") / "answer", "is in the folder of the client's state"),
+        *((path, "is a file that this command reads") for path in copies),
+    ]:
+        assert why in refusal(capsys, study.answer("hospital0", question, out=out))
+    assert {path: path.read_bytes() for path in copies} == copies
+    # where others can write, too, a link may wait in the place of the new file
+    mail = tmp_path / "mail"
+    mail.mkdir()
+    (mail / ".answer.partial").symlink_to(own)
+    assert study.answer("hospital0", question, out=mail / "answer") == 0
+    assert own.read_bytes() == copies[own]
+
+
+def test_an_answer_that_comes_too_late_or_too_early_is_refused(
+    study: ByFiles, tmp_path: Path, capsys: Told
+) -> None:
+    late = tmp_path / "late"
+    assert study.answer("hospital0", study.question(2), out=late) == 0
+    older = study.copied(tmp_path / "older")
+    assert study.combine(*(study.file(2, name) for name in study.names)) == 0
+    assert study.answer("hospital0", study.question(3)) == 0
+    capsys.readouterr()
+    why = "is too late: it answers question 2, the study is in round 3"
+    assert why in refusal(capsys, study.combine(late))
+    # a coordinator that has restored an older copy of its folder
+    why = "answers question 3, but the last question is 2"
+    assert why in refusal(capsys, older.combine(study.file(3, "hospital0")))
+
+
+def test_answers_come_one_by_one_and_can_be_replaced_until_all_are_there(
+    study: ByFiles, tmp_path: Path, capsys: Told
+) -> None:
+    first, second, third = (study.file(2, name) for name in study.names)
+    capsys.readouterr()
+    assert study.combine(first) == 1
+    assert "1 of 3 answers are here; missing: hospital1, hospital2" in capsys.readouterr().err
+    newer = tmp_path / "newer"
+    assert study.answer("hospital0", study.question(2), out=newer) == 0
+    assert newer.read_bytes() != first.read_bytes()
+    assert study.combine(newer, second) == 1
+    assert "the answer of hospital0 replaces its earlier one" in capsys.readouterr().err
+    assert study.combine(second) == 1  # the same file again changes nothing
+    assert "replaces" not in capsys.readouterr().err
+    assert study.combine(third) == 0
+    capsys.readouterr()
+    assert study.ask() == 2
+    assert "holds a study already" in capsys.readouterr().err
+    assert run(["ask", str(study.study)]) == 0
+    assert capsys.readouterr().out.strip() == str(study.question(3))
+    for name in study.names:  # also hospital0, of whose two answers the second was taken
+        assert study.answer(name, study.question(3)) == 0
+
+
+def test_questions_that_cannot_be_answered_are_named_and_refused(
+    study: ByFiles, tmp_path: Path, capsys: Told
+) -> None:
+    older = study.copied(tmp_path / "older")
+    assert study.combine(*(study.file(2, name) for name in study.names)) == 0
+    third = study.question(3)
+    content = third.read_bytes()
+    changed, cut = tmp_path / "changed", tmp_path / "cut"
+    changed.write_bytes(content.replace(b"gaussian", b"gaussiaN", 1))
+    cut.write_bytes(content[:-30])
+    make_keys(tmp_path / "theirs", [], ["localhost"], 2)
+    assert older.combine(study.file(2, "hospital0")) == 1
+    assert older.answer("hospital1", older.question(2)) == 0
+    assert older.answer("hospital2", older.question(2)) == 0
+    assert older.combine(*(older.file(2, name) for name in study.names)) == 0
+    capsys.readouterr()
+    for question, name, more, why in [
+        (changed, "hospital0", [], "the signature does not belong to the question"),
+        (cut, "hospital0", [], "is damaged, or a part of a file"),
+        (study.file(2, "hospital0"), "hospital0", [], "is an answer, not a question"),
+        (third, "hospital0", ["--ca", str(tmp_path / "theirs/ca.crt")], "issued by another CA"),
+        (third, "hospital0", ["--folder", str(tmp_path / "empty")], "question 3 is too early"),
+        (older.question(3), "hospital1", [], "follows from another answer 2 than the one given"),
+        (third, "hospital0", ["--name", "hospital7"], "has another key of hospital7"),
+        (third, "hospital1", ["--name", "hospital0"], "has another key of hospital0 than the one"),
+        (third, "hospital0", ["--ca", str(study.study / "study.json")], "--ca: is not the cert"),
+    ]:
+        assert why in refusal(capsys, study.answer(name, question, *more))
+    assert study.answer("hospital0", third) == 0
+    capsys.readouterr()
+    assert "question 2 is too late: question 3 was answered here already" in refusal(
+        capsys, study.answer("hospital0", study.question(2))
+    )
+    assert "another question 3 of this run was answered here before" in refusal(
+        capsys, study.answer("hospital0", older.question(3))
+    )
+
+
+def test_what_is_in_a_file_can_be_read_by_its_receiver_alone(
+    study: ByFiles, tmp_path: Path
+) -> None:
+    question, _ = read_letter(study.question(2), QuestionLetter)
+    answer, _ = read_letter(study.file(1, "hospital0"), AnswerLetter)
+    for content in (answer.content, *question.parts.values()):
+        assert not any(word in content for word in (b"ward", b"age", b"score"))
+    one, other = Box(tmp_path / "one"), Box(tmp_path / "other")
+    sealed = seal(b"text", one.public, b"about")
+    assert one.open(sealed, b"about") == b"text"
+    for box, text, about in [
+        (other, sealed, b"about"),
+        (one, sealed, b"else"),
+        (one, sealed[:-1], b"about"),
+        (one, b"", b"about"),
+        (one, bytes(60), b"about"),
+    ]:
+        with pytest.raises(InputError, match="sealed to another key"):
+            box.open(text, about)
+    with pytest.raises(InputError, match="cannot be used"):
+        seal(b"text", "00" * 32, b"about")
+
+
+def test_an_answer_comes_from_the_rows_of_the_answers_before(
+    study: ByFiles, tmp_path: Path, capsys: Told
+) -> None:
+    mine, other = study.data["hospital0"], study.data["hospital1"]
+    edited, copy = tmp_path / "edited.csv", tmp_path / "copy.csv"
+    edited.write_bytes(mine.read_bytes() + mine.read_bytes().splitlines(keepends=True)[-1])
+    copy.write_bytes(mine.read_bytes())
+    answers = [study.file(2, name) for name in study.names]
+    capsys.readouterr()
+
+    def refuse(data: Path, number: int) -> None:
+        study.data["hospital0"] = data
+        why = f"{data}: is not the file that answered the questions before"
+        status = study.answer("hospital0", study.question(number), out=tmp_path / "none")
+        assert refusal(capsys, status).startswith(why)
+        assert not (tmp_path / "none").exists()
+
+    refuse(other, 2)
+    refuse(edited, 2)
+    assert study.combine(*answers) == 0
+    capsys.readouterr()
+    refuse(edited, 3)
+    study.data["hospital0"] = copy
+    assert study.answer("hospital0", study.question(3)) == 0
+    assert study.ask("--ridge", "1", study="other") == 0
+    edited.write_text("age,ward\n30,north\n")
+    study.data["hospital0"] = edited
+    assert study.answer("hospital0", study.question(1, "other"), out=tmp_path / "none") == 2
+    assert "rows of hospital0 have no column score, which" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+    for data in (other, mine):  # of which none was combined before the other came
+        study.data["hospital0"] = data
+        assert study.answer("hospital0", study.question(1, "other")) == 0
+
+
+def test_the_owner_has_a_copy_of_every_number_that_leaves(study: ByFiles) -> None:
+    [path] = (study.state("hospital0") / "letters").glob("*/answer-2.txt")
+    text = path.read_text(encoding="utf-8")
+    rows = people()["hospital0"]
+    assert text.startswith("answer of hospital0 to question 2")
+    for level, count in rows["ward"].value_counts().items():
+        assert f"{level}: {count}\n" in text
+    assert path.stat().st_mode & 0o077 == 0
+    letter, _ = read_letter(study.file(2, "hospital0"), AnswerLetter)
+    [sent] = CoordinatorPost(study.study / "box.key", study.keys).replies(letter)
+    line, _, _ = sent.partition(b"\n")
+    assert f"its hash: {line.decode().removeprefix('answer ')}\n" in text
+
+
+def test_a_study_waits_for_its_owner_who_may_decline(
+    tmp_path: Path, capsys: Told, begun: ByFiles
+) -> None:
+    federation = hospitals(tmp_path / "hospitals")
+    assert federation.ask() == 0
+    first = federation.question(1)
+    assert federation.answer("hospital0", first, approve="ask") == 1
+    told = capsys.readouterr().err
+    state = federation.state("hospital0")
+    study = read_letter(first, QuestionLetter)[0].hash
+    assert f"fedsplit approve {study[:16]} --folder {state}, then run this command again" in told
+    assert not federation.file(1, "hospital0").exists()
+    assert run(["approve", study, "--folder", str(state), "--decline"]) == 0
+    assert federation.answer("hospital0", first, approve="ask") == 1
+    for name in ("hospital1", "hospital2"):
+        assert federation.answer(name, first, approve=study) == 0
+    capsys.readouterr()
+    answers = [federation.file(1, name) for name in federation.names]
+    assert federation.combine(*answers) == 1
+    told = capsys.readouterr().err
+    assert "client hospital0 declined the study" in told
+    assert "round 1 is still open: answers can be replaced" in told
+    assert run(["approve", study, "--folder", str(state)]) == 0
+    assert federation.answer("hospital0", first, approve="ask") == 0
+    assert federation.combine(answers[0]) == 0
+
+
+def test_an_approval_that_expires_during_a_study_is_asked_for_again(
+    study: ByFiles, capsys: Told
+) -> None:
+    path = study.state("hospital0") / "studies" / study.hash(study.question(2)) / "decision.json"
+    decided = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(decided | {"time": "2020-01-01T00:00:00Z"}), encoding="utf-8")
+    assert study.answer("hospital0", study.question(2), approve="ask") == 1
+    assert "waits for you" in capsys.readouterr().err
+    name = study.hash(study.question(2))
+    assert run(["approve", name, "--folder", str(study.state("hospital0"))]) == 0
+    assert study.answer("hospital0", study.question(2), approve="ask") == 0
+
+
+def test_a_refusal_by_rules_is_an_answer_that_can_be_replaced(
+    study: ByFiles, tmp_path: Path, capsys: Told
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("least_rows = 1000\n")
+    assert study.answer("hospital0", study.question(2), "--policy", str(policy)) == 1
+    assert "is not answered, or not all of it, and the answer says so" in capsys.readouterr().err
+    answers = [study.file(2, name) for name in study.names]
+    assert study.combine(*answers) == 2
+    assert "client hospital0: refused by its owner's rules" in capsys.readouterr().err
+    assert study.answer("hospital0", study.question(2)) == 0
+    assert study.combine(answers[0]) == 0
+
+
+def test_an_answer_of_which_a_reply_cannot_be_read_is_refused(
+    study: ByFiles, tmp_path: Path, capsys: Told
+) -> None:
+    letter, _ = read_letter(study.file(2, "hospital0"), AnswerLetter)
+    here = CoordinatorPost(study.study / "box.key", study.keys)
+    [path] = (study.state("hospital0") / "letters").glob("*/box.key")
+    key = read_private_key(study.folder / "hospital0" / "hospital0.key")
+    [reply] = here.replies(letter)
+    answer = tmp_path / "answer"
+    capsys.readouterr()
+    for changed in (reply[:-3], b"failed\n" + reply, b""):
+        answer.write_bytes(SitePost(path, key).answer(letter, [changed], here.public)[0])
+        assert refusal(capsys, study.combine(answer)) == (
+            f"{answer}: its reply to describe cannot be read: hospital0 has to answer the question "
+            "again"
+        )
+
+
+def test_a_journal_that_was_changed_is_noticed(study: ByFiles, capsys: Told) -> None:
+    answers = [study.file(2, name) for name in study.names]
+    kept = study.study / "journal" / "1" / "hospital1.fedsplit"
+    content = kept.read_bytes()
+    kept.write_bytes(study.file(2, "hospital1").read_bytes())
+    capsys.readouterr()
+    assert f"{kept}: was changed since it was combined" in refusal(capsys, study.combine(*answers))
+    kept.write_bytes(content)
+    for name in ("run.json", "signature.json"):
+        path = study.study / name
+        good = path.read_bytes()
+        path.write_bytes(good[:20] + b"\xb9" + good[21:])
+        assert f"{path}: is damaged: restore it" in refusal(capsys, study.combine(*answers))
+        path.write_bytes(good)
+    first = study.question(1).read_bytes()
+    study.question(1).write_bytes(study.question(2).read_bytes())
+    assert "question-1.fedsplit: is not question 1" in refusal(capsys, study.combine(*answers))
+    study.question(1).write_bytes(first)
+    assert study.combine(*answers) == 0
+
+
+def test_files_and_studies_of_another_version_are_refused(
+    study: ByFiles, tmp_path: Path, capsys: Told
+) -> None:
+    newer = tmp_path / "newer"
+    capsys.readouterr()
+    newer.write_bytes(study.file(2, "hospital0").read_bytes().replace(b"answer 1", b"answer 2", 1))
+    why = f"{newer}: was written by another version of fedsplit: install the same version"
+    assert refusal(capsys, study.combine(newer)).startswith(why)
+    question = study.question(2).read_bytes()
+    newer.write_bytes(question.replace(b"question 1", b"question 2", 1))
+    assert refusal(capsys, study.answer("hospital0", newer)).startswith(why)
+    run_ = study.study / "run.json"
+    about = json.loads(run_.read_text(encoding="utf-8"))
+    run_.write_text(json.dumps(about | {"version": "0.0.9"}), encoding="utf-8")
+    why = f"{study.study}: the study was begun with fedsplit 0.0.9"
+    assert refusal(capsys, study.combine()).startswith(why)
+
+
+def test_a_client_that_is_revoked_during_a_study_is_shut_out(study: ByFiles, capsys: Told) -> None:
+    answers = [study.file(2, name) for name in study.names]
+    assert run(["keys", str(study.keys), "--revoke", "hospital1"]) == 0
+    capsys.readouterr()
+    why = f"{answers[1]}: is of hospital1, whose key was revoked"
+    assert refusal(capsys, study.combine(*answers)) == why
+
+
+def test_a_coordinator_cannot_ask_about_one_study_in_a_question_of_another(
+    study: ByFiles, tmp_path: Path, capsys: Told
+) -> None:
+    question, _ = read_letter(study.question(1), QuestionLetter)
+    messages = unpack(question.parts["hospital0"])
+    post = CoordinatorPost(study.study / "box.key", study.keys)
+    other = study.study.joinpath("study.json").read_bytes().replace(b'"ridge":0.0', b'"ridge":1.0')
+    for number, (changed, asked, why) in enumerate(
+        [
+            (replace(question, study=other), messages, "asks about another study than its own"),
+            (replace(question, last=True), messages, "is a result and a question at once"),
+            (question, [], "asks nothing"),
+        ]
+    ):
+        path = tmp_path / "question"
+        run_ = replace(changed, run=f"{number:032}", parts={})
+        path.write_bytes(post.question(run_, {"hospital0": asked}, {}))
+        assert why in refusal(capsys, study.answer("hospital0", path))
+
+
+def test_a_result_is_shown_without_what_controls_a_terminal_or_fills_it(
+    study: ByFiles, tmp_path: Path, capsys: Told
+) -> None:
+    post = CoordinatorPost(study.study / "box.key", study.keys)
+    question, _ = read_letter(study.question(2), QuestionLetter)
+    answer, received = read_letter(study.file(2, "hospital0"), AnswerLetter)
+    taken = {"hospital0": Taken(2, received.digest)}
+    last = replace(question, number=3, parts={}, last=True, taken=taken)
+    path = tmp_path / "result"
+    capsys.readouterr()
+    for text, status in [("x" * 60_000, 1), ("table\x1b[31m\n\u202erows", 0)]:
+        message = write_request(Request(Finish(True, text), study=question.hash))
+        path.write_bytes(post.question(last, {"hospital0": [message]}, {"hospital0": answer.box}))
+        for _ in range(2):
+            assert study.answer("hospital0", path) == status
+            told = capsys.readouterr().err
+            assert "xxx" not in told
+            assert status == 1 or "  | table\ufffd[31m\n  | \ufffdrows\n" in told
+
+
+def test_a_client_that_never_answers_is_left_out_if_the_study_allows(
+    tmp_path: Path, capsys: Told, study: ByFiles
+) -> None:
+    answers = [study.file(2, name) for name in study.names]
+    capsys.readouterr()
+    assert "the study goes on with 3 of its clients at least" in refusal(
+        capsys, study.combine(answers[0], "--without", "hospital1")
+    )
+    federation = hospitals(tmp_path / "hospitals")
+    assert federation.ask("--min-clients", "2") == 0
+    first = federation.answer_all(1)
+    capsys.readouterr()
+    assert "once all of them have answered question 1" in refusal(
+        capsys, federation.combine(*first[:2], "--without", "hospital2")
+    )
+    assert federation.combine(*first) == 0
+    number = 2
+    while not (federation.study / "result.fedsplit").exists():
+        names = federation.names
+        if number > 2:
+            names = names[:2]
+        elif number == 2:
+            assert federation.combine("--without", "hospital2") == 1  # others are missing, too
+            names = names[:2]
+        for name in names:
+            assert federation.answer(name, federation.question(number)) == 0
+        answers = [federation.file(number, name) for name in names]
+        status = federation.combine(*answers, *["--without", "hospital2"] * (number == 2))
+        number += 1
+        assert number < 20
+    assert status == 1  # a client was removed
+    model = json.loads((federation.study / "model.json").read_text(encoding="utf-8"))
+    assert list(model["removed"]) == ["hospital2"]
+    frames = dict(list(people().items())[:2])
+    here = fs.fit(frames, FORMULA)
+    np.testing.assert_allclose(list(model["coef"].values()), here.coef_, rtol=1e-9)
+
+
+def secure(folder: Path, sizes: tuple[int, ...] = (60, 45, 30)) -> ByFiles:
+    """Hospitals that tell sums alone."""
+    federation = hospitals(folder, sizes)
+    levels = ("--types", "score=number,age=number,ward=text", "--levels", "ward=north|south|west")
+    return ByFiles(federation.folder, federation.data, *federation.model, "--secure", *levels)
+
+
+def added_up(federation: ByFiles, number: int) -> tuple[Array, Array]:
+    """What was sent in a round, added up, and what the copies of the owners say of it."""
+    post = CoordinatorPost(federation.study / "box.key", federation.keys)
+    sent, told = [], []
+    for name in federation.names:
+        letter, _ = read_letter(federation.file(number, name), AnswerLetter)
+        [reply] = post.replies(letter)
+        sent.append(read_reply(reply, NDArray[np.int64], 0.0).value.view(np.uint64))
+        [copy] = (federation.state(name) / "letters").glob(f"*/answer-{number}.txt")
+        numbers = copy.read_text(encoding="utf-8").partition("all of it, as numbers:")[2]
+        told.append(np.array(numbers.strip(" \n[]").split(), dtype=np.float64))
+    total = fixed_point.decode(fixed_point.total(sent, len(sent[0])))
+    return total, np.sum(told, axis=0)
+
+
+def test_secure_sums_by_files_give_the_pooled_table(tmp_path: Path, capsys: Told) -> None:
+    federation = secure(tmp_path / "hospitals")
+    assert federation.rounds() <= 10
+    here = fs.fit([str(path) for path in federation.data.values()], FORMULA)
+    there = json.loads((federation.study / "model.json").read_text(encoding="utf-8"))
+    assert there["converged"]
+    for name, value in here.to_dict()["coef"].items():
+        assert abs(there["coef"][name] - value) < 1e-9 * here.to_dict()["se"][name]
+    for name in federation.names:
+        assert run(["audit", str(federation.state(name))]) == 0
+    [copy] = (federation.state("hospital0") / "letters").glob("*/answer-2.txt")
+    text = copy.read_text(encoding="utf-8")
+    assert "before it is masked" in text
+    total, told = added_up(federation, 3)
+    np.testing.assert_allclose(total, told, rtol=1e-12, atol=1e-12)
+    assert total.any()
+    for level, count in people()["hospital0"]["ward"].value_counts().items():
+        assert f"{level}: {count}\n" in text
+
+
+def test_a_study_that_could_never_be_run_is_refused_before_any_file_goes_out(
+    study: ByFiles, capsys: Told
+) -> None:
+    declared = ("--types", "score=number,age=number,ward=text")
+    for more, why in [
+        (["--secure"], "must declare the types of column score, age, ward"),
+        (["--secure", *declared], "must declare the levels of column ward"),
+        (["--secure", "--clients", "hospital0,hospital1"], "--secure needs 3 clients at least"),
+    ]:
+        assert why in refusal(capsys, study.ask(*more, study="new"))
+    command = ["ask", str(study.folder / "new"), "--insecure", "--formula", FORMULA, "--clients"]
+    assert "client '../../up': use letters" in refusal(capsys, run([*command, "../../up,b,c"]))
+    assert not (study.folder / "new").exists()
+
+
+def test_in_secure_sums_a_question_is_answered_by_the_same_numbers_again(
+    tmp_path: Path, capsys: Told
+) -> None:
+    federation = secure(tmp_path / "hospitals")
+    assert federation.ask() == 0
+    assert federation.combine(*federation.answer_all(1)) == 0
+    question = federation.question(2)
+    boxes = federation.study / "box.key"
+    told = []
+    for _ in range(2):
+        assert federation.answer("hospital0", question) == 0
+        letter, _ = read_letter(federation.file(2, "hospital0"), AnswerLetter)
+        told.append(unpack(Box(boxes).open(letter.content, belongs_to(letter, "hospital0"))))
+    # the first line says which line of the log it is
+    first, second = (replies[-1].partition(b"\n")[2] for replies in told)
+    assert first == second
+    for name in federation.names[1:]:
+        assert federation.answer(name, question) == 0
+    capsys.readouterr()
+    answers = [federation.file(2, name) for name in federation.names]
+    assert "at least" in refusal(capsys, federation.combine(*answers[:2], "--without", "hospital2"))
+    assert federation.combine(*answers) == 0
+
+
+@pytest.mark.slow
+def test_secure_sums_go_on_without_a_client_only_if_its_owner_has_consented(
+    tmp_path: Path, capsys: Told
+) -> None:
+    federation = secure(tmp_path / "hospitals", (60, 45, 30, 40))
+    assert federation.ask("--min-clients", "3") == 0
+    first, last = federation.question(1), "hospital3"
+    assert federation.answer(last, first, approve="ask") == 1
+    state = str(federation.state(last))
+    assert run(["approve", federation.hash(first), "--folder", state, "--allow-removal"]) == 0
+    assert federation.combine(*federation.answer_all(1)) == 0
+    assert federation.combine(*federation.answer_all(2)) == 0
+    answers = federation.answer_all(3)
+    capsys.readouterr()
+    assert "its owner has not allowed that secure sums go on without it" in refusal(
+        capsys, federation.combine(*answers[1:], "--without", "hospital0")
+    )
+    assert not federation.question(4).exists()
+    assert federation.combine() == 1  # it is waited for as before
+    assert federation.combine(answers[0]) == 0
+    number, status = 4, 0
+    while not (federation.study / "result.fedsplit").exists():
+        for name in federation.names[:3]:
+            assert federation.answer(name, federation.question(number)) == 0
+        answers = [federation.file(number, name) for name in federation.names[:3]]
+        status = federation.combine(*answers, *["--without", last] * (number == 4))
+        number += 1
+        assert number < 20
+    assert status == 1  # a client was removed
+    model = json.loads((federation.study / "model.json").read_text(encoding="utf-8"))
+    assert list(model["removed"]) == [last]
+    frames = dict(list(people(sizes=(60, 45, 30, 40)).items())[:3])
+    here = fs.fit(frames, FORMULA)
+    np.testing.assert_allclose(list(model["coef"].values()), here.coef_, rtol=1e-9)
+
+
+def test_without_keys_files_are_neither_signed_nor_sealed_and_sites_with_keys_refuse_them(
+    study: ByFiles, tmp_path: Path, capsys: Told
+) -> None:
+    open_ = tmp_path / "open"
+    names = ",".join(study.names)
+    command = ["ask", str(open_), "--insecure", "--formula", FORMULA]
+    assert "give the names of the clients" in refusal(capsys, run(command))
+    assert run([*command, "--clients", names]) == 0
+    question = open_ / "question-1.fedsplit"
+    capsys.readouterr()
+    assert "the question is not signed" in refusal(capsys, study.answer("hospital0", question))
+    answers = []
+    for name in study.names:
+        answers.append(str(tmp_path / name))
+        line = [
+            "answer", str(question), "--data", str(study.data[name]), "--out", answers[-1],
+            "--folder", str(tmp_path / f"kept {name}"), "--approve", "always",
+        ]  # fmt: skip
+        assert "give --key and --ca" in refusal(capsys, run(line))
+        assert run([*line, "--insecure"]) == 0
+        capsys.readouterr()
+    line[1] = str(study.question(2))
+    assert "is of a study with keys" in refusal(capsys, run([*line, "--insecure"]))
+    assert b"ward" in Path(answers[0]).read_bytes()
+    assert run(["combine", str(open_), *answers]) == 0
+
+
+@pytest.mark.slow
+def test_the_example_fits_rand_by_files_in_eight_rounds_with_the_bits_of_a_fit_in_process(
+    tmp_path: Path,
+) -> None:
+    script = Path("examples/by-files/run.sh").absolute()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    state = str(tmp_path / "state")
+    done = subprocess.run(
+        ["sh", script, tmp_path / "six"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path, "XDG_STATE_HOME": state},
+    )
+    assert done.returncode == 0, done.stderr
+    study = tmp_path / "six" / "coordinator" / "visits"
+    assert len(list(study.glob("question-*.fedsplit"))) <= 8
+    formula = "mdvis ~ logc + idp + linc + xage + female + physlm + disea + C(health)"
+    here = fs.fit("examples/randhie", formula, family="poisson").to_dict()
+    there = json.loads((study / "model.json").read_text(encoding="utf-8"))
+    for key in ("coef", "se", "robust_se", "certificate", "deviance"):
+        assert there[key] == here[key]
+
+
+@pytest.mark.slow
+def test_rand_by_files_with_secure_sums_takes_at_most_ten_rounds(tmp_path: Path) -> None:
+    terms = ("logc", "idp", "linc", "xage", "female", "physlm", "disea")
+    types = ",".join(f"{name}=number" for name in ("mdvis", *terms))
+    formula = f"mdvis ~ {' + '.join(terms)} + C(health)"
+    data = {path.stem: path for path in sorted(Path("examples/randhie").absolute().glob("*.csv"))}
+    federation = ByFiles(
+        tmp_path / "six", data, "--family", "poisson", "--formula", formula, "--secure",
+        "--types", f"{types},health=text", "--levels", "health=excellent|fair|good|poor",
+    )  # fmt: skip
+    assert federation.rounds() <= 10
+    here = fs.fit("examples/randhie", formula, family="poisson").to_dict()
+    there = json.loads((federation.study / "model.json").read_text(encoding="utf-8"))
+    for name, value in here["coef"].items():
+        assert abs(there["coef"][name] - value) < 1e-9 * here["se"][name]
