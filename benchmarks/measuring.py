@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -17,10 +18,26 @@ def seconds(work: Callable[[], object]) -> float:
 
 def side_by_side(works: Sequence[Callable[[], object]], repetitions: int) -> list[float]:
     """Return the median time of each piece of work, run in turns after one warm-up each."""
+    return [each.elapsed for each in spent_side_by_side(works, repetitions)]
+
+
+class Spent(NamedTuple):
+    """Seconds by the clock on the wall, and of the processor."""
+
+    elapsed: float
+    processor: float
+
+
+def spent_side_by_side(works: Sequence[Callable[[], object]], repetitions: int) -> list[Spent]:
+    """Return the medians of both clocks for each piece of work, as `side_by_side`."""
     for work in works:
         work()
-    times = [[seconds(work) for work in works] for _ in range(repetitions)]
-    return [statistics.median(column) for column in zip(*times, strict=True)]
+    times: list[list[Spent]] = [[] for _ in works]
+    for _ in range(repetitions):
+        for work, spent in zip(works, times, strict=True):
+            began = time.process_time()
+            spent.append(Spent(seconds(work), time.process_time() - began))
+    return [Spent(*map(statistics.median, zip(*spent, strict=True))) for spent in times]
 
 
 def resident(name: str) -> int:

@@ -205,7 +205,7 @@ def test_one_folder_is_for_one_process(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(folder_lock, "ENDING", 0.2)
     with (
         folder_lock.alone(tmp_path),
-        pytest.raises(InputError, match="is used by another client"),
+        pytest.raises(InputError, match="is used by another command"),
         folder_lock.alone(tmp_path),
     ):
         pass

@@ -92,6 +92,9 @@ PARSED = {
     ("keys", "--add"): "it needs keys; test_keys.py runs it",
     ("keys", "--revoke"): "it needs keys; test_keys.py runs it",
     ("keys", "--renew"): "it needs keys; test_keys.py runs it",
+    ("ask", "--keys"): "it needs keys; test_by_files.py runs it",
+    ("answer", "--data"): "it needs a question; test_by_files.py runs it",
+    ("combine", "visits"): "it needs answers; test_by_files.py runs it",
     ("server", "--keys"): "it waits for clients with keys; test_federation.py starts both",
 }
 """Commands of fedsplit that are parsed and not run, by name and an option of theirs, and why."""
@@ -198,7 +201,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     rng = np.random.default_rng(0)
-    for name in ("site_a", "site_b", "data/a", "data/b", "boston", "seattle", "all"):
+    for name in ("site_a", "site_b", "site_c", "data/a", "data/b", "boston", "seattle", "all"):
         n = 60
         frame = pd.DataFrame(
             {
