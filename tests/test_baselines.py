@@ -46,25 +46,29 @@ BUDGET = {
     "fedgd": 300,
     "fedsplit": 60,
     "fedsplit-anderson": 60,
+    "information": 30,
 }
 """In how many rounds a method reaches the minimiser; 400 for those that are not here."""
 
 WRONG = ["fedgd:local_steps=5", "fedprox"]
 """Methods that stop at another point."""
 
-QUICK = [
-    pytest.param(name, marks=[pytest.mark.slow] * (name == "multinomial"))
-    for name in sorted(LOSSES)
-]
-"""All losses, of which the one with the most local work is for the slow tests."""
+
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    """The loss with the most local work is for the slow tests."""
+    return [pytest.mark.slow] * (name == "multinomial")
+
+
+QUICK = [pytest.param(name, marks=marks(name)) for name in sorted(LOSSES)]
+"""All losses."""
 
 UNANIMOUS = [name for name in METHODS if getattr(parse(name), "unanimous", False)]
 
 
-def pairs(methods: Iterable[str], losses: Iterable[str]) -> list[tuple[str, str]]:
+def pairs(methods: Iterable[str], losses: Iterable[str]) -> list[Any]:
     """Every method with every loss that it is for: conjugate gradients are for quadratics."""
     return [
-        (which, name)
+        pytest.param(which, name, marks=marks(name))
         for which, name in product(methods, losses)
         if which != "cg" or name == "least-squares"
     ]
@@ -95,7 +99,7 @@ def test_fedgd_and_fedprox_stop_at_the_wrong_point_of_their_propositions(
     which: str, name: str
 ) -> None:
     p = a_problem(name)
-    result = fs.solve(p, parse(which), rounds=400, tol=0)
+    result = fs.solve(p, parse(which), rounds=150, tol=0)
     s = float(result.state.s)
     if which != "fedprox":
         defect = fs.theory.fedgd_defect(p.clients, result.x, s, 5)
