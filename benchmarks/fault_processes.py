@@ -300,8 +300,8 @@ def shift_clock(seconds: float) -> None:
 
     class Shifted(datetime):
         @classmethod
-        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]  # not Self
             return datetime.now(tz) + timedelta(seconds=seconds)
 
     if seconds:
-        certificates.datetime = Shifted  # type: ignore[attr-defined]
+        certificates.datetime = Shifted  # type: ignore[attr-defined]  # an import of that module

@@ -7,8 +7,15 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from fedsplit.commands.app import run
 from fedsplit.remote.issuing import make_keys, request_certificate, sign_request
+from hospitals import people, write
+
+Told = pytest.CaptureFixture[str]
+
+FORMULA = "score ~ age + ward"
 
 STUDY = "visits"
 
@@ -91,3 +98,18 @@ class ByFiles:
             assert number < 30
             assert self.combine(*self.answer_all(number)) == 0
         return number
+
+
+def hospitals(folder: Path, sizes: tuple[int, ...] = (60, 45, 30)) -> ByFiles:
+    """Hospitals whose study is not begun yet."""
+    folder.mkdir()
+    paths = {Path(path).stem: Path(path) for path in write(people(sizes=sizes), folder)}
+    return ByFiles(folder / "federation", paths, "--formula", FORMULA)
+
+
+def refusal(capsys: Told, status: int) -> str:
+    """The one line with which something was refused."""
+    error = capsys.readouterr().err
+    assert status == 2, error
+    [line] = error.splitlines()
+    return line.removeprefix("fedsplit: error: ")

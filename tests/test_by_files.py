@@ -17,26 +17,22 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
     decode_dss_signature,
     encode_dss_signature,
 )
-from numpy.typing import NDArray
 
 import fedsplit as fs
-from by_files import ByFiles
-from fedsplit import fixed_point
-from fedsplit.arrays import Array
+from by_files import FORMULA, ByFiles, Told, hospitals, refusal
 from fedsplit.commands.app import run
 from fedsplit.commands.client_options import SiteKeys
 from fedsplit.errors import InputError
 from fedsplit.remote.channel import Request
 from fedsplit.remote.issuing import make_keys
 from fedsplit.remote.keys import read_private_key
-from fedsplit.remote.messages import read_reply, write_request
+from fedsplit.remote.messages import write_request
 from fedsplit.sites.letters.arrivals import read_answer
 from fedsplit.sites.letters.incoming import read_question
 from fedsplit.sites.letters.letter import (
     AnswerLetter,
     QuestionLetter,
     Taken,
-    belongs_to,
     read_letter,
     unpack,
 )
@@ -46,17 +42,7 @@ from fedsplit.sites.letters.study_folder import StudyFolder
 from fedsplit.sites.service import ALLOWED
 from fedsplit.sites.studies.proposal import Finish
 from fedsplit.sites.studies.study import read_study
-from hospitals import people, write
-
-Told = pytest.CaptureFixture[str]
-
-FORMULA = "score ~ age + ward"
-
-
-def hospitals(folder: Path, sizes: tuple[int, ...] = (60, 45, 30)) -> ByFiles:
-    folder.mkdir()
-    paths = {Path(path).stem: Path(path) for path in write(people(sizes=sizes), folder)}
-    return ByFiles(folder / "federation", paths, "--formula", FORMULA)
+from hospitals import people
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +58,6 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> ByFiles:
 @pytest.fixture
 def study(begun: ByFiles, tmp_path: Path) -> ByFiles:
     return begun.copied(tmp_path / "federation")
-
-
-def refusal(capsys: Told, status: int) -> str:
-    """The one line with which something was refused."""
-    error = capsys.readouterr().err
-    assert status == 2, error
-    [line] = error.splitlines()
-    return line.removeprefix("fedsplit: error: ")
 
 
 def test_a_fit_by_files_has_the_bits_of_a_fit_in_process(tmp_path: Path, capsys: Told) -> None:
@@ -590,48 +568,6 @@ def test_a_client_that_never_answers_is_left_out_if_the_study_allows(
     np.testing.assert_allclose(list(model["coef"].values()), here.coef_, rtol=1e-9)
 
 
-def secure(folder: Path, sizes: tuple[int, ...] = (60, 45, 30)) -> ByFiles:
-    """Hospitals that tell sums alone."""
-    federation = hospitals(folder, sizes)
-    levels = ("--types", "score=number,age=number,ward=text", "--levels", "ward=north|south|west")
-    return ByFiles(federation.folder, federation.data, *federation.model, "--secure", *levels)
-
-
-def added_up(federation: ByFiles, number: int) -> tuple[Array, Array]:
-    """What was sent in a round, added up, and what the copies of the owners say of it."""
-    post = CoordinatorPost(federation.study / "box.key", federation.keys)
-    sent, told = [], []
-    for name in federation.names:
-        letter, _ = read_letter(federation.file(number, name), AnswerLetter)
-        [reply] = post.replies(letter)
-        sent.append(read_reply(reply, NDArray[np.int64], 0.0).value.view(np.uint64))
-        [copy] = (federation.state(name) / "letters").glob(f"*/answer-{number}.txt")
-        numbers = copy.read_text(encoding="utf-8").partition("all of it, as numbers:")[2]
-        told.append(np.array(numbers.strip(" \n[]").split(), dtype=np.float64))
-    total = fixed_point.decode(fixed_point.total(sent, len(sent[0])))
-    return total, np.sum(told, axis=0)
-
-
-def test_secure_sums_by_files_give_the_pooled_table(tmp_path: Path, capsys: Told) -> None:
-    federation = secure(tmp_path / "hospitals")
-    assert federation.rounds() <= 10
-    here = fs.fit([str(path) for path in federation.data.values()], FORMULA)
-    there = json.loads((federation.study / "model.json").read_text(encoding="utf-8"))
-    assert there["converged"]
-    for name, value in here.to_dict()["coef"].items():
-        assert abs(there["coef"][name] - value) < 1e-9 * here.to_dict()["se"][name]
-    for name in federation.names:
-        assert run(["audit", str(federation.state(name))]) == 0
-    [copy] = (federation.state("hospital0") / "letters").glob("*/answer-2.txt")
-    text = copy.read_text(encoding="utf-8")
-    assert "before it is masked" in text
-    total, told = added_up(federation, 3)
-    np.testing.assert_allclose(total, told, rtol=1e-12, atol=1e-12)
-    assert total.any()
-    for level, count in people()["hospital0"]["ward"].value_counts().items():
-        assert f"{level}: {count}\n" in text
-
-
 def test_a_study_that_could_never_be_run_is_refused_before_any_file_goes_out(
     study: ByFiles, capsys: Told
 ) -> None:
@@ -645,66 +581,6 @@ def test_a_study_that_could_never_be_run_is_refused_before_any_file_goes_out(
     command = ["ask", str(study.folder / "new"), "--insecure", "--formula", FORMULA, "--clients"]
     assert "client '../../up': use letters" in refusal(capsys, run([*command, "../../up,b,c"]))
     assert not (study.folder / "new").exists()
-
-
-def test_in_secure_sums_a_question_is_answered_by_the_same_numbers_again(
-    tmp_path: Path, capsys: Told
-) -> None:
-    federation = secure(tmp_path / "hospitals")
-    assert federation.ask() == 0
-    assert federation.combine(*federation.answer_all(1)) == 0
-    question = federation.question(2)
-    boxes = federation.study / "box.key"
-    told = []
-    for _ in range(2):
-        assert federation.answer("hospital0", question) == 0
-        letter, _ = read_letter(federation.file(2, "hospital0"), AnswerLetter)
-        told.append(unpack(Box(boxes).open(letter.content, belongs_to(letter, "hospital0"))))
-    # the first line says which line of the log it is
-    first, second = (replies[-1].partition(b"\n")[2] for replies in told)
-    assert first == second
-    for name in federation.names[1:]:
-        assert federation.answer(name, question) == 0
-    capsys.readouterr()
-    answers = [federation.file(2, name) for name in federation.names]
-    assert "at least" in refusal(capsys, federation.combine(*answers[:2], "--without", "hospital2"))
-    assert federation.combine(*answers) == 0
-
-
-@pytest.mark.slow
-def test_secure_sums_go_on_without_a_client_only_if_its_owner_has_consented(
-    tmp_path: Path, capsys: Told
-) -> None:
-    federation = secure(tmp_path / "hospitals", (60, 45, 30, 40))
-    assert federation.ask("--min-clients", "3") == 0
-    first, last = federation.question(1), "hospital3"
-    assert federation.answer(last, first, approve="ask") == 1
-    state = str(federation.state(last))
-    assert run(["approve", federation.hash(first), "--folder", state, "--allow-removal"]) == 0
-    assert federation.combine(*federation.answer_all(1)) == 0
-    assert federation.combine(*federation.answer_all(2)) == 0
-    answers = federation.answer_all(3)
-    capsys.readouterr()
-    assert "its owner has not allowed that secure sums go on without it" in refusal(
-        capsys, federation.combine(*answers[1:], "--without", "hospital0")
-    )
-    assert not federation.question(4).exists()
-    assert federation.combine() == 1  # it is waited for as before
-    assert federation.combine(answers[0]) == 0
-    number, status = 4, 0
-    while not (federation.study / "result.fedsplit").exists():
-        for name in federation.names[:3]:
-            assert federation.answer(name, federation.question(number)) == 0
-        answers = [federation.file(number, name) for name in federation.names[:3]]
-        status = federation.combine(*answers, *["--without", last] * (number == 4))
-        number += 1
-        assert number < 20
-    assert status == 1  # a client was removed
-    model = json.loads((federation.study / "model.json").read_text(encoding="utf-8"))
-    assert list(model["removed"]) == [last]
-    frames = dict(list(people(sizes=(60, 45, 30, 40)).items())[:3])
-    here = fs.fit(frames, FORMULA)
-    np.testing.assert_allclose(list(model["coef"].values()), here.coef_, rtol=1e-9)
 
 
 def test_without_keys_files_are_neither_signed_nor_sealed_and_sites_with_keys_refuse_them(
@@ -755,20 +631,3 @@ def test_the_example_fits_rand_by_files_in_eight_rounds_with_the_bits_of_a_fit_i
     there = json.loads((study / "model.json").read_text(encoding="utf-8"))
     for key in ("coef", "se", "robust_se", "certificate", "deviance"):
         assert there[key] == here[key]
-
-
-@pytest.mark.slow
-def test_rand_by_files_with_secure_sums_takes_at_most_ten_rounds(tmp_path: Path) -> None:
-    terms = ("logc", "idp", "linc", "xage", "female", "physlm", "disea")
-    types = ",".join(f"{name}=number" for name in ("mdvis", *terms))
-    formula = f"mdvis ~ {' + '.join(terms)} + C(health)"
-    data = {path.stem: path for path in sorted(Path("examples/randhie").absolute().glob("*.csv"))}
-    federation = ByFiles(
-        tmp_path / "six", data, "--family", "poisson", "--formula", formula, "--secure",
-        "--types", f"{types},health=text", "--levels", "health=excellent|fair|good|poor",
-    )  # fmt: skip
-    assert federation.rounds() <= 10
-    here = fs.fit("examples/randhie", formula, family="poisson").to_dict()
-    there = json.loads((federation.study / "model.json").read_text(encoding="utf-8"))
-    for name, value in here["coef"].items():
-        assert abs(there["coef"][name] - value) < 1e-9 * here["se"][name]

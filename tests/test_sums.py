@@ -110,6 +110,14 @@ def test_the_digits_of_a_small_number_cannot_be_read_beside_a_large_one() -> Non
     assert np.abs(spread - np.arange(200) / 200).max() < 0.14
 
 
+def test_only_whole_numbers_that_counts_can_reach_keep_their_last_digits() -> None:
+    counts, large = np.array([0.0, 3.0, -(2.0**39)]), np.array([2.0**52 + 1, -(2.0**90)])
+    digits = random_digits(1)
+    np.testing.assert_array_equal(digits.narrow(counts), fixed_point.encode(counts))
+    # every float64 is whole from 2^52 on, in units that are small enough
+    assert (digits.narrow(large) != fixed_point.encode(large)).any(axis=1).all()
+
+
 def test_numbers_beside_the_unit_are_rounded_at_random() -> None:
     share = 0.3
     own = Summands()

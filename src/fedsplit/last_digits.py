@@ -102,7 +102,7 @@ EXACT = LastDigits()
 
 
 def _sizes(values: Array) -> Array:
-    """The sizes of numbers; 0 for whole ones, which have no digits to hide."""
+    """The sizes of numbers; 0 for whole ones below 2^40, such as counts: no digits to hide."""
     whole = (values == np.rint(values)) & (np.abs(values) < _WHOLE)
     return np.where(whole, 0.0, np.abs(values))
 

@@ -163,7 +163,7 @@ class Total:
             )
 
     def take(self, *shape: int) -> Array:
-        """The next numbers, in this shape, each rounded once."""
+        """Read the next sums as an array of this shape; each is rounded once, to a float64."""
         return self._values[self._next(math.prod(shape))].reshape(shape)
 
     def number(self) -> float:

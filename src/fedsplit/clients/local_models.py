@@ -219,7 +219,10 @@ class LocalModel(CostQuestion):
 
 @np.errstate(invalid="ignore")
 def _level(values: Array) -> Array:
-    """Values along a way, (1, n), where those that differ by random digits are that at its end."""
+    """Values of F along the way between two points, (1, n), without differences by random digits.
+
+    A value that differs from that at the end of the way by no more is replaced by it.
+    """
     end = values[:, -1:]
     return np.where(np.abs(values - end) <= LEVEL * np.abs(end), end, values)
 

@@ -112,15 +112,15 @@ class Question(ABC):
         return self
 
     def summands(self, value: Any) -> list[Summands]:
-        """What each client of a cohort adds, by its answer."""
+        """What each client of a cohort adds to the sums; only if ``summable``."""
         raise NotImplementedError
 
     def of_total(self, total: Total) -> Any:
-        """The answer of the one client, as that of a cohort."""
+        """The answer that the sums over all clients amount to; only if ``summable``."""
         raise NotImplementedError
 
     def of_no_rows(self) -> Any:
-        """The answer of a cohort of one client that has no row to tell of: it adds nothing."""
+        """The answer of a client without rows, which adds nothing; only if ``summable``."""
         raise NotImplementedError
 
 

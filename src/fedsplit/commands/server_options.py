@@ -26,7 +26,7 @@ def port(name: str, value: int | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinatorKeys:
-    """With which keys a coordinator works."""
+    """The keys of a coordinator."""
 
     keys: Path | None = option(
         None,
