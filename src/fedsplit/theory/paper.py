@@ -1,12 +1,4 @@
-"""The paper's theory as functions: rates and bounds, and where the methods stop.
-
-Rates and bounds are functions of numbers (Theorem 1, its master theorem, Corollary 1, Theorem 2).
-Closed-form fixed points are for least squares; the ``*_defect`` functions test any point, for any
-loss, against Propositions 1-3.
-
-Throughout, κ = L*/ℓ* is the condition number of the worst client, z* the fixed point of FedSplit,
-and distance is ‖z^(1) - z*‖ over all clients.
-"""
+"""The paper's theory: rates and bounds, and where the deterministic methods stop."""
 
 from __future__ import annotations
 
@@ -21,28 +13,7 @@ from fedsplit.checks import number
 from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError
 from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.gradient import inner_step
 from fedsplit.prox.solver import ProxSolver
-
-__all__ = [
-    "Reduction",
-    "contraction",
-    "corollary1_bound",
-    "fedgd_defect",
-    "fedgd_fixed_point",
-    "fedgd_step",
-    "fedprox_defect",
-    "fedprox_fixed_point",
-    "fedsplit_defect",
-    "fedsplit_fixed_point",
-    "fedsplit_step",
-    "inner_step",
-    "master_bound",
-    "optimality_defect",
-    "theorem1_bound",
-    "theorem1_rounds",
-    "theorem2",
-]
 
 
 def contraction(kappa: float) -> float:
@@ -189,7 +160,7 @@ def fedgd_fixed_point(clients: Clients, s: float, local_steps: int) -> Array:
 
     x = (Σ_j P_j H_j)⁻¹ Σ_j P_j c_j, with P_j = Σ_{k<e} (I - sH_j)^k, H_j = A_jᵀA_j, c_j = A_jᵀb_j.
     """
-    H, c = _quadratics(clients)
+    H, c = quadratics(clients)
     identity = np.eye(clients.d)
     G = identity - s * H
     P = np.zeros_like(H)
@@ -203,7 +174,7 @@ def fedprox_fixed_point(clients: Clients, s: float) -> Array:
 
     x = (Σ_j {I - (I + sH_j)⁻¹})⁻¹ Σ_j (H_j + I/s)⁻¹ c_j.
     """
-    H, c = _quadratics(clients)
+    H, c = quadratics(clients)
     R = np.linalg.inv(H + np.eye(clients.d) / s)
     # I - (I + sH)⁻¹ = (H + I/s)⁻¹H, which does not cancel
     return _solve_sums(R @ H, matvec(R, c))
@@ -249,7 +220,7 @@ def fedsplit_fixed_point(clients: Clients, x: Array, s: float) -> Array:
     return x - s * clients.gradient(x).rows
 
 
-def _quadratics(clients: Clients) -> tuple[Array, Array]:
+def quadratics(clients: Clients) -> tuple[Array, Array]:
     """H_j, (m, d, d), and c_j, (m, d), of f_j(x) = ½xᵀH_jx - c_jᵀx + const."""
     zero = np.zeros(clients.d)
     H = clients.information(zero).rows

@@ -1,0 +1,49 @@
+"""Theory as functions: the paper's rates, bounds and fixed points, and what noise adds to them.
+
+Rates and bounds are functions of numbers (Theorem 1, its master theorem, Corollary 1, Theorem 2).
+Closed-form fixed points are for least squares; the ``*_defect`` functions test any point, for any
+loss, against Propositions 1-3.
+
+Throughout, κ = L*/ℓ* is the condition number of the worst client, z* the fixed point of FedSplit,
+and distance is ‖z^(1) - z*‖ over all clients.
+"""
+
+from fedsplit.prox.gradient import inner_step
+from fedsplit.theory.paper import (
+    Reduction,
+    contraction,
+    corollary1_bound,
+    fedgd_defect,
+    fedgd_fixed_point,
+    fedgd_step,
+    fedprox_defect,
+    fedprox_fixed_point,
+    fedsplit_defect,
+    fedsplit_fixed_point,
+    fedsplit_step,
+    master_bound,
+    optimality_defect,
+    theorem1_bound,
+    theorem1_rounds,
+    theorem2,
+)
+
+__all__ = [
+    "Reduction",
+    "contraction",
+    "corollary1_bound",
+    "fedgd_defect",
+    "fedgd_fixed_point",
+    "fedgd_step",
+    "fedprox_defect",
+    "fedprox_fixed_point",
+    "fedsplit_defect",
+    "fedsplit_fixed_point",
+    "fedsplit_step",
+    "inner_step",
+    "master_bound",
+    "optimality_defect",
+    "theorem1_bound",
+    "theorem1_rounds",
+    "theorem2",
+]
