@@ -21,7 +21,7 @@ class Exchange(NamedTuple):
     Attributes
     ----------
     floats_down, floats_up : int
-        Floats sent to all clients, and received from them.
+        Floats sent to the clients that were asked, and received from them.
     answered : int
         How many clients answered.
     error : float
@@ -78,8 +78,11 @@ class MeteredClients(Clients):
         return exchanges
 
     def ask(self, question: CostQuestion) -> Answer:
+        return self.ask_some(question, np.ones(self.m, dtype=bool))
+
+    def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
         began = time.perf_counter()
-        answer = self._clients.ask(question)
+        answer = self._clients.ask_some(question, drawn)
         seconds = time.perf_counter() - began
         self.present = answer.present
         self.heard = self.heard | answer.present
@@ -87,6 +90,9 @@ class MeteredClients(Clients):
         words = 1
         if self.stands_for > 1:
             words = LIMBS  # of a number in sums
+        asked = self._clients.asked
+        if asked is None:
+            asked = int(drawn.sum())
         latency = None
         if self._clients.names is not None:
             taken = zip(self._clients.names, answer.seconds, answer.present, strict=True)
@@ -94,7 +100,7 @@ class MeteredClients(Clients):
         gradients, hessians, factorisations = answer.work[answer.present].sum(axis=0).astype(int)
         self._exchanges.append(
             Exchange(
-                floats_down=self.m * self.stands_for * question.floats_down(self.d),
+                floats_down=asked * self.stands_for * question.floats_down(self.d),
                 floats_up=answered * words * question.floats_up(self.d, answer),
                 answered=answered,
                 error=float(answer.error[answer.present].max(initial=0.0)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import (
@@ -98,6 +98,8 @@ class Clients:
         What went wrong so far.
     stands_for : int
         How many clients each of the m is the sum of.
+    asked : int or None
+        How many clients were drawn for the last question; None where all are asked.
     """
 
     m: int
@@ -108,6 +110,7 @@ class Clients:
     recorded: bool = False
     hessians: bool = False
     incidents: Sequence[Incident] = ()
+    asked: int | None = None
 
     def __init__(self, oracle: Oracle) -> None:
         self.m = oracle.m
@@ -117,6 +120,15 @@ class Clients:
     def ask(self, question: CostQuestion) -> Answer:
         """Every client's answer."""
         return self._oracle.ask(question)
+
+    def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
+        """The answers of the clients drawn, (m,); the others count as absent.
+
+        This one asks all clients. Those that can ask some of them alone override it.
+        """
+        if drawn.all():
+            return self.ask(question)
+        return self.ask(question).only(drawn)
 
     def insistent(self) -> Clients:
         """The same clients, asked until every one of them has answered."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from array_api_compat import array_namespace
+from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.adding import Together, add_parts, read_parts
@@ -20,6 +21,10 @@ from fedsplit.sums import Summands, Total
 NOT_FINITE = "an answer that is not finite"
 """What is wrong with an answer whose numbers cannot be used. If those of every client are like
 this, the clients are not to blame: the run itself diverges."""
+
+
+ABSENT: Mapping[str, float] = {"error": 0.0}
+"""The parts of an answer that are not nan where a client gave none."""
 
 
 class Answer(NamedTuple):
@@ -60,6 +65,14 @@ class Answer(NamedTuple):
             return self.rows
         filled: Array = xp.where(self.present[:, None], self.rows, default)
         return filled
+
+    def only(self, drawn: Mask) -> Answer:
+        """The answers of the clients drawn, as if the others had not answered."""
+        present = self.present & drawn
+        parts = {name: np.array(array) for name, array in self.parts.items()}
+        for name, array in parts.items():
+            array[~present] = ABSENT.get(name, np.nan)
+        return self._replace(parts=parts, present=present)
 
 
 class Question(ABC):
@@ -252,7 +265,7 @@ class CostQuestion(Question):
         """Floats received from each client."""
         return sum(prod(part.shape_for(d)) for part in self.answer_parts().values())
 
-    def share(self, rows: slice) -> Self:
+    def share(self, rows: slice | NDArray[np.intp]) -> Self:
         """The question as it goes to the clients of these rows."""
         own = {
             name: point[rows]

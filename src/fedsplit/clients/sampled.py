@@ -1,15 +1,41 @@
-"""Partial participation: only some clients answer each question."""
+"""Partial participation: only some clients are asked each question."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
+
 import numpy as np
 
+from fedsplit.arrays import Mask
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
 
 
+def draws(m: int, k: int, seed: int) -> Iterator[Mask]:
+    """Masks with k of m clients each, (m,), without end.
+
+    They deal out one shuffled list of all clients after another, so that every client is drawn once
+    before any is drawn again.
+    """
+    left: list[int] = []
+    for shuffle in count():
+        order = np.random.default_rng([seed, shuffle]).permutation(m).tolist()
+        if left:
+            # A draw that takes the end of one list and the start of the next has no client twice.
+            ahead = [j for j in order if j not in left][: k - len(left)]
+            order = ahead + [j for j in order if j not in ahead]
+        queue = left + order
+        whole = len(queue) // k * k
+        for start in range(0, whole, k):
+            drawn = np.zeros(m, dtype=bool)
+            drawn[queue[start : start + k]] = True
+            yield drawn
+        left = queue[whole:]
+
+
 class SampledClients(Clients):
-    """Clients of which a random share answers each question.
+    """Clients of which a random share is asked each question; the others do nothing.
 
     Parameters
     ----------
@@ -27,20 +53,12 @@ class SampledClients(Clients):
         self.d = clients.d
         self.names = clients.names
         self.stands_for = clients.stands_for
-        self._drawn = max(1, round(participation * clients.m))
-        self._seed = seed
-        self._asked = 0
+        self._draws = draws(self.m, max(1, round(participation * self.m)), seed)
 
     def ask(self, question: CostQuestion) -> Answer:
-        answer = self._clients.ask(question)
-        self._asked += 1
-        if self._drawn == self.m:
-            return answer
-        order = np.random.default_rng([self._seed, self._asked]).permutation(self.m)
-        present = answer.present & (order < self._drawn)
-        parts = {name: np.array(array) for name, array in answer.parts.items()}
-        for array in parts.values():
-            array[~present] = np.nan
-        if "error" in parts:
-            parts["error"][~present] = 0.0
-        return answer._replace(parts=parts, present=present)
+        return self.ask_some(question, np.ones(self.m, dtype=bool))
+
+    def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
+        drawn = drawn & next(self._draws)
+        self.asked = int(drawn.sum())
+        return self._clients.ask_some(question, drawn)

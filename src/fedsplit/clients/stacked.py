@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, repeated
+from fedsplit.arrays import Array, Mask, repeated
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.clients.question import ABSENT, Answer, CostQuestion
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.terms import Block, Terms
 from fedsplit.losses.work import counter
@@ -21,6 +21,10 @@ from fedsplit.threads import each
 QUIET: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
 """For ``np.errstate``: a cost beyond float64 is +inf, which line searches reject and ``solve``
 notices, so no warning is needed."""
+
+SMALL = 64
+"""Up to so many coordinates, stacking the clients that are drawn anew takes less time than asking
+them one by one; above, their factorisations are worth keeping."""
 
 Index: TypeAlias = slice | NDArray[np.intp]
 
@@ -33,19 +37,31 @@ class StackedClients(Clients):
         self.m = sum(len(block.clients) for block in blocks)
         self._blocks = [(_index(block.clients), Costs(block.terms, ridge)) for block in blocks]
         self.hessians = all(block.terms.exact_hessian for block in blocks)
-        self._present = np.ones(self.m, dtype=bool)
+        self._single: dict[int, Costs] = {}  # of clients that were asked without the others
 
     def with_ridge(self, ridge: Array) -> StackedClients:
         """The same data with another ridge, (d,); nothing is copied."""
         other = copy(self)
         other._blocks = [(at, Costs(costs.terms, ridge)) for at, costs in self._blocks]
+        other._single = {}
         return other
 
     def ask(self, question: CostQuestion) -> Answer:
+        return self._answer(question, self._blocks, np.ones(self.m, dtype=bool))
+
+    def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
+        if drawn.all():
+            return self.ask(question)
+        return self._answer(question, self._drawn(drawn), drawn)
+
+    def _answer(
+        self, question: CostQuestion, blocks: Sequence[tuple[Index, Costs]], present: Mask
+    ) -> Answer:
+        """The answer of the clients in these blocks, who are those present."""
         began = time.perf_counter()
         points = [self._rows(point) for point in question.points()]
         parts: dict[str, Array] = {
-            name: np.empty((self.m, *part.shape_for(self.d)))
+            name: np.full((self.m, *part.shape_for(self.d)), ABSENT.get(name, np.nan))
             for name, part in question.answer_parts().items()
         }
         work = np.zeros((self.m, 3))
@@ -61,9 +77,29 @@ class StackedClients(Clients):
             work[at] = [now - then for now, then in zip(after, before, strict=True)]
 
         with np.errstate(**QUIET):
-            each(answer, self._blocks)
-        seconds = np.full(self.m, (time.perf_counter() - began) / self.m)
-        return Answer(parts, self._present, seconds, work)
+            each(answer, blocks)
+        shared = (time.perf_counter() - began) / max(1, int(present.sum()))
+        return Answer(parts, present, np.where(present, shared, np.nan), work)
+
+    def _drawn(self, drawn: Mask) -> list[tuple[Index, Costs]]:
+        """Blocks of the clients drawn alone."""
+        blocks: list[tuple[Index, Costs]] = []
+        for at, costs in self._blocks:
+            places = np.arange(self.m)[at]
+            rows = np.flatnonzero(drawn[at])
+            if len(rows) == len(places):
+                blocks.append((at, costs))
+            elif self.d <= SMALL and len(rows):
+                terms = costs.terms.take(rows.tolist())
+                blocks.append((places[rows], Costs(terms, costs.ridge)))
+            else:
+                for row in rows.tolist():
+                    j = int(places[row])
+                    if j not in self._single:
+                        terms = costs.terms.take(slice(row, row + 1))  # without a copy
+                        self._single[j] = Costs(terms, costs.ridge)
+                    blocks.append((slice(j, j + 1), self._single[j]))
+        return blocks
 
     def terms_of(self, j: int) -> Terms:
         """The terms of client j alone."""
@@ -78,9 +114,8 @@ class StackedClients(Clients):
     def pooled_information(self, x: Array) -> Array:
         """Σ_j ∇²f_j(x), (d, d), without holding all the Hessians at once."""
         total = np.zeros((self.d, self.d))
-        for at, costs in self._blocks:
-            k = len(self._present[at])
-            total = total + costs.hessian(repeated(x, k)).sum(axis=0)
+        for _, costs in self._blocks:
+            total = total + costs.hessian(repeated(x, costs.terms.k)).sum(axis=0)
         return total
 
     def _rows(self, point: Array | None) -> Array | None:

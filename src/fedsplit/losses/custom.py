@@ -171,8 +171,9 @@ class CustomTerms(Terms):
     def floor(self) -> Array:
         return self._stated("floor", self.phi.floor)
 
-    def take(self, rows: list[int]) -> Self:
-        return replace(self, data=[self.data[i] for i in rows])
+    def take(self, rows: list[int] | slice) -> Self:
+        places = range(self.k)[rows] if isinstance(rows, slice) else rows
+        return replace(self, data=[self.data[i] for i in places])
 
     def _stated(self, name: str, stated: Callable[[Any], float] | float) -> Array:
         """What the loss states for each client, by a function of its data or for all, (k,)."""

@@ -151,8 +151,8 @@ class Terms(ABC):
         """These terms as functions of one predictor a row, if there are fewer rows than columns."""
         return None
 
-    def take(self, rows: list[int]) -> Self:
-        """The terms of some of the clients."""
+    def take(self, rows: list[int] | slice) -> Self:
+        """The terms of some of the clients; those of a slice share their arrays with these."""
         cut = {
             field.name: getattr(self, field.name)[rows]
             for field in fields(self)

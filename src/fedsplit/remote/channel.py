@@ -44,6 +44,8 @@ class Request(NamedTuple):
     step : Step or None
         Between organisations, which of the sums of the study these numbers belong to: they are
         masked.
+    places : tuple of int
+        Which clients of the cohort it is for, and only these answer; empty for all of them.
     """
 
     question: Question
@@ -53,6 +55,7 @@ class Request(NamedTuple):
     study: str = ""
     sums: bool = False
     step: Step | None = None
+    places: tuple[int, ...] = ()
 
     @property
     def parts(self) -> list[Question]:

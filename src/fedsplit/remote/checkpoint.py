@@ -28,7 +28,7 @@ from fedsplit.remote.cohort import other_data, same_data
 from fedsplit.remote.log import Record, RecordedReply, Records
 from fedsplit.version import __version__
 
-FORMAT = 4
+FORMAT = 5
 """The format of the files. Those of another format are refused, untouched."""
 
 HEADER = "checkpoint.json"

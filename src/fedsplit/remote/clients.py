@@ -7,9 +7,11 @@ from copy import copy
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedsplit.arrays import Mask
 from fedsplit.clients.oracle import Clients, Incident
-from fedsplit.clients.question import Answer, CostQuestion, Question
+from fedsplit.clients.question import ABSENT, Answer, CostQuestion, Question
 from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
 from fedsplit.remote.cohort import Fingerprint, ProblemCohort, other_data, same_data
 from fedsplit.remote.members import Check, Members
@@ -95,18 +97,22 @@ class RemoteClients(Clients):
         self._prepare(self.members.cohorts, insist=True)
 
     def ask(self, question: CostQuestion) -> Answer:
+        return self.ask_some(question, np.ones(self.m, dtype=bool))
+
+    def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
         members = self.members
         insist = self._insists or question.everyone
-        rows = self._rows()
+        rows = self._rows(drawn)
         requests = {
-            at: Request(question.share(own), self.keys[at], self.m) for at, own in rows.items()
+            at: Request(question.share(own), self.keys[at], self.m, places=self._places(at, own))
+            for at, own in rows.items()
         }
 
         def check(at: int, value: Any) -> str:
-            return question.check(value, len(members.cohorts[at]), self.d)
+            return question.check(value, len(rows[at]), self.d)
 
         replies = self.hear(requests, check, insist)
-        if members.patience is None and len(replies) == 1:
+        if members.patience is None and len(replies) == 1 and drawn.all():
             [reply] = replies.values()
             answer: Answer = reply.value  # of this process, as it is
             return answer
@@ -140,25 +146,36 @@ class RemoteClients(Clients):
     def note_prepared(self, cohorts: Collection[int]) -> None:
         """Take note of the cohorts whose preparation has travelled with a question."""
 
-    def _rows(self) -> dict[int, slice]:
-        """Which rows of an answer belong to each cohort."""
+    def _rows(self, drawn: Mask) -> dict[int, NDArray[np.intp]]:
+        """By cohort, the rows of an answer that its clients give, if any of them is drawn."""
         rows = {}
         end = 0
         for at, names in self.members.cohorts.items():
-            rows[at] = slice(end, end + len(names))
+            own = end + np.flatnonzero(drawn[end : end + len(names)])
+            if len(own):
+                rows[at] = own
             end += len(names)
         return rows
 
+    def _places(self, at: int, rows: NDArray[np.intp]) -> tuple[int, ...]:
+        """The clients of a cohort with these rows, by their place in it; empty for all of them."""
+        cohorts = self.members.cohorts
+        if len(rows) == len(cohorts[at]):
+            return ()
+        before = sum(len(names) for other, names in cohorts.items() if other < at)
+        return tuple((rows - before).tolist())
+
     def _together(
-        self, question: CostQuestion, rows: dict[int, slice], replies: dict[int, Reply]
+        self,
+        question: CostQuestion,
+        rows: dict[int, NDArray[np.intp]],
+        replies: dict[int, Reply],
     ) -> Answer:
         """The cohorts' answers as one; rows of clients that gave none are nan."""
         parts = {
-            name: np.full((self.m, *part.shape_for(self.d)), np.nan)
+            name: np.full((self.m, *part.shape_for(self.d)), ABSENT.get(name, np.nan))
             for name, part in question.answer_parts().items()
         }
-        if "error" in parts:
-            parts["error"][:] = 0.0
         present = np.zeros(self.m, dtype=bool)
         seconds = np.full(self.m, np.nan)
         work = np.zeros((self.m, 3))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
@@ -48,7 +49,22 @@ class ProblemCohort:
                 return np.column_stack(list(clients.evaluate(probe).parts.values()))
             if not isinstance(question, CostQuestion):
                 raise InputError(f"the question {question.name()} is not about a client's cost")
-            return self._among(request.m).ask(question)
+            clients = self._among(request.m)
+            if not request.places:
+                return clients.ask(question)
+            return _some(clients, question, np.array(request.places))
+
+
+def _some(clients: Clients, question: CostQuestion, places: NDArray[np.intp]) -> Answer:
+    """The answer of these clients, to a question with one row for each of them."""
+    rows = np.zeros(clients.m, dtype=np.intp)
+    rows[places] = np.arange(len(places))
+    drawn = np.zeros(clients.m, dtype=bool)
+    drawn[places] = True
+    answer = clients.ask_some(question.share(rows), drawn)
+    parts = {name: array[places] for name, array in answer.parts.items()}
+    work = answer.work[places]
+    return Answer(parts, answer.present[places], answer.seconds[places], work)
 
 
 def same_data(before: Any, after: Any) -> bool:

@@ -80,8 +80,9 @@ def solve(
         A convex g(x) added to F at the server: ``L1``, ``Box``, …, or your own object with
         ``value`` and ``prox``.
     participation : float
-        The share of the clients that answer each question, drawn anew each time. The optimum stays
-        that of all clients.
+        The share of the clients that are asked each question; the others do nothing. The draw goes
+        through a shuffled list of all clients before it shuffles again, so each is asked once in
+        1/participation rounds. The optimum stays that of all clients.
     seed : int
         Random seed of the participation.
     callbacks : sequence of callables
@@ -106,6 +107,11 @@ def solve(
         raise InputError(
             "participation must be a share of the clients, above 0 and at most 1, "
             f"not {participation!r}"
+        )
+    if participation < 1 and getattr(method, "clients", 1.0) != 1.0:
+        raise InputError(
+            f"{type(method).__name__}(clients=...) draws clients by itself: pass that or "
+            "participation, not both"
         )
     notes: tuple[str, ...] = ()
     if method is None:

@@ -30,7 +30,7 @@ class Row(NamedTuple):
     error : float
         The largest proved prox error of a client, Theorem 1's b.
     floats_up, floats_down : int
-        Floats received from all clients, and sent to them.
+        Floats received from the clients, and sent to those that were asked.
     answered : int
         How many clients answered.
     seconds : float

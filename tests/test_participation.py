@@ -1,0 +1,120 @@
+"""Partial participation: who is asked, what it costs, and where it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedsplit as fs
+from fedsplit.arrays import Array, Mask
+from fedsplit.clients.metered import MeteredClients
+from fedsplit.clients.question import CostQuestion
+from fedsplit.clients.questions import Gradient, Prox
+from fedsplit.clients.sampled import SampledClients, draws
+from fedsplit.prox.exact import ExactProx
+from fedsplit.remote.clients import in_process
+from problems import LOSSES, problem
+
+
+def taken(m: int, k: int, seed: int, number: int) -> list[Mask]:
+    masks = draws(m, k, seed)
+    return [next(masks) for _ in range(number)]
+
+
+@pytest.mark.parametrize(("m", "k"), [(10, 1), (10, 3), (10, 9), (7, 2), (5, 5), (110, 11)])
+def test_every_client_is_drawn_once_before_any_is_drawn_again(m: int, k: int) -> None:
+    masks = taken(m, k, seed=3, number=5 * m)
+    assert all(mask.sum() == k for mask in masks)
+    counts = np.cumsum(masks, axis=0)
+    assert (counts.max(axis=1) - counts.min(axis=1) <= 2).all()
+    whole = counts[np.arange(1, 6) * m - 1]  # after k shuffled lists, and multiples of that
+    np.testing.assert_array_equal(whole, np.outer(np.arange(1, 6) * k, np.ones(m)))
+
+
+def test_the_draw_depends_on_the_seed_and_differs_between_shuffles() -> None:
+    first = taken(10, 3, 1, 20)
+    np.testing.assert_array_equal(first, taken(10, 3, 1, 20))
+    assert not np.array_equal(first, taken(10, 3, 2, 20))
+    assert not np.array_equal(first[:10], first[10:])
+
+
+class Calls:
+    """Counts, per client, how often its gradient is computed at the client."""
+
+    def __init__(self, m: int) -> None:
+        self.gradients = np.zeros(m, dtype=int)
+
+    def loss(self) -> fs.CustomLoss:
+        def gradient(x: Array, data: tuple[int, Array]) -> Array:
+            j, centre = data
+            self.gradients[j] += 1
+            return x - centre
+
+        return fs.CustomLoss(
+            value=lambda x, data: 0.5 * float(np.sum((x - data[1]) ** 2)),
+            gradient=gradient,
+            d=3,
+            curvature=lambda data: (1.0, 1.0),
+        )
+
+
+@pytest.mark.parametrize("engine", ["here", "over a channel", "kept"])
+def test_clients_that_are_not_drawn_compute_nothing(engine: str, tmp_path: Path) -> None:
+    calls = Calls(10)
+    rng = np.random.default_rng(0)
+    p = fs.Problem(calls.loss(), [(j, rng.standard_normal(3)) for j in range(10)])
+    clients = p.clients if engine != "over a channel" else in_process(p.clients)
+    callbacks = [fs.Checkpoint(tmp_path / "run")] if engine == "kept" else []
+    method = fs.FedGD(step=0.5)
+    calls.gradients[:] = 0
+    fs.solve(clients, method, rounds=20, tol=0, participation=0.1, callbacks=callbacks)
+    probes = 1 if engine != "here" else 0  # the data are identified once over a channel
+    np.testing.assert_array_equal(calls.gradients, np.full(10, 2 + probes))
+
+
+@pytest.mark.parametrize("d", [4, 70])
+@pytest.mark.parametrize("name", ["least-squares", "logistic", "huber"])
+def test_a_client_answers_alone_as_it_does_among_all(name: str, d: int) -> None:
+    p = problem(name, [90, 20, 90, 35, 90], d, ridge=1.0)
+    rng = np.random.default_rng(1)
+    drawn = np.array([True, False, True, True, False])
+    questions: list[CostQuestion] = [
+        Gradient(rng.standard_normal(d)),
+        Prox(rng.standard_normal((5, d)), 0.1, None, ExactProx()),
+    ]
+    for question in questions:
+        whole = p.clients.ask(question).only(drawn)
+        for clients in (p.clients, in_process(p.clients)):
+            for _ in range(2):
+                some = clients.ask_some(question, drawn)
+                np.testing.assert_array_equal(some.present, drawn)
+                for part in whole.parts:
+                    np.testing.assert_array_equal(some.parts[part], whole.parts[part])
+
+
+def test_only_questions_to_clients_that_are_asked_are_counted() -> None:
+    p = problem("least-squares", [20] * 10, 3)
+    meter = MeteredClients(SampledClients(p.clients, 0.3, seed=0))
+    meter.gradient(np.zeros(3))
+    [exchange] = meter.take()
+    assert (exchange.answered, exchange.floats_down, exchange.floats_up) == (3, 9, 9)
+    assert exchange.work[0] == 3
+
+
+def test_a_method_that_draws_clients_itself_takes_no_participation() -> None:
+    class Drawing(fs.FedGD):
+        clients = 0.5
+
+    p = problem("least-squares", [20] * 4, 3)
+    with pytest.raises(fs.InputError, match="pass that or participation, not both"):
+        fs.solve(p, Drawing(), participation=0.5)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_the_optimum_is_that_of_all_clients(name: str) -> None:
+    p = problem(name, [60, 20, 40, 80, 10, 33, 25, 70, 50, 90], 3, seed=1, ridge=1.0)
+    result = fs.solve(p, participation=0.3, seed=4, rounds=400)
+    assert result.converged
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
