@@ -21,6 +21,7 @@ from fedsplit.methods.admm import ADMM
 from fedsplit.methods.agd import AGD
 from fedsplit.methods.anderson import Anderson
 from fedsplit.methods.cg import CG
+from fedsplit.methods.fedavg import FedAvg
 from fedsplit.methods.feddyn import FedDyn
 from fedsplit.methods.fedgd import FedGD
 from fedsplit.methods.fedprox import FedProx
@@ -94,6 +95,7 @@ __all__ = [
     "Diverged",
     "ElasticNet",
     "ExactProx",
+    "FedAvg",
     "FedDyn",
     "FedElasticNet",
     "FedGD",

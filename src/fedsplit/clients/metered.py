@@ -97,7 +97,9 @@ class MeteredClients(Clients):
         if self._clients.names is not None:
             taken = zip(self._clients.names, answer.seconds, answer.present, strict=True)
             latency = {name: float(seconds) for name, seconds, present in taken if present}
-        gradients, hessians, factorisations = answer.work[answer.present].sum(axis=0).astype(int)
+        # a minibatch is a fraction of a gradient
+        total = np.ceil(np.round(answer.work[answer.present].sum(axis=0), 6))
+        gradients, hessians, factorisations = total.astype(int)
         self._exchanges.append(
             Exchange(
                 floats_down=asked * self.stands_for * question.floats_down(self.d),

@@ -26,6 +26,7 @@ from fedsplit.clients.questions import (
     Prox,
     Value,
 )
+from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.errors import InputError, listed
 from fedsplit.prox.solver import ProxSolver
 
@@ -161,8 +162,19 @@ class Clients:
         """f_j(x) and ∇f_j(x): the parts ``value``, (m,), and ``gradient``, (m, d)."""
         return self.ask(Evaluate(x))
 
-    def curvature(self, x: Array | None = None) -> Answer:
-        """ℓ_j and L_j, (m, 2): those that hold everywhere, or those at x."""
+    def stochastic_descend(
+        self, x: Array, step: float, steps: int, batch: int, in_epochs: bool = False
+    ) -> Answer:
+        """``steps`` steps, or passes over the rows, with minibatches from x, (m, d)."""
+        return self.ask(StochasticDescend(x, step, steps, batch, in_epochs))
+
+    def curvature(self, x: Array | None = None, batch: int | None = None) -> Answer:
+        """ℓ_j and L_j, (m, 2): those that hold everywhere, or those at x.
+
+        With ``batch`` the expected smoothness of batches of so many rows is in the place of L_j.
+        """
+        if batch is not None:
+            return self.ask(BatchCurvature(batch, x))
         return self.ask(Curvature(x))
 
     def diagonal(self, x: Array, origin: bool = False) -> Answer:

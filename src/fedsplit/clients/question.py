@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.adding import Together, add_parts, read_parts
+from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
 from fedsplit.sums import Summands, Total
 
@@ -195,12 +196,25 @@ class CostQuestion(Question):
         The arrays of an answer by name; the first one is ``Answer.rows``.
     together : mapping of str to Together
         How each of them is added up over clients; empty if an answer is about one client alone.
+    streams : (m,) array of int, or None
+        The clients' random seeds, if they draw for their answers and have been given any. A
+        question that clients draw for has it as its last field.
     """
 
     answer_type = Answer
     vectors: ClassVar[tuple[str, ...]] = ("x",)
     parts: ClassVar[Mapping[str, Part]] = {}
     together: ClassVar[Mapping[str, Together]] = {}
+    streams: Streams | None = None
+
+    @property
+    def draws(self) -> bool:
+        """Whether an answer depends on random numbers."""
+        return False
+
+    def seeded(self, streams: Streams) -> Self:
+        """The question with the clients' random seeds, (m,)."""
+        return replace(self, streams=streams)  # type: ignore[type-var]  # as in ``share``
 
     @abstractmethod
     def answer(self, costs: Costs, *points: Any) -> Sequence[Array]:
@@ -256,9 +270,15 @@ class CostQuestion(Question):
         return parts
 
     def floats_down(self, d: int) -> int:
-        """Floats sent to each client: arrays and step sizes count, a solver's settings do not."""
+        """Floats sent to each client.
+
+        Arrays, step sizes and a random seed count, a solver's settings do not.
+        """
         points = sum(point is not None for point in self.points())
-        others = [value for name, value in vars(self).items() if name not in self.vectors]
+        known = (*self.vectors, "streams")
+        others = [value for name, value in vars(self).items() if name not in known]
+        if self.streams is not None:
+            others.append(1.0)
         return d * points + sum(np.size(v) for v in others if isinstance(v, float | np.ndarray))
 
     def floats_up(self, d: int, answer: Answer) -> int:
@@ -267,11 +287,13 @@ class CostQuestion(Question):
 
     def share(self, rows: slice | NDArray[np.intp]) -> Self:
         """The question as it goes to the clients of these rows."""
-        own = {
+        own: dict[str, Array | Streams] = {
             name: point[rows]
             for name, point in zip(self.vectors, self.points(), strict=True)
             if point is not None and point.ndim == 2
         }
+        if self.streams is not None:
+            own["streams"] = self.streams[rows]
         return replace(self, **own)  # type: ignore[type-var]  # every subclass is a dataclass
 
     def check(self, value: Any, k: int, d: int) -> str:

@@ -18,6 +18,7 @@ from fedsplit.arrays import Array
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import NUMBER, VECTOR, Answer, CostQuestion, Part
 from fedsplit.clients.rounding import all_positive, rounded_down, rounded_up, sign_along
+from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.losses.costs import Costs
 from fedsplit.prox.solver import ProxSolver
 
@@ -299,10 +300,12 @@ QUESTIONS: Mapping[str, type[CostQuestion]] = {
     for question in (
         Prox,
         Descend,
+        StochasticDescend,
         Gradient,
         Value,
         Evaluate,
         Curvature,
+        BatchCurvature,
         Diagonal,
         Decrement,
         Line,

@@ -34,6 +34,12 @@ def draws(m: int, k: int, seed: int) -> Iterator[Mask]:
         left = queue[whole:]
 
 
+def independent_draws(m: int, k: int, seed: int) -> Iterator[Mask]:
+    """Masks with k of m clients each, (m,), without end, each drawn from all clients."""
+    for number in count():
+        yield np.random.default_rng([seed, number]).permutation(m) < k
+
+
 class SampledClients(Clients):
     """Clients of which a random share is asked each question; the others do nothing.
 
@@ -45,20 +51,28 @@ class SampledClients(Clients):
         The share, above 0 and at most 1; one client at least is drawn.
     seed : int
         Of the draw, which also depends on the number of the question.
+    reshuffled : bool
+        Whether every client is drawn once before any is drawn again. Otherwise draws are
+        independent, and questions that need everyone are asked of all clients.
     """
 
-    def __init__(self, clients: Clients, participation: float, seed: int) -> None:
+    def __init__(
+        self, clients: Clients, participation: float, seed: int, reshuffled: bool = True
+    ) -> None:
         self._clients = clients
         self.m = clients.m
         self.d = clients.d
         self.names = clients.names
         self.stands_for = clients.stands_for
-        self._draws = draws(self.m, max(1, round(participation * self.m)), seed)
+        self._reshuffled = reshuffled
+        draw = draws if reshuffled else independent_draws
+        self._draws = draw(self.m, max(1, round(participation * self.m)), seed)
 
     def ask(self, question: CostQuestion) -> Answer:
         return self.ask_some(question, np.ones(self.m, dtype=bool))
 
     def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
-        drawn = drawn & next(self._draws)
+        if self._reshuffled or not question.everyone:
+            drawn = drawn & next(self._draws)
         self.asked = int(drawn.sum())
         return self._clients.ask_some(question, drawn)

@@ -70,7 +70,10 @@ class StackedClients(Clients):
             at, costs = block
             before = counter.read()
             own = [None if point is None else point[at] for point in points]
-            told = question.answer(costs, *own)
+            asked = question
+            if question.streams is not None:
+                asked = question.share(at)
+            told = asked.answer(costs, *own)
             for whole, rows in zip(parts.values(), told, strict=True):
                 whole[at] = rows
             after = counter.read()

@@ -19,6 +19,7 @@ from fedsplit.arrays import (
     solve_rows,
 )
 from fedsplit.errors import InputError
+from fedsplit.losses.batches import Batch, Indices
 from fedsplit.losses.factors import MANY, lanczos
 from fedsplit.losses.terms import Terms
 from fedsplit.losses.work import counter
@@ -27,6 +28,11 @@ SINGULAR = (
     "I + s∇²f_j is singular to rounding: the step s is too large for this data, use a smaller one"
 )
 
+
+NO_ROWS = (
+    "these clients keep no rows to draw a batch from: use LeastSquares(rows=True), or a loss of a "
+    "linear predictor"
+)
 
 SHORT = 1.0
 """A way is short if the Hessians on it differ by a factor of e at most."""
@@ -45,12 +51,15 @@ class Costs:
         The loss terms.
     ridge : (d,) array
         The ridge per client: that of the whole objective, already divided by all m clients.
+    share : float
+        The share of the rows that the terms are, by which gradients and Hessians are counted.
     cache : dict
         What a local solver derives from the costs alone, such as a compiled problem.
     """
 
     terms: Terms
     ridge: Array
+    share: float = 1
     cache: dict[object, Any] = field(default_factory=dict, repr=False)
 
     def value(self, X: Array) -> Array:
@@ -75,13 +84,26 @@ class Costs:
 
     def gradient(self, X: Array) -> Array:
         """∇f_j(x_j), (k, d)."""
-        counter.gradients += 1
+        counter.gradients += self.share
         return self.terms.gradient(X) + self.ridge * X
 
     def hessian(self, X: Array) -> Array:
         """∇²f_j(x_j), (k, d, d)."""
-        counter.hessians += 1
+        counter.hessians += self.share
         return add_diagonal(self.terms.hessian(X), self.ridge)
+
+    def batch(self, batch: Batch) -> Costs:
+        """Unbiased estimates of the f_j from some of the clients' rows, with the whole ridge."""
+        share = batch.rows.shape[1] / max(1, int(self.sizes.max()))
+        return Costs(self.terms.subsample(batch.rows, batch.scale), self.ridge, share)
+
+    @property
+    def sizes(self) -> Indices:
+        """The clients' numbers of rows, (k,)."""
+        sizes = self.terms.sizes
+        if sizes is None:
+            raise InputError(NO_ROWS)
+        return sizes
 
     def diagonal(self, X: Array) -> Array:
         """The diagonal of ∇²f_j(x_j), (k, d)."""
@@ -130,6 +152,23 @@ class Costs:
     def norm(self) -> Array:
         """The first of ``Terms.concordance``, (k,): how fast the Hessians can change."""
         return self.terms.concordance(None)[0]
+
+    def batch_smoothness(self, batch: int, X: Array | None = None) -> Array:
+        """The expected smoothness ℒ_j ≥ L_j of minibatches, (k,).
+
+        E‖ĝ_j(x) - ĝ_j(y)‖² ≤ 2ℒ_j (f_j(x) - f_j(y) - ⟨∇f_j(y), x - y⟩).
+
+        ĝ_j is the scaled gradient of a batch of B rows, drawn without replacement:
+        ℒ = n(B - 1)/(B(n - 1)) L + (n - B)/(B(n - 1)) n max_i L_i with the L_i of single rows
+        (Gower et al., 2019). It holds everywhere, or for the Hessians at X.
+        """
+        n = self.sizes.astype(np.float64)
+        B = np.minimum(n, batch)
+        L = self.bounds[1] if X is None else self.bounds_at(X)[1]
+        single = self.terms.largest_row(X) + self.ridge.max() / n
+        others = np.maximum(n - 1.0, 1.0)
+        mixed = n * (B - 1.0) / (B * others) * L + (n - B) / (B * others) * n * single
+        return np.where(n > B, np.maximum(L, mixed), L)
 
     def bounds_at(self, X: Array) -> tuple[Array, Array]:
         """The extreme eigenvalues of ∇²f_j(x_j), each (k,).

@@ -30,7 +30,14 @@ class LeastSquares(LinearLoss):
 
     A client with n_j ≥ d observations is kept as H_j = A_jᵀW_jA_j and A_jᵀW_j(b_j - o_j), one with
     fewer as its rows. ℓ_j and L_j are the extreme eigenvalues of H_j.
+
+    Parameters
+    ----------
+    rows : bool
+        Whether every client keeps its rows, which minibatches are drawn from.
     """
+
+    rows: bool = False
 
     curvature_range = (1.0, 1.0)
     concordance = 0.0
@@ -59,9 +66,13 @@ class LeastSquares(LinearLoss):
         d = data[0].A.shape[1]
         tall = [j for j, (A, *_) in enumerate(data) if A.shape[0] >= d]
         wide = [j for j, (A, *_) in enumerate(data) if A.shape[0] < d]
-        blocks = [
-            Block(chunk, gram_terms([data[j] for j in chunk])) for chunk in chunks(tall, 8 * d * d)
-        ]
+        if self.rows:
+            blocks = stack_rows(partial(TallTerms, self), data, tall, d)
+        else:
+            blocks = [
+                Block(chunk, gram_terms([data[j] for j in chunk]))
+                for chunk in chunks(tall, 8 * d * d)
+            ]
         return d, blocks + stack_rows(partial(WideTerms, self), data, wide, d)
 
 
@@ -165,6 +176,27 @@ def gram_terms(data: Sequence[Observations]) -> GramTerms:
         g[j] = A.T @ (w * r)
         f[j] = 0.5 * np.dot(w * r, r)
     return GramTerms(H, c, u, g, f)
+
+
+@dataclass(frozen=True, eq=False)
+class TallTerms(LinearTerms):
+    """Clients with at least as many rows as columns, which they keep."""
+
+    _factor: dict[bytes, Inverse] = field(default_factory=dict, init=False, repr=False)
+
+    def minimise(self, D: Array, Q: Array) -> Array:
+        """(diag(D) + AᵀWA)⁻¹(q + AᵀWb); the inverse is kept for the latest D."""
+        key = D.tobytes()
+        factor = self._factor.get(key)
+        if factor is None:
+            counter.factorisations += 1
+            factor = factored(add_diagonal(self.hessian(np.zeros((self.k, self.d))), D))
+            self._factor.clear()
+            self._factor[key] = factor
+        return factor(Q + self.adjoint(self.w * self.b))
+
+    def steady(self, X: Array) -> Array:
+        return np.full(self.k, np.inf)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from fedsplit.arrays import (
     solve_rows,
 )
 from fedsplit.errors import InputError
+from fedsplit.losses.batches import Indices
 from fedsplit.losses.observations import Observations, check_columns, read
 from fedsplit.losses.stacking import stack_rows
 from fedsplit.losses.terms import Block, Terms
@@ -70,6 +71,24 @@ class LinearTerms(Terms):
         if self.A.shape[1] < self.d:
             return self
         return None
+
+    @property
+    def sizes(self) -> Indices:
+        sizes: Indices = np.sum(self.w > 0, axis=1)
+        return sizes
+
+    def subsample(self, rows: Indices, scale: Array) -> Self:
+        at = np.arange(self.k)[:, None], rows
+        w = scale * self.w[at]
+        return replace(self, A=self.A[at], b=self.b[at], w=w, o=self.o[at])
+
+    def largest_row(self, X: Array | None) -> Array:
+        if X is None:
+            curvature = self.phi.curvature_range[1] * self.w
+        else:
+            curvature = self.curvature(self.eta(X))
+        largest: Array = np.max(curvature * np.sum(np.square(self.A), axis=2), axis=1)
+        return largest
 
     def underdetermined(self) -> Mask:
         few: Mask = np.sum(self.w > 0, axis=1) < self.d

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedsplit.arrays import Array, Mask, gram, largest_eigenvalue, matvec, rmatvec, solve_wide
 from fedsplit.checks import count
 from fedsplit.errors import InputError
+from fedsplit.losses.batches import Indices
 from fedsplit.losses.linear import least, longest
 from fedsplit.losses.observations import check_columns, check_targets, read
 from fedsplit.losses.stacking import stack_rows
@@ -122,6 +123,20 @@ class MultinomialTerms(Terms):
     def rank(self) -> int:
         return int((self.classes - 1) * min(self.A.shape[1:]))
 
+    @property
+    def sizes(self) -> Indices:
+        sizes: Indices = np.sum(self.w > 0, axis=1)
+        return sizes
+
+    def subsample(self, rows: Indices, scale: Array) -> Self:
+        at = np.arange(self.k)[:, None], rows
+        return replace(self, A=self.A[at], b=self.b[at], w=scale * self.w[at])
+
+    def largest_row(self, X: Array | None) -> Array:
+        squares = np.sum(np.square(self.A), axis=2)
+        largest: Array = self._steepest * np.max(self.w * squares, axis=1)
+        return largest
+
     def underdetermined(self) -> Mask:
         few: Mask = np.sum(self.w > 0, axis=1) < self.A.shape[2]
         return few
@@ -199,12 +214,8 @@ class MultinomialTerms(Terms):
         return super().solve(X, D, G)
 
     def bounds(self) -> tuple[Array, Array]:
-        # The eigenvalues of diag(p) - ppᵀ are at most max_c 2p_c(1 - p_c) ≤ ½ by Gershgorin, also
-        # in orthonormal coordinates of all K predictors; for K = 2 it is the number p_1(1 - p_1).
-        share = 0.5
-        if self._is_binary:
-            share = 0.25
-        return np.zeros(self.k), share * largest_eigenvalue(np.sqrt(self.w)[:, :, None] * self.A)
+        weighted = np.sqrt(self.w)[:, :, None] * self.A
+        return np.zeros(self.k), self._steepest * largest_eigenvalue(weighted)
 
     def convexity(self) -> Array:
         return np.zeros(self.k)
@@ -248,6 +259,17 @@ class MultinomialTerms(Terms):
         eta = cp.hstack([np.zeros((len(A), 1)), A @ coefficients.T])
         own = cp.sum(cp.multiply(np.eye(self.classes)[self.b[j]], eta), axis=1)
         return cp.sum(cp.multiply(self.w[j], cp.log_sum_exp(eta, axis=1) - own))
+
+    @property
+    def _steepest(self) -> float:
+        """A bound on the curvature of φ.
+
+        The eigenvalues of diag(p) - ppᵀ are at most max_c 2p_c(1 - p_c) ≤ ½ by Gershgorin, also in
+        orthonormal coordinates of all K predictors; for K = 2 it is the number p_1(1 - p_1).
+        """
+        if self._is_binary:
+            return 0.25
+        return 0.5
 
     @property
     def _is_binary(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, add_diagonal, extreme_eigenvalues, matvec, solve_rows
+from fedsplit.losses.batches import Indices
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +151,22 @@ class Terms(ABC):
     def wide(self) -> Rows | None:
         """These terms as functions of one predictor a row, if there are fewer rows than columns."""
         return None
+
+    @property
+    def sizes(self) -> Indices | None:
+        """The clients' numbers of rows, (k,), which come before the padding; None without rows."""
+        return None
+
+    def subsample(self, rows: Indices, scale: Array) -> Self:
+        """The terms of some of each client's rows, with their weights multiplied by ``scale``.
+
+        Both are (k, B). Only for terms that have ``sizes``.
+        """
+        raise NotImplementedError
+
+    def largest_row(self, X: Array | None) -> Array:
+        """A bound on the largest eigenvalue of a row's Hessian, at x_j or everywhere, (k,)."""
+        return np.full(self.k, np.inf)
 
     def take(self, rows: list[int] | slice) -> Self:
         """The terms of some of the clients; those of a slice share their arrays with these."""

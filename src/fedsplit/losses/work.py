@@ -14,17 +14,18 @@ class Work(NamedTuple):
 
     Attributes
     ----------
-    gradients : int
-        Evaluations of ∇f_j, those of a Hessian by finite differences among them.
-    hessians : int
+    gradients : float
+        Evaluations of ∇f_j, those of a Hessian by finite differences among them. A minibatch
+        counts as its share of the rows, so this is the number of passes over the data.
+    hessians : float
         Evaluations of ∇²f_j, or of a matrix B with BᵀB = ∇²f_j.
     factorisations : int
         Factorisations of a matrix made from a Hessian: a linear system, an inverse, or eigenvalues.
         A factor that is kept, as for quadratic costs, counts only when it is made.
     """
 
-    gradients: int
-    hessians: int
+    gradients: float
+    hessians: float
     factorisations: int
 
 
@@ -41,8 +42,8 @@ class Counter(threading.local):
     clients that are asked from several threads at once are counted correctly.
     """
 
-    gradients = 0
-    hessians = 0
+    gradients: float = 0
+    hessians: float = 0
     factorisations = 0
 
     def read(self) -> Work:

@@ -11,6 +11,7 @@ from fedsplit.methods.admm import ADMM
 from fedsplit.methods.agd import AGD
 from fedsplit.methods.anderson import Anderson
 from fedsplit.methods.cg import CG
+from fedsplit.methods.fedavg import FedAvg
 from fedsplit.methods.feddyn import FedDyn
 from fedsplit.methods.fedgd import FedGD
 from fedsplit.methods.fedprox import FedProx
@@ -39,6 +40,17 @@ METHODS: dict[str, tuple[Callable[..., Method[Any]], dict[str, Callable[[str], o
     "fedsplit-anderson": (_anderson, {"memory": int} | _FEDSPLIT),
     "information": (FedSplitInformation, {}),
     "fedgd": (FedGD, {"step": float, "local_steps": int}),
+    "fedavg": (
+        FedAvg,
+        {
+            "step": float,
+            "local_steps": int,
+            "batch": int,
+            "clients": float,
+            "epochs": int,
+            "decay": float,
+        },
+    ),
     "fedprox": (FedProx, {"step": float, "steps": int}),
     "gd": (GD, {"step": float}),
     "agd": (AGD, {"step": float}),

@@ -88,18 +88,23 @@ def subgradient_of_average(x: Array, z: Array, s: float | Array) -> Array:
 
 
 def choose_step(
-    given: float | None, rule: Callable[[float, float], float], clients: Clients, x0: Array
+    given: float | None,
+    rule: Callable[[float, float], float],
+    clients: Clients,
+    x0: Array,
+    batch: int | None = None,
 ) -> float:
     """The given step, or the rule's at ℓ* = min ℓ_j and L* = max L_j.
 
-    If some L_j has no bound that holds for every x, the rule takes the curvature at x0 instead.
+    If some L_j has no bound that holds for every x, the rule takes the curvature at x0 instead. L_j
+    is the expected smoothness of minibatches where these are of ``batch`` rows.
     """
     if given is not None:
         return float(given)
     xp = array_namespace(x0)
-    answer = clients.curvature()
+    answer = clients.curvature(batch=batch)
     if not xp.all(xp.isfinite(answer.rows[answer.present][:, 1])):
-        answer = clients.curvature(x0)
+        answer = clients.curvature(x0, batch)
     if not answer.present.any():
         raise InputError("no step follows from the curvature: no client answered, pass step=")
     bounds = answer.rows[answer.present]

@@ -12,6 +12,7 @@ from fedsplit.arrays import Array
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.oracle import Clients, Removed
 from fedsplit.clients.sampled import SampledClients
+from fedsplit.clients.seeded import SeededClients
 from fedsplit.clients.stacked import QUIET
 from fedsplit.methods.method import Method, State
 from fedsplit.penalties.penalty import Penalty
@@ -75,7 +76,7 @@ class Run:
     participation : float
         The share of the clients that answer each question.
     seed : int
-        Random seed of the participation.
+        Random seed of the participation, and of what clients draw.
     callbacks : sequence of callables
         Each is called as ``callback(row, state)`` after every round, and stops the run if it
         returns something true.
@@ -205,7 +206,12 @@ class Run:
         asked = self.clients
         if getattr(self.method, "unanimous", False):
             asked = asked.insistent()
-        self.meter = MeteredClients(SampledClients(asked, self._participation, self._seed))
+        seeded = SeededClients(asked, self._seed)
+        sampled = SampledClients(seeded, self._participation, self._seed)
+        own = getattr(self.method, "clients", 1.0)
+        if own < 1:  # a method that draws clients itself
+            sampled = SampledClients(seeded, own, self._seed, reshuffled=False)
+        self.meter = MeteredClients(sampled)
 
     def _advance(self) -> StoppedBy | None:
         """One more round; why the run stops after it, or None."""

@@ -84,7 +84,7 @@ def solve(
         through a shuffled list of all clients before it shuffles again, so each is asked once in
         1/participation rounds. The optimum stays that of all clients.
     seed : int
-        Random seed of the participation.
+        Random seed of the participation, and of what clients draw, such as minibatches.
     callbacks : sequence of callables
         Each is called as ``callback(row, state)`` after every round, and stops the run if it
         returns something true. A ``Checkpoint`` among them keeps the run on disk, and lets it go on

@@ -9,8 +9,10 @@ and distance is ‖z^(1) - z*‖ over all clients.
 """
 
 from fedsplit.prox.gradient import inner_step
+from fedsplit.theory.moments import Moments, fedavg_moments
 from fedsplit.theory.paper import (
     Reduction,
+    batch_step,
     contraction,
     corollary1_bound,
     fedgd_defect,
@@ -29,9 +31,12 @@ from fedsplit.theory.paper import (
 )
 
 __all__ = [
+    "Moments",
     "Reduction",
+    "batch_step",
     "contraction",
     "corollary1_bound",
+    "fedavg_moments",
     "fedgd_defect",
     "fedgd_fixed_point",
     "fedgd_step",

@@ -35,6 +35,15 @@ def fedgd_step(ell: float, L: float) -> float:
     return 1.0 / L
 
 
+def batch_step(ell: float, smoothness: float) -> float:
+    """s = 1/ℒ*, with ℒ* the largest expected smoothness of a client's minibatches.
+
+    On least squares E(I - sĤ)² ⪯ I - sH for the Hessian Ĥ of a batch, since E Ĥ² ⪯ ℒH: every local
+    step contracts in the mean square.
+    """
+    return 1.0 / smoothness
+
+
 def theorem1_bound(t: int, kappa: float, distance: float, m: int, b: float = 0.0) -> float:
     """Theorem 1: ‖x^(t+1) - x*‖ ≤ ρ^t ‖z^(1) - z*‖/√m + (√κ + 1) b.
 

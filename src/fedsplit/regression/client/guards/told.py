@@ -24,6 +24,7 @@ from fedsplit.clients.questions import (
     Prox,
     Value,
 )
+from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.errors import RequestError
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.multinomial import MultinomialTerms
@@ -62,6 +63,9 @@ def check_allowed(question: Question) -> None:
         raise RequestError(NO_DIRECTIONS)
     if isinstance(question, Descend) and question.steps > 1:
         raise RequestError("its rules allow one gradient step per question")
+    # a small batch tells a row
+    if isinstance(question, StochasticDescend | BatchCurvature):
+        raise RequestError("its rules allow questions about all rows alone, not about minibatches")
     # what a solver that stops early answers depends on points that the guards have not checked
     if isinstance(question, Prox) and question.solver not in SOLVERS:
         raise RequestError("its rules allow a prox by ExactProx() or NewtonProx() alone")

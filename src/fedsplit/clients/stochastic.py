@@ -1,0 +1,78 @@
+"""Questions about minibatches of a client's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.clients.question import VECTOR, CostQuestion, Part
+from fedsplit.clients.rounding import rounded_up
+from fedsplit.losses.batches import Batch, Streams, epochs, independent, unseeded
+from fedsplit.losses.costs import Costs
+
+
+@dataclass(frozen=True)
+class StochasticDescend(CostQuestion):
+    """The end of gradient steps on f_j from x, each with the gradient of a minibatch.
+
+    Parameters
+    ----------
+    x : (d,) array
+    step : float
+    steps : int
+        The number of steps, or of passes over the client's rows if ``in_epochs``.
+    batch : int
+        B: the gradient of a batch is multiplied by n_j/B.
+    in_epochs : bool
+        Whether batches go through all rows in random order; otherwise each is drawn anew.
+    streams : (m,) array of int, optional
+    """
+
+    x: Array
+    step: float
+    steps: int
+    batch: int
+    in_epochs: bool = False
+    streams: Streams | None = None
+
+    parts: ClassVar = {"point": VECTOR}
+
+    @property
+    def draws(self) -> bool:
+        return True
+
+    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
+        for batch in self._batches(costs):
+            # a client that has finished its passes stays where it is
+            used = np.any(batch.scale > 0, axis=1, keepdims=True)
+            x = x - self.step * used * costs.batch(batch).gradient(x)
+        return [x]
+
+    def _batches(self, costs: Costs) -> Iterator[Batch]:
+        sizes = costs.sizes
+        streams = unseeded(len(sizes)) if self.streams is None else self.streams
+        draw = epochs if self.in_epochs else independent
+        return draw(streams, sizes, self.batch, self.steps)
+
+
+@dataclass(frozen=True)
+class BatchCurvature(CostQuestion):
+    """ℓ_j, and the expected smoothness ℒ_j of batches of B rows, everywhere or at x.
+
+    ℒ_j is rounded up to a power of two, since of small batches it is a number of one row.
+    """
+
+    batch: int
+    x: Array | None = None
+
+    everyone = True
+
+    parts: ClassVar = {"bounds": Part((2,), "number")}
+
+    def answer(self, costs: Costs, x: Array | None) -> Sequence[Array]:
+        ell, _ = costs.bounds if x is None else costs.bounds_at(x)
+        return [np.stack([ell, rounded_up(costs.batch_smoothness(self.batch, x))], axis=1)]

@@ -1,0 +1,104 @@
+"""Minibatches: which of its rows a client draws, as a function of its random stream alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsplit.arrays import Array
+
+Streams: TypeAlias = NDArray[np.int64]
+"""One random seed per client, (k,), which comes with the question."""
+
+Indices: TypeAlias = NDArray[np.integer[Any]]
+
+
+class Batch(NamedTuple):
+    """The rows that k clients use in one step.
+
+    Attributes
+    ----------
+    rows : (k, B) array of int
+        Their places among a client's stacked rows.
+    scale : (k, B) array
+        By how much each is multiplied to make the sum unbiased, n_j/B; 0 for a place that is not
+        used.
+    """
+
+    rows: Indices
+    scale: Array
+
+
+def independent(streams: Streams, sizes: Indices, batch: int, steps: int) -> Iterator[Batch]:
+    """Batches that are drawn anew in each step, without replacement within a step.
+
+    A client with at most ``batch`` rows uses all of them.
+
+    Parameters
+    ----------
+    streams : (k,) array
+    sizes : (k,) array of int
+        The clients' numbers n_j of rows. In the stacked arrays these come before the padding.
+    batch, steps : int
+
+    Notes
+    -----
+    Floyd's algorithm takes as many random numbers as rows are drawn, whatever n_j is. Rows of a
+    step are distinct. Where n_j < batch, the places after n_j are those of padding, of weight 0.
+    """
+    drawn = np.minimum(sizes, batch)
+    width = int(drawn.max())
+    u = np.stack([np.random.default_rng(int(each)).random((steps, width)) for each in streams])
+    rows = np.empty(u.shape, dtype=np.intp)
+    for i in range(width):
+        last = (sizes - drawn + i)[:, None]
+        row = (u[:, :, i] * (last + 1)).astype(np.intp)
+        taken = (rows[:, :, :i] == row[:, :, None]).any(axis=2) | (i >= drawn)[:, None]
+        rows[:, :, i] = np.where(taken, last, row)
+    scale = np.broadcast_to((sizes / drawn)[:, None], (len(sizes), width))
+    for step in range(steps):
+        yield Batch(rows[:, step], scale)
+
+
+def epochs(streams: Streams, sizes: Indices, batch: int, passes: int) -> Iterator[Batch]:
+    """Batches that go through all rows of a client, in an order drawn anew for every pass.
+
+    The last batch of a pass has the rows that are left. Clients with fewer rows are done earlier:
+    their last batches are empty.
+
+    Parameters
+    ----------
+    streams : (k,) array
+    sizes : (k,) array of int
+        The clients' numbers n_j of rows.
+    batch : int
+    passes : int
+    """
+    width = int(min(sizes.max(), batch))
+    per_pass = -(-sizes // width)
+    most = int(per_pass.max())
+    rows = np.zeros((len(sizes), passes, most, width), dtype=np.intp)
+    scale = np.zeros(rows.shape)
+    for j, (stream, n) in enumerate(zip(streams, sizes, strict=True)):
+        rng = np.random.default_rng(int(stream))
+        for p in range(passes):
+            rows[j, p].reshape(-1)[:n] = rng.permutation(int(n))
+        used = np.arange(most * width).reshape(most, width) < n
+        counts = used.sum(axis=1, keepdims=True)
+        scale[j] = np.where(used, n / np.maximum(counts, 1), 0.0)
+    # a client's passes follow each other without a gap
+    for step in range(passes * most):
+        at = np.minimum(step // per_pass, passes - 1)
+        within = step - at * per_pass
+        over = within >= per_pass
+        client = np.arange(len(sizes))
+        chosen = client, at, np.where(over, 0, within)
+        yield Batch(rows[chosen], np.where(over[:, None], 0.0, scale[chosen]))
+
+
+def unseeded(k: int) -> Streams:
+    """The streams of k clients that were asked without any: the same one for each."""
+    return np.zeros(k, dtype=np.int64)

@@ -1,0 +1,99 @@
+"""FedAvg and FedSGD as published: local steps with minibatches, then the average (§2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from array_api_compat import array_namespace
+
+from fedsplit.arrays import Array
+from fedsplit.checks import count, number
+from fedsplit.clients.oracle import Clients
+from fedsplit.errors import InputError
+from fedsplit.methods.method import check_settings, choose_step
+from fedsplit.theory import batch_step, fedgd_step
+
+
+class FedAvgState(NamedTuple):
+    """The server's average x, (d,), the first step s, and the number of rounds so far."""
+
+    x: Array
+    s: float
+    round: int
+
+    @property
+    def iterate(self) -> Array:
+        return self.x
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    """Stochastic gradient steps at the clients from the average, then the average of those.
+
+    With batches drawn independently at each step and a constant step, the mean of x is that of
+    FedGD on least squares: it settles at the fixed point of Proposition 1, which is not the optimum
+    for more than one local step, and x hovers around that. With falling steps it converges to the
+    optimum.
+
+    Parameters
+    ----------
+    step : float, optional
+        The first step s. None is 1/ℒ* with the largest expected smoothness of a client's batches,
+        or FedGD's 2/(ℓ* + L*) with all rows.
+    local_steps : int
+        e; 1 is FedSGD.
+    batch : int, optional
+        The number B of rows in a batch, whose gradient is multiplied by n_j/B. None is all rows.
+    clients : float
+        The share of the clients that is drawn in each round; the average is over them.
+    epochs : int, optional
+        So many passes over a client's rows in random order, in batches of B, in the place of
+        ``local_steps``.
+    decay : float
+        The step in round t = 0, 1, … is s/(1 + decay·t).
+    """
+
+    step: float | None = None
+    local_steps: int = 1
+    batch: int | None = None
+    clients: float = 1.0
+    epochs: int | None = None
+    decay: float = 0.0
+
+    settles: ClassVar[bool] = True
+    state_type: ClassVar[type[FedAvgState]] = FedAvgState
+    hazard: ClassVar[str] = "the step is too large for this batch: pass a smaller step"
+
+    def __post_init__(self) -> None:
+        check_settings("FedAvg", step=self.step)
+        count("FedAvg: local_steps", self.local_steps)
+        number("FedAvg: decay", self.decay, strict=False)
+        if number("FedAvg: clients", self.clients) > 1.0:
+            raise InputError(f"FedAvg: clients must be a share, at most 1, not {self.clients!r}")
+        if self.batch is not None:
+            count("FedAvg: batch", self.batch)
+        if self.epochs is not None:
+            count("FedAvg: epochs", self.epochs)
+            if self.local_steps != 1:
+                raise InputError("FedAvg: pass local_steps or epochs, not both")
+
+    def start(self, clients: Clients, x0: Array) -> FedAvgState:
+        rule: Callable[[float, float], float] = fedgd_step
+        if self.batch is not None:
+            rule = batch_step
+        return FedAvgState(x0, choose_step(self.step, rule, clients, x0, self.batch), 0)
+
+    def update(self, clients: Clients, state: FedAvgState) -> FedAvgState:
+        x, s, t = state
+        xp = array_namespace(x)
+        step = s / (1.0 + self.decay * t)
+        steps = self.epochs or self.local_steps
+        if self.batch is None:
+            answer = clients.descend(x, step, steps)
+        else:
+            answer = clients.stochastic_descend(x, step, steps, self.batch, self.epochs is not None)
+        if answer.present.any():  # the average is over those who were drawn
+            x = xp.mean(answer.rows[answer.present], axis=0)
+        return FedAvgState(x, s, t + 1)
