@@ -294,7 +294,7 @@ def unreliable(p: fs.Problem) -> Unreliable:
     return Unreliable(p, lambda: rng.random(p.m) < 0.5)
 
 
-@pytest.mark.parametrize("which", sorted({*EXACT} - {*UNANIMOUS} - {"fedgd"}))
+@pytest.mark.parametrize("which", sorted({*EXACT} - {*UNANIMOUS} - {"fedgd", "fedavg"}))
 def test_clients_that_are_often_absent_do_not_change_the_fixed_point(which: str) -> None:
     p = a_problem("least-squares")
     assert away(p, fs.solve(unreliable(p), parse(which), rounds=1500, tol=0).x) <= 1e-6

@@ -8,11 +8,12 @@ import pytest
 import fedsplit as fs
 from faulty import faulty
 from fedsplit import theory
-from fedsplit.arrays import Array
-from fedsplit.clients.questions import QUESTIONS
+from fedsplit.arrays import Array, norms
+from fedsplit.clients.questions import QUESTIONS, Prox
 from fedsplit.clients.seeded import streams_of
 from fedsplit.clients.stochastic import StochasticDescend
-from fedsplit.losses.batches import Batch, epochs, independent
+from fedsplit.losses.batches import Batch, Stacked, epochs, independent
+from fedsplit.prox.solver import ProxSolver
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_request, write_request
 from problems import LOSSES, clients, loss, problem
@@ -33,7 +34,7 @@ def test_a_batch_has_distinct_rows_and_is_unbiased(batch: int) -> None:
     sizes = np.array([12, 9, 11])
     steps = 3000
     counts = np.zeros((3, 48))
-    for rows, scale in independent(streams_of(1, 2, 3), sizes, batch, steps):
+    for rows, scale in independent(streams_of(1, 2, 3), Stacked(sizes, 12), batch, steps):
         for j in range(3):
             drawn = rows[j][rows[j] < sizes[j]]
             assert len(set(rows[j])) == len(rows[j])
@@ -46,7 +47,7 @@ def test_a_batch_has_distinct_rows_and_is_unbiased(batch: int) -> None:
 def test_an_epoch_uses_every_row_once() -> None:
     sizes = np.array([12, 9, 3])
     seen = [np.zeros(n) for n in sizes]
-    for rows, scale in epochs(streams_of(0, 0, 3), sizes, batch=5, passes=2):
+    for rows, scale in epochs(streams_of(0, 0, 3), Stacked(sizes, 12), batch=5, passes=2):
         for j in range(3):
             used = scale[j] > 0
             seen[j][rows[j][used]] += 1
@@ -81,7 +82,7 @@ def test_the_mean_gradient_of_all_batches_is_the_gradient(name: str) -> None:
     x = 0.1 * np.ones(4)
     [(_, costs)] = p.clients._blocks
     total = np.zeros(4)
-    for rows, scale in epochs(np.zeros(1, dtype=np.int64), costs.sizes, 2, 1):
+    for rows, scale in epochs(np.zeros(1, dtype=np.int64), costs.stacked, 2, 1):
         total += costs.batch(Batch(rows, scale)).gradient(x[None])[0] / 4
     np.testing.assert_allclose(total, p.gradient(x), rtol=1e-10)
 
@@ -221,3 +222,102 @@ def test_minibatches_count_as_their_share_of_the_rows() -> None:
     p = fs.Problem(fs.Logistic(), clients("logistic", [40, 40], 3), ridge=1.0)
     trace = fs.solve(p, fs.FedAvg(0.01, 6, 10), rounds=3, tol=0).trace
     assert trace.gradients.tolist() == [3, 3, 3]  # of two clients, 1.5 passes each
+
+
+# Stochastic proxes
+
+
+def proxes(p: fs.Problem, solver: ProxSolver, s: float = 0.1, seed: int = 0) -> tuple[Array, Array]:
+    """How far each client's answer is from the prox, and the error that it states."""
+    V = np.random.default_rng(5).standard_normal((p.m, p.d))
+    exact = p.clients.prox(V, s, np.zeros(p.d), fs.ExactProx()).rows
+    asked = Prox(V, s, np.zeros(p.d), solver).seeded(streams_of(seed, 1, p.m))
+    answer = p.clients.ask(asked)
+    return norms(answer.rows - exact), answer.error
+
+
+@pytest.mark.parametrize("name", ["least-squares", "logistic", "multinomial", "huber"])
+@pytest.mark.parametrize(
+    "solver",
+    [
+        fs.StochasticProx(1500, 4, "svrg"),
+        fs.StochasticProx(1500, 4, "saga"),
+        fs.SubsampledNewtonProx(40, 20),
+        fs.SubsampledNewtonProx(40, 20, "count"),
+    ],
+    ids=repr,
+)
+def test_with_reduced_variance_or_a_full_gradient_steps_lead_to_the_prox(
+    name: str, solver: ProxSolver
+) -> None:
+    p = squares(4) if name == "least-squares" else problem(name, SIZES, 4, ridge=0.5)
+    away, error = proxes(p, solver)
+    assert away.max() < 1e-6
+    assert (away <= error + 1e-12).all()
+
+
+def test_sgd_needs_a_hundred_times_the_steps_for_a_tenth_of_the_error() -> None:
+    p = problem("logistic", [200] * 40, 3, ridge=1.0)
+    few, many = (
+        np.sqrt(np.mean(proxes(p, fs.StochasticProx(steps, 5, "sgd"))[0] ** 2))
+        for steps in (100, 10_000)
+    )
+    assert 5 < few / many < 20
+
+
+@pytest.mark.parametrize("estimator", ["svrg", "saga"])
+def test_started_at_the_broadcast_point_only_sgd_has_a_floor(estimator: Any) -> None:
+    p = problem("logistic", [60, 60, 60], 4, ridge=1.0)
+    best = p.objective(p.solution())
+    gaps = [
+        fs.solve(p, fs.FedSplit.plain(prox=solver), rounds=150, tol=0).trace.objective[-1] - best
+        for solver in (fs.StochasticProx(20, 6, estimator), fs.StochasticProx(20, 6, "sgd"))
+    ]
+    assert gaps[0] < 1e-10
+    assert gaps[1] > 1e-5
+
+
+def passes_to(p: fs.Problem, s: float, prox: ProxSolver, gap: float = 1e-6) -> float:
+    """Passes over the data, all counted, until F(x) - F* is at most ``gap``."""
+    best = p.objective(p.solution())
+    method = fs.FedSplit.plain(s, prox)
+    trace = fs.solve(
+        p, method, rounds=60, tol=0, callbacks=[lambda row, state: row.objective - best <= gap]
+    ).trace
+    assert trace.objective[-1] - best <= gap
+    return float((trace.gradients + trace.hessians).sum()) / p.m
+
+
+def test_stochastic_proxes_need_fewer_passes_than_ten_gradient_steps_on_figure_3() -> None:
+    p = fs.Problem(fs.Logistic(), fs.ensembles.logistic(10, 100, 1000, 1 / 100, 0).clients)
+    ell = float(p.clients.curvature(p.solution()).rows[:, 0].min())
+    L = float(p.clients.curvature().rows[:, 1].max())
+    s = theory.fedsplit_step(ell, L)
+    ten = passes_to(p, s, fs.GradientProx(10))
+    for solver in (
+        fs.StochasticProx(),
+        fs.StochasticProx(estimator="saga"),
+        fs.SubsampledNewtonProx(),
+        fs.SubsampledNewtonProx(sketch="count"),
+    ):
+        assert passes_to(p, s, solver) < 0.6 * ten
+
+
+def test_an_estimated_error_is_too_small_in_at_most_its_stated_share_of_cases() -> None:
+    p = problem("logistic", [300] * 250, 3, ridge=1.0)
+    below = 0
+    for seed in range(4):
+        solver = fs.StochasticProx(30, 10, check=50, confidence=0.9)
+        away, error = proxes(p, solver, seed=seed)
+        below += int((error < away).sum())
+        assert np.median(error / np.maximum(away, 1e-12)) < 1e3
+    assert below <= 0.1 * 1000
+
+
+def test_a_stochastic_prox_is_the_same_wherever_clients_are() -> None:
+    p = problem("logistic", [30, 40, 25], 3, ridge=1.0)
+    for solver in (fs.StochasticProx(6, 5), fs.SubsampledNewtonProx(rows=8, sketch="count")):
+        method = fs.FedSplit.plain(0.1, solver)
+        here = fs.solve(p, method, rounds=6, tol=0, seed=4)
+        elsewhere = fs.solve(faulty(p), method, rounds=6, tol=0, seed=4)
+        np.testing.assert_array_equal(here.x, elsewhere.x)

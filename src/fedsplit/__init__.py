@@ -46,6 +46,8 @@ from fedsplit.problem import Problem
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx
 from fedsplit.prox.inexact_newton import NewtonProx
+from fedsplit.prox.stochastic import StochasticProx
+from fedsplit.prox.subsampled_newton import SubsampledNewtonProx
 from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.members import Patience
 from fedsplit.rounds.certificate import Certificate, certify
@@ -137,6 +139,8 @@ __all__ = [
     "ScalarLoss",
     "Secants",
     "Simplex",
+    "StochasticProx",
+    "SubsampledNewtonProx",
     "TooFewClients",
     "Trace",
     "certify",

@@ -19,8 +19,9 @@ from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import NUMBER, VECTOR, Answer, CostQuestion, Part
 from fedsplit.clients.rounding import all_positive, rounded_down, rounded_up, sign_along
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
+from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.prox.solver import ProxSolver, StochasticSolver
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Prox(CostQuestion):
     solver : ProxSolver
     gradient : bool
         Whether to answer with ∇f_j at the point too.
+    streams : (m,) array of int, optional
+        For a solver that draws.
 
     Notes
     -----
@@ -49,9 +52,14 @@ class Prox(CostQuestion):
     start: Array | None
     solver: ProxSolver
     gradient: bool = False
+    streams: Streams | None = None
 
     vectors = ("v", "start")
     parts: ClassVar = {"point": VECTOR, "error": Part((), "distance"), "margin": Part((), "any")}
+
+    @property
+    def draws(self) -> bool:
+        return isinstance(self.solver, StochasticSolver)
 
     def answer_parts(self) -> Mapping[str, Part]:
         if not self.gradient:
@@ -61,7 +69,11 @@ class Prox(CostQuestion):
     def answer(self, costs: Costs, v: Array, start: Array | None) -> Sequence[Array]:
         if start is None:
             start = v
-        solved = self.solver.solve(costs, v, self.s, start)
+        solver = self.solver
+        if isinstance(solver, StochasticSolver):
+            solved = solver.solve(costs, v, self.s, start, self.streams)
+        else:
+            solved = solver.solve(costs, v, self.s, start)
         parts = [solved.u, solved.error, all_positive(costs.margin(start))]
         if self.gradient:
             known = solved.gradient

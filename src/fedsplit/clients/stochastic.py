@@ -53,10 +53,9 @@ class StochasticDescend(CostQuestion):
         return [x]
 
     def _batches(self, costs: Costs) -> Iterator[Batch]:
-        sizes = costs.sizes
-        streams = unseeded(len(sizes)) if self.streams is None else self.streams
+        streams = unseeded(costs.terms.k) if self.streams is None else self.streams
         draw = epochs if self.in_epochs else independent
-        return draw(streams, sizes, self.batch, self.steps)
+        return draw(streams, costs.stacked, self.batch, self.steps)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,21 @@ Streams: TypeAlias = NDArray[np.int64]
 Indices: TypeAlias = NDArray[np.integer[Any]]
 
 
+class Stacked(NamedTuple):
+    """How many rows k clients have.
+
+    Attributes
+    ----------
+    sizes : (k,) array of int
+        Their numbers n_j of rows. In the stacked arrays these come before the padding.
+    length : int
+        The number of stacked rows, padding included, which depends on a client's n_j alone.
+    """
+
+    sizes: Indices
+    length: int
+
+
 class Batch(NamedTuple):
     """The rows that k clients use in one step.
 
@@ -32,7 +47,7 @@ class Batch(NamedTuple):
     scale: Array
 
 
-def independent(streams: Streams, sizes: Indices, batch: int, steps: int) -> Iterator[Batch]:
+def independent(streams: Streams, stacked: Stacked, batch: int, steps: int) -> Iterator[Batch]:
     """Batches that are drawn anew in each step, without replacement within a step.
 
     A client with at most ``batch`` rows uses all of them.
@@ -40,8 +55,7 @@ def independent(streams: Streams, sizes: Indices, batch: int, steps: int) -> Ite
     Parameters
     ----------
     streams : (k,) array
-    sizes : (k,) array of int
-        The clients' numbers n_j of rows. In the stacked arrays these come before the padding.
+    stacked : Stacked
     batch, steps : int
 
     Notes
@@ -49,8 +63,9 @@ def independent(streams: Streams, sizes: Indices, batch: int, steps: int) -> Ite
     Floyd's algorithm takes as many random numbers as rows are drawn, whatever n_j is. Rows of a
     step are distinct. Where n_j < batch, the places after n_j are those of padding, of weight 0.
     """
+    sizes = stacked.sizes
     drawn = np.minimum(sizes, batch)
-    width = int(drawn.max())
+    width = min(stacked.length, batch)
     u = np.stack([np.random.default_rng(int(each)).random((steps, width)) for each in streams])
     rows = np.empty(u.shape, dtype=np.intp)
     for i in range(width):
@@ -63,7 +78,7 @@ def independent(streams: Streams, sizes: Indices, batch: int, steps: int) -> Ite
         yield Batch(rows[:, step], scale)
 
 
-def epochs(streams: Streams, sizes: Indices, batch: int, passes: int) -> Iterator[Batch]:
+def epochs(streams: Streams, stacked: Stacked, batch: int, passes: int) -> Iterator[Batch]:
     """Batches that go through all rows of a client, in an order drawn anew for every pass.
 
     The last batch of a pass has the rows that are left. Clients with fewer rows are done earlier:
@@ -72,12 +87,11 @@ def epochs(streams: Streams, sizes: Indices, batch: int, passes: int) -> Iterato
     Parameters
     ----------
     streams : (k,) array
-    sizes : (k,) array of int
-        The clients' numbers n_j of rows.
-    batch : int
-    passes : int
+    stacked : Stacked
+    batch, passes : int
     """
-    width = int(min(sizes.max(), batch))
+    sizes = stacked.sizes
+    width = min(stacked.length, batch)
     per_pass = -(-sizes // width)
     most = int(per_pass.max())
     rows = np.zeros((len(sizes), passes, most, width), dtype=np.intp)

@@ -19,7 +19,7 @@ from fedsplit.arrays import (
     solve_rows,
 )
 from fedsplit.errors import InputError
-from fedsplit.losses.batches import Batch, Indices
+from fedsplit.losses.batches import Batch, Stacked
 from fedsplit.losses.factors import MANY, lanczos
 from fedsplit.losses.terms import Terms
 from fedsplit.losses.work import counter
@@ -94,16 +94,16 @@ class Costs:
 
     def batch(self, batch: Batch) -> Costs:
         """Unbiased estimates of the f_j from some of the clients' rows, with the whole ridge."""
-        share = batch.rows.shape[1] / max(1, int(self.sizes.max()))
+        share = batch.rows.shape[1] / self.stacked.length
         return Costs(self.terms.subsample(batch.rows, batch.scale), self.ridge, share)
 
     @property
-    def sizes(self) -> Indices:
-        """The clients' numbers of rows, (k,)."""
-        sizes = self.terms.sizes
-        if sizes is None:
+    def stacked(self) -> Stacked:
+        """How many rows the clients have."""
+        stacked = self.terms.stacked
+        if stacked is None:
             raise InputError(NO_ROWS)
-        return sizes
+        return stacked
 
     def diagonal(self, X: Array) -> Array:
         """The diagonal of ∇²f_j(x_j), (k, d)."""
@@ -115,7 +115,7 @@ class Costs:
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
         """(diag(D) + ∇²f_j(x_j))⁻¹ g_j, (k, d)."""
-        counter.hessians += 1
+        counter.hessians += self.share
         counter.factorisations += 1
         try:
             return self.terms.solve(X, D + self.ridge, G)
@@ -162,7 +162,7 @@ class Costs:
         ℒ = n(B - 1)/(B(n - 1)) L + (n - B)/(B(n - 1)) n max_i L_i with the L_i of single rows
         (Gower et al., 2019). It holds everywhere, or for the Hessians at X.
         """
-        n = self.sizes.astype(np.float64)
+        n = self.stacked.sizes.astype(np.float64)
         B = np.minimum(n, batch)
         L = self.bounds[1] if X is None else self.bounds_at(X)[1]
         single = self.terms.largest_row(X) + self.ridge.max() / n

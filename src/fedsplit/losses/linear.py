@@ -22,7 +22,7 @@ from fedsplit.arrays import (
     solve_rows,
 )
 from fedsplit.errors import InputError
-from fedsplit.losses.batches import Indices
+from fedsplit.losses.batches import Indices, Stacked
 from fedsplit.losses.observations import Observations, check_columns, read
 from fedsplit.losses.stacking import stack_rows
 from fedsplit.losses.terms import Block, Terms
@@ -73,9 +73,8 @@ class LinearTerms(Terms):
         return None
 
     @property
-    def sizes(self) -> Indices:
-        sizes: Indices = np.sum(self.w > 0, axis=1)
-        return sizes
+    def stacked(self) -> Stacked:
+        return Stacked(np.sum(self.w > 0, axis=1), self.w.shape[1])
 
     def subsample(self, rows: Indices, scale: Array) -> Self:
         at = np.arange(self.k)[:, None], rows
@@ -101,10 +100,10 @@ class LinearTerms(Terms):
         return self.adjoint(self.slopes(self.eta(X)))
 
     def hessian(self, X: Array) -> Array:
-        return gram(self._root(X))
+        return gram(self.root(X))
 
     def diagonal(self, X: Array) -> Array:
-        diagonal: Array = np.sum(np.square(self._root(X)), axis=1)
+        diagonal: Array = np.sum(np.square(self.root(X)), axis=1)
         return diagonal
 
     def times(self, X: Array) -> Callable[[Array], Array]:
@@ -113,14 +112,14 @@ class LinearTerms(Terms):
 
     def largest(self, X: Array) -> Array:
         if self.wide is None:
-            return largest_eigenvalue(self._root(X))
+            return largest_eigenvalue(self.root(X))
         root = np.sqrt(self.curvature(self.eta(X)))
         K = self.row_products(np.ones(self.d))
         return extreme_eigenvalues(root[:, :, None] * K * root[:, None, :])[1]
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
         if self.wide is None:
-            return solve_rows(add_diagonal(gram(self._root(X)), D), G)
+            return solve_rows(add_diagonal(gram(self.root(X)), D), G)
         # by Woodbury's identity, with systems of size n and inner products of rows that are kept
         root = np.sqrt(self.curvature(self.eta(X)))
         M = root[:, :, None] * self.row_products(D) * root[:, None, :]
@@ -234,7 +233,7 @@ class LinearTerms(Terms):
         self._latest["eta"] = X.copy(), product, eta
         return product, eta
 
-    def _root(self, X: Array) -> Array:
+    def root(self, X: Array) -> Array:
         """B_j with ∇²f_j(x_j) = B_jᵀB_j, (k, n, d)."""
         weights: Array = np.sqrt(self.curvature(self.eta(X)))
         B: Array = weights[:, :, None] * self.A

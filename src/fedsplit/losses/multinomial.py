@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedsplit.arrays import Array, Mask, gram, largest_eigenvalue, matvec, rmatvec, solve_wide
 from fedsplit.checks import count
 from fedsplit.errors import InputError
-from fedsplit.losses.batches import Indices
+from fedsplit.losses.batches import Indices, Stacked
 from fedsplit.losses.linear import least, longest
 from fedsplit.losses.observations import check_columns, check_targets, read
 from fedsplit.losses.stacking import stack_rows
@@ -124,9 +124,8 @@ class MultinomialTerms(Terms):
         return int((self.classes - 1) * min(self.A.shape[1:]))
 
     @property
-    def sizes(self) -> Indices:
-        sizes: Indices = np.sum(self.w > 0, axis=1)
-        return sizes
+    def stacked(self) -> Stacked:
+        return Stacked(np.sum(self.w > 0, axis=1), self.w.shape[1])
 
     def subsample(self, rows: Indices, scale: Array) -> Self:
         at = np.arange(self.k)[:, None], rows
@@ -205,12 +204,12 @@ class MultinomialTerms(Terms):
 
     def largest(self, X: Array) -> Array:
         if self.rank < self.d:
-            return largest_eigenvalue(self._root(X))
+            return largest_eigenvalue(self.root(X))
         return super().largest(X)
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
         if self.rank < self.d:
-            return solve_wide(self._root(X), D, G)
+            return solve_wide(self.root(X), D, G)
         return super().solve(X, D, G)
 
     def bounds(self) -> tuple[Array, Array]:
@@ -291,8 +290,8 @@ class MultinomialTerms(Terms):
         self._latest["eta"] = X.copy(), eta
         return eta
 
-    def _root(self, X: Array) -> Array:
-        """B_j with ∇²f_j(x_j) = B_jᵀB_j, (k, n(K - 1), d): for fewer rows than columns."""
+    def root(self, X: Array) -> Array:
+        """B_j with ∇²f_j(x_j) = B_jᵀB_j, (k, n(K - 1), d)."""
         roots = self._class_root(X)[..., None] * self.A[:, :, None, None, :]
         B: Array = roots.reshape(self.k, -1, self.d)
         return B

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, add_diagonal, extreme_eigenvalues, matvec, solve_rows
-from fedsplit.losses.batches import Indices
+from fedsplit.losses.batches import Indices, Stacked
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,15 +153,19 @@ class Terms(ABC):
         return None
 
     @property
-    def sizes(self) -> Indices | None:
-        """The clients' numbers of rows, (k,), which come before the padding; None without rows."""
+    def stacked(self) -> Stacked | None:
+        """How many rows the clients have; None where they keep none."""
         return None
 
     def subsample(self, rows: Indices, scale: Array) -> Self:
         """The terms of some of each client's rows, with their weights multiplied by ``scale``.
 
-        Both are (k, B). Only for terms that have ``sizes``.
+        Both are (k, B). Only for terms that are ``stacked``.
         """
+        raise NotImplementedError
+
+    def root(self, X: Array) -> Array:
+        """B_j with ∇²f_j(x_j) = B_jᵀB_j, (k, ..., d). Only for terms that are ``stacked``."""
         raise NotImplementedError
 
     def largest_row(self, X: Array | None) -> Array:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from fedsplit.arrays import Array, dots
+from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
 
 Start = Literal["broadcast", "iterate", "argument"]
@@ -52,6 +53,25 @@ class ProxSolver(Protocol):
         start : (d,) or (k, d) array
             The point to start from, one for all clients or one for each.
         """
+
+
+@runtime_checkable
+class StochasticSolver(ProxSolver, Protocol):
+    """A local solver that draws: it takes the clients' random seeds beside the rest."""
+
+    @property
+    def draws(self) -> bool:
+        """True."""
+
+    def solve(
+        self,
+        costs: Costs,
+        V: Array,
+        s: float | Array,
+        start: Array,
+        streams: Streams | None = None,
+    ) -> Proximal:
+        """As ``ProxSolver.solve``; ``streams`` is (k,), or None for the same seed for all."""
 
 
 def bounded(costs: Costs, V: Array, s: float | Array, U: Array, g: Array) -> Proximal:

@@ -183,7 +183,7 @@ def _rows(clients: StackedClients, s: float, batch: int | None) -> list[_Client]
         terms = clients.terms_of(j)
         if not isinstance(terms, LinearTerms) or not isinstance(terms.phi, LeastSquares):
             raise InputError("moments are for least squares with rows: use LeastSquares(rows=True)")
-        n = int(terms.sizes[0])
+        n = int(terms.stacked.sizes[0])
         own = terms.A[0, :n], terms.b[0, :n] - terms.o[0, :n], terms.w[0, :n]
         found.append(_Client(*own, H[j], c[j], s, min(n, batch or n)))
     return found
