@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fedsplit import ensembles, theory
+from fedsplit.clients.delayed import Latency
 from fedsplit.clients.oracle import Clients, Incident
 from fedsplit.clients.question import Answer
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
@@ -21,6 +22,7 @@ from fedsplit.methods.admm import ADMM
 from fedsplit.methods.agd import AGD
 from fedsplit.methods.anderson import Anderson
 from fedsplit.methods.cg import CG
+from fedsplit.methods.dave import DAvePG
 from fedsplit.methods.fedavg import FedAvg
 from fedsplit.methods.feddyn import FedDyn
 from fedsplit.methods.fedgd import FedGD
@@ -31,6 +33,7 @@ from fedsplit.methods.information import FedSplitInformation
 from fedsplit.methods.lbfgs import LBFGS
 from fedsplit.methods.newton import Newton
 from fedsplit.methods.regularised import RegularisedFedSplit
+from fedsplit.methods.relaxed import RelaxedFedSplit
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
 from fedsplit.methods.secants import Secants
@@ -94,6 +97,7 @@ __all__ = [
     "CustomLoss",
     "CvxpyLoss",
     "CvxpyProx",
+    "DAvePG",
     "Diverged",
     "ElasticNet",
     "ExactProx",
@@ -119,6 +123,7 @@ __all__ = [
     "Incident",
     "InputError",
     "L2Ball",
+    "Latency",
     "LeastSquares",
     "Logistic",
     "Model",
@@ -134,6 +139,7 @@ __all__ = [
     "RayClients",
     "RegularisationPath",
     "RegularisedFedSplit",
+    "RelaxedFedSplit",
     "Result",
     "Scaffnew",
     "ScalarLoss",

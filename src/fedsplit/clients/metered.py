@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Mask
-from fedsplit.clients.oracle import Clients
+from fedsplit.clients.oracle import Arrival, Clients
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.fixed_point import LIMBS
 
@@ -34,6 +34,8 @@ class Exchange(NamedTuple):
         By client, the seconds to its answer; None where clients are in this process.
     work : tuple of int
         Gradients, Hessians and factorisations that all clients computed.
+    clock : float
+        The simulated time of the last answer; nan where time is real.
     """
 
     floats_down: int
@@ -44,6 +46,7 @@ class Exchange(NamedTuple):
     margin: float = math.nan
     latency: Mapping[str, float] | None = None
     work: tuple[int, int, int] = (0, 0, 0)
+    clock: float = math.nan
 
 
 class MeteredClients(Clients):
@@ -83,16 +86,30 @@ class MeteredClients(Clients):
     def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
         began = time.perf_counter()
         answer = self._clients.ask_some(question, drawn)
-        seconds = time.perf_counter() - began
+        asked = self._clients.asked
+        if asked is None:
+            asked = int(drawn.sum())
+        self._keep(question, answer, asked, time.perf_counter() - began)
+        return answer
+
+    def post(self, question: CostQuestion, to: Mask) -> None:
+        """Post a question, which is counted when it is answered."""
+        self._clients.post(question, to)
+
+    def collect(self) -> Arrival:
+        began = time.perf_counter()
+        question, answer = self._clients.collect()
+        self._keep(question, answer, int(answer.present.sum()), time.perf_counter() - began)
+        return Arrival(question, answer)
+
+    def _keep(self, question: CostQuestion, answer: Answer, asked: int, seconds: float) -> None:
+        """Keep the exchange of an answer to a question that went to so many clients."""
         self.present = answer.present
         self.heard = self.heard | answer.present
         answered = int(answer.present.sum()) * self.stands_for
         words = 1
         if self.stands_for > 1:
             words = LIMBS  # of a number in sums
-        asked = self._clients.asked
-        if asked is None:
-            asked = int(drawn.sum())
         latency = None
         if self._clients.names is not None:
             taken = zip(self._clients.names, answer.seconds, answer.present, strict=True)
@@ -110,6 +127,6 @@ class MeteredClients(Clients):
                 margin=float(np.min(answer.parts.get("margin", np.nan))),
                 latency=latency,
                 work=(int(gradients), int(hessians), int(factorisations)),
+                clock=self._clients.clock,
             )
         )
-        return answer

@@ -6,6 +6,7 @@ state is at the server.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -38,6 +39,13 @@ class Oracle(Protocol):
     d: int
 
     def ask(self, question: CostQuestion) -> Answer: ...
+
+
+class Arrival(NamedTuple):
+    """The answers to a question that was posted earlier; ``present`` says whose they are."""
+
+    question: CostQuestion
+    answer: Answer
 
 
 class Incident(NamedTuple):
@@ -101,6 +109,8 @@ class Clients:
         How many clients each of the m is the sum of.
     asked : int or None
         How many clients were drawn for the last question; None where all are asked.
+    clock : float
+        The simulated time; nan where time is real.
     """
 
     m: int
@@ -112,6 +122,7 @@ class Clients:
     hessians: bool = False
     incidents: Sequence[Incident] = ()
     asked: int | None = None
+    clock: float = math.nan
 
     def __init__(self, oracle: Oracle) -> None:
         self.m = oracle.m
@@ -130,6 +141,17 @@ class Clients:
         if drawn.all():
             return self.ask(question)
         return self.ask(question).only(drawn)
+
+    def post(self, question: CostQuestion, to: Mask) -> None:
+        """Send a question to these clients, (m,), without waiting for their answers."""
+        raise InputError(
+            "these clients are asked together, and cannot be asked asynchronously in real time: "
+            "pass asynchronous=Latency(...) for simulated time"
+        )
+
+    def collect(self) -> Arrival:
+        """Wait for the next answer to what was posted; those that arrive with it come too."""
+        raise InputError("no question was posted")
 
     def insistent(self) -> Clients:
         """The same clients, asked until every one of them has answered."""

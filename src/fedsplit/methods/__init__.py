@@ -10,7 +10,9 @@ from fedsplit.errors import InputError
 from fedsplit.methods.admm import ADMM
 from fedsplit.methods.agd import AGD
 from fedsplit.methods.anderson import Anderson
+from fedsplit.methods.asynchronous_information import AsynchronousInformation
 from fedsplit.methods.cg import CG
+from fedsplit.methods.dave import DAvePG
 from fedsplit.methods.fedavg import FedAvg
 from fedsplit.methods.feddyn import FedDyn
 from fedsplit.methods.fedgd import FedGD
@@ -21,6 +23,7 @@ from fedsplit.methods.information import FedSplitInformation
 from fedsplit.methods.lbfgs import LBFGS
 from fedsplit.methods.method import Method
 from fedsplit.methods.newton import Newton
+from fedsplit.methods.relaxed import RelaxedFedSplit
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
 from fedsplit.methods.variants import FedSplit
@@ -92,6 +95,22 @@ def parse(text: str) -> Method[Any]:
         # The table's own types have parsed the settings.
         settings["prox"] = GradientProx(**inner)  # type: ignore[arg-type]
     return make(**settings)
+
+
+def asynchronous_of(method: Method[Any]) -> Method[Any]:
+    """The method by which a run of ``method`` goes on without waiting for anybody."""
+    if hasattr(method, "absorb"):
+        return method
+    if isinstance(method, FedSplitInformation):
+        return AsynchronousInformation(method.penalty)
+    if isinstance(method, FedGD) and method.local_steps == 1:
+        return DAvePG(method.step)
+    if isinstance(method, FedSplit) and method.accelerate is None and method.adapt is None:
+        return RelaxedFedSplit(method.step, method.prox, penalty=method.penalty)
+    raise InputError(
+        f"asynchronous: {type(method).__name__} needs the answers of all clients to one question: "
+        "use FedSplitInformation(), DAvePG() or FedSplit.plain()"
+    )
 
 
 def with_penalty(method: Method[Any], penalty: Penalty) -> Method[Any]:

@@ -100,12 +100,16 @@ class Evidence(NamedTuple):
     hessians : (m, d(d + 1)/2) array
         B_j, or ∇²f_j(x) itself where the loss states no concordance.
     scalars : ProofScalars
+    drift : float
+        How far Σ_j∇f_j(x) may be from the sum of the gradients, in the norm of
+        ``least_hessian``⁻¹.
     """
 
     gradients: Array
     spread: Array
     hessians: Array
     scalars: ProofScalars
+    drift: float = 0.0
 
     @property
     def least_hessian(self) -> Array:
@@ -216,7 +220,7 @@ class FedSplitInformation:
         comparable = answer.present.all() or not state.models.heard.any()
         if comparable and not self._falls(state, answer):
             return self._refused(state, answer)
-        ahead, slope = self._minimise(models, x)
+        ahead, slope = minimiser(models, x, self.penalty)
         here = state.slope
         if np.array_equal(ahead, x):
             here = slope  # what is known since
@@ -233,7 +237,7 @@ class FedSplitInformation:
 
     def resume(self, state: InformationState) -> InformationState:
         """The state to continue from under this method's penalty; no client is asked."""
-        ahead, slope = self._minimise(state.models, state.x)
+        ahead, slope = minimiser(state.models, state.x, self.penalty)
         return state._replace(ahead=ahead, slope=slope, evidence=None)
 
     def remaining(self, state: InformationState, kept: Mask) -> InformationState:
@@ -286,23 +290,27 @@ class FedSplitInformation:
             still=True,
         )
 
-    def _minimise(self, models: Models, x: Array) -> tuple[Array, Array]:
-        """The minimiser of all models with the penalty, and a subgradient of the penalty there."""
-        H = models.hessian
-        g = models.gradients(x).sum(axis=0) * (len(models.heard) / max(1, models.heard.sum()))
-        if self.penalty is None:
-            return x - np.linalg.solve(H, g), np.zeros_like(x)
-        b = H @ x - g
-        scale = np.ones_like(x)
-        if getattr(self.penalty, "coordinatewise", False):
-            found = minimise_coordinatewise(H, b, self.penalty, x, PRECISION)
-            if found is not None:
-                return found
-            scale = 1.0 / np.sqrt(np.diag(H))
-        M = scale[:, None] * H * scale
-        largest = float(np.linalg.eigvalsh(M)[-1])
-        ahead, slope = minimise(M, scale * b, largest, self.penalty, scale, x, PRECISION)
-        return ahead, slope / scale
+
+def minimiser(models: Models, x: Array, penalty: Penalty | None) -> tuple[Array, Array]:
+    """The minimiser of all models with the penalty, and a subgradient of the penalty there.
+
+    ``x`` is where the server is.
+    """
+    H = models.hessian
+    g = models.gradients(x).sum(axis=0) * (len(models.heard) / max(1, models.heard.sum()))
+    if penalty is None:
+        return x - np.linalg.solve(H, g), np.zeros_like(x)
+    b = H @ x - g
+    scale = np.ones_like(x)
+    if getattr(penalty, "coordinatewise", False):
+        found = minimise_coordinatewise(H, b, penalty, x, PRECISION)
+        if found is not None:
+            return found
+        scale = 1.0 / np.sqrt(np.diag(H))
+    M = scale[:, None] * H * scale
+    largest = float(np.linalg.eigvalsh(M)[-1])
+    ahead, slope = minimise(M, scale * b, largest, penalty, scale, x, PRECISION)
+    return ahead, slope / scale
 
 
 def _evidence(answer: Answer) -> Evidence | None:

@@ -161,6 +161,7 @@ def certify_at_hand(
     x: Array,
     penalty: Penalty | None,
     subgradient: Array | None,
+    drift: float = 0.0,
 ) -> Certificate:
     """Prove how far x is from the optimum, from what is known of it: nobody is asked.
 
@@ -176,8 +177,12 @@ def certify_at_hand(
     penalty : Penalty or None
     subgradient : (d,) array or None
         As in ``certify``.
+    drift : float
+        How far the true gradient may be from this one, in the norm of H⁻¹.
     """
     slope, slack = best_slope(gradient, x, penalty, subgradient)
+    if drift > 0.0:  # other bounds, and those on the support alone, need the gradient itself
+        return certify_by_information(H, slope, scalars, x, penalty, None, drift)
     curved = certify_by_information(H, slope, scalars, x, penalty, slack)
     dual = _best([_dual(scalars, x, gradient, penalty)], scalars, x, penalty)
     if dual.gap is not None and (curved.gap is None or dual.gap < curved.gap):
@@ -192,6 +197,7 @@ def certify_by_information(
     x: Array,
     penalty: Penalty | None = None,
     slack: Array | None = None,
+    drift: float = 0.0,
 ) -> Certificate:
     """Prove how far x is from the optimum, if the Hessian of the sum is known.
 
@@ -210,6 +216,8 @@ def certify_by_information(
     penalty : Penalty, optional
     slack : (d,) array, optional
         g(x + h) is at least Σ_i slack_i|h_i| above the tangent that the slope has.
+    drift : float
+        How far the true γ may be from this one, in the norm of H⁻¹.
     """
     if np.isnan(slope).any():
         objective = _objective(scalars, x, penalty)
@@ -222,12 +230,12 @@ def certify_by_information(
     if np.isinf(nu2[0]):
         objective = _objective(scalars, x, penalty)
         return Certificate(None, None, objective, "the Hessian of the sum is singular: add a ridge")
-    nu = math.sqrt(nu2[0]) + _rounding(within, scalars, x[on])
+    nu = math.sqrt(nu2[0]) + drift + _rounding(within, scalars, x[on])
     scalars = scalars._replace(q=nu2)
     bound = None
     if math.isfinite(nu):
         bound = _near(nu * nu, float(mu[0]), scalars)
-    if bound is None:
+    if bound is None and drift == 0.0:
         bound = _strong(scalars, slope, float(getattr(penalty, "convexity", 0.0)))
     # That no client's own Hessian is definite does not matter here.
     return _best([bound], scalars._replace(q=nu2), x, penalty)

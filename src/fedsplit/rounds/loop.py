@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.clients.delayed import DelayedClients, Latency
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.oracle import Clients, Removed
 from fedsplit.clients.sampled import SampledClients
@@ -80,6 +81,8 @@ class Run:
     callbacks : sequence of callables
         Each is called as ``callback(row, state)`` after every round, and stops the run if it
         returns something true.
+    latency : Latency, optional
+        How long clients take to answer, by a simulated clock.
 
     Attributes
     ----------
@@ -112,6 +115,7 @@ class Run:
         participation: float = 1.0,
         seed: int = 0,
         callbacks: Sequence[Callback] = (),
+        latency: Latency | None = None,
     ) -> None:
         self.clients = clients
         self.method = method
@@ -123,6 +127,7 @@ class Run:
         self.measured = True
         self._participation = participation
         self._seed = seed
+        self._latency = latency
         self._callbacks = callbacks
         self._removed: tuple[str, ...] = ()
         # The clients that still take part, by their number at the start.
@@ -206,12 +211,15 @@ class Run:
         asked = self.clients
         if getattr(self.method, "unanimous", False):
             asked = asked.insistent()
-        seeded = SeededClients(asked, self._seed)
-        sampled = SampledClients(seeded, self._participation, self._seed)
+        asked = SeededClients(asked, self._seed)
         own = getattr(self.method, "clients", 1.0)
-        if own < 1:  # a method that draws clients itself
-            sampled = SampledClients(seeded, own, self._seed, reshuffled=False)
-        self.meter = MeteredClients(sampled)
+        if self._participation < 1:
+            asked = SampledClients(asked, self._participation, self._seed)
+        elif own < 1:  # a method that draws clients itself
+            asked = SampledClients(asked, own, self._seed, reshuffled=False)
+        if self._latency is not None:
+            asked = DelayedClients(asked, self._latency, self._seed)
+        self.meter = MeteredClients(asked)
 
     def _advance(self) -> StoppedBy | None:
         """One more round; why the run stops after it, or None."""

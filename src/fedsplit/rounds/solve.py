@@ -12,9 +12,10 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count, instance, number
+from fedsplit.clients.delayed import Latency
 from fedsplit.clients.oracle import Clients, Oracle, clients_of
 from fedsplit.errors import InputError
-from fedsplit.methods import with_penalty
+from fedsplit.methods import asynchronous_of, with_penalty
 from fedsplit.methods.default import default_method
 from fedsplit.methods.method import Method, State
 from fedsplit.penalties.penalty import Penalty, check_dimension
@@ -49,6 +50,7 @@ def solve(
     participation: float = 1.0,
     seed: int = 0,
     callbacks: Sequence[Callback | Keeper] = (),
+    asynchronous: Latency | bool = False,
 ) -> Result:
     """Run a method on a federated problem.
 
@@ -89,6 +91,11 @@ def solve(
         Each is called as ``callback(row, state)`` after every round, and stops the run if it
         returns something true. A ``Checkpoint`` among them keeps the run on disk, and lets it go on
         from there.
+    asynchronous : Latency or bool
+        With a ``Latency`` the server never waits: it moves x on every answer, and asks that client
+        again, in simulated time, which is the trace's column ``clock``. A row of the trace is then
+        one arrival, and the budget is ``rounds`` answers per client on average. True does so in
+        real time, where the engine can.
 
     Returns
     -------
@@ -118,6 +125,10 @@ def solve(
         method, chosen = default_method(clients, state, participation)
         notes = (chosen,)
     instance("method", method, "a Method", "update")
+    latency = None
+    if asynchronous:
+        latency = check_asynchronous(asynchronous, participation, state)
+        method = asynchronous_of(method)
     count("rounds", rounds)
     number("tol", tol, strict=False)
     count("seed", seed, least=0)
@@ -136,6 +147,8 @@ def solve(
     rule = StoppingRule()
     if tol > 0 and method.settles:
         rule = ProvedGap(tol)
+    if asynchronous:
+        rounds *= clients.m
     about = {
         "method": _described(method),
         "clients": clients.m,
@@ -145,6 +158,8 @@ def solve(
         "participation": participation,
         "seed": seed,
     }
+    if latency is not None:
+        about["latency"] = repr(latency)
     called: list[Callback] = []
     kept = clients
     with ExitStack() as journals:
@@ -153,12 +168,33 @@ def solve(
                 kept = journals.enter_context(callback.keeping(kept, about))
             else:
                 called.append(callback)
-        run = Run(kept, method, rule, rounds, penalty, participation, seed, called)
+        run = Run(kept, method, rule, rounds, penalty, participation, seed, called, latency)
         result = run.go(start, state)
     if result.removed:  # the state is of fewer clients than the next run may have
         return replace(result, notes=(*notes, *result.notes))
     ended = with_origin(result.state, Origin.at(result.x, clients, penalty))
     return replace(result, state=ended, notes=(*notes, *result.notes))
+
+
+def check_asynchronous(
+    asynchronous: Latency | bool, participation: float, state: State | None
+) -> Latency | None:
+    """How long clients take in simulated time; None in real time."""
+    if participation < 1.0:
+        raise InputError(
+            "asynchronous: a client is asked again when it has answered: leave out participation"
+        )
+    if state is not None:
+        raise InputError(
+            "asynchronous: a state does not have the questions under way: start without it"
+        )
+    if asynchronous is True:
+        return None
+    if not isinstance(asynchronous, Latency):
+        raise InputError(
+            f"asynchronous must be a Latency or a bool, not {type(asynchronous).__name__}"
+        )
+    return asynchronous
 
 
 def _described(method: Method[Any]) -> str:

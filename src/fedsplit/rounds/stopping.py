@@ -163,6 +163,7 @@ class ProvedGap(StoppingRule):
             state.x,
             run.penalty,
             run.subgradient,
+            evidence.drift,
         )
         self._take(proof, state)
         if self._certified:
@@ -170,9 +171,12 @@ class ProvedGap(StoppingRule):
         enough = STANDSTILL
         if proof.gap is None and not proof.hopeful:
             enough = self.tol
-        self._stood += 1
-        if residual > enough * max(1.0, float(np.linalg.norm(state.iterate))):
+        still = residual <= enough * max(1.0, float(np.linalg.norm(state.iterate)))
+        self._heard = heard_since(still, self._heard, run.meter.present)
+        if not still:
             self._stood = 0
+        elif self._heard.all():
+            self._stood += 1
         # A constraint may hold x where it is while the models still become better.
         if self._stood >= STOOD or (self._stood and run.penalty is None):
             return "residual"

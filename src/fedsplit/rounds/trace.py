@@ -49,6 +49,8 @@ class Row(NamedTuple):
     gradients, hessians, factorisations : int
         The work of all clients together: how many of each they computed. A factorisation that a
         client kept from an earlier question or run, and used again, is not counted again.
+    clock : float
+        The simulated time at the end of the round; nan where time is real.
     """
 
     objective: float
@@ -65,6 +67,7 @@ class Row(NamedTuple):
     gradients: int = 0
     hessians: int = 0
     factorisations: int = 0
+    clock: float = math.nan
 
     @classmethod
     def of(
@@ -84,6 +87,7 @@ class Row(NamedTuple):
             exchange.latency,
             1,
             *exchange.work,
+            exchange.clock,
         )
 
 
@@ -128,6 +132,7 @@ class Trace:
     gradients = Column[np.int64]()
     hessians = Column[np.int64]()
     factorisations = Column[np.int64]()
+    clock = Column[np.float64]()
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -9,6 +9,7 @@ and distance is ‖z^(1) - z*‖ over all clients.
 """
 
 from fedsplit.prox.gradient import inner_step
+from fedsplit.theory.asynchronous import arock_relaxation
 from fedsplit.theory.moments import Moments, fedavg_moments
 from fedsplit.theory.paper import (
     Reduction,
@@ -33,6 +34,7 @@ from fedsplit.theory.paper import (
 __all__ = [
     "Moments",
     "Reduction",
+    "arock_relaxation",
     "batch_step",
     "contraction",
     "corollary1_bound",

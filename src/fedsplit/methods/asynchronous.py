@@ -1,0 +1,48 @@
+"""Asynchronous methods: the server moves x on every arrival, and never waits for anybody."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.methods.method import Method, State
+
+S = TypeVar("S", bound=State)
+
+
+class AsynchronousMethod(Method[S], Protocol[S]):
+    """A method whose round is one arrival.
+
+    A client has one question at a time. Its answer is about the x of the time when it was asked,
+    and is applied to what the server knows of this client alone.
+    """
+
+    def question(self, state: S) -> CostQuestion:
+        """What a client is asked next."""
+
+    def absorb(self, state: S, question: CostQuestion, answer: Answer) -> S:
+        """The state after the arrival of answers to an earlier question."""
+
+
+def post_first(method: AsynchronousMethod[S], clients: Clients, state: S) -> S:
+    """Ask every client for the first time."""
+    clients.post(method.question(state), np.ones(clients.m, dtype=bool))
+    return state
+
+
+def next_arrival(method: AsynchronousMethod[S], clients: Clients, state: S) -> S:
+    """Take the next answers, and ask those clients again."""
+    question, answer = clients.collect()
+    after = method.absorb(state, question, answer)
+    clients.post(method.question(after), answer.present)
+    return after
+
+
+def row_norms(X: Array) -> Array:
+    """‖x_j‖ of every row, (m,)."""
+    lengths: Array = np.sqrt(np.sum(np.square(X), axis=1))
+    return lengths

@@ -1,0 +1,196 @@
+"""FedSplit with information, asynchronously: the newest model of every client, however old."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from fedsplit.arrays import Array, Mask, dots, matvec, packed
+from fedsplit.clients.local_models import LocalModel
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.clients.questions import ProofScalars
+from fedsplit.methods.asynchronous import next_arrival, post_first, row_norms
+from fedsplit.methods.information import FIRST_REACH, REACH, Evidence, Models, minimiser
+from fedsplit.methods.method import NUMERICAL_HAZARD
+from fedsplit.penalties.penalty import Penalty, check_penalty
+
+FARTHEST = 1.0
+"""A model is of use in a proof at x while Hessians between differ by a factor of e at most."""
+
+
+class Facts(NamedTuple):
+    """What each client told about the x that it was asked about last.
+
+    Attributes
+    ----------
+    at, slope : (m, d) arrays
+        That x, and ∇f_j there.
+    value, norm, floor, ell : (m,) arrays
+        f_j there, and as in ``ProofScalars``.
+    """
+
+    at: Array
+    slope: Array
+    value: Array
+    norm: Array
+    floor: Array
+    ell: Array
+
+    @classmethod
+    def none(cls, m: int, d: int) -> Facts:
+        zeros = np.zeros(m)
+        return cls(np.zeros((m, d)), np.zeros((m, d)), zeros, np.full(m, np.inf), zeros, zeros)
+
+    def updated(self, x: Array, answer: Answer) -> Facts:
+        """The facts after an answer to a question about x."""
+        parts = answer.parts
+        here = answer.present
+        column = here[:, None]
+        return Facts(
+            np.where(column, x, self.at),
+            np.where(column, parts["slope"], self.slope),
+            np.where(here, parts["values"][:, 0], self.value),
+            np.where(here, parts["norm"], self.norm),
+            np.where(here, parts["floor"], self.floor),
+            np.where(here, parts["ell"], self.ell),
+        )
+
+    def least_value(self, x: Array) -> Array:
+        """Lower bounds on f_j(x), (m,): f_j is above its tangents."""
+        return self.value + dots(self.slope, x - self.at)
+
+
+class AsynchronousInformationState(NamedTuple):
+    """What the server knows.
+
+    Attributes
+    ----------
+    x : (d,) array
+        The minimiser of all models.
+    subgradient : (d,) array
+        Of the penalty there.
+    models : Models
+    facts : Facts
+    s : float
+        The reach of the next question.
+    gain : float
+        By how much F falls with the last step, as the models have it.
+    evidence : Evidence or None
+        What the models prove at x; None while a client was not heard, or is too far from x.
+    """
+
+    x: Array
+    subgradient: Array
+    models: Models
+    facts: Facts
+    s: float
+    gain: float = math.nan
+    evidence: Evidence | None = None
+
+    @property
+    def iterate(self) -> Array:
+        return self.x
+
+
+@dataclass(frozen=True)
+class AsynchronousInformation:
+    """``FedSplitInformation`` whose server takes every answer as it comes.
+
+    x is always the minimiser of the newest models, of which each is f_j's expansion at its own
+    p_j. With e_j = ‖p_j - x*‖ the next x is within O(max_j e_j²) of x*, whatever the ages of the
+    models: the error is bounded in the norm max_j, in which delays do no harm (Bertsekas and
+    Tsitsiklis, 1989), and is squared each time that every client has answered once more. For a
+    quadratic x is exact as soon as everybody was heard. From a start far off no step is refused,
+    as F is known at no x.
+
+    A model is also a proof elsewhere. If |D³f_j[h, u, u]| ≤ c_j‖h‖D²f_j[u, u] and
+    t_j = c_j‖x - p_j‖, then ∇²f_j(x) ⪰ e^(-t_j)B_j, and the gradient of the model is off by
+    at most ((e^(t_j) - 1)/t_j - 1)‖x - p_j‖ in the norms of B_j: nobody is asked for a proof.
+    """
+
+    penalty: Penalty | None = None
+
+    settles: ClassVar[bool] = True
+    state_type: ClassVar[type[AsynchronousInformationState]] = AsynchronousInformationState
+    hazard: ClassVar[str] = NUMERICAL_HAZARD
+
+    def __post_init__(self) -> None:
+        check_penalty(self.penalty)
+
+    def start(self, clients: Clients, x0: Array) -> AsynchronousInformationState:
+        m = clients.m
+        d = clients.d
+        zeros = np.zeros((m, d))
+        unheard = np.zeros(m, dtype=bool)
+        models = Models(np.tile(x0, (m, 1)), zeros, np.zeros((m, d, d)), unheard)
+        facts = Facts.none(m, d)
+        state = AsynchronousInformationState(x0, zeros[0], models, facts, FIRST_REACH)
+        return post_first(self, clients, state)
+
+    def update(
+        self, clients: Clients, state: AsynchronousInformationState
+    ) -> AsynchronousInformationState:
+        return next_arrival(self, clients, state)
+
+    def question(self, state: AsynchronousInformationState) -> CostQuestion:
+        x = state.x
+        models = state.models
+        if not models.heard.any():
+            return LocalModel(x, None, None, state.s, None)
+        mean = models.hessian / len(models.heard)
+        v = x + state.s * np.linalg.solve(mean, models.gradients(x).T).T
+        return LocalModel(x, v, packed(mean), state.s, None)
+
+    def absorb(
+        self, state: AsynchronousInformationState, question: Any, answer: Answer
+    ) -> AsynchronousInformationState:
+        models = state.models.updated(answer)
+        facts = state.facts.updated(question.x, answer)
+        x, subgradient = minimiser(models, state.x, self.penalty)
+        step = x - state.x
+        gain = 0.5 * float(step @ models.hessian @ step)
+        evidence = evidence_at(x, models, facts)
+        return AsynchronousInformationState(x, subgradient, models, facts, REACH, gain, evidence)
+
+    def remaining(
+        self, state: AsynchronousInformationState, kept: Mask
+    ) -> AsynchronousInformationState:
+        """The state to continue from with the clients kept, (m,), after others were removed."""
+        models = state.models.kept(kept)
+        facts = Facts(*(part[kept] for part in state.facts))
+        x, subgradient = minimiser(models, state.x, self.penalty)
+        return state._replace(
+            x=x, subgradient=subgradient, models=models, facts=facts, evidence=None
+        )
+
+
+def evidence_at(x: Array, models: Models, facts: Facts) -> Evidence | None:
+    """What models of any age prove at x; None while one is too far from there."""
+    if not models.heard.all():
+        return None
+    way = x - models.p
+    length = row_norms(way)
+    t = np.where(length == 0.0, 0.0, np.where(facts.norm == 0.0, 0.0, facts.norm * length))
+    if not (t <= FARTHEST).all():
+        return None
+    size = np.sqrt(np.maximum(dots(way, matvec(models.B, way)), 0.0))
+    # (e^t - 1)/t - 1, and e^(t/2) from the norm of B_j to that of e^(-t)B_j
+    off = np.where(t < 1e-6, t, np.expm1(t) / np.where(t == 0.0, 1.0, t) - 1.0)
+    drift = float(np.linalg.norm(np.exp(0.5 * t) * off * size))
+    unknown = np.full(len(t), np.inf)
+    nothing = np.zeros(len(t))
+    scalars = ProofScalars(
+        value=facts.least_value(x),
+        q=unknown,
+        mu=nothing,
+        ell=facts.ell,
+        norm=facts.norm,
+        leverage=unknown,
+        floor=facts.floor,
+        steady=nothing,
+    )
+    return Evidence(models.gradients(x), t, packed(models.B), scalars, drift)

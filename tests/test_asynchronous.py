@@ -1,0 +1,170 @@
+"""Asynchronous runs by a simulated clock: exact, proved, and the same for the same seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedsplit as fs
+from fedsplit.clients.delayed import DelayedClients
+from fedsplit.methods.asynchronous_information import AsynchronousInformationState
+from fedsplit.methods.method import State
+from fedsplit.rounds.trace import Row
+from problems import problem
+
+LATENCIES = {
+    "constant": fs.Latency("constant"),
+    "exponential": fs.Latency(),
+    "heavy-tailed": fs.Latency("pareto"),
+    "one slow": fs.Latency("constant", slow={0: 100.0}),
+    "one slow, exponential": fs.Latency("exponential", slow={0: 100.0}),
+}
+
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 50))]
+
+
+def spiked(m: int = 6, kappa: float = 100.0) -> fs.Problem:
+    return fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(m, 8, 20, kappa).clients)
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 50))]
+)
+@pytest.mark.parametrize("latency", LATENCIES)
+@pytest.mark.parametrize("name", ["least-squares", "logistic", "poisson"])
+def test_the_optimum_is_the_pooled_one_whatever_the_delays(
+    name: str, latency: str, seed: int
+) -> None:
+    p = problem(name, [60, 40, 50, 80], 3, seed=seed, ridge=1.0)
+    result = fs.solve(p, asynchronous=LATENCIES[latency], seed=seed, tol=1e-15, rounds=2000)
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-9)
+
+
+@pytest.mark.parametrize("latency", LATENCIES)
+@pytest.mark.parametrize("name", ["least-squares", "logistic", "poisson", "multinomial"])
+def test_what_an_asynchronous_run_proves_is_true_after_every_arrival(
+    name: str, latency: str
+) -> None:
+    p = problem(name, [60, 40, 50, 80], 3, ridge=1.0)
+    best = p.objective(p.solution())
+    seen: list[float] = []
+
+    def look(row: Row, state: State) -> None:
+        assert isinstance(state, AsynchronousInformationState)
+        evidence = state.evidence
+        if evidence is None:
+            return
+        true = p.clients.gradient(state.x).rows.sum(axis=0)
+        H = evidence.least_hessian
+        off = true - evidence.gradients.sum(axis=0)
+        rounding = 1e-9
+        assert np.sqrt(off @ np.linalg.solve(H, off)) <= evidence.drift + rounding
+        assert np.linalg.eigvalsh(p.clients.pooled_information(state.x) - H)[0] > -rounding
+        assert evidence.scalars.value.sum() <= p.objective(state.x) + rounding
+        seen.append(row.objective - best)
+
+    result = fs.solve(p, asynchronous=LATENCIES[latency], rounds=500, callbacks=[look])
+    assert seen
+    assert result.stopped_by == "certificate"
+    assert result.certificate.gap is not None
+    assert p.objective(result.x) - best <= result.certificate.gap + 1e-12
+
+
+def test_with_equal_delays_everybody_arrives_together() -> None:
+    p = problem("logistic", [60, 40, 50], 3, ridge=1.0)
+    result = fs.solve(p, asynchronous=fs.Latency("constant"))
+    assert (result.trace.answered == 3).all()
+    np.testing.assert_array_equal(result.trace.clock, np.arange(1.0, len(result.trace) + 1))
+
+
+def test_the_server_does_not_wait_for_a_slow_client() -> None:
+    p = spiked()
+    trace = fs.solve(p, asynchronous=fs.Latency("constant", slow={2: 100.0})).trace
+    assert trace.clock[-1] == 100.0  # its first answer ends the run
+    assert (trace.answered[:-1] == 5).all()
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    p = problem("logistic", [60, 40, 50], 3, ridge=1.0)
+    a, b, c = (fs.solve(p, asynchronous=fs.Latency(), seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(a.x, b.x)
+    np.testing.assert_array_equal(a.trace.clock, b.trace.clock)
+    assert a.trace.clock[0] != c.trace.clock[0]
+
+
+@pytest.mark.parametrize("latency", LATENCIES)
+def test_the_step_of_dave_is_safe_for_every_delay(latency: str) -> None:
+    p = spiked(kappa=10.0)
+    result = fs.solve(
+        p, fs.DAvePG(), asynchronous=LATENCIES[latency], rounds=20000, tol=1e-6, seed=3
+    )
+    assert result.converged
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-2)
+
+
+@pytest.mark.parametrize("latency", ["constant", "exponential", "heavy-tailed"])
+def test_fedsplit_relaxed_as_arock_says_converges(latency: str) -> None:
+    p = spiked()
+    result = fs.solve(
+        p, fs.FedSplit.plain(), asynchronous=LATENCIES[latency], rounds=2000, tol=1e-6
+    )
+    assert result.converged
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-2)
+
+
+def test_a_penalty_is_added_at_the_server() -> None:
+    p = problem("logistic", [60, 40, 50], 3, ridge=1.0)
+    penalty = fs.L1(3.0)
+    result = fs.solve(p, asynchronous=fs.Latency(), penalty=penalty)
+    together = fs.solve(p, penalty=penalty, tol=1e-12)
+    assert result.converged
+    np.testing.assert_allclose(result.x, together.x, atol=1e-4)
+
+
+def test_a_run_that_is_kept_goes_on_from_its_arrivals(tmp_path: Path) -> None:
+    p = problem("logistic", [60, 40, 50], 3, ridge=1.0)
+    whole = fs.solve(p, asynchronous=fs.Latency(), seed=5)
+
+    def stop(row: Row, state: State) -> bool:
+        return row.clock > 0.5
+
+    kept = fs.Checkpoint(tmp_path / "run")
+    fs.solve(p, asynchronous=fs.Latency(), seed=5, callbacks=[kept, stop])
+    resumed = [fs.Checkpoint(tmp_path / "run", resume=True)]
+    result = fs.solve(p, asynchronous=fs.Latency(), seed=5, callbacks=resumed)
+    np.testing.assert_array_equal(result.x, whole.x)
+    np.testing.assert_array_equal(result.trace.clock, whole.trace.clock)
+
+
+def test_questions_of_a_synchronous_run_take_as_long_as_the_slowest_client() -> None:
+    p = spiked()
+    latency = fs.Latency("exponential", slow={1: 10.0})
+    clients = DelayedClients(p.clients, latency, seed=4)
+    clients.gradient(np.zeros(8))
+    clients.gradient(np.zeros(8))
+    times = [max(latency.draw(4, j, k) for j in range(6)) for k in (0, 1)]
+    assert clients.clock == pytest.approx(sum(times))
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"asynchronous": fs.Latency(), "participation": 0.5}, "leave out participation"),
+        ({"asynchronous": fs.Latency(slow={9: 2.0})}, "slow names client 9"),
+        ({"asynchronous": fs.Latency(), "method": fs.CG()}, "CG needs the answers of all"),
+        ({"asynchronous": "yes"}, "must be a Latency or a bool, not str"),
+        ({"asynchronous": True}, "cannot be asked asynchronously in real time"),
+    ],
+)
+def test_what_cannot_run_asynchronously_is_refused(settings: dict[str, object], text: str) -> None:
+    with pytest.raises(fs.InputError, match=text):
+        fs.solve(spiked(), **settings)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_a_latency_that_is_none_is_refused() -> None:
+    with pytest.raises(fs.InputError, match="distribution 'normal' is not known"):
+        fs.Latency("normal")  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(fs.InputError, match="slow"):
+        fs.Latency(slow={0: 0.0})
