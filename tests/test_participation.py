@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,3 +119,22 @@ def test_the_optimum_is_that_of_all_clients(name: str) -> None:
     result = fs.solve(p, participation=0.3, seed=4, rounds=400)
     assert result.converged
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [fs.FedSplit(), fs.FedSplitInformation()])
+def test_a_tenth_of_the_clients_takes_at_most_fifteen_times_the_rounds(method: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = 1.5 * rng.standard_normal(68) / np.sqrt(68)
+    data = []
+    for n in rng.integers(20, 400, 110):
+        A = rng.standard_normal((n, 68))
+        A[:, 0] = 1.0
+        data.append((A, np.where(rng.uniform(size=n) < 1.0 / (1.0 + np.exp(-A @ x)), 1.0, -1.0)))
+    p = fs.Problem(fs.Logistic(), data, ridge=1.0)
+    full = fs.solve(p, method)
+    tenth = fs.solve(p, method, participation=0.1, rounds=1000)
+    assert full.converged
+    assert tenth.converged
+    rounds = [np.count_nonzero(run.trace.kind == "round") for run in (full, tenth)]
+    assert rounds[1] <= 15 * rounds[0]

@@ -105,6 +105,10 @@ class DelayedClients(Clients):
             self._posted[j] = question
             self._arrival[j] = self._take_up(j)
 
+    @property
+    def idle(self) -> Mask:
+        return np.isinf(self._arrival)
+
     def collect(self) -> Arrival:
         first = int(self._arrival.argmin())
         question = self._posted[first]

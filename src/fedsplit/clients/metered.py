@@ -96,6 +96,10 @@ class MeteredClients(Clients):
         """Post a question, which is counted when it is answered."""
         self._clients.post(question, to)
 
+    @property
+    def idle(self) -> Mask:
+        return self._clients.idle
+
     def collect(self) -> Arrival:
         began = time.perf_counter()
         question, answer = self._clients.collect()

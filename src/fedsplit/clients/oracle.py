@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.question import Answer, CostQuestion
@@ -148,6 +150,11 @@ class Clients:
             "these clients are asked together, and cannot be asked asynchronously in real time: "
             "pass asynchronous=Latency(...) for simulated time"
         )
+
+    @property
+    def idle(self) -> Mask:
+        """Who has answered all that was posted, (m,)."""
+        return np.ones(self.m, dtype=bool)
 
     def collect(self) -> Arrival:
         """Wait for the next answer to what was posted; those that arrive with it come too."""

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.methods.method import Method, State
@@ -24,6 +24,9 @@ class AsynchronousMethod(Method[S], Protocol[S]):
     def question(self, state: S) -> CostQuestion:
         """What a client is asked next."""
 
+    def useful(self, state: S) -> Mask:
+        """Whose answer to the next question would tell something new, (m,)."""
+
     def absorb(self, state: S, question: CostQuestion, answer: Answer) -> S:
         """The state after the arrival of answers to an earlier question."""
 
@@ -35,10 +38,15 @@ def post_first(method: AsynchronousMethod[S], clients: Clients, state: S) -> S:
 
 
 def next_arrival(method: AsynchronousMethod[S], clients: Clients, state: S) -> S:
-    """Take the next answers, and ask those clients again."""
+    """Take the next answers, and ask all clients of use that have nothing to do."""
     question, answer = clients.collect()
     after = method.absorb(state, question, answer)
-    clients.post(method.question(after), answer.present)
+    idle = clients.idle
+    useful = idle & method.useful(after)
+    if idle.all() and not useful.any():
+        useful = idle  # the answers of all will show that nothing moves any more
+    if useful.any():
+        clients.post(method.question(after), useful)
     return after
 
 

@@ -22,6 +22,10 @@ FARTHEST = 1.0
 """A model is of use in a proof at x while Hessians between differ by a factor of e at most."""
 
 
+SAME = 1e-10
+"""Points at a smaller distance, relative to ‖x‖, are the same to a client."""
+
+
 class Facts(NamedTuple):
     """What each client told about the x that it was asked about last.
 
@@ -144,6 +148,14 @@ class AsynchronousInformation:
         mean = models.hessian / len(models.heard)
         v = x + state.s * np.linalg.solve(mean, models.gradients(x).T).T
         return LocalModel(x, v, packed(mean), state.s, None)
+
+    def useful(self, state: AsynchronousInformationState) -> Mask:
+        """Not of quadratics that are known, nor of who was asked here before."""
+        facts = state.facts
+        near = SAME * max(1.0, float(np.linalg.norm(state.x)))
+        known = (facts.norm == 0.0) | (row_norms(state.x - facts.at) <= near)
+        new: Mask = ~(state.models.heard & known)
+        return new
 
     def absorb(
         self, state: AsynchronousInformationState, question: Any, answer: Answer

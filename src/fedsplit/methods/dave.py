@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Gradient
@@ -54,6 +54,10 @@ class DAvePG:
 
     def question(self, state: FedSplitState) -> CostQuestion:
         return Gradient(state.x)
+
+    def useful(self, state: FedSplitState) -> Mask:
+        everyone: Mask = np.ones(len(state.z), dtype=bool)
+        return everyone
 
     def absorb(self, state: FedSplitState, question: Any, answer: Answer) -> FedSplitState:
         moved = question.x - state.s * answer.rows

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
@@ -66,6 +66,10 @@ class RelaxedFedSplit:
     def question(self, state: FedSplitState) -> CostQuestion:
         x, z, s = state
         return Prox(2.0 * x - z, s, x, self.prox or ExactProx())
+
+    def useful(self, state: FedSplitState) -> Mask:
+        everyone: Mask = np.ones(len(state.z), dtype=bool)
+        return everyone
 
     def absorb(self, state: FedSplitState, question: Any, answer: Answer) -> FedSplitState:
         z = state.z
