@@ -72,6 +72,9 @@ OTHER_STYLES = (
 )
 """Marker and colour of methods that are not in ``STYLES``, by their position."""
 
+DASHED = ("bound", "closed form")
+"""How the labels of curves that are not measured begin."""
+
 LOWEST = 1e-12
 """Gaps below this are rounding of F and not drawn."""
 
@@ -112,6 +115,38 @@ def curves(tables: Mapping[str, Columns], names: Sequence[str], title: str) -> F
         _curve(axes, style_of(name, i), tables[name]["round"], gaps[i], last, i / len(names))
     top = 10 * max(each[0] for each in gaps)
     _limits(axes, last, np.concatenate(gaps), top)
+    return _with_legend(figure)
+
+
+def lines(
+    series: Mapping[str, tuple[NDArray[Any], NDArray[Any]]],
+    title: str,
+    xlabel: str,
+    ylabel: str = "optimality gap  F(x) - F*",
+    logarithmic: bool = False,
+) -> Figure:
+    """Draw several curves on a log scale, each against numbers of its own.
+
+    Parameters
+    ----------
+    series : mapping of str to pair of arrays
+        x and y of each curve, by its label. A label that starts with "bound" or "closed form" is
+        drawn dashed, in the colour of the curve that comes after the comma.
+    title, xlabel, ylabel : str
+    logarithmic : bool
+        Whether x is on a log scale too.
+    """
+    figure, axes = _axes(title, xlabel, ylabel)
+    if logarithmic:
+        axes.set_xscale("log")
+    measured = [name for name in series if not name.startswith(DASHED)]
+    for name, (x, y) in series.items():
+        of = name.partition(", ")[2] if name.startswith(DASHED) else name
+        style = style_of(of, measured.index(of))._replace(label=name)
+        if name.startswith(DASHED):
+            axes.plot(x, y, color=style.colour, linestyle="--", linewidth=1.0, label=name)
+        else:
+            _curve(axes, style, x, y, len(x) - 1, measured.index(of) / len(measured))
     return _with_legend(figure)
 
 

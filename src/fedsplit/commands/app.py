@@ -26,7 +26,7 @@ from fedsplit.commands.server import server_command
 from fedsplit.commands.terminal import print_error, print_warnings
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
 from fedsplit.methods import METHODS
-from fedsplit.paper.experiments import EXPERIMENTS
+from fedsplit.paper.experiments import EXPERIMENTS, OPEN
 from fedsplit.rounds.result import Diverged
 from fedsplit.version import __version__
 
@@ -52,9 +52,11 @@ app.command("audit", cls=Command)(audit_command)
 app.add_typer(policy_app, name="policy")
 app.command("keys", cls=Command)(keys_command)
 app.command("compare", cls=Command, epilog=f"Methods: {', '.join(METHODS)}.")(compare_command)
-app.command("reproduce", cls=Command, epilog=f"Figures: {', '.join(EXPERIMENTS)}.")(
-    reproduce_command
-)
+app.command(
+    "reproduce",
+    cls=Command,
+    epilog=f"Figures: {', '.join(EXPERIMENTS)}; open: {', '.join(OPEN)}.",
+)(reproduce_command)
 app.command("report", cls=Command)(report_command)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedsplit.commands.terminal import progress
-from fedsplit.paper.experiments import EXPERIMENTS
+from fedsplit.paper.experiments import named
 from fedsplit.paper.report import write_report
 from fedsplit.paper.reproduction import reproduce, select
 
@@ -28,7 +28,8 @@ def reproduce_command(
 ) -> None:
     """Run the paper's experiments at full size, and check its claims.
 
-    FIGURES are some of those listed below, or all by default. Every figure is written with its
+    FIGURES are some of those listed below; by default all of the paper's. The word open stands for
+    all figures about what the paper leaves open. Every figure is written with its
     data, and one page shows the figures and the claims. What the folder has already, from the same
     settings and version, is not computed again.
     """
@@ -42,7 +43,7 @@ def reproduce_command(
 
         def show(name: str, share: float, gap: float) -> None:
             note = f"gap {gap:.1e}" * (share < 1)
-            bar.update(tasks[name], completed=share * EXPERIMENTS[name].cost, gap=note)
+            bar.update(tasks[name], completed=share * named(name).cost, gap=note)
             bar.update(overall, completed=sum(bar.tasks[task].completed for task in tasks.values()))
 
         seconds = reproduce(chosen, out, " ".join(words), force, show)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fedsplit import files, html, plots
 from fedsplit.errors import InputError
 from fedsplit.paper.experiment import Claim, Experiment
-from fedsplit.paper.experiments import EXPERIMENTS
+from fedsplit.paper.experiments import EXPERIMENTS, OPEN, named
 from fedsplit.paper.measurements import Measurements, load
 
 
@@ -47,14 +47,14 @@ def write_report(out: Path, command: str = "") -> list[str]:
     list of str
         The names of the experiments found.
     """
-    saved = {name: load(out / "data" / name) for name in EXPERIMENTS}
+    saved = {name: load(out / "data" / name) for name in (*EXPERIMENTS, *OPEN)}
     found = {name: measured for name, measured in saved.items() if measured is not None}
     if not found:
         raise InputError(
             f"{out}: has no saved experiment; make some with: fedsplit reproduce --out {out}"
         )
     files.check_writable(out)
-    sections = [_section(EXPERIMENTS[name], measured, out) for name, measured in found.items()]
+    sections = [_section(named(name), measured, out) for name, measured in found.items()]
     claims = [claim for section in sections for claim in section.claims]
     # Comparisons of arrays give numpy's booleans, which json does not know.
     entries = [claim._asdict() | {"holds": bool(claim.holds)} for claim in claims]

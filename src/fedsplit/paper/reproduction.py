@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from fedsplit import files
 from fedsplit.checks import one_of
 from fedsplit.paper.experiment import Experiment
-from fedsplit.paper.experiments import EXPERIMENTS
+from fedsplit.paper.experiments import EXPERIMENTS, OPEN, named
 from fedsplit.paper.measurements import Measurements, load
 from fedsplit.paper.report import write_report
 from fedsplit.threads import WORKERS
@@ -31,10 +31,18 @@ PROGRESS_INTERVAL = 0.1
 
 
 def select(names: Sequence[str]) -> list[Experiment]:
-    """Return the experiments of these names, all of them if there is no name."""
+    """Return the experiments of these names, the paper's if there is no name.
+
+    The name ``open`` stands for those about what the paper leaves open.
+    """
+    chosen = set(names)
     for name in names:
-        one_of("figure", name, EXPERIMENTS)
-    return [experiment for name, experiment in EXPERIMENTS.items() if not names or name in names]
+        one_of("figure", name, (*EXPERIMENTS, "open", *OPEN))
+    if not names:
+        chosen.update(EXPERIMENTS)
+    if "open" in names:
+        chosen.update(OPEN)
+    return [named(name) for name in (*EXPERIMENTS, *OPEN) if name in chosen]
 
 
 def reproduce(
@@ -133,7 +141,7 @@ def _run(name: str, settings: Mapping[str, Any], progress: Progress) -> Measurem
             reported = now
             progress(name, share, gap)
 
-    measured = EXPERIMENTS[name].compute(settings, watch)
+    measured = named(name).compute(settings, watch)
     progress(name, 1.0, 0.0)
     return replace(measured, seconds=time.perf_counter() - began)
 
