@@ -159,6 +159,7 @@ class FaultyChannel:
         self._cohorts = [make() for make in makes]
         self.names = [list(cohort.names) for cohort in self._cohorts]
         self.log: list[tuple[float, str, list[str]]] = []
+        self._posted: dict[int, tuple[float, Reply]] = {}  # by cohort, what arrives when
 
     def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
         self.asked += 1
@@ -183,6 +184,22 @@ class FaultyChannel:
         if fault is not None:
             reply = fault(reply)
         return reply if reply.seconds <= timeout else SILENT._replace(seconds=timeout)
+
+    def post(self, requests: Mapping[int, Request]) -> None:
+        for at, request in requests.items():
+            self.asked += 1
+            self.log.append((self.time, request.question.name(), self.names[at]))
+            reply = self._reply(at, request, np.inf)
+            self._posted[at] = self.time + reply.seconds, reply
+
+    def collect(self, timeout: float) -> dict[int, Reply]:
+        first = min(when for when, _ in self._posted.values())
+        if first > self.time + timeout:
+            self.time += timeout
+            return {}
+        self.time = max(self.time, first)
+        arrived = [at for at, (when, _) in self._posted.items() if when <= self.time]
+        return {at: self._posted.pop(at)[1] for at in arrived}
 
     def now(self) -> float:
         return self.time

@@ -18,6 +18,7 @@ SMALL: dict[str, dict[str, object]] = {
         "sgd_rounds": 4,
     },
     "open-second-order": {"logistic": [3, 5, 100], "spiked": [3, 5, 40], "rounds": 30},
+    "open-async": {"m": 2, "d": 2, "n": 20, "kappa": 4.0, "seeds": 1, "rounds": 20},
 }
 
 

@@ -9,11 +9,14 @@ import fedsplit as fs
 from faulty import faulty
 from fedsplit import theory
 from fedsplit.arrays import Array, norms
+from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import QUESTIONS, Prox
 from fedsplit.clients.seeded import streams_of
-from fedsplit.clients.stochastic import StochasticDescend
+from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
+from fedsplit.errors import RequestError
 from fedsplit.losses.batches import Batch, Stacked, epochs, independent
 from fedsplit.prox.solver import ProxSolver
+from fedsplit.regression.client.guards.told import check_allowed
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_request, write_request
 from problems import LOSSES, clients, loss, problem
@@ -216,6 +219,29 @@ def test_mistakes_with_minibatches_are_explained() -> None:
         fs.solve(p, fs.FedAvg(clients=0.5), participation=0.5)
     with pytest.raises(fs.InputError, match="local_steps or epochs"):
         fs.FedAvg(local_steps=3, epochs=2)
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        (StochasticDescend(np.zeros(3), 0.1, 1, 5), "not about minibatches"),
+        (BatchCurvature(5, None), "not about minibatches"),
+        (
+            Prox(np.zeros(3), 1.0, None, fs.StochasticProx(10, 5)),
+            "a prox by ExactProx.. or NewtonProx.. alone",
+        ),
+        (
+            Prox(np.zeros(3), 1.0, None, fs.SubsampledNewtonProx(2, 5)),
+            "a prox by ExactProx.. or NewtonProx.. alone",
+        ),
+    ],
+)
+def test_a_site_with_rules_answers_nothing_about_minibatches(
+    question: CostQuestion, text: str
+) -> None:
+    # a batch of one row would tell that row
+    with pytest.raises(RequestError, match=text):
+        check_allowed(question)
 
 
 def test_minibatches_count_as_their_share_of_the_rows() -> None:

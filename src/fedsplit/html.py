@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import platform
 from importlib.metadata import version
 
@@ -36,6 +37,8 @@ def _number(value: object) -> str:
             return ", ".join(_number(item) for item in value)
         case bool():
             return str(value)
+        case float() if not math.isfinite(value):
+            return "none"
         case float() | int() if value == round(value) and abs(value) < 1e6:
             return f"{value:.0f}"
         case float() | int():

@@ -216,6 +216,32 @@ def conditioning(table: Columns, slopes: Mapping[str, float], title: str) -> Fig
     return _with_legend(figure)
 
 
+def bars(
+    heights: Mapping[str, Sequence[float]], groups: Sequence[str], title: str, ylabel: str
+) -> Figure:
+    """Draw groups of bars on a log scale; one that is infinite is left out.
+
+    Parameters
+    ----------
+    heights : mapping of str to sequence of float
+        By label, the height in each group.
+    groups : sequence of str
+        Their names.
+    title, ylabel : str
+    """
+    figure, axes = _axes(title, "", ylabel)
+    width = 0.85 / len(heights)
+    places = np.arange(len(groups))
+    for i, (label, own) in enumerate(heights.items()):
+        shown = np.where(np.isfinite(own), own, np.nan)
+        _, colour = OTHER_STYLES[i % len(OTHER_STYLES)]
+        shift = (i - (len(heights) - 1) / 2) * width
+        axes.bar(places + shift, shown, width, color=colour, label=label)
+    axes.set_xticks(places, groups, fontsize=9)
+    axes.grid(visible=False, axis="x")
+    return _with_legend(figure)
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a figure in the format that the file's name ends in."""
     files.write(path, render(figure, path.suffix.lstrip(".")))

@@ -144,12 +144,16 @@ class Clients:
             return self.ask(question)
         return self.ask(question).only(drawn)
 
-    def post(self, question: CostQuestion, to: Mask) -> None:
-        """Send a question to these clients, (m,), without waiting for their answers."""
+    def asynchronously(self) -> Clients:
+        """The same clients, to be asked by ``post`` and ``collect``, in real time."""
         raise InputError(
             "these clients are asked together, and cannot be asked asynchronously in real time: "
             "pass asynchronous=Latency(...) for simulated time"
         )
+
+    def post(self, question: CostQuestion, to: Mask) -> None:
+        """Send a question to these clients, (m,), without waiting for their answers."""
+        raise NotImplementedError("clients that are asked together")
 
     @property
     def idle(self) -> Mask:
@@ -158,7 +162,7 @@ class Clients:
 
     def collect(self) -> Arrival:
         """Wait for the next answer to what was posted; those that arrive with it come too."""
-        raise InputError("no question was posted")
+        raise NotImplementedError("clients that are asked together")
 
     def insistent(self) -> Clients:
         """The same clients, asked until every one of them has answered."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsplit.arrays import Mask
-from fedsplit.clients.oracle import Clients
+from fedsplit.clients.oracle import Arrival, Clients
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.losses.batches import Streams
 
@@ -43,6 +43,16 @@ class SeededClients(Clients):
 
     def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
         return self._clients.ask_some(self._seeded(question), drawn)
+
+    def post(self, question: CostQuestion, to: Mask) -> None:
+        self._clients.post(self._seeded(question), to)
+
+    @property
+    def idle(self) -> Mask:
+        return self._clients.idle
+
+    def collect(self) -> Arrival:
+        return self._clients.collect()
 
     def _seeded(self, question: CostQuestion) -> CostQuestion:
         self._asked += 1

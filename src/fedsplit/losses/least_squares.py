@@ -42,6 +42,9 @@ class LeastSquares(LinearLoss):
     curvature_range = (1.0, 1.0)
     concordance = 0.0
 
+    def __repr__(self) -> str:
+        return "LeastSquares(rows=True)" if self.rows else "LeastSquares()"
+
     def value(self, eta: Array, b: Array) -> Array:
         return 0.5 * np.square(eta - b)
 

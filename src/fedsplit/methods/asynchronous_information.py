@@ -168,17 +168,6 @@ class AsynchronousInformation:
         evidence = evidence_at(x, models, facts)
         return AsynchronousInformationState(x, subgradient, models, facts, REACH, gain, evidence)
 
-    def remaining(
-        self, state: AsynchronousInformationState, kept: Mask
-    ) -> AsynchronousInformationState:
-        """The state to continue from with the clients kept, (m,), after others were removed."""
-        models = state.models.kept(kept)
-        facts = Facts(*(part[kept] for part in state.facts))
-        x, subgradient = minimiser(models, state.x, self.penalty)
-        return state._replace(
-            x=x, subgradient=subgradient, models=models, facts=facts, evidence=None
-        )
-
 
 def evidence_at(x: Array, models: Models, facts: Facts) -> Evidence | None:
     """What models of any age prove at x; None while one is too far from there."""

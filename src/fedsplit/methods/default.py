@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedsplit.clients.oracle import Clients
+from fedsplit.methods.dave import DAvePG
 from fedsplit.methods.information import FedSplitInformation, InformationState
 from fedsplit.methods.method import Method, State
 from fedsplit.methods.variants import FedSplit
@@ -17,12 +18,16 @@ MOST_ENTRIES = 2e7
 
 
 def default_method(
-    clients: Clients, state: State | None = None, participation: float = 1.0
+    clients: Clients,
+    state: State | None = None,
+    participation: float = 1.0,
+    asynchronous: bool = False,
 ) -> tuple[Method[Any], str]:
     """``FedSplitInformation``, or ``FedSplit`` where Hessians are too large or not known.
 
     It is also ``FedSplit`` where only a share of the clients takes part in a round: no step can
-    then be refused for raising F, and models of absent clients may lead anywhere.
+    then be refused for raising F, and models of absent clients may lead anywhere. Asynchronously
+    ``DAvePG`` takes its place, whose step does not depend on the delays.
 
     Returns
     -------
@@ -44,6 +49,8 @@ def default_method(
     if state is not None:
         reason = "it continues from its state"
         vectors = reason * (not isinstance(state, InformationState))
+    if vectors and asynchronous:
+        return DAvePG(), f"method: DAvePG, as {vectors}"
     if vectors:
         return FedSplit(), f"method: FedSplit, as {vectors}"
     return FedSplitInformation(), f"method: FedSplitInformation, as {reason}"

@@ -25,6 +25,7 @@ class Claim(NamedTuple):
     paper : object
         The paper's number or words.
     measured : float or list of float
+        What is not finite, such as the time of a run that never arrives, is null in claims.json.
     holds : bool
     reason : str
         Why it does not hold, or how far it does.

@@ -5,6 +5,7 @@ from fedsplit.paper.fig1 import FIG1
 from fedsplit.paper.fig2 import FIG2A, FIG2B
 from fedsplit.paper.fig3 import FIG3
 from fedsplit.paper.fig4 import FIG4A, FIG4B
+from fedsplit.paper.open.asynchronous import OPEN_ASYNC
 from fedsplit.paper.open.fedavg import OPEN_FEDAVG
 from fedsplit.paper.open.second_order import OPEN_SECOND_ORDER
 from fedsplit.paper.open.stochastic_prox import OPEN_STOCHASTIC_PROX
@@ -15,7 +16,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 """The paper's own figures."""
 
 OPEN: dict[str, Experiment] = {
-    each.name: each for each in (OPEN_FEDAVG, OPEN_STOCHASTIC_PROX, OPEN_SECOND_ORDER)
+    each.name: each for each in (OPEN_FEDAVG, OPEN_STOCHASTIC_PROX, OPEN_SECOND_ORDER, OPEN_ASYNC)
 }
 """Figures about what the paper leaves open."""
 

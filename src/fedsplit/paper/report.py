@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -57,7 +58,10 @@ def write_report(out: Path, command: str = "") -> list[str]:
     sections = [_section(named(name), measured, out) for name, measured in found.items()]
     claims = [claim for section in sections for claim in section.claims]
     # Comparisons of arrays give numpy's booleans, which json does not know.
-    entries = [claim._asdict() | {"holds": bool(claim.holds)} for claim in claims]
+    entries = [
+        claim._asdict() | {"holds": bool(claim.holds), "measured": _in_json(claim.measured)}
+        for claim in claims
+    ]
     files.write(out / "claims.json", json.dumps(entries, indent=2, ensure_ascii=False) + "\n")
     made_by = out / "data" / "command.txt"
     if command:
@@ -75,6 +79,13 @@ def write_report(out: Path, command: str = "") -> list[str]:
     )
     files.write(out / "index.html", page)
     return list(found)
+
+
+def _in_json(measured: float | list[float]) -> object:
+    """Return numbers for JSON: None where there is none, such as of a run that never arrives."""
+    if isinstance(measured, list):
+        return [_in_json(each) for each in measured]
+    return measured if math.isfinite(measured) else None
 
 
 def _section(experiment: Experiment, measured: Measurements, out: Path) -> Section:

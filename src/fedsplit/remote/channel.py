@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from fedsplit.clients.question import Question
 
@@ -158,6 +158,23 @@ class Channel(Protocol):
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
+
+
+@runtime_checkable
+class PostingChannel(Protocol):
+    """The part of a channel by which questions are sent without waiting for the replies."""
+
+    def post(self, requests: Mapping[int, Request]) -> None:
+        """Send a request to each of these cohorts.
+
+        A cohort has one at a time: the reply to an earlier one is dropped.
+        """
+
+    def collect(self, timeout: float) -> dict[int, Reply]:
+        """Replies to what was posted, by cohort: the first to arrive, and those that came with it.
+
+        None after ``timeout`` seconds without any.
+        """
 
 
 class LocalChannel:

@@ -22,7 +22,7 @@ from fedsplit.checks import count
 from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.remote import codec
-from fedsplit.remote.channel import SILENT, Channel, Reply, Request
+from fedsplit.remote.channel import SILENT, Channel, PostingChannel, Reply, Request
 from fedsplit.remote.clients import RemoteClients, in_process
 from fedsplit.remote.cohort import other_data, same_data
 from fedsplit.remote.log import Record, RecordedReply, Records
@@ -224,6 +224,9 @@ class Journal:
         self._prepared: set[int] = set()
         # By cohort, the request and answer that identify its data, to be asked again.
         self._unconfirmed: dict[int, tuple[Request, Any]] = {}
+        # By cohort, the request that was posted to it, and those that are still to be sent.
+        self._posted: dict[int, Request] = {}
+        self._unsent: set[int] = set()
 
     @property
     def replaying(self) -> bool:
@@ -238,6 +241,22 @@ class Journal:
         if self.replaying:
             return self._replay(digest, requests)
         return self._ask(digest, requests, timeout)
+
+    def post(self, requests: Mapping[int, Request]) -> None:
+        """Post questions; while old answers are replayed they wait, and most have one there."""
+        self._posted |= requests
+        self._unsent |= requests.keys()
+
+    def collect(self, timeout: float) -> dict[int, Reply]:
+        """The next arrivals, in the order in which they came the first time."""
+        self._recorded = False
+        if self.replaying:
+            return self._replay_arrival()
+        posted = {at: self._posted[at] for at in self._unsent}
+        replies = self._send(posted, timeout) or self._posting.collect(timeout)
+        answered = {at: self._posted.pop(at) for at in replies if at in self._posted}
+        self._note_time()
+        return self._keep(_digest(answered), answered, replies)
 
     def now(self) -> float:
         return self._time
@@ -255,6 +274,32 @@ class Journal:
         if mendable and self._recorded and not self.replaying:
             self._records.drop()  # the answer that ended the run is asked for again
         self._records.close()
+
+    @property
+    def _posting(self) -> PostingChannel:
+        assert isinstance(self._channel, PostingChannel)  # as the clients made sure
+        return self._channel
+
+    def _replay_arrival(self) -> dict[int, Reply]:
+        """The arrivals that come next in the old records."""
+        record, _ = self._records.read(self._replayed)
+        answered = {}
+        for heard in record.replies:
+            if heard.cohort in self._posted:
+                answered[heard.cohort] = self._posted.pop(heard.cohort)
+        self._unsent -= answered.keys()
+        return self._replay(_digest(answered), answered)
+
+    def _send(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
+        """Send what was posted; the replies of cohorts whose data could not be confirmed."""
+        unanswered: dict[int, Reply] = {}
+        if requests:
+            self._note_time()
+            unanswered = self._confirm(requests, timeout)
+            sure = {at: each for at, each in requests.items() if at not in unanswered}
+            self._posting.post(sure)
+            self._unsent.clear()
+        return unanswered
 
     def _replay(self, digest: str, requests: Mapping[int, Request]) -> dict[int, Reply]:
         record, blobs = self._records.read(self._replayed)
@@ -290,13 +335,24 @@ class Journal:
     def _ask(
         self, digest: str, requests: Mapping[int, Request], timeout: float
     ) -> dict[int, Reply]:
-        if self._offset is None:
-            self._offset = self._channel.now() - self._time
+        self._note_time()
         replies = self._confirm(requests, timeout)
         ready = {at: request for at, request in requests.items() if at not in replies}
         if ready:
             replies |= self._channel.ask(ready, timeout)
+        self._note_time()
+        return self._keep(digest, requests, replies)
+
+    def _note_time(self) -> None:
+        """Let the journal's clock go on with the channel's."""
+        if self._offset is None:
+            self._offset = self._channel.now() - self._time
         self._time = self._channel.now() - self._offset
+
+    def _keep(
+        self, digest: str, requests: Mapping[int, Request], replies: Mapping[int, Reply]
+    ) -> dict[int, Reply]:
+        """The replies, once they are in the records."""
         kept = {at: _kept(request, replies.get(at, SILENT)) for at, request in requests.items()}
         heard = [
             RecordedReply(at, reply.outcome, len(blob), reply.text, reply.seconds, reply.log)

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from fedsplit.arrays import Mask
 from fedsplit.clients.oracle import Clients, Incident
 from fedsplit.clients.question import ABSENT, Answer, CostQuestion, Question
-from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
+from fedsplit.remote.channel import Channel, LocalChannel, PostingChannel, Reply, Request
 from fedsplit.remote.cohort import Fingerprint, ProblemCohort, other_data, same_data
 from fedsplit.remote.members import Check, Members
+from fedsplit.remote.posted import PostedClients
 
 ATTEMPTS = 3
 """How often a question is repeated to a client that loses what it was prepared with."""
@@ -81,6 +82,11 @@ class RemoteClients(Clients):
         other.m = len(other.members.names)
         return other
 
+    def asynchronously(self) -> Clients:
+        if self.members.patience is None or not isinstance(self.members.channel, PostingChannel):
+            return super().asynchronously()
+        return PostedClients(self, self.members.channel)
+
     def over(self, channel: Channel) -> RemoteClients:
         """The same clients over another channel."""
         other = copy(self)
@@ -94,7 +100,7 @@ class RemoteClients(Clients):
     def prepare(self) -> None:
         """Prepare every cohort now."""
         self._fresh.clear()
-        self._prepare(self.members.cohorts, insist=True)
+        self.prepared(self.members.cohorts, insist=True)
 
     def ask(self, question: CostQuestion) -> Answer:
         return self.ask_some(question, np.ones(self.m, dtype=bool))
@@ -102,11 +108,8 @@ class RemoteClients(Clients):
     def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
         members = self.members
         insist = self._insists or question.everyone
-        rows = self._rows(drawn)
-        requests = {
-            at: Request(question.share(own), self.keys[at], self.m, places=self._places(at, own))
-            for at, own in rows.items()
-        }
+        rows = self.rows_of(drawn)
+        requests = self.requests(question, rows)
 
         def check(at: int, value: Any) -> str:
             return question.check(value, len(rows[at]), self.d)
@@ -119,34 +122,48 @@ class RemoteClients(Clients):
         while not replies and members.patience is not None:
             # until somebody answers, or everybody is given up
             replies = self.hear(requests, check, insist)
-        return self._together(question, rows, replies)
+        return self.together(question, rows, replies)
+
+    def requests(
+        self, question: CostQuestion, rows: Mapping[int, NDArray[np.intp]]
+    ) -> dict[int, Request]:
+        """By cohort, the question to its clients with these rows."""
+        return {
+            at: Request(question.share(own), self.keys[at], self.m, places=self._places(at, own))
+            for at, own in rows.items()
+        }
 
     def hear(self, requests: dict[int, Request], check: Check, insist: bool) -> dict[int, Reply]:
         """Valid answers by cohort; cohorts that lost their preparation are prepared again."""
         found: dict[int, Reply] = {}
         waiting = requests
         for attempt in range(ATTEMPTS):
-            ready = {at: self._carrying(at, waiting[at]) for at in self._prepare(waiting, insist)}
+            ready = {at: self.carrying(at, waiting[at]) for at in self.prepared(waiting, insist)}
             replies: dict[int, Reply] = {}
             if ready:
                 again = attempt < ATTEMPTS - 1
                 replies = self.members.ask(ready, check, insist, pass_unprepared=again)
             lost = {at for at, reply in replies.items() if reply.outcome == "unprepared"}
             found |= {at: reply for at, reply in replies.items() if at not in lost}
-            self.note_prepared(self._fresh & replies.keys())
-            # in place: insistent copies share what is known
-            self._fresh -= replies.keys()
-            self._prepared |= replies.keys() - lost
-            self._prepared -= lost
+            self.note_replies(replies)
             if not lost:
                 break
             waiting = {at: requests[at] for at in replies if at in lost}
         return {at: found[at] for at in requests if at in found}
 
+    def note_replies(self, replies: Mapping[int, Reply]) -> None:
+        """Take note of what replies tell about the cohorts' preparation."""
+        lost = {at for at, reply in replies.items() if reply.outcome == "unprepared"}
+        self.note_prepared(self._fresh & replies.keys())
+        # in place: insistent copies share what is known
+        self._fresh -= replies.keys()
+        self._prepared |= replies.keys() - lost
+        self._prepared -= lost
+
     def note_prepared(self, cohorts: Collection[int]) -> None:
         """Take note of the cohorts whose preparation has travelled with a question."""
 
-    def _rows(self, drawn: Mask) -> dict[int, NDArray[np.intp]]:
+    def rows_of(self, drawn: Mask) -> dict[int, NDArray[np.intp]]:
         """By cohort, the rows of an answer that its clients give, if any of them is drawn."""
         rows = {}
         end = 0
@@ -165,11 +182,11 @@ class RemoteClients(Clients):
         before = sum(len(names) for other, names in cohorts.items() if other < at)
         return tuple((rows - before).tolist())
 
-    def _together(
+    def together(
         self,
         question: CostQuestion,
-        rows: dict[int, NDArray[np.intp]],
-        replies: dict[int, Reply],
+        rows: Mapping[int, NDArray[np.intp]],
+        replies: Mapping[int, Reply],
     ) -> Answer:
         """The cohorts' answers as one; rows of clients that gave none are nan."""
         parts = {
@@ -188,7 +205,7 @@ class RemoteClients(Clients):
             work[own] = reply.value.work
         return Answer(parts, present, seconds, work)
 
-    def _prepare(self, cohorts: Iterable[int], insist: bool) -> list[int]:
+    def prepared(self, cohorts: Iterable[int], insist: bool) -> list[int]:
         """Prepare those of the cohorts that are not; all that can be asked now."""
         requests = {
             at: Request(self._preparations[at])
@@ -205,7 +222,7 @@ class RemoteClients(Clients):
             self._prepared.add(at)
         return [at for at in cohorts if at in self._prepared | self._fresh]
 
-    def _carrying(self, at: int, request: Request) -> Request:
+    def carrying(self, at: int, request: Request) -> Request:
         """The request, with the cohort's preparation if it has not been sent yet."""
         if at not in self._fresh:
             return request

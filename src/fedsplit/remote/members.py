@@ -58,6 +58,16 @@ class Patience:
         if self.min_clients is not None:
             count("min_clients", self.min_clients)
 
+    @property
+    def longest(self) -> float:
+        """Seconds after which a question that the run cannot do without is taken for lost."""
+        return max(self.round_timeout, ATTEMPT * self.give_up)
+
+    @property
+    def pace(self) -> float:
+        """The least seconds between two questions to a client that does not answer."""
+        return min(LONGEST_PACE, PACE * self.give_up)
+
 
 class Members:
     """The cohorts that take part, over a channel.
@@ -138,12 +148,13 @@ class Members:
             return self._ask_here(requests)
         timeout = self.patience.round_timeout
         if insist:
-            timeout = max(timeout, ATTEMPT * self.patience.give_up)
-        found = self._ask_once(self.patience, requests, check, timeout, pass_unprepared)
+            timeout = self.patience.longest
+        of = len(requests)
+        found = self._ask_once(self.patience, requests, check, timeout, pass_unprepared, of)
         while insist and len(found) < len(requests):
             self.channel.wait(RETRY)
             missing = {at: request for at, request in requests.items() if at not in found}
-            found |= self._ask_once(self.patience, missing, check, timeout, pass_unprepared)
+            found |= self._ask_once(self.patience, missing, check, timeout, pass_unprepared, of)
         return {at: found[at] for at in requests if at in found}
 
     def _ask_here(self, requests: Mapping[int, Request]) -> dict[int, Reply]:
@@ -161,11 +172,31 @@ class Members:
         check: Check,
         timeout: float,
         pass_unprepared: bool,
+        of: int,
     ) -> dict[int, Reply]:
         """Ask, and note who did not answer and since when."""
         began = self.channel.now()
         self.history.asked += 1
         replies = dict.fromkeys(requests, SILENT) | self.channel.ask(requests, timeout)
+        valid = self.judge(patience, requests, replies, check, began, pass_unprepared, of)
+        if len(valid) < len(requests):
+            self.channel.wait(max(0.0, began + patience.pace - self.channel.now()))
+        return valid
+
+    def judge(
+        self,
+        patience: Patience,
+        requests: Mapping[int, Request],
+        replies: Mapping[int, Reply],
+        check: Check,
+        began: float,
+        pass_unprepared: bool,
+        of: int,
+    ) -> dict[int, Reply]:
+        """Those of the replies that are valid; notes who did not answer, and since when.
+
+        ``of`` is the number of cohorts that were asked the question.
+        """
         self._part_with(patience, {at: replies[at] for at in requests})
         self._note_removed(replies.values())
         for at in requests:
@@ -173,12 +204,10 @@ class Members:
                 name, _, log = line.rpartition(" ")
                 for each in [name] if name else self.cohorts[at]:
                     self.history.note_log(each, log)
-        wrong = self._wrong(requests, replies, check, pass_unprepared)
+        wrong = self._wrong(requests, replies, check, pass_unprepared, of)
         self._note(requests, replies, wrong, began)
         if wrong:
             self._give_up(patience)
-            pace = min(LONGEST_PACE, PACE * patience.give_up)
-            self.channel.wait(max(0.0, began + pace - self.channel.now()))
         return {at: replies[at] for at in requests if at not in wrong}
 
     def _wrong(
@@ -187,13 +216,15 @@ class Members:
         replies: Mapping[int, Reply],
         check: Check,
         pass_unprepared: bool,
+        of: int,
     ) -> dict[int, str]:
         """By cohort, what is wrong with its reply."""
         wrong = {}
         for at in requests:
             if what := _wrong(at, replies[at], check, pass_unprepared):
                 wrong[at] = what
-        if len(wrong) == len(self.cohorts) and set(wrong.values()) == {NOT_FINITE}:
+        several = of > 1 or of == len(self.cohorts)  # one of many is to blame itself
+        if several and len(wrong) == of and set(wrong.values()) == {NOT_FINITE}:
             return {}  # the run diverges, and no client is to blame
         return wrong
 

@@ -198,18 +198,62 @@ class MessageChannel:
         self._transport = transport
         self._study = study
 
-    def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
-        messages = {
+    def _messages(self, requests: Mapping[int, Request]) -> dict[str, bytes]:
+        return {
             self.names[at][0]: write_request(request._replace(study=self._study))
             for at, request in requests.items()
         }
+
+    def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
+        messages = self._messages(requests)
         found = self._transport.send(messages, timeout)
-        replies = {}
-        for at, request in requests.items():
-            nothing = (None, SILENT.text, timeout)
-            message, trouble, seconds = found.get(self.names[at][0], nothing)
-            if message is None:
-                replies[at] = Reply("silent", text=trouble, seconds=seconds)
-            else:
-                replies[at] = read_reply(message, answer_type_of(request), seconds)
-        return replies
+        nothing = (None, SILENT.text, timeout)
+        return {
+            at: _reply_to(request, *found.get(self.names[at][0], nothing))
+            for at, request in requests.items()
+        }
+
+
+def _reply_to(request: Request, message: bytes | None, trouble: str, seconds: float) -> Reply:
+    """The reply to a request, from what its transport brought."""
+    if message is None:
+        return Reply("silent", text=trouble, seconds=seconds)
+    return read_reply(message, answer_type_of(request), seconds)
+
+
+class PostingTransport(Transport, Protocol):
+    """A transport that also carries messages whose replies are not waited for."""
+
+    def post(self, messages: Mapping[str, bytes]) -> None:
+        """Send a message to each of these clients, in the place of an earlier one."""
+
+    def collect(self, timeout: float) -> Mapping[str, tuple[bytes | None, str, float]]:
+        """What came of messages that were posted, as of ``send``: the next, after a wait."""
+
+
+class PostingMessageChannel(MessageChannel):
+    """A channel of messages that can be asked asynchronously.
+
+    Parameters
+    ----------
+    transport : PostingTransport
+    names, study
+        As in ``MessageChannel``.
+    """
+
+    def __init__(self, transport: PostingTransport, names: Sequence[str], study: str = "") -> None:
+        super().__init__(transport, names, study)
+        self._posting = transport
+        self._posted: dict[int, Request] = {}
+
+    def post(self, requests: Mapping[int, Request]) -> None:
+        self._posted |= requests
+        self._posting.post(self._messages(requests))
+
+    def collect(self, timeout: float) -> dict[int, Reply]:
+        found = self._posting.collect(timeout)
+        places = {name: at for at, [name] in enumerate(self.names)}
+        return {
+            places[name]: _reply_to(self._posted.pop(places[name]), *reply)
+            for name, reply in found.items()
+        }

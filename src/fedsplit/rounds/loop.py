@@ -81,8 +81,8 @@ class Run:
     callbacks : sequence of callables
         Each is called as ``callback(row, state)`` after every round, and stops the run if it
         returns something true.
-    latency : Latency, optional
-        How long clients take to answer, by a simulated clock.
+    asynchronous : Latency or bool
+        How long clients take to answer, by a simulated clock; True in real time.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Run:
         participation: float = 1.0,
         seed: int = 0,
         callbacks: Sequence[Callback] = (),
-        latency: Latency | None = None,
+        asynchronous: Latency | bool = False,
     ) -> None:
         self.clients = clients
         self.method = method
@@ -127,7 +127,7 @@ class Run:
         self.measured = True
         self._participation = participation
         self._seed = seed
-        self._latency = latency
+        self._asynchronous = asynchronous
         self._callbacks = callbacks
         self._removed: tuple[str, ...] = ()
         # The clients that still take part, by their number at the start.
@@ -211,14 +211,16 @@ class Run:
         asked = self.clients
         if getattr(self.method, "unanimous", False):
             asked = asked.insistent()
+        if self._asynchronous is True:
+            asked = asked.asynchronously()
         asked = SeededClients(asked, self._seed)
         own = getattr(self.method, "clients", 1.0)
         if self._participation < 1:
             asked = SampledClients(asked, self._participation, self._seed)
         elif own < 1:  # a method that draws clients itself
             asked = SampledClients(asked, own, self._seed, reshuffled=False)
-        if self._latency is not None:
-            asked = DelayedClients(asked, self._latency, self._seed)
+        if isinstance(self._asynchronous, Latency):
+            asked = DelayedClients(asked, self._asynchronous, self._seed)
         self.meter = MeteredClients(asked)
 
     def _advance(self) -> StoppedBy | None:
@@ -274,8 +276,8 @@ class Run:
         """
         self.measured = values is not None
         if values is None:
-            if not self.clients.free:
-                return np.nan
+            if not self.clients.free or self._asynchronous is True:
+                return np.nan  # who is at work on another question would have to be waited for
             paused = time.perf_counter()
             answer = self.clients.value(x)
             self._began += time.perf_counter() - paused  # a measurement is not the run's time

@@ -95,7 +95,9 @@ def solve(
         With a ``Latency`` the server never waits: it moves x on every answer, and asks that client
         again, in simulated time, which is the trace's column ``clock``. A row of the trace is then
         one arrival, and the budget is ``rounds`` answers per client on average. True does so in
-        real time, where the engine can.
+        real time, on Ray and between organisations; there the order of the answers, and with it
+        the last digits, differ from run to run, and a ``Checkpoint`` keeps that order. Without a
+        method it is ``DAvePG()`` where Hessians are too large, or not known.
 
     Returns
     -------
@@ -122,12 +124,11 @@ def solve(
         )
     notes: tuple[str, ...] = ()
     if method is None:
-        method, chosen = default_method(clients, state, participation)
+        method, chosen = default_method(clients, state, participation, bool(asynchronous))
         notes = (chosen,)
     instance("method", method, "a Method", "update")
-    latency = None
     if asynchronous:
-        latency = check_asynchronous(asynchronous, participation, state)
+        check_asynchronous(asynchronous, clients, participation, state)
         method = asynchronous_of(method)
     count("rounds", rounds)
     number("tol", tol, strict=False)
@@ -158,8 +159,8 @@ def solve(
         "participation": participation,
         "seed": seed,
     }
-    if latency is not None:
-        about["latency"] = repr(latency)
+    if asynchronous:
+        about["asynchronous"] = repr(asynchronous)
     called: list[Callback] = []
     kept = clients
     with ExitStack() as journals:
@@ -168,7 +169,7 @@ def solve(
                 kept = journals.enter_context(callback.keeping(kept, about))
             else:
                 called.append(callback)
-        run = Run(kept, method, rule, rounds, penalty, participation, seed, called, latency)
+        run = Run(kept, method, rule, rounds, penalty, participation, seed, called, asynchronous)
         result = run.go(start, state)
     if result.removed:  # the state is of fewer clients than the next run may have
         return replace(result, notes=(*notes, *result.notes))
@@ -177,9 +178,14 @@ def solve(
 
 
 def check_asynchronous(
-    asynchronous: Latency | bool, participation: float, state: State | None
-) -> Latency | None:
-    """How long clients take in simulated time; None in real time."""
+    asynchronous: Latency | bool, clients: Clients, participation: float, state: State | None
+) -> None:
+    """Raise InputError if a run cannot be asynchronous."""
+    if clients.stands_for > 1:
+        raise InputError(
+            "asynchronous: in secure sums the server sees the sum of all answers alone, and has to "
+            "wait for everybody: leave out one of the two"
+        )
     if participation < 1.0:
         raise InputError(
             "asynchronous: a client is asked again when it has answered: leave out participation"
@@ -189,12 +195,11 @@ def check_asynchronous(
             "asynchronous: a state does not have the questions under way: start without it"
         )
     if asynchronous is True:
-        return None
-    if not isinstance(asynchronous, Latency):
+        clients.asynchronously()  # which says why, if they cannot be asked one by one
+    elif not isinstance(asynchronous, Latency):
         raise InputError(
             f"asynchronous must be a Latency or a bool, not {type(asynchronous).__name__}"
         )
-    return asynchronous
 
 
 def _described(method: Method[Any]) -> str:

@@ -47,8 +47,9 @@ async def exchange(
             outcomes = [posted[name].outcome for name in waiting]
             await asyncio.wait(outcomes, timeout=min(PRESENCE_CHECK_SECONDS, left))
     finally:
-        for box in boxes.values():
-            box.clear()
+        for name, box in boxes.items():
+            if box.posted is posted[name]:  # none has come in its place
+                box.clear()
     found = {}
     for name, each in posted.items():
         reply, what, when = each.outcome.result()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
@@ -45,6 +47,7 @@ ENDED = "the run has ended"
 STOPPED = "the run was stopped"
 
 Result = TypeVar("Result")
+Outcome = tuple[bytes | None, str, float]
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
@@ -121,6 +124,7 @@ class HttpsServer:
         self._listeners: list[Listener] = []
         self._servers: list[web.Server] = []
         self._turn = threading.Lock()
+        self._posted: dict[str, Future[dict[str, Outcome]]] = {}
 
     def __enter__(self) -> Self:
         self.open()
@@ -169,9 +173,7 @@ class HttpsServer:
         """Return what the connected clients do, by name."""
         return self._run(_soon(self._clients))
 
-    def send(
-        self, messages: Mapping[str, bytes], timeout: float
-    ) -> dict[str, tuple[bytes | None, str, float]]:
+    def send(self, messages: Mapping[str, bytes], timeout: float) -> dict[str, Outcome]:
         """Send messages to clients, and wait for every reply or failure.
 
         A client that disconnects and comes back gets its message again. One that is not connected
@@ -184,6 +186,23 @@ class HttpsServer:
         """
         with self._turn:
             return self._run(exchange(self._service, messages, timeout))
+
+    def post(self, messages: Mapping[str, bytes]) -> None:
+        """Send a message to each of these clients, in the place of an earlier one."""
+        for name, message in messages.items():
+            if earlier := self._posted.pop(name, None):
+                earlier.cancel()
+            work = exchange(self._service, {name: message}, math.inf)
+            self._posted[name] = asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def collect(self, timeout: float) -> dict[str, Outcome]:
+        """What came of messages that were posted, as of ``send``.
+
+        Waits until something came of one of them, but not longer than ``timeout`` seconds.
+        """
+        done, _ = wait(self._posted.values(), timeout, FIRST_COMPLETED)
+        names = [name for name, each in self._posted.items() if each in done]
+        return {name: self._posted.pop(name).result()[name] for name in names}
 
     def _run(self, work: Coroutine[Any, Any, Result], timeout: float | None = None) -> Result:
         """Carry out work in the server's thread; it ends with the caller."""

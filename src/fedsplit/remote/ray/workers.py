@@ -6,8 +6,8 @@ import os
 import pickle
 import resource
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -119,6 +119,8 @@ class RayChannel:
         self.workers: list[Any] = []
         self._memory = memory
         self._cohorts: list[Any] = []
+        # By reference, the cohort that a question was posted to, and when.
+        self._posted: dict[Any, tuple[int, float]] = {}
         self._open = True
         actor = ray.remote(
             max_restarts=RESTARTS, max_task_retries=RESTARTS, scheduling_strategy="SPREAD"
@@ -143,30 +145,53 @@ class RayChannel:
             raise
 
     def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
-        if not self._open or not ray.is_initialized():
-            raise InputError("the workers on Ray are closed: create the clients again")
         began = time.perf_counter()
         waiting: dict[Any, int] = {}
         replies: dict[int, Reply] = {}
         try:
+            with self._connected():
+                for at, request in requests.items():
+                    waiting[self._sent(at, request)] = at
+                while waiting and (left := timeout - (time.perf_counter() - began)) > 0:
+                    ready, _ = ray.wait(list(waiting), timeout=min(left, SLICE))
+                    for reference in ready:
+                        at = waiting.pop(reference)
+                        reply = self._fetched(reference, at)
+                        replies[at] = reply._replace(seconds=time.perf_counter() - began)
+        finally:
+            _cancel(waiting)
+        return dict.fromkeys(requests, SILENT) | replies
+
+    def post(self, requests: Mapping[int, Request]) -> None:
+        _cancel([each for each, (at, _) in self._posted.items() if at in requests])
+        self._posted = {each: to for each, to in self._posted.items() if to[0] not in requests}
+        with self._connected():
             for at, request in requests.items():
-                cohort = self._cohorts[at] if request.question.prepares else None
-                waiting[self.workers[at].answer.remote(request, cohort)] = at
-            while waiting and (left := timeout - (time.perf_counter() - began)) > 0:
-                ready, _ = ray.wait(list(waiting), timeout=min(left, SLICE))
-                for reference in ready:
-                    at = waiting.pop(reference)
-                    reply = self._fetched(reference, at)
-                    replies[at] = reply._replace(seconds=time.perf_counter() - began)
+                self._posted[self._sent(at, request)] = at, time.perf_counter()
+
+    def collect(self, timeout: float) -> dict[int, Reply]:
+        replies = {}
+        with self._connected():
+            ready, _ = ray.wait(list(self._posted), timeout=timeout)
+            for reference in ready:
+                at, began = self._posted.pop(reference)
+                reply = self._fetched(reference, at)
+                replies[at] = reply._replace(seconds=time.perf_counter() - began)
+        return replies
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        if not self._open or not ray.is_initialized():
+            raise InputError("the workers on Ray are closed: create the clients again")
+        try:
+            yield
         except ConnectionError as error:
             raise InputError(f"the connection to Ray is lost: {one_line(error)}") from None
-        finally:
-            if ray.is_initialized():
-                for reference in waiting:
-                    # a question that has not begun must not delay the next one
-                    with suppress(RayError, ValueError, TypeError):
-                        ray.cancel(reference)
-        return dict.fromkeys(requests, SILENT) | replies
+
+    def _sent(self, at: int, request: Request) -> Any:
+        """The reference of the reply to a request that was sent to a worker."""
+        cohort = self._cohorts[at] if request.question.prepares else None
+        return self.workers[at].answer.remote(request, cohort)
 
     def _fetched(self, reference: Any, at: int) -> Reply:
         """A worker's reply that has arrived, or why there is none."""
@@ -200,6 +225,15 @@ class RayChannel:
                     ray.kill(worker)
         self._open = False
         self._cohorts = []
+        self._posted = {}
+
+
+def _cancel(references: Iterable[Any]) -> None:
+    """Drop questions: one that has not begun must not delay the next."""
+    if ray.is_initialized():
+        for reference in references:
+            with suppress(RayError, ValueError, TypeError):
+                ray.cancel(reference)
 
 
 def shares(m: int, cohorts: int | None) -> list[range]:
