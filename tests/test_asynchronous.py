@@ -163,6 +163,7 @@ def test_questions_of_a_synchronous_run_take_as_long_as_the_slowest_client() -> 
         ({"asynchronous": fs.Latency(), "participation": 0.5}, "leave out participation"),
         ({"asynchronous": fs.Latency(slow={9: 2.0})}, "slow names client 9"),
         ({"asynchronous": fs.Latency(), "method": fs.CG()}, "CG needs the answers of all"),
+        ({"method": fs.DAvePG()}, "DAvePG takes answers one by one: pass asynchronous"),
         ({"asynchronous": "yes"}, "must be a Latency or a bool, not str"),
         ({"asynchronous": True}, "cannot be asked asynchronously in real time"),
     ],

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import fedsplit as fs
+from faulty import FAULTS, faulty
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Gradient, Prox
 from fedsplit.clients.sampled import SampledClients, draws
 from fedsplit.prox.exact import ExactProx
-from fedsplit.remote.clients import in_process
+from fedsplit.remote.clients import RemoteClients, in_process
 from problems import LOSSES, problem
 
 
@@ -111,6 +112,19 @@ def test_a_method_that_draws_clients_itself_takes_no_participation() -> None:
     p = problem("least-squares", [20] * 4, 3)
     with pytest.raises(fs.InputError, match="pass that or participation, not both"):
         fs.solve(p, Drawing(), participation=0.5)
+
+
+def test_a_run_that_diverges_does_not_blame_the_clients_drawn() -> None:
+    nothing, _ = FAULTS["NaN"]
+    p = problem("least-squares", [20] * 6, 3)
+
+    def asked(who: str) -> RemoteClients:
+        return faulty(p, lambda moment: nothing if moment.client in who else None)
+
+    with pytest.raises(fs.Diverged):
+        fs.solve(asked("012345"), fs.FedGD(step=0.01), participation=0.5)
+    result = fs.solve(asked("3"), fs.FedGD(step=0.01), participation=0.5, rounds=6, tol=0)
+    assert {incident.client for incident in result.incidents} == {"3"}
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))

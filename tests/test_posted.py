@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -196,13 +196,26 @@ def site(p: fs.Problem, j: int) -> Callable[[bytes], bytes]:
     return answer
 
 
-def test_over_https_a_client_that_is_stuck_holds_up_nobody(p: fs.Problem) -> None:
+@contextmanager
+def over_https(p: fs.Problem, answers: list[Callable[[bytes], bytes]]) -> Iterator[RemoteClients]:
+    """The clients of a problem, each of which answers messages in a thread of its own."""
     pytest.importorskip("aiohttp")
     from fedsplit.remote.https.server import HttpsServer
     from https_clients import PLAIN, running
 
+    names = [str(j) for j in range(p.m)]
+    with HttpsServer("127.0.0.1", 0) as server, ExitStack() as clients:
+        for name, answer in zip(names, answers, strict=True):
+            clients.enter_context(running(server.port, answer, name=name, **PLAIN))
+        until(lambda: len(server.present()) == p.m, 30)
+        members = Members(PostingMessageChannel(server, names), BRIEF)
+        prepared = dict.fromkeys(members.cohorts, Fingerprint())
+        yield RemoteClients(members, p.d, dict(prepared), dict.fromkeys(members.cohorts, ""))
+
+
+def test_over_https_a_client_that_is_stuck_holds_up_nobody(p: fs.Problem) -> None:
     others = threading.Event()
-    stuck = site(p, 1)
+    stuck, quick, third = (site(p, j) for j in range(3))
     models = 0
 
     def wait(message: bytes) -> bytes:
@@ -215,22 +228,27 @@ def test_over_https_a_client_that_is_stuck_holds_up_nobody(p: fs.Problem) -> Non
         models += message.startswith(b"local_model")
         if models == 4:  # answered three times before the other has once
             others.set()
-        return site(p, 0)(message)
+        return quick(message)
 
-    answers = [count, wait, site(p, 2)]
-    with HttpsServer("127.0.0.1", 0) as server, ExitStack() as clients:
-        for j, answer in enumerate(answers):
-            clients.enter_context(running(server.port, answer, name=str(j), **PLAIN))
-        until(lambda: len(server.present()) == 3, 30)
-        channel = PostingMessageChannel(server, ["0", "1", "2"])
-        cohorts = range(3)
-        asked = RemoteClients(
-            Members(channel, BRIEF),
-            p.d,
-            dict.fromkeys(cohorts, Fingerprint()),
-            dict.fromkeys(cohorts, ""),
-        )
+    with over_https(p, [wait, count, third]) as asked:
         result = run(asked, tol=1e-14)
     assert others.is_set()
     assert result.converged
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-7)
+
+
+def test_over_https_a_client_that_is_not_drawn_is_sent_nothing(p: fs.Problem) -> None:
+    counts = np.zeros(3, dtype=int)
+
+    def counted(j: int) -> Callable[[bytes], bytes]:
+        own = site(p, j)
+
+        def answer(message: bytes) -> bytes:
+            counts[j] += not message.startswith(Fingerprint.name().encode())
+            return own(message)
+
+        return answer
+
+    with over_https(p, [counted(j) for j in range(3)]) as asked:
+        fs.solve(asked, fs.FedGD(step=0.01), rounds=6, tol=0, participation=0.3)
+    np.testing.assert_array_equal(counts, [2, 2, 2])

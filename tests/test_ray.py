@@ -343,6 +343,52 @@ def test_a_round_closes_on_a_slow_worker_and_names_its_clients(tmp_path: Path) -
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
 
 
+def test_an_asynchronous_run_does_not_wait_for_a_worker_that_is_held_up(tmp_path: Path) -> None:
+    flag = tmp_path / "slow"
+    p = held_up(flag, 60.0)
+    heard: list[list[str]] = []
+
+    def watch(row: Row, state: State) -> None:
+        assert row.latency is not None
+        heard.append(sorted(row.latency))
+        if len(heard) == 1:
+            flag.touch()
+        elif heard[-5:] == [["0", "1"]] * 5:  # the other worker goes on by itself
+            flag.unlink(missing_ok=True)
+
+    with RayClients(p, cohorts=2, patience=BRIEF) as on_ray:
+        kept = fs.Checkpoint(tmp_path / "run")
+        settings: dict[str, Any] = {"asynchronous": True, "tol": 1e-12, "rounds": 2000}
+        result = fs.solve(on_ray, fs.DAvePG(0.5), callbacks=[kept, watch], **settings)
+        again = fs.Checkpoint(tmp_path / "run", resume=True)
+        replayed = fs.solve(on_ray, fs.DAvePG(0.5), callbacks=[again], **settings)
+    assert not flag.exists()
+    assert result.converged
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
+    np.testing.assert_array_equal(replayed.x, result.x)
+    np.testing.assert_array_equal(replayed.trace.residual, result.trace.residual)
+
+
+def test_clients_that_are_not_drawn_compute_nothing_on_ray(tmp_path: Path) -> None:
+    def gradient(x: Array, data: tuple[int, Array]) -> Array:
+        with (tmp_path / str(data[0])).open("ab") as calls:
+            calls.write(b".")
+        return x - data[1]
+
+    own = fs.CustomLoss(
+        lambda x, data: 0.5 * float(np.sum((x - data[1]) ** 2)),
+        gradient,
+        3,
+        curvature=lambda data: (1.0, 1.0),
+    )
+    centres = np.random.default_rng(0).standard_normal((10, 3))
+    with RayClients(fs.Problem(own, list(enumerate(centres))), cohorts=2) as on_ray:
+        before = [(tmp_path / str(j)).stat().st_size for j in range(10)]  # what identifies the data
+        fs.solve(on_ray, fs.FedGD(step=0.5), rounds=20, tol=0, participation=0.1)
+        after = [(tmp_path / str(j)).stat().st_size for j in range(10)]
+    np.testing.assert_array_equal(np.subtract(after, before), np.full(10, 2))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "rounds"),

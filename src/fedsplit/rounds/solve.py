@@ -130,6 +130,11 @@ def solve(
     if asynchronous:
         check_asynchronous(asynchronous, clients, participation, state)
         method = asynchronous_of(method)
+    elif hasattr(method, "absorb"):
+        raise InputError(
+            f"{type(method).__name__} takes answers one by one: pass asynchronous=Latency(...), or "
+            "True for real time"
+        )
     count("rounds", rounds)
     number("tol", tol, strict=False)
     count("seed", seed, least=0)

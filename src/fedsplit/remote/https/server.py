@@ -177,7 +177,8 @@ class HttpsServer:
         """Send messages to clients, and wait for every reply or failure.
 
         A client that disconnects and comes back gets its message again. One that is not connected
-        fails after a moment. Replies that arrive later are dropped.
+        fails after a moment. Replies that arrive later are dropped. A client with a message that
+        was posted replies to that one first.
 
         Returns
         -------
@@ -185,6 +186,7 @@ class HttpsServer:
             By client: its reply, what went wrong, and the seconds until then.
         """
         with self._turn:
+            wait([self._posted[name] for name in messages if name in self._posted], timeout)
             return self._run(exchange(self._service, messages, timeout))
 
     def post(self, messages: Mapping[str, bytes]) -> None:
