@@ -17,6 +17,17 @@ SMALL: dict[str, dict[str, object]] = {
         "rounds": 30,
         "sgd_rounds": 4,
     },
+    "open-privacy": {
+        "spiked": [3, 4, 8],
+        "logistic": [3, 3, 60],
+        "kappas": [10.0],
+        "rounds": 20,
+        "seeds": 1,
+        "kappa": 10.0,
+        "shown": 5,
+        "runs": 2,
+        "many_rounds": [2, 4],
+    },
     "open-second-order": {"logistic": [3, 5, 100], "spiked": [3, 5, 40], "rounds": 30},
     "open-async": {"m": 2, "d": 2, "n": 20, "kappa": 4.0, "seeds": 1, "rounds": 20},
 }

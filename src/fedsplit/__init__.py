@@ -51,6 +51,7 @@ from fedsplit.prox.gradient import GradientProx
 from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.prox.stochastic import StochasticProx
 from fedsplit.prox.subsampled_newton import SubsampledNewtonProx
+from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.members import Patience
 from fedsplit.rounds.certificate import Certificate, certify
@@ -135,6 +136,7 @@ __all__ = [
     "Patience",
     "Penalty",
     "Poisson",
+    "Privacy",
     "Problem",
     "RayClients",
     "RegularisationPath",

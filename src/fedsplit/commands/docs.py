@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from fedsplit import files
-from fedsplit.commands.options import Resilience, on_command_line, spelled
+from fedsplit.commands.options import PrivacyOptions, Resilience, on_command_line, spelled
 from fedsplit.regression.fields import Group
 from fedsplit.regression.options import FitOptions
 
@@ -19,7 +19,7 @@ def updated(page: str) -> str:
     """The text of a page with new tables, one per group of options, between its two markers."""
     before, _, after = page.split(MARKER)
     lines = []
-    documented = (*fields(FitOptions), *fields(Resilience))
+    documented = (*fields(FitOptions), *fields(PrivacyOptions), *fields(Resilience))
     for group in get_args(Group):
         members = [each for each in documented if each.metadata["option"].group == group]
         if not members:

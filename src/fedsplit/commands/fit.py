@@ -15,7 +15,7 @@ import typer
 
 from fedsplit import files
 from fedsplit.commands.interrupts import resumable
-from fedsplit.commands.options import Json, Resilience, take, with_fields
+from fedsplit.commands.options import Json, PrivacyOptions, Resilience, take, with_fields
 from fedsplit.commands.terminal import live
 from fedsplit.regression.options import FitOptions, Settings
 from fedsplit.texts import printable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedsplit.regression.server.search import Progress
 
 
-@with_fields(*fields(FitOptions), *fields(Resilience))
+@with_fields(*fields(FitOptions), *fields(Resilience), *fields(PrivacyOptions))
 def fit_command(
     data: Annotated[list[str], typer.Argument(show_default=False)],
     out: Annotated[
@@ -46,6 +46,9 @@ def fit_command(
     alone, and a matrix for the proof. The certificate bounds the distance of every coefficient from
     the pooled fit.
 
+    With --dp-epsilon, noise is added to all that leaves a client, and the table is another estimate
+    than the pooled fit.
+
     Exit status: 0 done; 1 tolerance not proved, a coefficient that would grow without bound, or a
     client that was removed or has no complete row; 2 bad input; 130 or 143 interrupted.
     """
@@ -54,6 +57,7 @@ def fit_command(
     if out is not None:
         files.check_writable(out)
     resilience = take(Resilience, chosen)
+    chosen["dp"] = take(PrivacyOptions, chosen).privacy
     checkpoint = resilience.kept
     progress = None
     if live():
@@ -69,7 +73,7 @@ def fit_command(
     if out is not None:
         model.write(out)
     done = present(model, out, as_json)
-    if model.summed and not as_json:
+    if model.summed and model.noised is None and not as_json:
         typer.echo(f"\na study declares: {printable(declaration(model.settings))}")
     if not done:
         raise typer.Exit(1)
@@ -104,6 +108,8 @@ def present(model: Model, out: Path | None, as_json: bool) -> bool:
             typer.echo(f"\npage: {out / 'report.html'}")
     if model.removed or model.not_estimable:
         return False
+    if model.noised is not None:
+        return True
     return bool(model.converged and (model.n_by_client > 0).all())
 
 

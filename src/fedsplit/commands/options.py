@@ -5,6 +5,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass
+from dataclasses import fields as dataclass_fields
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar, get_args
@@ -12,6 +13,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, get_args
 import typer
 
 from fedsplit.errors import InputError
+from fedsplit.regression.client.privacy.privacy import Privacy, read_ranges
 from fedsplit.regression.fields import Group, Option, option, options_of
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.checkpoint import Checkpoint
@@ -79,6 +81,76 @@ class Resilience:
                 "which it is resumed"
             )
         return Checkpoint(self.resume, every=self.checkpoint_every, resume=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyOptions:
+    """Differential privacy on the command line: the fields of ``fs.Privacy``."""
+
+    dp_epsilon: float | None = option(
+        None,
+        "ε of differential privacy for all answers together. It needs the next three options too.",
+        "privacy",
+        metavar="E",
+    )
+    dp_delta: float | None = option(None, "δ of differential privacy.", "privacy", metavar="D")
+    dp_clip: float | None = option(
+        None,
+        "Length at which rows of the design, in their declared units, are scaled down.",
+        "privacy",
+        metavar="R",
+    )
+    dp_rounds: int | None = option(
+        None, "Number of questions, among which ε and δ are divided.", "privacy", metavar="T"
+    )
+    dp_score: float | None = option(
+        None,
+        "Bound on the residual |φ'| of a row, where the family has none.",
+        "privacy",
+        metavar="C",
+    )
+    dp_weight: float | None = option(
+        None,
+        "Bound on the weight φ'' of a row, where the family has none.",
+        "privacy",
+        metavar="W",
+    )
+    dp_ranges: Mapping[str, tuple[str, str]] | None = option(
+        None,
+        "Ranges of columns of the design, which are scaled to them; values outside are moved in.",
+        "privacy",
+        metavar="COEFFICIENT=LOW:HIGH,...",
+        read=read_ranges,
+    )
+    dp_site_rows: int | None = option(
+        None,
+        "Protect whole clients of up to so many rows, in the place of one row.",
+        "privacy",
+        metavar="N",
+    )
+    dp_colluding: int = option(
+        0,
+        "With secure sums, how many clients may tell the server their share of the noise.",
+        "privacy",
+        metavar="N",
+    )
+    dp_seed: int | None = option(
+        None, "Seed of simulated noise, which gives no privacy.", "privacy", metavar="N"
+    )
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """What ``fit`` takes; None if no option was given."""
+        given = {each.name: getattr(self, each.name) for each in dataclass_fields(self)}
+        chosen = {name: value for name, value in given.items() if value not in (None, 0)}
+        if not chosen:
+            return None
+        needed = ("dp_epsilon", "dp_delta", "dp_clip", "dp_rounds")
+        lacking = [name for name in needed if name not in chosen]
+        if lacking:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in lacking)
+            raise InputError(f"differential privacy needs {flags} too, above zero")
+        return Privacy(**{name.removeprefix("dp_"): value for name, value in given.items()})
 
 
 def take(record: type[T], chosen: dict[str, Any]) -> T:

@@ -7,6 +7,7 @@ from fedsplit.paper.fig3 import FIG3
 from fedsplit.paper.fig4 import FIG4A, FIG4B
 from fedsplit.paper.open.asynchronous import OPEN_ASYNC
 from fedsplit.paper.open.fedavg import OPEN_FEDAVG
+from fedsplit.paper.open.privacy import OPEN_PRIVACY
 from fedsplit.paper.open.second_order import OPEN_SECOND_ORDER
 from fedsplit.paper.open.stochastic_prox import OPEN_STOCHASTIC_PROX
 
@@ -16,7 +17,14 @@ EXPERIMENTS: dict[str, Experiment] = {
 """The paper's own figures."""
 
 OPEN: dict[str, Experiment] = {
-    each.name: each for each in (OPEN_FEDAVG, OPEN_STOCHASTIC_PROX, OPEN_SECOND_ORDER, OPEN_ASYNC)
+    each.name: each
+    for each in (
+        OPEN_FEDAVG,
+        OPEN_STOCHASTIC_PROX,
+        OPEN_SECOND_ORDER,
+        OPEN_ASYNC,
+        OPEN_PRIVACY,
+    )
 }
 """Figures about what the paper leaves open."""
 

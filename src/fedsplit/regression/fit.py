@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.data.sources.sources import sources
-from fedsplit.errors import listed
+from fedsplit.errors import InputError, listed
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression, Settings
 from fedsplit.regression.result.model import FitCertificate, Model
+from fedsplit.regression.result.private_model import private_model
 from fedsplit.regression.server.assessment import MOST_ROUNDING
 from fedsplit.regression.server.declaring import declare
 from fedsplit.regression.server.federation import release_rows
@@ -23,6 +24,7 @@ from fedsplit.regression.server.firth import FirthEstimate
 from fedsplit.regression.server.handshake import Agreement, agree
 from fedsplit.regression.server.identifiability import Unbounded
 from fedsplit.regression.server.limit import not_estimable, separable, without_receding
+from fedsplit.regression.server.private import search_privately
 from fedsplit.regression.server.proof import PROOF
 from fedsplit.regression.server.search import Estimate, Progress
 from fedsplit.regression.server.task import NothingToFit, Task
@@ -64,7 +66,7 @@ def fit(options: FitOptions) -> Model:
     found = sources(options.data, options.group, options.reading)
     engine = ENGINES[options.engine]
     with engine.of_sources(found, options.cohorts, options.address) as channel:
-        if options.secure:
+        if options.secure and options.dp is None:  # which declares without looking
             options = with_declaration(channel, options)
         model = fit_over(channel, options)
         release_rows(channel)  # a model that is kept holds results
@@ -113,6 +115,8 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
         if options.checkpoint is not None:
             channel = stack.enter_context(options.checkpoint.over(channel, about))
         members = Members(channel, patience, summed=summed)
+        if options.dp is not None:
+            return fit_with_noise(members, options)
         reached: Mapping[str, float] = {}
         while True:
             try:
@@ -122,6 +126,28 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
             except Removed as gone:
                 members = members.without(gone.names)
                 reached = gone.reached or reached
+
+
+def fit_with_noise(members: Members, options: Regression) -> Model:
+    """Fit a regression with noise, of declarations and a fixed number of questions.
+
+    Raises
+    ------
+    InputError
+        If a client is away for so long that it would be removed: its answers are part of the
+        budget, and the questions cannot be asked again of the others.
+    """
+    settings = options.settings
+    formula, excluded = asked_formula(options)
+    search = search_privately(members, formula, settings, excluded)
+    try:
+        found = search.run()
+    except Removed as gone:
+        raise InputError(
+            f"dp: client {listed(gone.names)} is away, and the others are not asked twice: resume "
+            "the run when it is back"
+        ) from None
+    return private_model(settings, search, found, members.history)
 
 
 def prepare(members: Members, options: Regression) -> Agreement:

@@ -18,6 +18,8 @@ from fedsplit.data.reading import DECIMAL_MARKS, Reading, read_codes
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, listed
 from fedsplit.methods import METHODS, parse
+from fedsplit.regression.client.privacy.privacy import Privacy, privacy_of
+from fedsplit.regression.client.privacy.scores import bounds_of
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.fields import Option, option, options_of
@@ -335,6 +337,12 @@ class Settings:
         "none of one client. Within one process, and on Ray, nothing is masked: to try it out.",
         "privacy",
     )
+    dp: Privacy | None = option(
+        None,
+        "Differential privacy: `fs.Privacy(epsilon, delta, clip, rounds)` has noise added to all "
+        "that leaves a client, and makes another estimate than the pooled fit.",
+        "privacy",
+    )
     tol: float = option(
         1e-9,
         "Proved upper bound, in standard errors, on the distance of every coefficient from the "
@@ -391,6 +399,9 @@ class Settings:
             raise InputError(f"{self.family} takes no offset")
         if self.firth:
             self._check_firth()
+        object.__setattr__(self, "dp", privacy_of(self.dp))
+        if self.dp is not None:
+            self._check_private(self.dp)
         if self.secure and self.method not in SUMMED_METHODS:
             raise InputError(
                 f"secure sums are for the method {' or '.join(SUMMED_METHODS[1:])}: {self.method} "
@@ -406,6 +417,24 @@ class Settings:
         default = next(each.default for each in fields(Settings) if each.name == "method")
         if self.method != default:
             raise InputError(f"firth has its own method: leave out {self.method}, or firth")
+
+    def _check_private(self, privacy: Privacy) -> None:
+        """Refuse what noise cannot be combined with, or what would tell of single rows."""
+        bounds_of(self.family, privacy, self.delta)
+        if self.biased is not None or self.firth:
+            raise InputError(f"dp: leave out {self.biased or 'firth'}, noise comes without penalty")
+        if self.strict:
+            raise InputError("dp: a refusal of strict would tell of single rows: leave out strict")
+        if self.missing != "drop":
+            raise InputError(
+                f"dp: missing={self.missing} would tell of rows: their rows are dropped"
+            )
+        if self.method != AUTO:
+            raise InputError(f"dp has its own method: leave out {self.method}, or dp")
+        if privacy.colluding and not self.secure:
+            raise InputError(
+                "dp: colluding is for secure sums, without which every client adds all the noise"
+            )
 
     @property
     def declared(self) -> Mapping[str, Type]:
@@ -533,6 +562,7 @@ class PathOptions(Regression):
     ridge: float = field(init=False, default=0.0)
     l1: float = field(init=False, default=0.0)
     firth: bool = field(init=False, default=False)
+    dp: Privacy | None = field(init=False, default=None)
     method: str = field(init=False, default=AUTO)
     standardize: bool = field(
         default=True, metadata={"option": options_of(Settings)["standardize"]}

@@ -11,6 +11,7 @@ and distance is ‖z^(1) - z*‖ over all clients.
 from fedsplit.prox.gradient import inner_step
 from fedsplit.theory.asynchronous import arock_relaxation
 from fedsplit.theory.moments import Moments, fedavg_moments
+from fedsplit.theory.noise import noise_bound, noise_floor
 from fedsplit.theory.paper import (
     Reduction,
     batch_step,
@@ -49,6 +50,8 @@ __all__ = [
     "fedsplit_step",
     "inner_step",
     "master_bound",
+    "noise_bound",
+    "noise_floor",
     "optimality_defect",
     "theorem1_bound",
     "theorem1_rounds",

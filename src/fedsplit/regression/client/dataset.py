@@ -39,6 +39,8 @@ from fedsplit.regression.client.introduction import Introduction, first_statisti
 from fedsplit.regression.client.measuring import Measured, measure
 from fedsplit.regression.client.observed import observed
 from fedsplit.regression.client.plan import Plan, read_columns
+from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, bounded_rows
+from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.schema import Wanted
 from fedsplit.regression.families import FAMILIES
 
@@ -315,6 +317,10 @@ class Dataset:
             )
             for text in extrapolated(formula.pooled, rows)
         ]
+
+    def bounded(self, plan: Plan, privacy: Privacy) -> BoundedRows:
+        """The rows that fit what a study declares, each of bounded length."""
+        return bounded_rows(self._source, plan, privacy, f"client {self.name}")
 
     def release(self) -> None:
         """Let go of rows that were read: only the way to them is kept."""

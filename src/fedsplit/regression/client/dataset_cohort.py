@@ -30,6 +30,8 @@ from fedsplit.regression.client.guards.points import PointGuard
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.guards.slopes import Slopes
 from fedsplit.regression.client.guards.told_sums import RoundedLeastSquares, rounded_moments
+from fedsplit.regression.client.privacy.bounded_rows import BoundedRows
+from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
 from fedsplit.regression.client.questions.fit_question import FitQuestion
 from fedsplit.regression.client.questions.moments import Coded
@@ -97,6 +99,8 @@ class DatasetCohort:
         self._told: dict[str, Slopes] = {}
         # The clients of the last question, with their key and number.
         self._clients: tuple[str, int, StackedClients] | None = None
+        # The rows of the last question with noise, with what they were made by.
+        self._bounded: tuple[bytes, list[BoundedRows]] | None = None
         self.sums = SumsOfCohort(self)
 
     @classmethod
@@ -184,6 +188,14 @@ class DatasetCohort:
             if not may_calibrate(dataset, design, asked, ledgers, rules):
                 return Calibration.withheld()
         return design.calibration(x, rules.withheld)
+
+    def bounded(self, coding: Coding, privacy: Privacy) -> list[BoundedRows]:
+        """The rows of each client for sums with noise, read once for all questions of a fit."""
+        about = codec.encode((coding, privacy))
+        if self._bounded is None or self._bounded[0] != about:
+            rows = [self.datasets[name].bounded(coding.plan, privacy) for name in coding.names]
+            self._bounded = about, rows
+        return self._bounded[1]
 
     def _prepare(self, request: Request) -> None:
         """Carry out the preparation that a request brings, unless that was done before."""
@@ -371,6 +383,7 @@ class DatasetCohort:
         self._forget()
         self._coding = None
         self._moments = []
+        self._bounded = None
         self.rows = []
         for dataset in self.datasets.values():
             dataset.release()

@@ -19,7 +19,7 @@ from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Calibration, Recession
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.options import Settings
-from fedsplit.regression.result import sealing
+from fedsplit.regression.result import private, sealing
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.server.inference import CLIENT_COLUMNS, PenalisedLikelihood
 from fedsplit.rounds.trace import Row, Trace
@@ -49,7 +49,7 @@ def to_dict(model: Model) -> dict[str, Any]:
         "coef": _by_name(model.coef_),
         "se": _by_name(model.se),
         "se_reason": model.se_reason,
-        "statistic": model.family.statistic,
+        "statistic": model.statistic,
         "z": _by_name(model.zvalues),
         "p": _by_name(model.pvalues),
         "lower": _by_name(lower),
@@ -78,6 +78,7 @@ def to_dict(model: Model) -> dict[str, Any]:
         "incidents": [each._asdict() for each in model.incidents],
         "logs": dict(model.logs),
         "summed": list(model.summed),
+        "privacy": private.to_dict(model),
         "warnings": list(model.warnings),
     }
 
@@ -114,6 +115,11 @@ def _json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def _number(value: float | None) -> float:
+    """The inverse of ``_json`` for a number that every model has."""
+    return math.nan if value is None else value
 
 
 def save(model: Model, folder: Path) -> None:
@@ -180,9 +186,9 @@ def load(path: str | Path) -> Model:
             coef=arrays["coef"],
             covariance_=arrays.get("covariance_"),
             robust_=arrays.get("robust_"),
-            dispersion=record["dispersion"],
+            dispersion=_number(record["dispersion"]),
             log_likelihood=record["log_likelihood"],
-            deviance=record["deviance"],
+            deviance=_number(record["deviance"]),
             null_deviance=record.get("null_deviance"),
             certificate=FitCertificate(**record["certificate"]),
             clients=pd.DataFrame(record["clients"]).set_index("client")[list(CLIENT_COLUMNS)],
@@ -199,6 +205,7 @@ def load(path: str | Path) -> Model:
             incidents=[Incident(**each) for each in record["incidents"]],
             logs=record.get("logs", {}),
             summed=record.get("summed", ()),
+            noised=private.of_record(record.get("privacy")),
             aliased=record.get("aliased", ()),
             not_estimable=record.get("not_estimable", {}),
             recessions=[_recession(each) for each in record.get("recessions", ())],

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.distributions import Normal, StudentT
 from fedsplit.regression.result.prediction import Kind, Unseen, predict
+from fedsplit.regression.result.private import Noised
 from fedsplit.regression.result.table import Summary, fragment, shortened, summary
 from fedsplit.regression.server.bias import Bias, bias
 from fedsplit.regression.server.inference import PenalisedLikelihood
@@ -206,6 +207,9 @@ class Model:
         With ``firth``, the penalised log-likelihood, that of the intercept alone, and their ratio.
     summed : sequence of str
         With ``secure``, the clients whose answers were added up: ``clients`` has one row for all.
+    noised : Noised or None
+        With ``dp``, what is told of the noise. The model is no pooled fit then, ``clients`` has one
+        row for all, with a number of rows that has noise too, and nothing is proved.
     """
 
     plan: Plan
@@ -240,6 +244,7 @@ class Model:
     penalised: PenalisedLikelihood | None = None
     beside: Sequence[Row] = ()
     summed: Sequence[str] = ()
+    noised: Noised | None = None
 
     def with_exchanges(self, beside: Sequence[Row]) -> Model:
         """The same, with what was asked beside the rounds."""
@@ -248,6 +253,11 @@ class Model:
 
     def __repr__(self) -> str:
         clients = f"{self.n_clients:,} client{'s' * (self.n_clients != 1)}"
+        if self.noised is not None:
+            return (
+                f"<Model {self.family.name}, {shortened(self.formula)}: {self.rank:,} coefficients "
+                f"with noise, about {self.n:,} rows of {clients}>"
+            )
         return (
             f"<Model {self.family.name}, {shortened(self.formula)}: {self.rank:,} coefficients, "
             f"{self.n:,} rows of {clients}, {'converged' if self.converged else 'NOT converged'}>"
@@ -296,6 +306,8 @@ class Model:
                 f"with {self.settings.biased} the estimate is biased, and a standard error would "
                 "mislead"
             )
+        if self.noised is not None:
+            return "the noise hides the dispersion: raise epsilon"
         if self.log_likelihood is not None:
             return "with as many coefficients as rows no dispersion can be estimated"
         return f"{self.family.name} has no likelihood: use robust standard errors"
@@ -317,9 +329,16 @@ class Model:
     @property
     def _reference(self) -> StudentT | Normal:
         """The distribution of a coefficient over its standard error, model-based or robust."""
-        if self.family.statistic == "t":
+        if self.statistic == "t":
             return StudentT(self.df_residual)
         return Normal()
+
+    @property
+    def statistic(self) -> Literal["t", "z"]:
+        """What a coefficient over its standard error is called; z with noise, which is normal."""
+        if self.noised is not None:
+            return "z"
+        return self.family.statistic
 
     @property
     def n(self) -> int:
@@ -328,6 +347,8 @@ class Model:
     @property
     def n_clients(self) -> int:
         """How many clients there are, those without a complete row included."""
+        if self.noised is not None:
+            return len(self.noised.clients)
         return len(self.summed or self.clients)
 
     @property
@@ -468,6 +489,8 @@ class Model:
             reason = self.se_reason
             if self.settings.firth:
                 reason = "firth has the standard errors of R's logistf alone"
+            elif self.noised is not None:
+                reason = self.se_reason or "with dp there is the model-based one alone"
             elif robust and self.settings.biased is None:
                 least = "two clients or more"
                 if self.summed:
@@ -537,6 +560,8 @@ class Model:
             "fedavg", with ``local_steps`` (10 by default) and ``step``, or "fedprox", with
             ``step``.
         """
+        if self.noised is not None:
+            raise InputError("with dp no more questions are asked: there is nothing to compare")
         if self.summed:
             raise InputError("averaging needs the answers of single clients: fit without secure")
         if self.task is None or self.x is None:

@@ -86,7 +86,7 @@ def _coefficients(model: Model, interval: pd.DataFrame | None) -> dict[str, list
     columns = {"coefficient": [number(value) for value in model.coef]}
     if model.se is not None and model.zvalues is not None and model.pvalues is not None:
         columns["standard error"] = [number(value) for value in model.se]
-        columns[model.family.statistic] = [decimals(value) for value in model.zvalues]
+        columns[model.statistic] = [decimals(value) for value in model.zvalues]
         columns["p"] = [p_value(value) for value in model.pvalues]
     if interval is not None:
         ends = zip(interval["lower"], interval["upper"], strict=True)

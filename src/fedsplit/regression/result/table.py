@@ -10,6 +10,7 @@ import pandas as pd
 
 from fedsplit import html as pages
 from fedsplit.errors import listed
+from fedsplit.regression.result import private
 
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
@@ -32,15 +33,10 @@ class Summary(str):
 
 def summary(model: Model) -> Summary:
     """The text of ``Model.summary``: coefficients, clients, the proof and what went wrong."""
-    lines = [
-        *_head(model),
-        "",
-        *_coefficients(model),
-        "",
-        *_clients(model),
-        "",
-        *_foot(model),
-    ]
+    lines = [*_head(model), "", *_coefficients(model), ""]
+    if model.noised is None:
+        lines += [*_clients(model), ""]
+    lines += _foot(model)
     return Summary("\n".join(lines))
 
 
@@ -94,10 +90,15 @@ def _head(model: Model) -> list[str]:
     clients = f"{model.n_clients} client{'s' * (model.n_clients != 1)}"
     if model.summed:
         clients += " by secure sums"
-    return [
+    first = [
         f"{title(model)} over {clients}, {model.family.link.name} link",
         model.formula,
         *_classes(model),
+    ]
+    if model.noised is not None:
+        return [*first, *private.head(model, model.noised)]
+    return [
+        *first,
         *(f"{text}: {agreed}" for text, agreed in model.plan.agreed.items()),
         f"n {model.n:,}   parameters {model.rank}   "
         f"residual degrees of freedom {model.df_residual:,}",
@@ -169,7 +170,7 @@ def coefficient_columns(model: Model) -> dict[str, list[str]]:
     if model.se is not None and model.zvalues is not None and model.pvalues is not None:
         interval = model.conf_int()
         columns["std err"] = [number(value) for value in model.se]
-        statistic = model.family.statistic
+        statistic = model.statistic
         columns[statistic] = [decimals(value) for value in model.zvalues]
         columns[f"P>|{statistic}|"] = [decimals(value) for value in model.pvalues]
         columns["[0.025"] = [number(value) for value in interval["lower"]]
@@ -214,6 +215,8 @@ def _clients(model: Model) -> list[str]:
 
 
 def _foot(model: Model) -> list[str]:
+    if model.noised is not None:
+        return private.foot(model, model.noised)
     converged = "yes" if model.converged else "NO"
     lines = [
         f"questions {model.questions}   rounds {model.rounds}   floats sent {model.floats:,}   "

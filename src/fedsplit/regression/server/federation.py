@@ -18,10 +18,12 @@ from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
 from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
 from fedsplit.regression.client.questions.columns import Measure
 from fedsplit.regression.client.questions.fit_question import FitQuestion
 from fedsplit.regression.client.questions.moments import Code, Coded, Products, Settle
+from fedsplit.regression.client.questions.noisy import NoisySums
 from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.counting import numbers_in
@@ -104,6 +106,11 @@ class FederatedRows:
         """Σ w y yᵀ over all clients of the combinations y = Dᵀa of the scaled columns a, (k, k)."""
         parts = _entries(self._ask(lambda coding: Products(coding, scaling, directions)))
         return np.asarray(np.sum(parts, axis=0))
+
+    def noisy_sums(self, privacy: Privacy, delta: float, number: int, x: Array) -> Array:
+        """The sum over all clients of what they answer to ``NoisySums``, (k,)."""
+        parts = _entries(self._ask(lambda coding: NoisySums(coding, privacy, delta, number, x)))
+        return np.asarray(np.sum([each.high + each.low for each in parts], axis=0))
 
     def _ask(self, question: Callable[[Coding], FitQuestion]) -> dict[int, Reply]:
         """The replies to a question about coded rows, by cohort."""

@@ -248,6 +248,9 @@ def _levels(
     column: str, kind: Type, settings: Settings, descriptions: Mapping[str, Description]
 ) -> tuple[list[Level], list[Finding]]:
     """The levels of a category, the reference first, and what is to be said of them."""
+    if settings.dp is not None:  # which of them rows have is not told
+        levels = list(settings.declared_levels[column])
+        return with_reference(column, levels, settings.references.get(column)), []
     if column in settings.declared_levels:
         levels = declared_levels(column, settings.declared_levels[column], descriptions)
         return with_reference(column, levels, settings.references.get(column)), []

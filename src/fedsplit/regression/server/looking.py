@@ -105,7 +105,7 @@ def look_at_declared(
 def declared(
     formula: Formula, settings: Settings, excluded: Sequence[str]
 ) -> tuple[Formula, Schema, ColumnRequest]:
-    """What a study with secure sums says about its columns; InputError if that is not all.
+    """What a study with secure sums or dp says about its columns; InputError if that is not all.
 
     Returns
     -------
@@ -116,8 +116,9 @@ def declared(
         What the clients are asked to describe.
     """
     wanted = wanted_by(formula, settings, excluded)
+    mode = "secure sums" if settings.dp is None else "dp"
     if formula.open:
-        raise InputError("secure sums: name the columns in the formula, in place of the dot")
+        raise InputError(f"{mode}: name the columns in the formula, in place of the dot")
     _check_formula(formula, wanted)
     if not settings.intercept:
         formula = formula.without_intercept()
@@ -125,22 +126,24 @@ def declared(
     columns = wanted.columns(formula)
     types: dict[str, Type] = dict.fromkeys(others, "text")
     types |= settings.declared
-    _check_all_declared("types", columns, types)
+    _check_all_declared(mode, "types", columns, types)
     levels = settings.declared_levels
     used = set(columns) - set(others)
     texts = {column for column in used if types[column] == "text"}
     categories = frozenset(texts | set(formula.categories) | (used & levels.keys()))
     schema = Schema({column: types[column] for column in columns}, categories)
     request = wanted.request(formula, schema)
-    _check_all_declared("levels", sorted(request.coded), levels)
+    _check_all_declared(mode, "levels", sorted(request.coded), levels)
     return formula, schema, request
 
 
-def _check_all_declared(what: str, columns: Sequence[str], declared: Mapping[str, object]) -> None:
+def _check_all_declared(
+    mode: str, what: str, columns: Sequence[str], declared: Mapping[str, object]
+) -> None:
     lacking = [column for column in columns if column not in declared]
     if lacking:
         raise InputError(
-            f"secure sums: the study must declare the {what} of column {listed(lacking)}, in "
+            f"{mode}: the study must declare the {what} of column {listed(lacking)}, in "
             f"--{what}: no client tells them"
         )
 

@@ -13,6 +13,7 @@ from fedsplit.regression.client.questions.columns import Columns, Describe, Meas
 from fedsplit.regression.client.questions.fit_question import FitQuestion
 from fedsplit.regression.client.questions.fitted import Fitted
 from fedsplit.regression.client.questions.moments import Code, Products, Settle
+from fedsplit.regression.client.questions.noisy import NoisySums
 
 FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
     question.name(): question
@@ -26,6 +27,7 @@ FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
         Settle,
         Along,
         Fitted,
+        NoisySums,
     )
 }
 """Everything that clients of a fit answer beside the questions of the rounds, by name."""

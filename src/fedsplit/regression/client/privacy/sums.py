@@ -1,0 +1,158 @@
+"""Sums over rows on a grid, with noise on the same grid.
+
+A row has g_i = s_i a_i and H_i = w_i a_i a_iᵀ with ‖a_i‖ ≤ R, |s_i| ≤ C and 0 ≤ w_i ≤ W, and a
+squared residual r_i ≤ C². Its vector in question t is
+
+    u_i = (√a g_i/(CR), √h H_i/(WR²), √c (1, r_i/C², w_i/W)/√3),
+
+H_i as its upper triangle with the entries beside the diagonal times √2, so that ‖u_i‖² ≤ a + h + c.
+These shares of the budget add up to 1 over all questions: adding or removing a row moves the
+answers to all of them together by 1 at most, wherever they are asked. Every number gets noise of
+the same scale.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from random import Random, SystemRandom
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsplit.arrays import Array
+from fedsplit.regression.client.privacy.accounting import noise_multiplier
+from fedsplit.regression.client.privacy.bounded_rows import BoundedRows
+from fedsplit.regression.client.privacy.discrete_gaussian import discrete_gaussian
+from fedsplit.regression.client.privacy.privacy import Privacy
+from fedsplit.regression.client.privacy.scores import Bounds, cut_off
+
+GRID_BITS = 40
+"""The noise has a scale of 2^GRID_BITS steps of the grid at least."""
+
+MARGIN = 1.0 + 2.0**-20
+"""More than what the rounding of products can add to the length of a row's vector."""
+
+ROWS_AT_A_TIME = 4096
+
+_HALF_BITS = 31
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Noise on a grid.
+
+    Attributes
+    ----------
+    sigma : int
+        Its scale, in steps.
+    step : float
+        Of the grid: a power of two.
+    """
+
+    sigma: int
+    step: float
+
+    @classmethod
+    def of(cls, privacy: Privacy, shares: int) -> Noise:
+        """That of one client.
+
+        Parameters
+        ----------
+        privacy : Privacy
+        shares : int
+            Among how many clients the noise of a sum is shared; 1 where every client adds all.
+        """
+        scale = MARGIN * noise_multiplier(privacy.epsilon, privacy.delta)
+        scale *= (privacy.site_rows or 1) / math.sqrt(shares)
+        step = 2.0 ** (math.floor(math.log2(scale)) - GRID_BITS)
+        return cls(math.ceil(scale / step), step)
+
+    @property
+    def scale(self) -> float:
+        """Its standard deviation."""
+        return self.sigma * self.step
+
+    def draw(self, length: int, source: Random) -> list[int]:
+        """Independent samples, in steps."""
+        return [discrete_gaussian(self.sigma, source) for _ in range(length)]
+
+
+def length_of(p: int, last: bool) -> int:
+    """How many numbers the answer to a question has, for p columns."""
+    return p + p * (p + 1) // 2 + 3 * last
+
+
+@dataclass(frozen=True)
+class RowVectors:
+    """The vectors u_i of a question, at a point x.
+
+    Attributes
+    ----------
+    family : str
+    delta : float
+        Of Huber's loss.
+    privacy : Privacy
+    bounds : Bounds
+    number : int
+        Of the question, from 1.
+    x : (p,) array
+    """
+
+    family: str
+    delta: float
+    privacy: Privacy
+    bounds: Bounds
+    number: int
+    x: Array
+
+    def of(self, rows: BoundedRows) -> Array:
+        """u_i of some rows, (n, length)."""
+        a, h, c = np.sqrt(self.privacy.shares(self.number))
+        A = rows.A / self.privacy.clip
+        eta = rows.A @ self.x + rows.o
+        C, W = self.bounds
+        score, weight, square = cut_off(self.family, self.delta, self.bounds, eta, rows.b, rows.w)
+        s = score / C
+        w = weight / W
+        first, second = np.triu_indices(A.shape[1])
+        times = np.where(first == second, 1.0, math.sqrt(2.0))
+        parts = [a * s[:, None] * A, h * w[:, None] * (times * A[:, first] * A[:, second])]
+        if self.number == self.privacy.rounds:
+            parts.append(c / math.sqrt(3.0) * np.column_stack([np.ones_like(s), square / C**2, w]))
+        return np.concatenate(parts, axis=1)
+
+    def total(self, rows: BoundedRows, step: float) -> list[int]:
+        """Σ u_i in steps of the grid.
+
+        Each row is rounded towards zero, which makes no vector longer, and the sum is exact: in
+        floating point one row more could change the rounding of all.
+        """
+        n = len(rows.b)
+        factor = 1.0
+        if self.privacy.site_rows is not None:
+            factor = min(1.0, self.privacy.site_rows / max(1, n))
+        length = length_of(rows.A.shape[1], self.number == self.privacy.rounds)
+        high, low = np.zeros((2, length), dtype=np.int64)
+        for start in range(0, n, ROWS_AT_A_TIME):
+            some = BoundedRows(*(each[start : start + ROWS_AT_A_TIME] for each in rows))
+            steps: NDArray[np.int64] = np.trunc(factor * self.of(some) / step).astype(np.int64)
+            high += (steps >> _HALF_BITS).sum(axis=0)
+            low += (steps & ((1 << _HALF_BITS) - 1)).sum(axis=0)
+        pairs = zip(high.tolist(), low.tolist(), strict=True)
+        return [(above << _HALF_BITS) + below for above, below in pairs]
+
+
+def source_of(privacy: Privacy, client: str, number: int) -> Random:
+    """Where random bits come from: the operating system, or a seed in simulations."""
+    if privacy.seed is None:
+        return SystemRandom()
+    return Random(f"{privacy.seed} {number} {client}")
+
+
+def split(numbers: list[int], step: float) -> tuple[Array, Array]:
+    """Whole numbers of steps as two arrays whose sum they are exactly."""
+    high = [(each >> _HALF_BITS) << _HALF_BITS for each in numbers]
+    low = [each - above for each, above in zip(numbers, high, strict=True)]
+    first, second = (np.array([float(each) for each in part]) * step for part in (high, low))
+    return first, second

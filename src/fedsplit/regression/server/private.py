@@ -1,0 +1,249 @@
+"""Newton's method on sums with noise, and what its end is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.data.formula.formula import Formula
+from fedsplit.errors import InputError, listed
+from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.privacy.columns import DeclaredColumns
+from fedsplit.regression.client.privacy.privacy import Privacy
+from fedsplit.regression.client.privacy.scores import Bounds, bounds_of
+from fedsplit.regression.client.privacy.sums import Noise
+from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.options import Settings
+from fedsplit.regression.server.federation import FederatedRows
+from fedsplit.regression.server.handshake import plan_of
+from fedsplit.regression.server.looking import declared
+from fedsplit.remote.members import Members
+
+LONGEST_STEP = 1.5
+"""The most that a step moves η, as a root mean square over the rows, where φ is not quadratic."""
+
+UNSETTLED = 3.0
+"""A last step of more standard errors than this shows that more questions are needed."""
+
+
+class PrivateEstimate(NamedTuple):
+    """What a fit with noise ends with.
+
+    Attributes
+    ----------
+    plan : Plan
+    clients : sequence of str
+        Who took part.
+    coef : (p,) array
+        In the units of the data.
+    covariance : (p, p) array or None
+        With the part of the noise; None where that hides the dispersion.
+    noise_covariance : (p, p) array
+        The part of the noise.
+    dispersion : float
+    rows, rows_error : float
+        The number of rows with noise, and the standard deviation of that noise.
+    warnings : list of str
+    """
+
+    plan: Plan
+    clients: Sequence[str]
+    coef: Array
+    covariance: Array | None
+    noise_covariance: Array
+    dispersion: float
+    rows: float
+    rows_error: float
+    warnings: list[str]
+
+
+class NoisyAnswer(NamedTuple):
+    """Gradient and Hessian of all clients in the declared columns, with the scale of their noise.
+
+    Attributes
+    ----------
+    g : (p,) array
+    H : (p, p) array
+    g_noise, H_noise : float
+        Standard deviations: of every entry of g, and of the diagonal of H. Those beside the
+        diagonal have that over √2.
+    scalars : (3,) array
+        Rows, the sum of squared residuals, that of weights; in the last answer alone.
+    rows_noise : float
+    """
+
+    g: Array
+    H: Array
+    g_noise: float
+    H_noise: float
+    scalars: Array
+    rows_noise: float
+
+    def definite(self) -> tuple[Array, int]:
+        """H with its smallest eigenvalues raised to the level of noise, and how many were."""
+        values, vectors = np.linalg.eigh(self.H)
+        least = self.H_noise * math.sqrt(2.0 * len(self.g))
+        low = values < least
+        repaired: Array = (vectors * np.where(low, least, values)) @ vectors.T
+        return repaired, int(low.sum())
+
+
+class PrivateSearch:
+    """A fixed number of Newton steps from zero.
+
+    Parameters
+    ----------
+    rows : FederatedRows
+        Whose coding is made of declarations.
+    plan : Plan
+    settings : Settings
+        With ``dp``.
+    """
+
+    def __init__(self, rows: FederatedRows, plan: Plan, settings: Settings) -> None:
+        assert settings.dp is not None
+        self._rows = rows
+        self._plan = plan
+        self._family = FAMILIES[settings.family]
+        self.privacy: Privacy = settings.dp
+        self._delta = settings.delta
+        self.bounds: Bounds = bounds_of(settings.family, self.privacy, settings.delta)
+        intercept = Formula(plan.formula).intercept
+        ranges = self.privacy.ranges or {}
+        self.columns = DeclaredColumns.of(plan.names, ranges, intercept)
+        self.summed = rows.members.summed
+        self.clients = self.summed or rows.members.names
+        shares = 1
+        if self.summed:
+            shares = len(self.clients) - self.privacy.colluding
+            if shares < 1:
+                raise InputError("dp: more clients collude than there are others")
+        self._noise = math.sqrt(len(self.clients)) * Noise.of(self.privacy, shares).scale
+        self.warnings: list[str] = []
+
+    def run(self) -> PrivateEstimate:
+        """Ask all questions."""
+        x = np.zeros(len(self._plan.names))
+        for number in range(1, self.privacy.rounds + 1):
+            answer = self._ask(number, x)
+            H, repaired = answer.definite()
+            step: Array = -np.linalg.solve(H, answer.g)
+            shorter = self._shortened(step, H)
+            x = x + shorter
+        if repaired:
+            self.warnings.append(
+                f"the noise is as large as the information in {repaired} of {len(x)} directions: "
+                "some coefficients are not determined, raise epsilon or leave columns out"
+            )
+        if shorter is not step:
+            self.warnings.append("the last step was shortened: allow more questions (dp rounds)")
+        return self._estimate(x, shorter, H, answer)
+
+    def _ask(self, number: int, x: Array) -> NoisyAnswer:
+        total = self._rows.noisy_sums(self.privacy, self._delta, number, x)
+        a, h, c = np.sqrt(self.privacy.shares(number))
+        C, W = self.bounds
+        R = self.privacy.clip
+        p = len(x)
+        first, second = np.triu_indices(p)
+        H = np.zeros((p, p))
+        packed = total[p : p + len(first)] / np.where(first == second, 1.0, math.sqrt(2.0))
+        H[first, second] = packed
+        H[second, first] = packed
+        scalars = np.full(3, np.nan)
+        unit = math.nan
+        if number == self.privacy.rounds:
+            unit = math.sqrt(3.0) / c
+            scalars = unit * np.array([1.0, C**2, W]) * total[-3:]
+        return NoisyAnswer(
+            g=C * R / a * total[:p],
+            H=W * R**2 / h * H,
+            g_noise=C * R / a * self._noise,
+            H_noise=W * R**2 / h * self._noise,
+            scalars=scalars,
+            rows_noise=unit * self._noise,
+        )
+
+    def _shortened(self, step: Array, H: Array) -> Array:
+        """A step that moves η by so much that φ'' can have become another; itself if not."""
+        if self._family.has_units:  # least squares and Huber's loss
+            return step
+        # Σw ≥ tr H/R², as no row is longer than R
+        moves = self.privacy.clip * math.sqrt(float(step @ H @ step) / float(np.trace(H)))
+        if moves <= LONGEST_STEP:
+            return step
+        return LONGEST_STEP / moves * step
+
+    def _estimate(self, x: Array, step: Array, H: Array, answer: NoisyAnswer) -> PrivateEstimate:
+        """The table at x, the end of a last step with H and a gradient.
+
+        With H + E in the place of H, and a gradient with noise n, the last step from y ends at x
+        with (H + E)(x - x*) = E(y - x*) - n, to first order, and y - x* is about -step.
+        """
+        p = len(x)
+        rows, squares, weights = answer.scalars.tolist()
+        moved = 0.5 * answer.H_noise**2 * (step @ step * np.eye(p) + np.outer(step, step))
+        noise = answer.g_noise**2 * np.eye(p) + moved
+        inverse = np.linalg.inv(H)
+        back = self.columns.back
+        noise_part = back @ inverse @ noise @ inverse @ back.T
+        dispersion = 1.0
+        if self._family.dispersed:
+            if self._family.quadratic:
+                squares += float(answer.g @ step)  # of the end, where the gradient is 0
+            dispersion = squares / (weights - p)
+        covariance = None
+        if dispersion > 0 and weights > p:
+            covariance = dispersion * back @ inverse @ back.T + noise_part
+            self._check_settled(back @ step, covariance)
+        else:
+            self.warnings.append("the noise hides the dispersion: raise epsilon")
+            dispersion = math.nan
+        return PrivateEstimate(
+            self._plan,
+            self.clients,
+            back @ x,
+            covariance,
+            noise_part,
+            dispersion,
+            rows,
+            answer.rows_noise,
+            self.warnings,
+        )
+
+    def _check_settled(self, step: Array, covariance: Array) -> None:
+        """Warn if the last step was so long that another one would follow."""
+        if self._family.quadratic:
+            return
+        moved = float(np.max(np.abs(step) / np.sqrt(np.diag(covariance))))
+        if moved > UNSETTLED:
+            self.warnings.append(
+                f"the last step moved a coefficient by {moved:.1f} standard errors: allow more "
+                "questions (dp rounds)"
+            )
+
+
+def search_privately(
+    members: Members, formula: Formula, settings: Settings, excluded: Sequence[str]
+) -> PrivateSearch:
+    """A fit with noise, from declarations alone: no client has been asked anything yet.
+
+    Raises
+    ------
+    InputError
+        If something is not declared, or depends on the rows of all clients.
+    """
+    formula, schema, _ = declared(formula, settings, excluded)
+    if formula.pooled:
+        called = listed(call.text for call in formula.pooled)
+        raise InputError(f"dp: {called} depends on all rows: write the numbers that it stands for")
+    if formula.grouped is not None:
+        raise InputError("dp: a row of cbind() stands for many trials: use one row per trial")
+    plan, _ = plan_of(formula, settings, schema, {})
+    if plan.shares and settings.weights is not None:
+        raise InputError("dp: a share of trials stands for many: use one row per trial")
+    return PrivateSearch(FederatedRows(members, plan, strict=False), plan, settings)
