@@ -15,7 +15,14 @@ from fedsplit.commands.fit import present
 from fedsplit.commands.gathering import check_enough, gather, identified, wanted_clients
 from fedsplit.commands.interrupts import discarding, resumable
 from fedsplit.commands.keys import check_extra
-from fedsplit.commands.options import Json, Resilience, take, with_fields, with_whole_formula
+from fedsplit.commands.options import (
+    Json,
+    PrivacyOptions,
+    Resilience,
+    take,
+    with_fields,
+    with_whole_formula,
+)
 from fedsplit.commands.server_options import ServerNetwork
 from fedsplit.commands.server_view import ServerView
 from fedsplit.commands.studies import (
@@ -50,6 +57,7 @@ NOT_HERE = ("group", "na", "decimal", "seed", "method", "engine", "address", "co
 @with_fields(
     *(each for each in fields(FitOptions) if each.name not in NOT_HERE),
     *(each for each in fields(Resilience) if each.name != "checkpoint"),
+    *(each for each in fields(PrivacyOptions) if each.name != "dp_seed"),
     *fields(ServerNetwork),
 )
 def server_command(
@@ -83,6 +91,7 @@ def server_command(
     if chosen["resume"] is None:
         chosen["checkpoint"] = out / "checkpoint"
     resilience = take(Resilience, chosen)
+    chosen["dp"] = take(PrivacyOptions, chosen).privacy
     files.check_writable(out)
     run = ServerRun(clients, out, network, resilience, with_whole_formula(chosen))
     with resumable(run.checkpoint):
@@ -172,7 +181,8 @@ class ServerRun:
                 model = fit_over(channel, self._options)
             # before the approvals end: without its files, the run has to be resumed
             model.write(self._out)
-            proposal.finish(connected(), model.converged, pooled_summary(model))
+            complete = model.converged or model.noised is not None
+            proposal.finish(connected(), complete, pooled_summary(model))
         return model
 
     def _agreed(self) -> tuple[list[str], Study, Signature]:

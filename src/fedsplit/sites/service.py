@@ -9,12 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.errors import InputError, RequestError, listed
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.questions import FIT_QUESTIONS
 from fedsplit.regression.client.questions.columns import Columns, Describe
+from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import (
     PROTOCOL,
@@ -36,6 +40,7 @@ from fedsplit.sites.rows.current_rows import CurrentRows
 from fedsplit.sites.settings import SiteSettings
 from fedsplit.sites.studies.approval import Approval
 from fedsplit.sites.studies.local_view import local_view
+from fedsplit.sites.studies.noise import ledger_of
 from fedsplit.sites.studies.policy import in_words
 from fedsplit.sites.studies.proposal import (
     ABOUT_STUDIES,
@@ -218,7 +223,8 @@ class Site:
             self._check_allowed(request, self.name)
             if self._approval is not None and study is not None:
                 self._approval.secure.check_first(study)
-            return self._from_rows(request, partial(self._plain, study))
+            plain = partial(self._from_rows, request, partial(self._plain, study))
+            return self._once(request, list[NoisedSum], plain)
         assert self._approval is not None  # which has admitted the study
         secure = self._approval.secure
         if isinstance(question, ShareKeys):
@@ -229,7 +235,11 @@ class Site:
 
     def _from_rows(self, request: Request, answer: Callable[[Request], Any]) -> Any:
         """An answer from the rows as they are now, or as they were when the fit began."""
-        begins = isinstance(request.question, Columns | Describe)
+        match request.question:
+            case Columns() | Describe() | NoisySums(number=1):
+                begins = True
+            case _:
+                begins = False
         told = self._rows.follow(begins)
         if told:
             self._watch(Event("data", told))
@@ -259,8 +269,20 @@ class Site:
             self._cohort.sums.stream = partial(stream, content_digest(asked))
             return self._answer_within(study, request)
 
-        [numbers] = self._from_rows(asked, added)
-        return Fresh(numbers, self._cohort.sums.memory)
+        def numbers() -> Any:
+            [found] = self._from_rows(asked, added)
+            return found.view(np.int64)
+
+        found = self._once(asked, NDArray[np.int64], numbers)
+        return Fresh(found.view(np.uint64), self._cohort.sums.memory)
+
+    def _once(self, request: Request, kind: Any, compute: Callable[[], Any]) -> Any:
+        """An answer, which is computed and drawn once if there is noise in it."""
+        question = request.question
+        if self._approval is None or not isinstance(question, NoisySums):
+            return compute()
+        ledger = ledger_of(self._approval.studies.folder, request.study)
+        return ledger.answer(question, kind, compute)
 
     def _propose(self, question: Propose) -> Decision:
         if self._approval is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsplit.clients.question import Answer, Question
 from fedsplit.data.sources.client_data import Source
@@ -18,6 +19,7 @@ from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.client.guards.extremes import STEADY
 from fedsplit.regression.client.questions.fitted import GoodnessOfFit
+from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import answer_type_of
@@ -26,6 +28,7 @@ from fedsplit.sites.rows.current_rows import version_of
 from fedsplit.sites.rows.snapshots import Snapshots
 from fedsplit.sites.settings import SiteSettings, read_settings
 from fedsplit.sites.studies.hashes import short
+from fedsplit.sites.studies.noise import ledger_of
 from fedsplit.sites.studies.scope import narrowed
 from fedsplit.sites.studies.study import Study, read_study
 
@@ -72,6 +75,8 @@ class Replay:
             If it cannot be computed.
         """
         kind = answer_type_of(request)
+        if isinstance(request.question, NoisySums):
+            return self._noisy(request, reply, entry)
         if request.preparation is not None:
             self._preparations[request.key] = request.preparation
         cohort = self._cohort(entry["settings"], entry["rows"])
@@ -86,6 +91,17 @@ class Replay:
         if cohort.rules.refuse or cohort.asked_strict:
             again = _withheld(reply.value, again)
         return distance(reply.value, again)
+
+    def _noisy(self, request: Request, reply: Reply, entry: Mapping[str, Any]) -> float:
+        """Whether an answer with noise is the one that was drawn: it cannot be computed again."""
+        ledger = ledger_of(self._folder / "studies", request.study)
+        number = request.question.number  # type: ignore[attr-defined]  # of NoisySums
+        if request.step is None:
+            return distance(reply.value, ledger.kept(number, list[NoisedSum]))
+        kept = ledger.kept(number, NDArray[np.int64]).view(np.uint64)
+        study = self._study(request.study)
+        cohort = self._cohort(entry["settings"], entry["rows"])
+        return self._sums.difference(study, cohort, request, reply.value, lambda *_: [kept])
 
     def _study(self, name: str) -> Study:
         path = self._folder / "studies" / name / "study.json"

@@ -16,6 +16,7 @@ from fedsplit.sites.studies.asked_questions import AskedQuestions
 from fedsplit.sites.studies.credentials import Credentials
 from fedsplit.sites.studies.describing import Describer
 from fedsplit.sites.studies.hashes import read_whole_hash, short
+from fedsplit.sites.studies.noise import spent
 from fedsplit.sites.studies.policy import objection
 from fedsplit.sites.studies.proposal import Decision, Propose
 from fedsplit.sites.studies.scope import check_question
@@ -122,10 +123,21 @@ class Approval:
 
     def _broken(self, study: Study, rows: int | None) -> tuple[str, str]:
         """Which rule a study breaks, for the server and for the owner alone; empty if none."""
-        reason = objection(self._rules, study) or self.secure.objection(study)
+        reason = self._objection(study)
         if not reason and rows is not None and rows < self._rules.rows:
             return REFUSED, f"least_rows: {rows:,} rows here, fewer than {self._rules.rows:,}"
         return reason, ""
+
+    def _objection(self, study: Study) -> str:
+        """The rule that a study breaks whatever the data are; an empty text if there is none."""
+        reason = objection(self._rules, study) or self.secure.objection(study)
+        most = self._rules.epsilon
+        if reason or most is None or study.privacy is None:
+            return reason
+        before = spent(self.studies, study)
+        if before + study.privacy.epsilon > most:
+            return f"privacy_epsilon: {before:g} of {most:g} is spent"
+        return ""
 
     def _decide(self, study: Study, broken: tuple[str, str]) -> None:
         """Decide as the rules and the mode say, or leave it to the owner."""
@@ -233,7 +245,7 @@ class Approval:
             raise RequestError(f"the study {short(name[:16])} was changed in its folder")
         # It may have been approved while there were no keys.
         self._verify(study, self.studies.signature(name))
-        reason = objection(self._rules, study) or self.secure.objection(study)
+        reason = self._objection(study)
         if reason:
             raise RequestError(f"the study breaks a rule of its owner: {reason}")
         return study, AskedQuestions(folder / "asked", study)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fedsplit.regression.client.privacy.privacy import Privacy
+
 HANDSHAKES = 8
 """How often each question before the rounds may be asked, of clients that stay the same."""
 
@@ -46,7 +48,14 @@ class Limits(NamedTuple):
     points: int
 
 
-def limits_of(rounds: int, firth: bool, members: int, least: int, secure: bool = False) -> Limits:
+def limits_of(
+    rounds: int,
+    firth: bool,
+    members: int,
+    least: int,
+    secure: bool = False,
+    privacy: Privacy | None = None,
+) -> Limits:
     """The limits of a study.
 
     Parameters
@@ -60,7 +69,14 @@ def limits_of(rounds: int, firth: bool, members: int, least: int, secure: bool =
         the others agree anew.
     secure : bool
         Whether the server learns sums alone.
+    privacy : Privacy or None
+        Of a study with noise, which asks nothing else.
     """
+    if privacy is not None:
+        asked = {"noisy_sums": privacy.rounds, "finish": SELDOM}
+        if secure:
+            asked["share_keys"] = SELDOM
+        return Limits(asked, privacy.rounds)
     runs = 1 + members - least
     questions = dict.fromkeys(IN_HANDSHAKES, HANDSHAKES * runs)
     questions |= dict.fromkeys(IN_ROUNDS, rounds * runs)

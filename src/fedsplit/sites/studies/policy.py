@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -46,6 +47,12 @@ def _count(least: int) -> Callable[[Any], int]:
 
 def _share(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ValueError
+    return float(value)
+
+
+def _positive(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError
     return float(value)
 
@@ -100,6 +107,8 @@ KEYS: Mapping[str, Key] = {
     "refusals_before_halt": Key("refusals", "a whole number of at least 1", _count(1)),
     "secure_sums_only": Key("secure", "true or false", _flag),
     "partners": Key("partners", FINGERPRINTS, _fingerprints),
+    "privacy_only": Key("private", "true or false", _flag),
+    "privacy_epsilon": Key("epsilon", "a number above 0", _positive),
     "removal_allowed": Key("removal", "true or false", _flag),
 }
 """Every key of a policy. All of them are optional, and the rules of ``--strict`` hold as well."""
@@ -131,6 +140,8 @@ def objection(rules: Rules, study: Study) -> str:
     """The rule that a study breaks whatever the data are; an empty text if there is none."""
     if rules.secure and not study.secure:
         return "secure_sums_only: the server would learn more than sums over clients"
+    if rules.private and study.privacy is None:
+        return "privacy_only: the study has no noise"
     if rules.families is not None and study.family not in rules.families:
         return f"families: {study.family} is none of {listed(rules.families)}"
     if study.least < rules.sites:
@@ -184,6 +195,10 @@ def in_words(rules: Rules) -> list[str]:
     if rules.partners is not None:
         names = ", ".join(name for name, _ in rules.partners)
         lines.append(f"secure sums with {names} alone, by their keys (partners)")
+    if rules.private:
+        lines.append("noise for differential privacy only (privacy_only)")
+    if rules.epsilon is not None:
+        lines.append(f"ε of {rules.epsilon:g} at most, over all studies (privacy_epsilon)")
     if rules.removal:
         lines.append("a study may go on without this client (removal_allowed)")
     for number, what, key in (

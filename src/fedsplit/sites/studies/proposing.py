@@ -52,7 +52,9 @@ def make_study(
             raise InputError(f"types: {column} is not in the model, which uses {listed(used, 12)}")
     chosen: dict[str, Setting] = json.loads(json.dumps(asdict(settings)))
     least = min(least or len(members), len(members))
-    limits = limits_of(settings.rounds, settings.firth, len(members), least, settings.secure)
+    limits = limits_of(
+        settings.rounds, settings.firth, len(members), least, settings.secure, settings.dp
+    )
     return Study(
         formula=formula.text,
         family=settings.family,

@@ -13,6 +13,7 @@ from fedsplit.regression.client.introduction import Introduction
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions.coding import Coding, Frame
 from fedsplit.regression.client.questions.columns import Columns, Describe
+from fedsplit.regression.client.questions.noisy import NoisySums
 from fedsplit.regression.client.schema import Wanted
 from fedsplit.regression.families import FAMILIES
 from fedsplit.sites.studies.study import AS_READ, Study
@@ -29,6 +30,8 @@ def check_question(study: Study, question: Question) -> None:
     coding = getattr(question, "coding", None)
     if coding is not None:
         check_coding(study, coding)
+    if isinstance(question, NoisySums):
+        check_noise(study, question)
     frame = getattr(question, "frame", None)
     if frame is not None:
         check_frame(study, frame)
@@ -45,6 +48,26 @@ def check_coding(study: Study, coding: Coding) -> None:
     _same("treatment of missing values", not plan.fills or _fills(study))
     reports = study.options["separation"] == "report"
     _same("treatment of separation", not coding.recessions or reports)
+
+
+def check_noise(study: Study, question: NoisySums) -> None:
+    """Raise RequestError for less noise, or other bounds, than a study has declared."""
+    privacy = study.privacy
+    if privacy is None:
+        raise RequestError("the approved study has no noise")
+    _same("privacy", question.privacy == privacy)
+    _same("delta", question.delta == study.options["delta"])
+    shares = 1
+    if study.secure:
+        shares = max(1, len(study.members) - privacy.colluding)
+    _same("share of the noise", question.shares == shares)
+    plan = question.coding.plan
+    declared: Any = study.options["levels"] or {}
+    target = Formula(study.formula).target_column
+    asked = {**plan.levels, **({str(target): plan.classes} if plan.classes else {})}
+    listed = (sorted(levels) == sorted(declared.get(each, ())) for each, levels in asked.items())
+    _same("list of levels", all(listed))
+    _same("functions", not plan.state and not plan.fills and not question.coding.recessions)
 
 
 def check_categories(study: Study, question: Question, fits: Mapping[str, Fit | None]) -> None:

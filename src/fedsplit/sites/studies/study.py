@@ -13,6 +13,7 @@ import msgspec
 
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, listed
+from fedsplit.regression.client.privacy.privacy import Privacy, privacy_of
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote.messages import PROTOCOL
 from fedsplit.remote.summed import FEWEST
@@ -25,8 +26,7 @@ AS_READ = "as read"
 STUDY_BYTES = 2**16
 """The most bytes of a study: people read it."""
 
-PerColumn: TypeAlias = Mapping[str, str | Sequence[str]]
-Setting: TypeAlias = str | int | float | bool | Sequence[str] | PerColumn | None
+Setting: TypeAlias = str | int | float | bool | Sequence[str] | Mapping[str, Any] | None
 """The value of an option."""
 
 
@@ -111,6 +111,11 @@ class Study:
         return {*Formula(self.formula).columns, *extra}
 
     @property
+    def privacy(self) -> Privacy | None:
+        """What is promised of the noise; None if there is none."""
+        return privacy_of(self.options["dp"])
+
+    @property
     def most(self) -> int:
         """The greatest number of different questions in all."""
         shown = set(ABOUT_NO_POINT) - set(NOT_SHOWN)
@@ -120,6 +125,7 @@ class Study:
 OPTIONS: Mapping[str, Any] = {
     "aliased": str,
     "delta": float,
+    "dp": Mapping[str, Any] | None,
     "empty_site": str,
     "exposure": str | None,
     "firth": bool,
@@ -186,6 +192,8 @@ def _check(study: Study, kinds: Mapping[str, object]) -> None:
         raise InputError(f"the study has the unknown family {study.family[:40]!r}")
     if set(study.options) != set(OPTIONS):
         raise InputError("the study has other options than this version of fedsplit knows")
+    if study.options["dp"] is not None:
+        _check_private(study)
     formula = Formula(study.formula)
     if formula.open:
         raise InputError("the study's formula has a '.' in it: it has to name every column")
@@ -214,6 +222,7 @@ def _check_limits(study: Study, kinds: Mapping[str, object]) -> None:
         len(study.members),
         study.least,
         study.secure,
+        study.privacy,
     )
     for name, number in study.questions.items():
         most = implied.questions.get(name, 0)
@@ -246,6 +255,21 @@ def _check_secure(study: Study) -> None:
             f"secure sums need one key of each client, {listed(several)} has several: leave one "
             "line in its file of public keys"
         )
+
+
+def _check_private(study: Study) -> None:
+    """Raise InputError for a study whose noise would protect nobody."""
+    try:
+        privacy = study.privacy
+    except TypeError:
+        raise InputError("the study has a dp of other fields than this version knows") from None
+    assert privacy is not None
+    if json.loads(json.dumps(asdict(privacy))) != study.options["dp"]:
+        raise InputError("the study has a dp of other fields than this version writes")
+    if privacy.seed is not None:
+        raise InputError("dp: noise from a seed gives no privacy: leave out --dp-seed")
+    if study.least < len(study.members):
+        raise InputError("dp: every client is needed: leave out --min-clients")
 
 
 def _text(value: object) -> str | None:

@@ -9,6 +9,7 @@ from textwrap import wrap
 
 from fedsplit.data.texts import appearance
 from fedsplit.data.types import Fit
+from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.sites.studies.hashes import short
 from fedsplit.sites.studies.overlaps import Exposure
 from fedsplit.sites.studies.store import APPROVED_DAYS
@@ -141,7 +142,10 @@ def _options(study: Study) -> list[str]:
     return [
         f"{name} {_value(value)}"
         for name, value in study.options.items()
-        if value not in QUIET and value != 0.0 and (name != "delta" or study.family == "huber")
+        if value not in QUIET
+        and value != 0.0
+        and name != "dp"
+        and (name != "delta" or study.family == "huber")
     ]
 
 
@@ -186,7 +190,23 @@ def _rows(study: Study, here: Local) -> str:
     return text
 
 
+def _private(study: Study, privacy: Privacy) -> list[str]:
+    """What a client sends in a study with noise."""
+    shared = " shared among all clients" if study.secure else ""
+    return [
+        f"{privacy.rounds} times a gradient and an information matrix, at the end also a number of "
+        "rows, squares and weights: each a sum with noise, drawn here once, and nothing else",
+        f"the noise{shared} makes this differentially private: with or without "
+        f"{privacy.protects}, all answers together are told apart with ε {privacy.epsilon:g} and "
+        f"δ {privacy.delta:g} at most, whatever points are asked about",
+        f"rows are scaled to a length of {privacy.clip:g}; those that do not fit the declared types "
+        "and levels are left out, and that is not told",
+    ]
+
+
 def _sent(study: Study, here: Local) -> list[str]:
+    if study.privacy is not None:
+        return [*_private(study, study.privacy), _questions(study)]
     if study.secure:
         return [*SECURE, _questions(study)]
     rounds = "vectors and an information matrix, as long as the coefficients"

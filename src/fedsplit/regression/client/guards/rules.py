@@ -74,6 +74,10 @@ class Rules:
     removal : bool
         With secure sums, whether a study may go on without this client: the server can then tell
         its answers from the difference of two sums.
+    private : bool
+        Whether a study must have noise, for differential privacy.
+    epsilon : float or None
+        The most ε of all studies with noise together.
     studies, questions : int or None
         The most studies of which a first question is answered, and the most questions that are
         answered, on one day (UTC).
@@ -95,6 +99,8 @@ class Rules:
     secure: bool = False
     partners: tuple[tuple[str, str], ...] | None = None
     removal: bool = False
+    private: bool = False
+    epsilon: float | None = None
     studies: int | None = None
     questions: int | None = None
 
