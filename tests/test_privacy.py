@@ -338,6 +338,14 @@ def test_rows_that_do_not_fit_the_declaration_are_left_out_and_not_mentioned() -
     assert found.warnings == expected.warnings
 
 
+def test_a_client_without_any_row_that_fits_adds_noise_alone() -> None:
+    data = simulated("logistic", 200)
+    empty = pd.DataFrame({"y": [1], "x": [np.nan], "g": ["a"]})
+    model = fs.fit({**data, "c9": empty}, FORMULA, **declared("logistic"), dp=privacy())
+    assert model.noised is not None
+    assert abs(model.noised.rows - 600) < 5 * model.noised.rows_error
+
+
 def test_a_level_that_no_row_has_is_not_noticed_but_in_its_standard_error() -> None:
     levels = {**DECLARED["levels"], "g": ["a", "b", "c"]}
     model = fs.fit(

@@ -199,8 +199,8 @@ def _private(study: Study, privacy: Privacy) -> list[str]:
         f"the noise{shared} makes this differentially private: with or without "
         f"{privacy.protects}, all answers together are told apart with ε {privacy.epsilon:g} and "
         f"δ {privacy.delta:g} at most, whatever points are asked about",
-        f"rows are scaled to a length of {privacy.clip:g}; those that do not fit the declared types "
-        "and levels are left out, and that is not told",
+        f"rows are scaled to a length of {privacy.clip:g}; those that do not fit the declared "
+        "types and levels are left out, and that is not told",
     ]
 
 
