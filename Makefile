@@ -60,8 +60,9 @@ bench-sites: .venv/installed-test  ## Measure the time from many small files to 
 bench-estimators: .venv/installed-test  ## Measure the estimators and paths beside scikit-learn's
 	$(BIN)/python benchmarks/estimators.py
 
-bench-open: .venv/installed-test  ## Measure asynchronous runs on Ray and intervals of noisy fits, and draw open questions
+bench-open: .venv/installed-test  ## Measure asynchronous runs, partial participation and noisy fits; draw all open questions
 	$(BIN)/python benchmarks/asynchronous.py
+	$(BIN)/python benchmarks/participation.py
 	$(BIN)/python benchmarks/privacy.py
 	$(BIN)/fedsplit reproduce open --out reproduction
 

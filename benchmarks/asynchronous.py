@@ -71,8 +71,8 @@ def sleepy(problem: fs.Problem, slow: float) -> Iterator[RemoteClients]:
 
 def table(name: str, problem: fs.Problem, slow: float, most: int) -> None:
     """Print the time and the answers of every run on one problem."""
-    print(f"\n{name}: {problem.m} clients on Ray, d = {problem.d}; the first takes {slow:g} s")
-    print(f"more than the others to answer. Runs end with a proved gap of {TOL:g}.")
+    print(f"\n{name}: {problem.m} clients on Ray, d = {problem.d}. The first sleeps {slow:g} s")
+    print(f"before each answer, the others {OTHERS:g} s. Runs end with a proved gap of {TOL:g}.")
     head("run", "seconds", "ratio", "answers of the slow client", "answers of all", "proved")
     best = problem.objective(problem.solution())
     first = 0.0

@@ -37,7 +37,7 @@ from fedsplit.errors import listed
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import Channel
 from fedsplit.remote.members import Patience
-from fedsplit.remote.messages import PostingMessageChannel, Signature
+from fedsplit.remote.messages import MessageChannel, Signature
 
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
@@ -175,7 +175,7 @@ class ServerRun:
             proposal = approved_by_all(server, study, signature, asked, view)
             view.fits(members)
             with discarding(self.checkpoint, self._reported), telling_failure(proposal, connected):
-                channel: Channel = PostingMessageChannel(server, members, study.hash)
+                channel: Channel = MessageChannel(server, members, study.hash)
                 if study.secure:
                     channel = masked(channel, proposal, server, connected(), self._out, patience)
                 model = fit_over(channel, self._options)
