@@ -13,20 +13,24 @@ import statsmodels.api as sm
 from scipy.optimize import minimize
 
 import fedsplit as fs
+from faulty import faulty
 from fedsplit import clients, fixed_point, losses, methods, penalties, prox
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.question import CostQuestion, Part
-from fedsplit.clients.questions import QUESTIONS
+from fedsplit.clients.questions import QUESTIONS, Gradient
 from fedsplit.clients.sampled import SampledClients
 from fedsplit.commands.app import run
 from fedsplit.data.formula.pooled_functions import NUMBERS
 from fedsplit.data.pooled.agreement import Asking
 from fedsplit.data.pooled.column_statistics import ColumnMoments
 from fedsplit.data.pooled.function import Options, State
+from fedsplit.losses.batches import Streams, unseeded
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearLoss
+from fedsplit.methods.asynchronous import next_arrival, post_first
 from fedsplit.methods.fedgd import AverageState
+from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.prox.exact import newton
 from fedsplit.prox.solver import Proximal, Start
 from fedsplit.regression.engines import ENGINES, Engine
@@ -97,6 +101,74 @@ def test_a_local_solver_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatc
     question = clients.questions.Prox(np.ones(3), 0.5, None, CarefulNewton())
     sent = read_request(write_request(Request(question, "key", 2)), QUESTIONS)
     assert sent.question.solver == CarefulNewton()  # type: ignore[attr-defined]  # a Prox
+
+
+@dataclass(frozen=True)
+class DrawnStart:
+    """A prox to a hundredth of the distance from a start that is drawn."""
+
+    start: ClassVar[Start] = "broadcast"
+    draws: ClassVar[bool] = True
+
+    def solve(
+        self,
+        costs: Costs,
+        V: Array,
+        s: float | Array,
+        start: Array,
+        streams: Streams | None = None,
+    ) -> Proximal:
+        seeds = unseeded(len(V)) if streams is None else streams
+        drawn = [np.random.default_rng(int(seed)).standard_normal(V.shape[1]) for seed in seeds]
+        return newton(costs, V, s, start + 0.01 * np.array(drawn), ratio=1e-2)
+
+
+def test_a_local_solver_that_draws_gets_its_seeds_with_the_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(prox.SOLVERS, "drawn", DrawnStart)
+    p = problem("logistic", [30, 40], 3, ridge=1.0)
+    method = fs.FedSplit.plain(0.1, DrawnStart())
+    here, there, other = (
+        fs.solve(each, method, rounds=5, tol=0, seed=seed).x
+        for each, seed in ((p, 1), (faulty(p), 1), (p, 2))
+    )
+    np.testing.assert_array_equal(here, there)
+    assert not np.array_equal(here, other)
+
+
+@dataclass(frozen=True)
+class LatestGradients:
+    """x ← x - sΣ_j y_j on each arrival, with the latest gradient y_j of every client."""
+
+    step: float
+
+    settles: ClassVar[bool] = True
+    state_type: ClassVar[type[FedSplitState]] = FedSplitState
+    hazard = "the step is too large"
+
+    def start(self, clients: fs.Clients, x0: Array) -> FedSplitState:
+        return post_first(self, clients, FedSplitState(x0, np.zeros((clients.m, 3)), self.step))
+
+    def update(self, clients: fs.Clients, state: FedSplitState) -> FedSplitState:
+        return next_arrival(self, clients, state)
+
+    def question(self, state: FedSplitState) -> CostQuestion:
+        return Gradient(state.x)
+
+    def useful(self, state: FedSplitState) -> Mask:
+        return np.ones(len(state.z), dtype=bool)
+
+    def absorb(self, state: FedSplitState, question: Any, answer: fs.Answer) -> FedSplitState:
+        z = np.where(answer.present[:, None], answer.rows, state.z)
+        return FedSplitState(state.x - state.s * z.sum(axis=0), z, state.s)
+
+
+def test_an_asynchronous_method_is_one_class() -> None:
+    p = problem("logistic", [30, 40], 3, ridge=1.0)
+    for clients_of, clock in ((p, fs.Latency()), (faulty(p), True)):
+        result = fs.solve(clients_of, LatestGradients(0.01), asynchronous=clock, rounds=2000)
+        np.testing.assert_allclose(result.x, p.solution(), atol=1e-3)
 
 
 @dataclass(frozen=True)
