@@ -338,6 +338,16 @@ def test_rows_that_do_not_fit_the_declaration_are_left_out_and_not_mentioned() -
     assert found.warnings == expected.warnings
 
 
+def test_a_run_that_is_resumed_asks_no_question_twice(tmp_path: Path) -> None:
+    data = simulated("logistic", 60)
+    chosen = replace(privacy(ranges={"x": (-1.0, 1.0)}), seed=None)
+    kept = tmp_path / "kept"
+    options: dict[str, Any] = {**declared("logistic"), "dp": chosen}
+    first = fs.fit(data, FORMULA, **options, checkpoint=fs.Checkpoint(kept))
+    again = fs.fit(data, FORMULA, **options, checkpoint=fs.Checkpoint(kept, resume=True))
+    assert np.array_equal(first.coef, again.coef)
+
+
 def test_a_client_without_any_row_that_fits_adds_noise_alone() -> None:
     data = simulated("logistic", 200)
     empty = pd.DataFrame({"y": [1], "x": [np.nan], "g": ["a"]})

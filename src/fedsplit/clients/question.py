@@ -91,6 +91,8 @@ class Question(ABC):
         The fields that are points.
     brings_matrices : bool
         Whether a method asks this in every round, and for matrices of a client's rows.
+    repeatable : bool
+        Whether it has the same answer again as long as the data are the same.
     """
 
     answer_type: ClassVar[Any]
@@ -98,6 +100,7 @@ class Question(ABC):
     everyone: ClassVar[bool] = False
     vectors: ClassVar[tuple[str, ...]] = ()
     brings_matrices: ClassVar[bool] = False
+    repeatable: ClassVar[bool] = True
 
     @classmethod
     def name(cls) -> str:

@@ -317,7 +317,7 @@ class Journal:
             if heard.outcome == "answer":
                 value = codec.decode(question.answer_type, blob, ANSWER_LIMIT)
                 prepares = any(each.prepares for each in requests[at].parts)
-                if prepares or at not in self._prepared:
+                if question.repeatable and (prepares or at not in self._prepared):
                     self._unconfirmed[at] = requests[at], value
                 if prepares:
                     self._prepared.add(at)

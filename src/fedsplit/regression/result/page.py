@@ -15,7 +15,15 @@ from fedsplit import html as pages
 from fedsplit.data.formula.formula import Formula
 from fedsplit.regression.client.design import SMALLEST_CELL
 from fedsplit.regression.result import figures
-from fedsplit.regression.result.table import absent, decimals, fit_lines, number, p_value, title
+from fedsplit.regression.result.table import (
+    absent,
+    decimals,
+    fit_lines,
+    fragment,
+    number,
+    p_value,
+    title,
+)
 
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
@@ -31,6 +39,8 @@ def write(model: Model, path: Path) -> None:
 
 def html(model: Model) -> str:
     """The text of the page."""
+    if model.noised is not None:
+        return _noisy(model)
     formula = Formula(model.formula)
     reference = None
     if model.family.has_reference:
@@ -76,6 +86,24 @@ def html(model: Model) -> str:
         others=Counter(row.kind for row in model.beside if row.questions),
         sent=sum(row.floats_up for row in model.exchanges) // participants,
         received=sum(row.floats_down for row in model.exchanges) // participants,
+        settings={name: _setting(value) for name, value in settings.items()},
+        versions=pages.versions("numpy", "scipy", "matplotlib"),
+    )
+
+
+def _noisy(model: Model) -> str:
+    """The page of a fit with noise: its table, which says what it is, and the intervals."""
+    interval = None
+    if model.covariance_ is not None:
+        interval = model.conf_int()
+    settings = dataclasses.asdict(model.settings)
+    return pages.render(
+        "noisy_fit.html",
+        model=model,
+        title=title(model),
+        target=Formula(model.formula).target,
+        table=fragment(model),
+        figure=figures.svg(figures.coefficients(model, interval)),
         settings={name: _setting(value) for name, value in settings.items()},
         versions=pages.versions("numpy", "scipy", "matplotlib"),
     )

@@ -68,6 +68,7 @@ class NoisySums(FitQuestion):
     answer_type = list[NoisedSum]
     kind = "round"
     adds = True
+    repeatable = False
 
     @property
     def length(self) -> int:
