@@ -39,8 +39,9 @@ def test_the_optimum_is_the_pooled_one_whatever_the_delays(
 ) -> None:
     for seed in seeds:
         p = problem(name, [60, 40, 50, 80], 3, seed=seed, ridge=1.0)
-        result = fs.solve(p, asynchronous=LATENCIES[latency], seed=seed, tol=1e-15, rounds=2000)
-        np.testing.assert_allclose(result.x, p.solution(), atol=1e-9)
+        # a tolerance that cannot be proved: the run ends where it stands still
+        result = fs.solve(p, asynchronous=LATENCIES[latency], seed=seed, tol=1e-18, rounds=2000)
+        np.testing.assert_allclose(result.x, p.solution(), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("latency", ["exponential", "heavy-tailed", "one slow"])

@@ -220,9 +220,9 @@ OPEN_ASYNC = Experiment(
     "an average of so many answers per client; a run without a proof until then counts as infinite "
     "and has no bar. Safe steps are those of theory; the best one of DAve-PG is 1 or 3 times its "
     "safe step, the best relaxation of FedSplit ARock's, 0.5 or 1, each in hindsight.",
-    {"m": 5, "d": 10, "n": 60, "kappa": 10.0, "seeds": 3, "tol": 1e-6, "rounds": 200},
+    {"m": 4, "d": 10, "n": 60, "kappa": 10.0, "seeds": 3, "tol": 1e-6, "rounds": 200},
     compute,
     draw,
     claims,
-    cost=140,
+    cost=90,
 )

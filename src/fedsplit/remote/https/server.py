@@ -157,6 +157,8 @@ class HttpsServer:
         """Tell the clients, and stop listening, within a few seconds."""
         if self._thread is None:
             return
+        for posted in self._posted.values():
+            posted.cancel()
         with suppress(TimeoutError):
             self._run(self._shut(), CLOSING_NOTICE_SECONDS + CLOSING)
         self._loop.call_soon_threadsafe(self._loop.stop)
