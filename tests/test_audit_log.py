@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from fedsplit.errors import InputError
+from fedsplit.remote.channel import Reply
 from fedsplit.sites.log.audit_log import AuditLog, NotLogged, log_files, read_log
+from fedsplit.sites.log.entries import Exchange, entry_of
 
 
 def written(path: Path, number: int = 5, largest: int = 2**20) -> AuditLog:
@@ -164,3 +166,10 @@ def test_an_earlier_file_without_its_last_line_break_is_named(tmp_path: Path) ->
     first.write_bytes(first.read_bytes().rstrip(b"\n"))
     with pytest.raises(InputError, match="it was cut off"):
         list(read_log(path))
+
+
+def test_the_hash_of_a_line_says_nothing_about_the_rows_to_those_who_guess_it() -> None:
+    exchange = Exchange(None, b"", Reply("failed"))
+    salts = [entry_of(exchange, b"")["salt"] for _ in range(2)]
+    assert salts[0] != salts[1]
+    assert len(salts[0]) == 32

@@ -17,6 +17,7 @@ from scipy.stats import chi2
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from fedsplit.commands.app import run
 from fedsplit.errors import InputError
 from fedsplit.regression.client.privacy.accounting import SLACK, noise_multiplier
 from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, shortened
@@ -385,6 +386,7 @@ WRONG: Sequence[tuple[dict[str, Any], str]] = [
     ({"dp": fs.Privacy(1, 1e-6, 2, 3, colluding=1)}, "colluding is for secure sums"),
     ({"dp": fs.Privacy(1, 1e-6, 2, 3, ranges={"z": (0, 1)})}, "there is no column z"),
     ({"dp": "1"}, "dp must be a Privacy"),
+    ({"group": "g"}, "a group column tells which clients there are"),
 ]
 
 
@@ -417,6 +419,31 @@ def test_a_privacy_that_is_none_is_refused(values: tuple[Any, ...], text: str) -
 def test_paths_have_no_noise() -> None:
     with pytest.raises(TypeError, match="dp"):
         fs.path(simulated("gaussian", 20), FORMULA, dp=privacy("gaussian"))  # type: ignore[call-arg]
+
+
+def test_the_command_line_has_the_same_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, frame in simulated("poisson", 80).items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    words = ["fit", str(tmp_path), "--formula", FORMULA, "--family", "poisson", "--json"]
+    words += ["--types", "y=number,x=number,g=text", "--levels", "g=a|b"]
+    words += ["--dp-epsilon", "3", "--dp-rounds", "4", "--dp-score", "5", "--dp-weight", "4"]
+    words += ["--dp-ranges", "x=-1:1", "--dp-seed", "7", "--dp-clip", "2"]
+    assert run(words) == 2
+    assert "needs --dp-delta too" in capsys.readouterr().err
+    assert run([*words, "--dp-delta", "1e-6"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    here = fs.fit(
+        str(tmp_path),
+        FORMULA,
+        **declared("poisson"),
+        dp=privacy("poisson", 3.0, rounds=4, ranges={"x": (-1, 1)}, seed=7),
+    )
+    assert found["coef"] == here.to_dict()["coef"]
+    assert found["privacy"]["protects"] == "one row"
+    assert run([*words, "--dp-delta", "1e-6", "--dp-ranges", "x=3"]) == 2
+    assert "COEFFICIENT=LOW:HIGH" in capsys.readouterr().err
 
 
 # Intervals

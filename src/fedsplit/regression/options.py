@@ -485,6 +485,10 @@ class Regression(Settings, Inputs):
         object.__setattr__(self, "types", {**types, **self.declared} or None)
         object.__setattr__(self, "na", reading.na)
         object.__setattr__(self, "decimal", reading.decimal)
+        if self.dp is not None and self.group is not None:
+            raise InputError(
+                "dp: a group column tells which clients there are: use one file per client"
+            )
         if (self.formula is None) == (self.target is None):
             raise InputError(
                 "give a formula such as 'y ~ x', or a target column for a model on all the others"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import secrets
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -55,6 +56,8 @@ def entry_of(exchange: Exchange, out: bytes) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "version": __version__,
+        # the hash of a line is told: without this, rows that somebody suspects could be tried out
+        "salt": secrets.token_hex(16),
         **derived(exchange, out),
     }
     if exchange.trouble:
