@@ -40,7 +40,7 @@ class Summands:
     def __init__(self) -> None:
         # each with its place; the first counts clients whose numbers did not fit
         self._narrow: list[tuple[int, Array]] = [(0, np.zeros(1))]
-        self._wide: list[tuple[int, Callable[[LastDigits], Limbs]]] = []
+        self._others: list[tuple[int, Callable[[LastDigits], Limbs]]] = []
         self._n = 1
         self._fits = True
 
@@ -49,6 +49,15 @@ class Summands:
         numbers = np.asarray(values, dtype=np.float64).reshape(-1)
         self._narrow.append((self._n, numbers))
         self._n += len(numbers)
+
+    def add_exactly(self, *terms: Array) -> None:
+        """Append sums of arrays, (n,) each, to the last digit: for numbers that have noise."""
+
+        def total(_: LastDigits) -> Limbs:
+            return fixed_point.total((fixed_point.encode(term) for term in terms), len(terms[0]))
+
+        self._others.append((self._n, total))
+        self._n += len(terms[0])
 
     def add_wide(self, values: ArrayLike) -> None:
         """The same for numbers in any unit, from 2^-288 to 2^278: each is told in three windows."""
@@ -102,7 +111,7 @@ class Summands:
             low, middle = numbers % (1 << WINDOW), (numbers >> WINDOW) % (1 << WINDOW)
             return fixed_point.from_integers([*(numbers >> 2 * WINDOW), *middle, *low])
 
-        self._wide.append((self._n, windows))
+        self._others.append((self._n, windows))
         self._n += 3 * n
 
     def require(self, condition: bool) -> None:
@@ -130,7 +139,7 @@ class Summands:
         places = [np.arange(at, at + len(numbers)) for at, numbers in self._narrow]
         values = np.concatenate([numbers for _, numbers in self._narrow])
         found[np.concatenate(places)] = digits.narrow(values)
-        for at, told in self._wide:
+        for at, told in self._others:
             numbers = told(digits)
             found[at : at + len(numbers)] = numbers
         return found

@@ -79,7 +79,7 @@ class NoisySums(FitQuestion):
         return replace(self, shares=max(1, m - self.privacy.colluding))
 
     def add(self, to: Summands, entry: NoisedSum) -> None:
-        to.add(entry.high, entry.low)
+        to.add_exactly(entry.high, entry.low)
 
     def read(self, total: Total) -> NoisedSum:
         return NoisedSum(total.take(self.length), np.zeros(self.length))
