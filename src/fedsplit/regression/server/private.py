@@ -145,7 +145,7 @@ class PrivateSearch:
 
     def _ask(self, number: int, x: Array) -> NoisyAnswer:
         total = self._rows.noisy_sums(self.privacy, self._delta, number, x)
-        a, h, c = np.sqrt(self.privacy.shares(number))
+        a, h, c = np.sqrt(self.privacy.shares(number, self._family.dispersed))
         C, W = self.bounds
         R = self.privacy.clip
         p = len(x)
@@ -195,14 +195,11 @@ class PrivateSearch:
         if self._family.dispersed:
             if self._family.quadratic:
                 squares += float(answer.g @ step)  # of the end, where the gradient is 0
-            dispersion = squares / (weights - p)
+            dispersion = self._dispersion(squares, weights - p, answer.rows_noise)
         covariance = None
-        if dispersion > 0 and weights > p:
+        if math.isfinite(dispersion):
             covariance = dispersion * back @ inverse @ back.T + noise_part
             self._check_settled(back @ step, covariance)
-        else:
-            self.warnings.append("the noise hides the dispersion: raise epsilon")
-            dispersion = math.nan
         return PrivateEstimate(
             self._plan,
             self.clients,
@@ -214,6 +211,30 @@ class PrivateSearch:
             answer.rows_noise,
             self.warnings,
         )
+
+    def _dispersion(self, squares: float, weights: float, rows_noise: float) -> float:
+        """φ by squares over weights; an upper bound where the noise is as large, nan without any.
+
+        Parameters
+        ----------
+        squares, weights : float
+            Sums with noise; weights less the number of coefficients.
+        rows_noise : float
+            The standard deviation of the noise of a count of rows.
+        """
+        C, W = self.bounds
+        if weights <= 2.0 * W * rows_noise:
+            self.warnings.append("the noise hides the dispersion: raise epsilon")
+            return math.nan
+        found = squares / weights
+        unsure = 2.0 * C**2 * rows_noise / weights
+        if found > unsure:
+            return found
+        self.warnings.append(
+            "the noise hides the dispersion, and an upper bound of it is used: declare a smaller "
+            "dp score, or raise epsilon"
+        )
+        return max(found, 0.0) + unsure
 
     def _check_settled(self, step: Array, covariance: Array) -> None:
         """Warn if the last step was so long that another one would follow."""

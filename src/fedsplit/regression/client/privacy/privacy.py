@@ -16,8 +16,9 @@ LAST = 0.5
 GRADIENT = 2.0 / 3.0
 """The share of the gradient in the budget of a question; the Hessian has the rest."""
 
-SCALARS = 0.05
-"""The share of counts and squares in the budget of the last question."""
+SCALARS = {False: 0.05, True: 0.25}
+"""The share of counts and squares in the budget of the last question, by whether a dispersion is
+estimated of them."""
 
 LARGEST_EPSILON = 1e9
 
@@ -93,14 +94,22 @@ class Privacy:
             return "one row"
         return f"one client of up to {self.site_rows:,} rows"
 
-    def shares(self, number: int) -> tuple[float, float, float]:
-        """The shares of the budget of gradient, Hessian and scalars in question ``number``."""
+    def shares(self, number: int, dispersed: bool) -> tuple[float, float, float]:
+        """The shares of the budget of gradient, Hessian and scalars in question ``number``.
+
+        Parameters
+        ----------
+        number : int
+            From 1 to ``rounds``.
+        dispersed : bool
+            Whether the family has a dispersion that is estimated.
+        """
         share = 1.0
         if self.rounds > 1:
             share = LAST if number == self.rounds else (1.0 - LAST) / (self.rounds - 1)
         scalars = 0.0
         if number == self.rounds:
-            scalars = SCALARS * share
+            scalars = SCALARS[dispersed] * share
         gradient = GRADIENT * (share - scalars)
         return gradient, share - scalars - gradient, scalars
 

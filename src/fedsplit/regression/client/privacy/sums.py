@@ -26,6 +26,7 @@ from fedsplit.regression.client.privacy.bounded_rows import BoundedRows
 from fedsplit.regression.client.privacy.discrete_gaussian import discrete_gaussian
 from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.privacy.scores import Bounds, cut_off
+from fedsplit.regression.families import FAMILIES
 
 GRID_BITS = 40
 """The noise has a scale of 2^GRID_BITS steps of the grid at least."""
@@ -108,7 +109,7 @@ class RowVectors:
 
     def of(self, rows: BoundedRows) -> Array:
         """u_i of some rows, (n, length)."""
-        a, h, c = np.sqrt(self.privacy.shares(self.number))
+        a, h, c = np.sqrt(self.privacy.shares(self.number, FAMILIES[self.family].dispersed))
         A = rows.A / self.privacy.clip
         eta = rows.A @ self.x + rows.o
         C, W = self.bounds
