@@ -119,8 +119,8 @@ BAD = {
         "ensemble 'real' is not known: use one of isotropic",
     ),
     "unknown method": (
-        ["compare", "--method", "fedavg"],
-        "method 'fedavg' is not known: use one of fedsplit",
+        ["compare", "--method", "fednova"],
+        "method 'fednova' is not known: use one of fedsplit",
     ),
     "unknown setting": (
         ["compare", "--method", "fedgd:steps=3"],

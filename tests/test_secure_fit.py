@@ -398,7 +398,9 @@ def test_every_question_says_whether_its_answers_may_be_added() -> None:
     assert [name for name, adds in known.items() if not adds] == [
         "prox",
         "descend",
+        "stochastic_descend",
         "curvature",
+        "batch_curvature",
         "diagonal",
         "decrement",
         "direction",
