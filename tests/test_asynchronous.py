@@ -11,6 +11,7 @@ import fedsplit as fs
 from fedsplit.clients.delayed import DelayedClients
 from fedsplit.methods.asynchronous_information import AsynchronousInformationState
 from fedsplit.methods.method import State
+from fedsplit.paper.open.asynchronous import problems, synchronous_time
 from fedsplit.rounds.trace import Row
 from problems import problem
 
@@ -87,6 +88,30 @@ def test_the_server_does_not_wait_for_a_slow_client() -> None:
     # Quadratics are known after one answer, so the slow client's first one ends the run.
     np.testing.assert_array_equal(trace.clock, [1.0, 100.0])
     np.testing.assert_array_equal(trace.answered, [5, 1])
+
+
+def test_a_client_whose_answer_would_hardly_matter_is_not_asked() -> None:
+    p = problem("logistic", [60, 40, 50, 80], 3, ridge=1.0)
+    trace = fs.solve(p, asynchronous=fs.Latency("constant", slow={2: 100.0})).trace
+    quick = (trace.clock % 100 != 0) & (trace.clock < 200)
+    early = trace.answered[quick & (trace.clock < 100)].sum()
+    late = trace.answered[quick & (trace.clock > 100)].sum()
+    assert 6 <= early <= 15  # three clients at work: the server does not wait for the slow one
+    assert 3 <= late <= 6  # what x lacks after that is the slow one's answer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("latency", ["exponential", "heavy-tailed"])
+def test_not_waiting_is_seldom_later_than_waiting(latency: str) -> None:
+    settings = {"m": 4, "d": 10, "n": 60, "kappa": 10.0}
+    ratios = []
+    for seed in range(20):
+        p = problems(settings, seed)["logistic"]
+        together = fs.solve(p, tol=1e-6).rounds
+        trace = fs.solve(p, asynchronous=LATENCIES[latency], tol=1e-6, seed=seed).trace
+        ratios.append(trace.clock[-1] / synchronous_time(LATENCIES[latency], 4, seed, together))
+    assert np.median(ratios) < 1.0
+    assert np.quantile(ratios, 0.8) < 1.2
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

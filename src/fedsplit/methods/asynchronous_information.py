@@ -25,6 +25,9 @@ FARTHEST = 1.0
 SAME = 1e-10
 """Points at a smaller distance, relative to ‖x‖, are the same to a client."""
 
+SHARE = 0.1
+"""A client is not asked while its model is off by less than this share of the worst one."""
+
 
 class Facts(NamedTuple):
     """What each client told about the x that it was asked about last.
@@ -150,11 +153,21 @@ class AsynchronousInformation:
         return LocalModel(x, v, packed(mean), state.s, None)
 
     def useful(self, state: AsynchronousInformationState) -> Mask:
-        """Not of quadratics that are known, nor of who was asked here before."""
-        facts = state.facts
-        near = SAME * max(1.0, float(np.linalg.norm(state.x)))
-        known = (facts.norm == 0.0) | (row_norms(state.x - facts.at) <= near)
-        new: Mask = ~(state.models.heard & known)
+        """Not of quadratics that are known, of who was asked here before, or is not what x lacks.
+
+        A client that takes up a question of little use may still be at it when x has moved, which
+        costs more than its answer gains. The x of a minority is no place to ask about either.
+        """
+        x, _, models, facts, *_ = state
+        heard = models.heard
+        if 2 * heard.sum() <= len(heard):
+            return ~heard
+        near = SAME * max(1.0, float(np.linalg.norm(x)))
+        known = (facts.norm == 0.0) | (row_norms(x - facts.at) <= near)
+        t, size = away(x, models, facts)
+        # off by this in the norm of B_j⁻¹, to second order; c_j is taken for the same if not known
+        error = np.where(heard, size * np.where(np.isfinite(t), t, size), np.inf)
+        new: Mask = ~(heard & known) & (error >= SHARE * error[heard].max())
         return new
 
     def absorb(
@@ -169,16 +182,22 @@ class AsynchronousInformation:
         return AsynchronousInformationState(x, subgradient, models, facts, REACH, gain, evidence)
 
 
+def away(x: Array, models: Models, facts: Facts) -> tuple[Array, Array]:
+    """t_j = c_j‖x - p_j‖, and ‖x - p_j‖ in the norm of B_j, each (m,)."""
+    way = x - models.p
+    length = row_norms(way)
+    quadratic = (length == 0.0) | (facts.norm == 0.0)
+    t = np.where(quadratic, 0.0, facts.norm * np.where(quadratic, 1.0, length))
+    return t, np.sqrt(np.maximum(dots(way, matvec(models.B, way)), 0.0))
+
+
 def evidence_at(x: Array, models: Models, facts: Facts) -> Evidence | None:
     """What models of any age prove at x; None while one is too far from there."""
     if not models.heard.all():
         return None
-    way = x - models.p
-    length = row_norms(way)
-    t = np.where(length == 0.0, 0.0, np.where(facts.norm == 0.0, 0.0, facts.norm * length))
+    t, size = away(x, models, facts)
     if not (t <= FARTHEST).all():
         return None
-    size = np.sqrt(np.maximum(dots(way, matvec(models.B, way)), 0.0))
     # (e^t - 1)/t - 1, and e^(t/2) from the norm of B_j to that of e^(-t)B_j
     off = np.where(t < 1e-6, t, np.expm1(t) / np.where(t == 0.0, 1.0, t) - 1.0)
     drift = float(np.linalg.norm(np.exp(0.5 * t) * off * size))
