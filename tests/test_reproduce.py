@@ -46,6 +46,13 @@ def small_experiments(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRe
     monkeypatch.setattr(module, "_compute", compute_here)
 
 
+@pytest.fixture
+def undrawn(small_experiments: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the figures, which take most of the time."""
+    for name, experiment in list(EXPERIMENTS.items()):
+        monkeypatch.setitem(EXPERIMENTS, name, replace(experiment, draw=lambda _: {}))
+
+
 def compute_here(experiments: list[Experiment], progress: module.Progress) -> Iterator[object]:
     """One experiment after the other in this process; other processes are for the slow tests."""
     for experiment in experiments:
@@ -97,6 +104,7 @@ def test_the_same_seed_gives_the_same_bytes(whole_paper: Path, tmp_path: Path) -
             assert (tmp_path / name).read_bytes() == (whole_paper / name).read_bytes(), name
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_changed_settings_missing_data_and_force_are_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +123,7 @@ def test_changed_settings_missing_data_and_force_are_computed_again(
     assert computed(force=True) == {"fig1", "fig2b"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_is_finished_stays_when_a_run_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
