@@ -418,6 +418,7 @@ def test_what_noise_cannot_be_combined_with_is_refused_in_one_line(
         ((1.0, 0.0, 1.0, 3), "delta"),
         ((1.0, 1.0, 1.0, 3), "delta"),
         ((1.0, 1e-6, -1.0, 3), "clip"),
+        ((1.0, 1e-6, 1e300, 3), "clip must be from 1e-50 to"),
         ((1.0, 1e-6, 1.0, 0), "rounds"),
     ],
 )
@@ -454,6 +455,10 @@ def test_the_command_line_has_the_same_options(
     assert found["privacy"]["protects"] == "one row"
     assert run([*words, "--dp-delta", "1e-6", "--dp-ranges", "x=3"]) == 2
     assert "COEFFICIENT=LOW:HIGH" in capsys.readouterr().err
+    assert run([*words, "--dp-delta", "1e-6", "--dp-ranges", "x=0:1,x=0:2"]) == 2
+    assert "x is named twice" in capsys.readouterr().err
+    assert run([*words, "--dp-delta", "0"]) == 2
+    assert "dp delta must be a finite number above 0" in capsys.readouterr().err
 
 
 # Intervals

@@ -172,8 +172,22 @@ FITS: dict[str, Callable[[Path], dict[str, Any]]] = {
         "family": "gamma",
         "l1": 0.5,
     },
+    "noise": lambda folder: noisy(),
+    "noise shared": lambda folder: {**noisy(), "secure": True},
 }
 """What a fit is given, of data in a folder."""
+
+
+def noisy() -> dict[str, Any]:
+    """With noise that follows from a seed."""
+    return {
+        "data": people(),
+        "formula": "ill ~ age + ward",
+        "family": "logistic",
+        "types": {"ill": "number", "age": "number", "ward": "text"},
+        "levels": {"ill": ["0", "1"], "ward": ["north", "south", "west"]},
+        "dp": fs.Privacy(8.0, 1e-6, 2.0, 3, ranges={"age": (0, 100)}, seed=3),
+    }
 
 
 def together(folder: Path) -> str:
@@ -202,7 +216,11 @@ def said(model: fs.Model) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["group", "secure", "frames", pytest.param("toml", marks=pytest.mark.slow)]
+    "kind",
+    [
+        *("group", "secure", "frames"),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("toml", "noise", "noise shared")),
+    ],
 )
 def test_a_fit_on_ray_is_the_fit_of_this_process_to_the_bit(kind: str, tmp_path: Path) -> None:
     given = FITS[kind](tmp_path)

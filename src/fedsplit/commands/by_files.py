@@ -12,10 +12,17 @@ import typer
 from fedsplit.commands.fit import present
 from fedsplit.commands.gathering import check_enough, wanted_clients
 from fedsplit.commands.keys import check_extra
-from fedsplit.commands.options import Json, Resilience, take, with_fields, with_whole_formula
+from fedsplit.commands.options import (
+    Json,
+    PrivacyOptions,
+    Resilience,
+    take,
+    with_fields,
+    with_whole_formula,
+)
 from fedsplit.commands.server import NOT_HERE, advice
 from fedsplit.commands.server_options import CoordinatorKeys
-from fedsplit.commands.studies import check_secure, signed_study
+from fedsplit.commands.studies import check_private, check_secure, signed_study
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients, listed
 from fedsplit.regression.options import FitOptions, names
 
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 OPTIONS = (
     *(each for each in fields(FitOptions) if each.name not in NOT_HERE),
     *(each for each in fields(Resilience) if each.name == "min_clients"),
+    *(each for each in fields(PrivacyOptions) if each.name != "dp_seed"),
     *fields(CoordinatorKeys),
 )
 
@@ -82,6 +90,7 @@ def _begin(folder: StudyFolder, clients: str, chosen: dict[str, Any]) -> None:
 
     coordinator_keys = take(CoordinatorKeys, chosen)
     least = chosen.pop("min_clients")
+    chosen["dp"] = take(PrivacyOptions, chosen).privacy
     model = with_whole_formula(chosen)
     members = _members(clients, coordinator_keys.keys)
     check_enough(len(members), least)
@@ -89,6 +98,7 @@ def _begin(folder: StudyFolder, clients: str, chosen: dict[str, Any]) -> None:
     options = FitOptions(None, **model)
     if options.secure:
         check_secure(options, len(members), least, signer)
+    check_private(options, len(members), least)
     study, signature = signed_study(options, members, signer, least)
     folder.check_free()
     if signer is not None and signer.warning:

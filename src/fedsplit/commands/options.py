@@ -142,14 +142,13 @@ class PrivacyOptions:
     def privacy(self) -> Privacy | None:
         """What ``fit`` takes; None if no option was given."""
         given = {each.name: getattr(self, each.name) for each in dataclass_fields(self)}
-        chosen = {name: value for name, value in given.items() if value not in (None, 0)}
-        if not chosen:
+        if all(given[each.name] == each.default for each in dataclass_fields(self)):
             return None
         needed = ("dp_epsilon", "dp_delta", "dp_clip", "dp_rounds")
-        lacking = [name for name in needed if name not in chosen]
+        lacking = [name for name in needed if given[name] is None]
         if lacking:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in lacking)
-            raise InputError(f"differential privacy needs {flags} too, above zero")
+            raise InputError(f"differential privacy needs {flags} too")
         return Privacy(**{name.removeprefix("dp_"): value for name, value in given.items()})
 
 

@@ -27,6 +27,7 @@ from fedsplit.commands.server_options import ServerNetwork
 from fedsplit.commands.server_view import ServerView
 from fedsplit.commands.studies import (
     approved_by_all,
+    check_private,
     check_secure,
     keep_study,
     masked,
@@ -158,6 +159,7 @@ class ServerRun:
         check_enough(self._wanted, self._least)
         if self._options.secure:
             check_secure(self._options, self._wanted, self._least, self._signer)
+        check_private(self._options, self._wanted, self._least)
 
     def fit(self) -> Model:
         """Gather the clients, have the study approved, fit, and write the model."""

@@ -100,6 +100,33 @@ def check_secure(
     declared(formula, options.settings, excluded)
 
 
+def check_private(options: FitOptions, wanted: int, least: int | None) -> None:
+    """Raise InputError if a study with these options is to have noise, and cannot.
+
+    Parameters
+    ----------
+    options : FitOptions
+    wanted : int
+        How many clients there are to be.
+    least : int or None
+        The fewest with which the run continues.
+    """
+    from fedsplit.regression.client.privacy.accounting import noise_multiplier
+    from fedsplit.regression.fit import asked_formula
+    from fedsplit.regression.server.private import declared_columns, declared_plan
+
+    privacy = options.dp
+    if privacy is None:
+        return
+    if least not in (None, wanted):
+        raise InputError("dp: every client is needed: leave out --min-clients")
+    if privacy.colluding >= wanted:
+        raise InputError(f"--dp-colluding {privacy.colluding}: there are only {wanted} clients")
+    formula, excluded = asked_formula(options)
+    declared_columns(declared_plan(formula, options.settings, excluded), privacy)
+    noise_multiplier(privacy.epsilon, privacy.delta)  # needs a package that may not be there
+
+
 def _check_made_elsewhere(keys: Path, who: Sequence[str]) -> None:
     """Raise InputError if the key of a client was made here."""
     from fedsplit.remote.key_folder import clients_folder

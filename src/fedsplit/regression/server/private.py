@@ -112,9 +112,7 @@ class PrivateSearch:
         self.privacy: Privacy = settings.dp
         self._delta = settings.delta
         self.bounds: Bounds = bounds_of(settings.family, self.privacy, settings.delta)
-        intercept = Formula(plan.formula).intercept
-        ranges = self.privacy.ranges or {}
-        self.columns = DeclaredColumns.of(plan.names, ranges, intercept)
+        self.columns = declared_columns(plan, self.privacy)
         self.summed = rows.members.summed
         self.clients = self.summed or rows.members.names
         shares = 1
@@ -251,7 +249,13 @@ class PrivateSearch:
 def search_privately(
     members: Members, formula: Formula, settings: Settings, excluded: Sequence[str]
 ) -> PrivateSearch:
-    """A fit with noise, from declarations alone: no client has been asked anything yet.
+    """A fit with noise: no client has been asked anything yet."""
+    plan = declared_plan(formula, settings, excluded)
+    return PrivateSearch(FederatedRows(members, plan, strict=False), plan, settings)
+
+
+def declared_plan(formula: Formula, settings: Settings, excluded: Sequence[str]) -> Plan:
+    """The plan of a fit with noise, from declarations alone.
 
     Raises
     ------
@@ -267,4 +271,15 @@ def search_privately(
     plan, _ = plan_of(formula, settings, schema, {})
     if plan.shares and settings.weights is not None:
         raise InputError("dp: a share of trials stands for many: use one row per trial")
-    return PrivateSearch(FederatedRows(members, plan, strict=False), plan, settings)
+    return plan
+
+
+def declared_columns(plan: Plan, privacy: Privacy) -> DeclaredColumns:
+    """The columns of a plan in their declared units.
+
+    Raises
+    ------
+    InputError
+        If a range is declared of a column that there is not.
+    """
+    return DeclaredColumns.of(plan.names, privacy.ranges or {}, Formula(plan.formula).intercept)

@@ -13,6 +13,8 @@ from fedsplit import fixed_point
 from fedsplit.clients.question import Answer, Question
 from fedsplit.errors import InputError
 from fedsplit.fixed_point import Limbs
+from fedsplit.regression.client.privacy.sums import Noise
+from fedsplit.regression.client.questions.noisy import NoisySums
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import answer_type_of, read_reply, read_request
 from fedsplit.sites.letters.letter import AnswerLetter
@@ -52,7 +54,10 @@ def readable(
             lines.append(f"  line of the log, and its hash: {told.log}")
         if told.outcome != "answer":
             lines.append(f"  {told.outcome}: {told.text}")
-        elif request.step is None:
+            continue
+        if isinstance(request.question, NoisySums):
+            lines += _noise(request.question)
+        if request.step is None:
             lines += _lines(told.value, "  ")
         else:
             lines.append(f"  {MASKED}")
@@ -69,6 +74,24 @@ def _summand(question: Question, numbers: Limbs) -> Any:
             return question.of_total(Total(numbers, 1))
     except (InputError, ValueError, ArithmeticError):
         return {}
+
+
+def _noise(question: NoisySums) -> list[str]:
+    """What noise is in an answer, and how much of the study's budget it takes."""
+    privacy = question.privacy
+    share = sum(privacy.shares(question.number, dispersed=False))
+    rows = privacy.site_rows or 1
+    shared = ""
+    if question.shares > 1:
+        shared = f", this client's share among {question.shares}"
+    return [
+        f"  sums with noise, question {question.number} of {privacy.rounds}: takes {share:.1%} of "
+        f"the budget of ε {privacy.epsilon:g} and δ {privacy.delta:g}, once",
+        f"  noise in every number: standard deviation "
+        f"{Noise.of(privacy, question.shares).scale:.4g}{shared}",
+        f"  {privacy.protects} more or less moves all numbers together by at most "
+        f"{rows * share**0.5:.4g} (root of the sum of squares)",
+    ]
 
 
 def _lines(value: Any, indent: str) -> Iterator[str]:

@@ -22,6 +22,9 @@ estimated of them."""
 
 LARGEST_EPSILON = 1e9
 
+LARGEST_BOUND = 1e50
+"""Bounds are at most this and at least its inverse: products of four of them stay finite."""
+
 
 @dataclass(frozen=True)
 class Privacy:
@@ -75,13 +78,13 @@ class Privacy:
             raise InputError(f"dp epsilon must be at most {LARGEST_EPSILON:g}")
         if not 1e-300 < number("dp delta", self.delta) < 1:
             raise InputError(f"dp delta must be above 0 and below 1, not {self.delta!r}")
-        number("dp clip", self.clip)
         count("dp rounds", self.rounds)
-        for name in ("score", "weight"):
-            if getattr(self, name) is not None:
-                number(f"dp {name}", getattr(self, name))
         if self.site_rows is not None:
             count("dp site rows", self.site_rows)
+        for name in ("clip", "score", "weight", "site_rows"):
+            value = getattr(self, name)
+            if value is not None:
+                _bound(f"dp {name.replace('_', ' ')}", value)
         count("dp colluding", self.colluding, least=0)
         if self.seed is not None:
             count("dp seed", self.seed, least=0)
@@ -114,6 +117,14 @@ class Privacy:
         return gradient, share - scalars - gradient, scalars
 
 
+def _bound(name: str, value: Any) -> None:
+    """Raise InputError unless a bound is of a size that can be computed with."""
+    if not 1.0 / LARGEST_BOUND <= number(name, value) <= LARGEST_BOUND:
+        raise InputError(
+            f"{name} must be from {1.0 / LARGEST_BOUND:g} to {LARGEST_BOUND:g}, not {value!r}"
+        )
+
+
 def _pairs(ranges: Any) -> dict[str, tuple[float, float]]:
     """The ranges, checked."""
     found = {}
@@ -126,6 +137,7 @@ def _pairs(ranges: Any) -> dict[str, tuple[float, float]]:
             raise InputError(f"dp ranges: {name} needs two numbers, not {pair!r}") from None
         if not -math.inf < low < high < math.inf:
             raise InputError(f"dp ranges: {name} must be from a smaller to a larger number")
+        _bound(f"dp ranges: the width of {name}", high - low)
         found[str(name)] = (low, high)
     return found
 
@@ -147,5 +159,7 @@ def read_ranges(text: str) -> dict[str, tuple[str, str]]:
         low, colon, high = ends.partition(":")
         if not (mark and colon and name.strip()):
             raise InputError(f"--dp-ranges takes COEFFICIENT=LOW:HIGH,..., not {part!r}")
+        if name.strip() in found:
+            raise InputError(f"--dp-ranges: {name.strip()} is named twice")
         found[name.strip()] = (low, high)
     return found
