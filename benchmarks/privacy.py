@@ -89,7 +89,7 @@ def perturbed(A: Array, b: Array, epsilon: float, rng: np.random.Generator) -> A
     """Objective perturbation (Kifer, Smith and Thakurta 2012, Algorithm 1 with Gaussian noise)."""
     smoothness = CLIP**2 / 4.0
     scale = CLIP * math.sqrt(8.0 * math.log(2.0 / DELTA) + 4.0 * epsilon) / epsilon
-    linear = scale * rng.standard_normal(A.shape[1])
+    linear = scale * rng.standard_normal(len(TRUTH))
     return minimiser(A, b, linear, 2.0 * smoothness / epsilon)[0]
 
 

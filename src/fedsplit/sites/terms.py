@@ -28,7 +28,8 @@ What leaves this machine, to the server alone:
   at the end the log-likelihood, the loss without covariates, and for a classifier counts of
              rows by predicted probability
 Rows never leave, as long as the server asks only what fedsplit asks. In a study with secure
-sums all of this is masked, and the server learns its sum over all clients alone.
+sums all of this is masked, and the server learns its sum over all clients alone. In a study with
+noise nothing of this leaves, but only the sums with noise that you read before you approve it.
 {guards}
 {promise}
 {limit}Every question and every answer is logged in {log}
