@@ -16,20 +16,20 @@ from hospitals import FORMULA, RANDHIE, people, proved
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("tol", [1e-2, 1e-5, 1e-9])
-def test_no_coefficient_is_farther_from_the_pooled_one_than_proved(family: str, tol: float) -> None:
+def test_no_coefficient_is_farther_from_the_pooled_one_than_proved(family: str) -> None:
     target = {"logistic": "ill", "poisson": "visits", "gamma": "stay", "multinomial": "ward"}.get(
         family, "score"
     )
-    terms = "age + hours" if family == "multinomial" else "age + ward"
-    for seed in range(4):
+    formula = f"{target} ~ {'age + hours' if family == 'multinomial' else 'age + ward'}"
+    for seed in range(2):
         frames = people(seed)
-        model = fs.fit(frames, f"{target} ~ {terms}", family=family, tol=tol)
-        best = fs.fit(pd.concat(frames.values()), f"{target} ~ {terms}", family=family, tol=1e-11)
-        assert model.converged
-        away = np.abs(model.coef - best.coef) / model.errors
-        assert proved(model) <= tol
-        assert away.max() <= proved(model) + 1e-10
+        best = fs.fit(pd.concat(frames.values()), formula, family=family, tol=1e-11)
+        for tol in (1e-2, 1e-5, 1e-9):
+            model = fs.fit(frames, formula, family=family, tol=tol)
+            assert model.converged
+            away = np.abs(model.coef - best.coef) / model.errors
+            assert proved(model) <= tol
+            assert away.max() <= proved(model) + 1e-10
 
 
 def test_too_few_rounds_are_said_and_the_bound_still_holds() -> None:
