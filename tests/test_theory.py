@@ -443,6 +443,21 @@ def test_the_floor_of_noise_is_a_fixed_point_of_its_recursion() -> None:
     assert np.isclose(worst, 10.0 * theory.noise_floor(100.0, 0.3), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ((0.5, 1.0, 0.1, [0.1]), "kappa must be a finite number of at least 1, not 0.5"),
+        ((10.0, 1.0, -0.1, [0.1]), "noise must be a finite number of at least 0, not -0.1"),
+        ((10.0, 1.0, 0.1, [0.1, np.nan]), "errors: each must be a finite number"),
+    ],
+)
+def test_mistakes_with_noise_are_explained(settings: Any, text: str) -> None:
+    with pytest.raises(fs.InputError, match=text):
+        theory.noise_bound(*settings)
+    with pytest.raises(fs.InputError, match="must be a finite number"):
+        theory.noise_floor(settings[0], settings[2], settings[3][-1])
+
+
 def test_noise_on_the_spiked_ensemble_settles_at_its_floor() -> None:
     kappa, noise = 10.0, 0.1
     p = spiked(kappa)

@@ -22,7 +22,8 @@ class Proximal(NamedTuple):
     u : (k, d) array
         Row j approximates prox_{s f_j}(v_j).
     error : (k,) array
-        Proved bounds on ‖u_j - prox_{s f_j}(v_j)‖; 0 where the prox is exact to rounding.
+        Proved bounds on ‖u_j - prox_{s f_j}(v_j)‖, or estimates where a solver says so; 0 where the
+        prox is exact to rounding.
     gradient : (k, d) array or None
         ∇f_j(u_j), if the solver has computed it anyway.
     """

@@ -55,7 +55,8 @@ class StochasticProx:
         pass over all rows, which proves it.
     confidence : float
         The share of cases in which an estimated error is at least the true one, by Chebyshev's
-        inequality with the variance among ten groups of the rows.
+        inequality with the variance among ten groups of the rows. That is an estimate too: where a
+        few rows dominate, and none of them is drawn, the error is too small.
     """
 
     steps: int = 20
@@ -77,7 +78,7 @@ class StochasticProx:
             number("StochasticProx: step", self.step)
         if self.check is not None:
             count("StochasticProx: check", self.check, least=GROUPS)
-        if not 0.0 < self.confidence < 1.0:
+        if number("StochasticProx: confidence", self.confidence) >= 1.0:
             raise InputError(
                 f"StochasticProx: confidence must be between 0 and 1, not {self.confidence!r}"
             )

@@ -72,14 +72,16 @@ class SubsampledNewtonProx:
             if self.sketch == "rows":
                 step = costs.batch(batch).solve(at.U, D, G)
             else:
-                step = _sketched(costs, at.U, streams + t, self.rows, D, G)
+                step = _sketched(costs, at.U, streams, t, self.rows, D, G)
             at = search(merit, at, step, dots(G, step), share=1e-4)
             g = costs.gradient(at.U)
         return bounded(costs, V, s, at.U, g)
 
 
-def _sketched(costs: Costs, U: Array, streams: Streams, rows: int, D: Array, G: Array) -> Array:
-    """(diag(D) + Ĥ_j)⁻¹ g_j with Ĥ_j = (S_jB_j)ᵀS_jB_j plus the ridge, (k, d)."""
+def _sketched(
+    costs: Costs, U: Array, streams: Streams, t: int, rows: int, D: Array, G: Array
+) -> Array:
+    """(diag(D) + Ĥ_j)⁻¹ g_j with Ĥ_j = (S_jB_j)ᵀS_jB_j plus the ridge, (k, d), in step t."""
     B = costs.terms.root(U)
     counter.hessians += 1
     counter.factorisations += 1
@@ -88,7 +90,7 @@ def _sketched(costs: Costs, U: Array, streams: Streams, rows: int, D: Array, G: 
         return solve_wide(B, D + costs.ridge, G)
     sketched = np.empty((len(B), rows, B.shape[2]))
     for j, stream in enumerate(streams):
-        rng = np.random.default_rng(int(stream))
+        rng = np.random.default_rng([int(stream), t])
         bucket = rng.integers(rows, size=n)
         sign = rng.choice([-1.0, 1.0], size=n)
         sketched[j] = csr_array((sign, (bucket, np.arange(n))), shape=(rows, n)) @ B[j]

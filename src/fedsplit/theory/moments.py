@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,10 @@ from fedsplit.losses.linear import LinearTerms
 from fedsplit.theory.paper import quadratics
 
 SETTLED = 1e-13
-"""A round that changes the second moments by a smaller share of their size is the last."""
+"""A round that changes mean and covariance by a smaller share of their size is the last."""
+
+HUGE = 1e100
+"""Moments beyond this grow without bound."""
 
 MOST_ROUNDS = 100_000
 
@@ -94,6 +97,7 @@ def fedavg_moments(
     share: float = 1.0,
     rounds: int | None = None,
     x0: Array | None = None,
+    decay: float = 0.0,
 ) -> Moments:
     """Mean and covariance of FedAvg's x on least squares, after some rounds or in the limit.
 
@@ -105,7 +109,7 @@ def fedavg_moments(
     clients : StackedClients
         Of a ``Problem(LeastSquares(rows=True), ...)``.
     s : float
-        The constant step.
+        The first step.
     local_steps : int
         e.
     batch : int, optional
@@ -116,27 +120,55 @@ def fedavg_moments(
         None is until the moments settle.
     x0 : (d,) array, optional
         The start; zeros if None.
+    decay : float
+        The step in round t = 0, 1, … is s/(1 + decay·t); above 0 only with ``rounds``.
 
     Raises
     ------
     InputError
-        If the costs are not least squares with rows, or the covariance grows without bound.
+        If the costs are not least squares with rows, or the moments grow without bound, or do not
+        settle.
     """
-    number("s", s)
-    count("local_steps", local_steps)
+    _check(s, local_steps, batch, share, rounds, decay)
     each = _rows(clients, s, batch)
     drawn = max(1, round(share * clients.m))
-    start = np.zeros(clients.d) if x0 is None else x0
+    start = np.zeros(clients.d) if x0 is None else np.asarray(x0, dtype=np.float64)
+    if start.shape != (clients.d,) or not np.isfinite(start).all():
+        raise InputError(f"x0 must be {clients.d} finite numbers, its shape is {start.shape}")
     x = Moments(start, np.zeros((clients.d, clients.d)))
-    for _ in range(rounds or MOST_ROUNDS):
+    for t in range(MOST_ROUNDS if rounds is None else rounds):
         before = x
-        x = _round(each, drawn, local_steps, x)
-        if not np.isfinite(x.covariance).all() or np.trace(x.covariance) > 1e100:
-            raise InputError(f"the covariance grows without bound: the step {s:g} is too large")
-        moved = np.abs(x.covariance - before.covariance).max() + np.abs(x.mean - before.mean).max()
-        if rounds is None and moved <= SETTLED * (np.abs(x.covariance).max() + SETTLED):
-            break
+        now = [replace(client, s=s / (1.0 + decay * t)) for client in each]
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = _round(now, drawn, local_steps, x)
+        if not max(np.trace(x.covariance), np.abs(x.mean).max()) < HUGE:
+            raise InputError(f"the moments grow without bound: the step {s:g} is too large")
+        if rounds is None and all(map(_settled, before, x)):
+            return x
+    if rounds is None:
+        raise InputError(f"the moments do not settle in {MOST_ROUNDS:,} rounds: pass rounds=")
     return x
+
+
+def _check(
+    s: float, local_steps: int, batch: int | None, share: float, rounds: int | None, decay: float
+) -> None:
+    """Raise InputError unless these settings of ``fedavg_moments`` can be used."""
+    number("s", s)
+    count("local_steps", local_steps)
+    if batch is not None:
+        count("batch", batch)
+    if number("share", share) > 1.0:
+        raise InputError(f"share must be at most 1, not {share!r}")
+    if rounds is not None:
+        count("rounds", rounds, least=0)
+    if number("decay", decay, strict=False) > 0.0 and rounds is None:
+        raise InputError("falling steps settle in no number of rounds: pass rounds=")
+
+
+def _settled(before: Array, after: Array) -> bool:
+    """Whether a round has changed an array by rounding alone."""
+    return bool(np.abs(after - before).max() <= SETTLED * np.abs(after).max())
 
 
 def _round(each: list[_Client], drawn: int, local_steps: int, x: Moments) -> Moments:

@@ -34,9 +34,11 @@ def noise_bound(kappa: float, distance: float, noise: float, errors: ArrayLike) 
     errors : (T,) array
         c in each round.
     """
-    rho = contraction(kappa)
+    rho = _contraction(kappa)
+    number("noise", noise, strict=False)
     bounds = [number("distance", distance, strict=False)]
-    for error in np.asarray(errors, dtype=np.float64).tolist():
+    for error in np.ravel(errors).tolist():
+        number("errors: each", error, strict=False)
         bounds.append(math.hypot(rho * bounds[-1] + 2.0 * error, 2.0 * noise))
     return np.array(bounds)
 
@@ -59,9 +61,16 @@ def noise_floor(kappa: float, noise: float, error: float = 0.0) -> float:
     error : float
         c.
     """
-    rho = contraction(kappa)
+    rho = _contraction(kappa)
+    number("noise", noise, strict=False)
+    number("error", error, strict=False)
     # the positive root of D² = (ρD + 2c)² + 4b²
     slack = 1.0 - rho**2
     half = 2.0 * rho * error / slack
     constant = 4.0 * (error**2 + noise**2) / slack
     return (half + math.sqrt(half**2 + constant)) ** 2
+
+
+def _contraction(kappa: float) -> float:
+    """ρ of a κ that is checked."""
+    return contraction(number("kappa", kappa, least=1.0, strict=False))
