@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 
 import numpy as np
 
@@ -54,10 +54,17 @@ class SampledClients(Clients):
     reshuffled : bool
         Whether every client is drawn once before any is drawn again. Otherwise draws are
         independent, and questions that need everyone are asked of all clients.
+    earlier : int
+        How many questions the run asked before.
     """
 
     def __init__(
-        self, clients: Clients, participation: float, seed: int, reshuffled: bool = True
+        self,
+        clients: Clients,
+        participation: float,
+        seed: int,
+        reshuffled: bool = True,
+        earlier: int = 0,
     ) -> None:
         self._clients = clients
         self.m = clients.m
@@ -66,13 +73,15 @@ class SampledClients(Clients):
         self.stands_for = clients.stands_for
         self._reshuffled = reshuffled
         draw = draws if reshuffled else independent_draws
-        self._draws = draw(self.m, max(1, round(participation * self.m)), seed)
+        masks = draw(self.m, max(1, round(participation * self.m)), seed)
+        self._draws = islice(masks, earlier, None)
 
     def ask(self, question: CostQuestion) -> Answer:
         return self.ask_some(question, np.ones(self.m, dtype=bool))
 
     def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
+        mask = next(self._draws)
         if self._reshuffled or not question.everyone:
-            drawn = drawn & next(self._draws)
+            drawn = drawn & mask
         self.asked = int(drawn.sum())
         return self._clients.ask_some(question, drawn)

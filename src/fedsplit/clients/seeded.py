@@ -28,15 +28,22 @@ class SeededClients(Clients):
     clients : Clients
     seed : int
         Of the run. What a client draws also depends on the number of the question.
+    earlier : int
+        How many questions the run asked before.
+
+    Attributes
+    ----------
+    number : int
+        The number of the last question.
     """
 
-    def __init__(self, clients: Clients, seed: int) -> None:
+    def __init__(self, clients: Clients, seed: int, earlier: int = 0) -> None:
         self._clients = clients
         self.m = clients.m
         self.d = clients.d
         self.names = clients.names
         self._seed = seed
-        self._asked = 0
+        self.number = earlier
 
     def ask(self, question: CostQuestion) -> Answer:
         return self._clients.ask(self._seeded(question))
@@ -55,7 +62,7 @@ class SeededClients(Clients):
         return self._clients.collect()
 
     def _seeded(self, question: CostQuestion) -> CostQuestion:
-        self._asked += 1
+        self.number += 1
         if not question.draws:
             return question
-        return question.seeded(streams_of(self._seed, self._asked, self.m))
+        return question.seeded(streams_of(self._seed, self.number, self.m))

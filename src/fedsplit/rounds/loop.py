@@ -19,6 +19,7 @@ from fedsplit.methods.method import Method, State
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.rounds.certificate import NOT_ASKED, Certificate
 from fedsplit.rounds.divergence import Divergence
+from fedsplit.rounds.origin import asked_until
 from fedsplit.rounds.result import Diverged, Result, StoppedBy
 from fedsplit.rounds.trace import Kind, Row, Trace
 from fedsplit.threads import one_blas_thread
@@ -130,6 +131,7 @@ class Run:
         self._asynchronous = asynchronous
         self._callbacks = callbacks
         self._removed: tuple[str, ...] = ()
+        self._earlier = 0  # questions before the state that the run goes on from
         # The clients that still take part, by their number at the start.
         self._numbers = np.arange(clients.m)
         self._earlier_incidents = len(clients.incidents)
@@ -143,6 +145,11 @@ class Run:
         if self.penalty is None:
             return None
         return getattr(self.state, "subgradient", None)
+
+    @property
+    def asked(self) -> int:
+        """How many questions the method has asked, those before its first state included."""
+        return self._seeded.number
 
     @property
     def objective(self) -> float:
@@ -159,6 +166,7 @@ class Run:
         if state is not None:
             self.state = state
             self._begun = True
+            self._earlier = asked_until(state)
         with one_blas_thread(), np.errstate(**QUIET):
             while True:
                 self._count_anew()
@@ -181,6 +189,7 @@ class Run:
     def start_with(self, method: Method[Any], x: Array) -> None:
         """Begin, or go on, with the set-up of a method at x."""
         self.method = method
+        self._earlier = 0
         self._count_anew()
         self.count_as("setup")
         self.state = method.start(self.meter, x)
@@ -213,12 +222,14 @@ class Run:
             asked = asked.insistent()
         if self._asynchronous is True:
             asked = asked.asynchronously()
-        asked = SeededClients(asked, self._seed)
+        self._seeded = SeededClients(asked, self._seed, self._earlier)
+        asked = self._seeded
         own = getattr(self.method, "clients", 1.0)
         if self._participation < 1:
-            asked = SampledClients(asked, self._participation, self._seed)
+            share = self._participation
+            asked = SampledClients(asked, share, self._seed, earlier=self._earlier)
         elif own < 1:  # a method that draws clients itself
-            asked = SampledClients(asked, own, self._seed, reshuffled=False)
+            asked = SampledClients(asked, own, self._seed, False, self._earlier)
         if isinstance(self._asynchronous, Latency):
             asked = DelayedClients(asked, self._asynchronous, self._seed)
         self.meter = MeteredClients(asked)

@@ -31,13 +31,16 @@ class Origin(NamedTuple):
         f_j(x); None of clients elsewhere, which are not asked for a measurement alone.
     penalty : (k,) array
         Points of the penalty's prox near and far from x, one after the other; empty without one.
+    asked : int
+        How many questions had been asked there: what is drawn next depends on that number.
     """
 
     values: Array | None
     penalty: Array
+    asked: int = 0
 
     @classmethod
-    def at(cls, x: Array, clients: Clients, penalty: Penalty | None) -> Origin:
+    def at(cls, x: Array, clients: Clients, penalty: Penalty | None, asked: int = 0) -> Origin:
         """What these clients and this penalty show at x."""
         values = None
         with one_blas_thread(), np.errstate(**QUIET):
@@ -47,7 +50,7 @@ class Origin(NamedTuple):
             if penalty is not None:
                 shifts = (-1e3, -1.0, 1e-3, 1.0, 1e3)
                 points = [penalty.prox(x + by, t) for by in shifts for t in (1e-3, 1.0)]
-        return cls(values, np.concatenate(points))
+        return cls(values, np.concatenate(points), asked)
 
     def is_that_of(self, other: Origin) -> bool:
         """Whether it is the same problem, as far as both show."""
@@ -69,6 +72,12 @@ def with_origin(state: State, origin: Origin) -> State:
     known.origin = origin
     kept: State = known
     return kept
+
+
+def asked_until(state: State) -> int:
+    """How many questions had been asked when a state was reached; 0 if that is not known."""
+    origin = origin_of(state)
+    return 0 if origin is None else origin.asked
 
 
 def origin_of(state: State | None) -> Origin | None:

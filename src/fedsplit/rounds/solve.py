@@ -74,9 +74,9 @@ def solve(
         The start; zeros if None.
     state : State, optional
         A result's state, to continue from there with its step. No set-up is repeated, and the run
-        is the one that would have been, except that ``participation`` below 1 draws anew. If the
-        data, the ridge or the penalty have changed since, the run starts anew from the state's x,
-        and says so in ``notes``; of clients elsewhere only the penalty is compared. Under another
+        is the one that would have been; with the same seed, what is drawn goes on too. If the data,
+        the ridge or the penalty have changed since, the run starts anew from the state's x, and
+        says so in ``notes``; of clients elsewhere only the penalty is compared. Under another
         penalty ``FedSplit(penalty=...).resume(state)`` keeps what is known of the costs.
     penalty : Penalty, optional
         A convex g(x) added to F at the server: ``L1``, ``Box``, …, or your own object with
@@ -178,7 +178,7 @@ def solve(
         result = run.go(start, state)
     if result.removed:  # the state is of fewer clients than the next run may have
         return replace(result, notes=(*notes, *result.notes))
-    ended = with_origin(result.state, Origin.at(result.x, clients, penalty))
+    ended = with_origin(result.state, Origin.at(result.x, clients, penalty, run.asked))
     return replace(result, state=ended, notes=(*notes, *result.notes))
 
 
