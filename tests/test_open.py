@@ -10,12 +10,23 @@ from fedsplit.paper.experiments import OPEN
 from fedsplit.paper.reproduction import reproduce, select
 
 SMALL: dict[str, dict[str, object]] = {
-    "open-fedavg": {"m": 2, "d": 2, "n": 20, "rounds": 12, "seeds": 3, "batches": [5, 20]},
+    "open-fedavg": {
+        "m": 2,
+        "d": 2,
+        "n": 20,
+        "rounds": 12,
+        "seeds": 2,
+        "step": 0.01,
+        "local_steps": 2,
+        "many_local_steps": [1, 3],
+        "batches": [5, 20],
+        "steps": [0.005, 0.01],
+    },
     "open-stochastic-prox": {
         "logistic": [3, 5, 100],
         "spiked": [3, 5, 40],
-        "rounds": 30,
-        "sgd_rounds": 4,
+        "rounds": 8,
+        "sgd_rounds": 2,
     },
     "open-privacy": {
         "spiked": [3, 4, 8],
@@ -28,7 +39,7 @@ SMALL: dict[str, dict[str, object]] = {
         "runs": 2,
         "many_rounds": [2, 4],
     },
-    "open-second-order": {"logistic": [3, 5, 100], "spiked": [3, 5, 40], "rounds": 30},
+    "open-second-order": {"logistic": [3, 5, 100], "spiked": [3, 5, 40], "rounds": 8},
     "open-async": {"m": 2, "d": 2, "n": 20, "kappa": 4.0, "seeds": 1, "rounds": 20},
 }
 

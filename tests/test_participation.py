@@ -25,14 +25,26 @@ def taken(m: int, k: int, seed: int, number: int) -> list[Mask]:
     return [next(masks) for _ in range(number)]
 
 
-@pytest.mark.parametrize(("m", "k"), [(10, 1), (10, 3), (10, 9), (7, 2), (5, 5), (110, 11)])
+@pytest.mark.parametrize(("m", "k"), [(10, 1), (10, 3), (10, 9), (7, 2), (5, 5), (1, 1), (110, 11)])
 def test_every_client_is_drawn_once_before_any_is_drawn_again(m: int, k: int) -> None:
     masks = taken(m, k, seed=3, number=5 * m)
     assert all(mask.sum() == k for mask in masks)
     counts = np.cumsum(masks, axis=0)
-    assert (counts.max(axis=1) - counts.min(axis=1) <= 2).all()
+    assert (counts.max(axis=1) - counts.min(axis=1) <= 1).all()
     whole = counts[np.arange(1, 6) * m - 1]  # after k shuffled lists, and multiples of that
     np.testing.assert_array_equal(whole, np.outer(np.arange(1, 6) * k, np.ones(m)))
+
+
+@pytest.mark.parametrize(
+    ("m", "participation", "asked"),
+    [(10, 0.3, 3), (10, 0.26, 3), (7, 0.5, 4), (10, 1e-9, 1), (1, 0.1, 1), (10, 0.99, 10)],
+)
+def test_so_many_clients_are_asked_as_their_share_rounds_to(
+    m: int, participation: float, asked: int
+) -> None:
+    p = problem("least-squares", [5] * m, 2)
+    trace = fs.solve(p, fs.FedGD(0.01), rounds=3, tol=0, participation=participation).trace
+    assert trace.answered.tolist() == [asked] * 3
 
 
 def test_the_draw_depends_on_the_seed_and_differs_between_shuffles() -> None:
