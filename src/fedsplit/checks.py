@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Collection
 from numbers import Integral, Real
 from typing import Any
 
 from fedsplit.errors import InputError
+
+LARGEST = sys.float_info.max
 
 
 def number(name: str, value: Any, least: float = 0.0, strict: bool = True) -> float:
@@ -17,7 +19,7 @@ def number(name: str, value: Any, least: float = 0.0, strict: bool = True) -> fl
         allowed = "above"
     if (
         not _is(Real, value)
-        or not math.isfinite(value)
+        or not abs(value) <= LARGEST  # whole numbers can be larger
         or value < least
         or (strict and value == least)
     ):

@@ -40,7 +40,7 @@ def in_levels(where: str, column: str, values: Values, kind: Type) -> pd.Categor
     (n,) Categorical
         Its categories are the levels that it has, in the order of ``values`` if it is categorical.
     """
-    codes, texts = _distinct_texts(values)
+    codes, texts = distinct_texts(values)
     places: dict[Level, int] = {}
     positions = np.full(len(texts) + 1, -1)
     for code, count in enumerate(np.bincount(codes + 1, minlength=len(texts) + 1)[1:]):
@@ -53,7 +53,7 @@ def in_levels(where: str, column: str, values: Values, kind: Type) -> pd.Categor
     return pd.Categorical.from_codes(positions[codes], dtype=_dtype(tuple(places)), validate=False)
 
 
-def _distinct_texts(values: Values) -> tuple[NDArray[np.intp], Sequence[str]]:
+def distinct_texts(values: Values) -> tuple[NDArray[np.intp], Sequence[str]]:
     """Return the position of each row's text among the others, -1 if it is missing; the texts."""
     if isinstance(values, pd.Categorical):
         return values.codes, list(values.categories)

@@ -8,6 +8,7 @@ from pathlib import Path
 from fedsplit.errors import InputError, RequestError, StateError
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.questions.fit_question import strict_is_asked
+from fedsplit.regression.client.questions.noisy import NoisySums
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.sites.events import Event
 from fedsplit.sites.log.exchange_log import NOT_LOGGED
@@ -17,6 +18,9 @@ from fedsplit.sites.studies.asked_questions import question_digest
 
 LONGEST_TEXT = 500
 """Characters of a refusal: no more of it is read."""
+
+UNREADABLE = "its file cannot be read as the study declares; the owner can see why"
+"""All that a server is told where sums with noise cannot be computed."""
 
 
 class ErrorReplies:
@@ -76,7 +80,7 @@ class ErrorReplies:
             rows = self._rows.version
             digests = [question_digest(request, each, rows) for each in request.parts]
             self._refusals.add(request.question.name(), trouble, " ".join(digests))
-            return self._refused(REFUSED)
+            return self._refused(UNREADABLE if _is_noisy(request) else REFUSED)
         if isinstance(error, MemoryError):
             return self._refused("not enough memory for this model")
         if isinstance(error, InputError):
@@ -89,9 +93,9 @@ class ErrorReplies:
     def _refuses(self, request: Request) -> bool:
         """Whether the rules, or the request, ask for refusals rather than warnings.
 
-        Where the server learns sums alone, it learns no reason either.
+        Where the server learns sums alone, or sums with noise, it learns no reason either.
         """
-        asked = self._rows.cohort.asked_strict or request.sums
+        asked = self._rows.cohort.asked_strict or request.sums or _is_noisy(request)
         for question in request.parts:
             asked = asked or strict_is_asked(question)
         return self._rules.refuse or asked
@@ -104,3 +108,7 @@ class ErrorReplies:
         for own in self._own:
             text = text.replace(str(own.absolute()), "its folder").replace(str(own), "its folder")
         return text.removeprefix(f"client {self._name}: ").removeprefix(f"client {self._name}, ")
+
+
+def _is_noisy(request: Request) -> bool:
+    return isinstance(request.question, NoisySums)

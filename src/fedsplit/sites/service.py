@@ -40,7 +40,7 @@ from fedsplit.sites.rows.current_rows import CurrentRows
 from fedsplit.sites.settings import SiteSettings
 from fedsplit.sites.studies.approval import Approval
 from fedsplit.sites.studies.local_view import local_view
-from fedsplit.sites.studies.noise import ledger_of
+from fedsplit.sites.studies.noise import ledger_of, spent
 from fedsplit.sites.studies.policy import in_words
 from fedsplit.sites.studies.proposal import (
     ABOUT_STUDIES,
@@ -279,8 +279,10 @@ class Site:
     def _once(self, request: Request, kind: Any, compute: Callable[[], Any]) -> Any:
         """An answer, which is computed and drawn once if there is noise in it."""
         question = request.question
-        if self._approval is None or not isinstance(question, NoisySums):
+        if not isinstance(question, NoisySums):
             return compute()
+        if self._approval is None:
+            raise RequestError("noise is for studies that its owner has approved")
         ledger = ledger_of(self._approval.studies.folder, request.study)
         return ledger.answer(question, kind, compute)
 
@@ -338,13 +340,14 @@ class Site:
         answer = cohort(request)
         return narrowed(study, request.question, answer)
 
-    def _about_partners(self, study: Study) -> dict[str, Any]:
-        """What the owner has to know of the other clients of secure sums."""
+    def _about_others(self, study: Study) -> dict[str, Any]:
+        """What the owner has to know of other studies, and of the other clients of secure sums."""
         if self._approval is None:
             return {}
         secure = self._approval.secure
         known = secure.pins.known() if study.secure else {}
-        return {"known": known, "exposed": secure.exposed(study)}
+        before = spent(self._approval.studies, study)
+        return {"known": known, "exposed": secure.exposed(study), "spent": before}
 
     def _words(self, study: Study, signed: bool) -> str:
         """A study in words, with what it means here."""
@@ -359,6 +362,6 @@ class Site:
             limit=self._budget.limit,
             least=self.rules.rows,
             log=f"every question and answer is written to {self.log}",
-            **self._about_partners(study),
+            **self._about_others(study),
         )
         return study_in_words(study, here)

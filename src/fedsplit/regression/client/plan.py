@@ -16,6 +16,7 @@ from fedsplit.data.formula.design_columns import DesignColumns
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
 from fedsplit.data.formula.pooled_functions import function_of, outside
+from fedsplit.data.lenient import take_readable
 from fedsplit.data.pooled.function import State
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.tables import Values, to_frame
@@ -131,12 +132,25 @@ class Plan:
 
     def read(self, source: Source, columns: Sequence[str], where: str) -> pd.DataFrame:
         """Some columns of a source, (n, len(columns)), as all clients read them."""
+        types, coded = self._types(columns, where)
+        return to_frame(read_columns(source, types, coded, where)[0])
+
+    def read_leniently(self, source: Source, columns: Sequence[str], where: str) -> pd.DataFrame:
+        """The same, but values that cannot be read as what they should be are missing."""
+        types, coded = self._types(columns, where)
+        try:
+            return to_frame(read_columns(source, types, coded, where)[0])
+        except InputError:  # also of a file that cannot be read at all, which then fails again
+            return to_frame(take_readable(source, types, coded))
+
+    def _types(self, columns: Sequence[str], where: str) -> tuple[dict[str, Type], set[str]]:
+        """What some columns are read as, and which of them are categories."""
         unknown = [column for column in columns if column not in self.types]
         if unknown:
             raise InputError(f"{where}: the plan does not say what {listed(unknown)} holds")
         types = {column: self.types[column] for column in columns}
         text = {column for column in self.others if types.get(column) == "text"}
-        return to_frame(read_columns(source, types, self.coded | text, where)[0])
+        return types, self.coded | text
 
     @property
     def agreed(self) -> dict[str, str]:

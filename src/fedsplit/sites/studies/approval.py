@@ -16,7 +16,7 @@ from fedsplit.sites.studies.asked_questions import AskedQuestions
 from fedsplit.sites.studies.credentials import Credentials
 from fedsplit.sites.studies.describing import Describer
 from fedsplit.sites.studies.hashes import read_whole_hash, short
-from fedsplit.sites.studies.noise import spent
+from fedsplit.sites.studies.noise import overspent
 from fedsplit.sites.studies.policy import objection
 from fedsplit.sites.studies.proposal import Decision, Propose
 from fedsplit.sites.studies.scope import check_question
@@ -131,13 +131,7 @@ class Approval:
     def _objection(self, study: Study) -> str:
         """The rule that a study breaks whatever the data are; an empty text if there is none."""
         reason = objection(self._rules, study) or self.secure.objection(study)
-        most = self._rules.epsilon
-        if reason or most is None or study.privacy is None:
-            return reason
-        before = spent(self.studies, study)
-        if before + study.privacy.epsilon > most:
-            return f"privacy_epsilon: {before:g} of {most:g} is spent"
-        return ""
+        return reason or overspent(self.studies, study, self._rules)
 
     def _decide(self, study: Study, broken: tuple[str, str]) -> None:
         """Decide as the rules and the mode say, or leave it to the owner."""
@@ -182,6 +176,7 @@ class Approval:
         """The approved study that a request belongs to; raises RequestError if there is none."""
         try:
             study, _ = self._approved(request.study)
+            self._check_unspent(study)
             for question in request.parts:
                 check_question(study, question)
         except StateError:
@@ -189,6 +184,14 @@ class Approval:
         except InputError as error:
             raise RequestError(str(error)) from None
         return study
+
+    def _check_unspent(self, study: Study) -> None:
+        """Raise RequestError if others have spent the budget of noise since a study was opened."""
+        if (self.studies.path(study.hash) / "begun").exists():
+            return
+        reason = overspent(self.studies, study, self._rules)
+        if reason:
+            raise RequestError(f"the study breaks a rule of its owner: {reason}")
 
     def count(self, request: Request, rows: str) -> None:
         """Count an admitted request about some version of the rows; RequestError for one too many.

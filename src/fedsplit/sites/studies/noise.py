@@ -16,6 +16,7 @@ import msgspec
 
 from fedsplit import files
 from fedsplit.errors import InputError, RequestError
+from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.questions.noisy import NoisySums
 from fedsplit.remote import codec
 from fedsplit.sites.studies.store import Studies
@@ -54,6 +55,8 @@ class NoiseLedger:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "noise"
         self._begun = folder / "begun"
+        # the numbers of all answers, in another place than these
+        self._drawn = folder / "drawn"
 
     def answer(self, question: NoisySums, kind: Any, compute: Callable[[], Any]) -> Any:
         """What is sent: what was sent before, or something new.
@@ -79,6 +82,8 @@ class NoiseLedger:
                     f"question {number} of the study was answered before, about another point"
                 )
             return self.kept(number, kind)
+        if str(number) in files.recover_lines(self._drawn):
+            raise RequestError(LOST)
         if number == 1 and self._begun.exists():
             raise RequestError(LOST)
         if number > 1 and not self._path(number - 1).exists():
@@ -87,6 +92,7 @@ class NoiseLedger:
         kept = Kept(digest, codec.encode(value).hex())
         self._folder.mkdir(mode=0o700, exist_ok=True)
         files.write_private(self._path(number), codec.encode(kept))
+        files.append_line(self._drawn, str(number))
         return value
 
     def kept(self, number: int, kind: Any) -> Any:
@@ -109,14 +115,46 @@ def ledger_of(studies: Path, name: str) -> NoiseLedger:
     return NoiseLedger(studies / name)
 
 
-def spent(studies: Studies, study: Study) -> float:
-    """ε of all other studies with noise that have begun: what is spent of an owner's budget."""
-    total = 0.0
+class Spent(NamedTuple):
+    """What several studies with noise promise together.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+    """
+
+    epsilon: float = 0.0
+    delta: float = 0.0
+
+    def __str__(self) -> str:
+        return f"ε {self.epsilon:g} and δ {self.delta:g}"
+
+
+NOTHING = Spent()
+
+
+def overspent(studies: Studies, study: Study, rules: Rules) -> str:
+    """The rule that a study with noise would break together with all others; empty if none."""
+    if study.privacy is None or not rules.limits_noise:
+        return ""
+    before = spent(studies, study)
+    epsilon, delta = before.epsilon + study.privacy.epsilon, before.delta + study.privacy.delta
+    if rules.epsilon is not None and epsilon > rules.epsilon:
+        return f"privacy_epsilon: {before.epsilon:g} of {rules.epsilon:g} is spent"
+    if delta > rules.delta:
+        return f"privacy_delta: {before.delta:g} of {rules.delta:g} is spent"
+    return ""
+
+
+def spent(studies: Studies, study: Study) -> Spent:
+    """ε and δ of all other studies with noise that have begun."""
+    total = NOTHING
     for name in studies.hashes():
         folder = studies.path(name)
         if name == study.hash or not (folder / "begun").exists():
             continue
         earlier = msgspec.json.decode((folder / "study.json").read_bytes(), type=Study)
         if earlier.privacy is not None:
-            total += earlier.privacy.epsilon
+            privacy = earlier.privacy
+            total = Spent(total.epsilon + privacy.epsilon, total.delta + privacy.delta)
     return total

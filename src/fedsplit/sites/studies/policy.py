@@ -109,6 +109,7 @@ KEYS: Mapping[str, Key] = {
     "partners": Key("partners", FINGERPRINTS, _fingerprints),
     "privacy_only": Key("private", "true or false", _flag),
     "privacy_epsilon": Key("epsilon", "a number above 0", _positive),
+    "privacy_delta": Key("delta", SHARE, _share),
     "removal_allowed": Key("removal", "true or false", _flag),
 }
 """Every key of a policy. All of them are optional, and the rules of ``--strict`` hold as well."""
@@ -199,6 +200,8 @@ def in_words(rules: Rules) -> list[str]:
         lines.append("noise for differential privacy only (privacy_only)")
     if rules.epsilon is not None:
         lines.append(f"ε of {rules.epsilon:g} at most, over all studies (privacy_epsilon)")
+    if rules.limits_noise:
+        lines.append(f"δ of {rules.delta:g} at most, over all studies (privacy_delta)")
     if rules.removal:
         lines.append("a study may go on without this client (removal_allowed)")
     for number, what, key in (

@@ -266,6 +266,11 @@ def _check_private(study: Study) -> None:
     assert privacy is not None
     if json.loads(json.dumps(asdict(privacy))) != study.options["dp"]:
         raise InputError("the study has a dp of other fields than this version writes")
+    formula = Formula(study.formula)
+    if formula.pooled or formula.grouped is not None:
+        raise InputError("dp: the study's formula has a function of all rows, or groups of trials")
+    if AS_READ in study.columns.values():
+        raise InputError("dp: the study does not declare the types of all columns")
     if privacy.seed is not None:
         raise InputError("dp: noise from a seed gives no privacy: leave out --dp-seed")
     if study.least < len(study.members):

@@ -11,6 +11,7 @@ from fedsplit.data.texts import appearance
 from fedsplit.data.types import Fit
 from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.sites.studies.hashes import short
+from fedsplit.sites.studies.noise import NOTHING, Spent
 from fedsplit.sites.studies.overlaps import Exposure
 from fedsplit.sites.studies.store import APPROVED_DAYS
 from fedsplit.sites.studies.study import AS_READ, Study
@@ -72,6 +73,8 @@ class Local:
         The fingerprints of the partners' keys that the owner has approved before.
     exposed : sequence of Exposure
         The clients whose part the server can tell by this study and earlier ones.
+    spent : Spent
+        What earlier studies with noise have used.
     """
 
     name: str
@@ -88,6 +91,7 @@ class Local:
     log: str
     known: Mapping[str, str] = field(default_factory=dict)
     exposed: Sequence[Exposure] = ()
+    spent: Spent = NOTHING
 
 
 def study_in_words(study: Study, here: Local) -> str:
@@ -190,9 +194,12 @@ def _rows(study: Study, here: Local) -> str:
     return text
 
 
-def _private(study: Study, privacy: Privacy) -> list[str]:
+def _private(study: Study, privacy: Privacy, before: Spent) -> list[str]:
     """What a client sends in a study with noise."""
     shared = " shared among all clients" if study.secure else ""
+    earlier = []
+    if before.epsilon:
+        earlier = [f"this adds to earlier studies here, which have used {before} already"]
     return [
         f"{privacy.rounds} times a gradient and an information matrix, at the end also a number of "
         "rows, squares and weights: each a sum with noise, drawn here once, and nothing else",
@@ -201,12 +208,13 @@ def _private(study: Study, privacy: Privacy) -> list[str]:
         f"δ {privacy.delta:g} at most, whatever points are asked about",
         f"rows are scaled to a length of {privacy.clip:g}; those that do not fit the declared "
         "types and levels are left out, and that is not told",
+        *earlier,
     ]
 
 
 def _sent(study: Study, here: Local) -> list[str]:
     if study.privacy is not None:
-        return [*_private(study, study.privacy), _questions(study)]
+        return [*_private(study, study.privacy, here.spent), _questions(study)]
     if study.secure:
         return [*SECURE, _questions(study)]
     rounds = "vectors and an information matrix, as long as the coefficients"

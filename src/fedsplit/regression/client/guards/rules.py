@@ -78,6 +78,8 @@ class Rules:
         Whether a study must have noise, for differential privacy.
     epsilon : float or None
         The most ε of all studies with noise together.
+    delta : float
+        The most δ of them, where noise is required or ε limited.
     studies, questions : int or None
         The most studies of which a first question is answered, and the most questions that are
         answered, on one day (UTC).
@@ -101,6 +103,7 @@ class Rules:
     removal: bool = False
     private: bool = False
     epsilon: float | None = None
+    delta: float = 1e-3
     studies: int | None = None
     questions: int | None = None
 
@@ -112,6 +115,11 @@ class Rules:
     def asked(self, strict: bool) -> Rules:
         """The rules for a request: a server may ask for refusals, and not for warnings only."""
         return replace(self, refuse=self.refuse or strict)
+
+    @property
+    def limits_noise(self) -> bool:
+        """Whether the owner relies on what noise promises."""
+        return self.private or self.epsilon is not None
 
     def most_leverage(self, n: int) -> float:
         """The greatest leverage of fewer than k of n rows."""

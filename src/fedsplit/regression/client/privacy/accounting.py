@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from fedsplit.errors import InputError
+from fedsplit.errors import RequestError
 
 SLACK = 1e-6
-"""The share of δ that is left for noise on a grid in the place of real numbers.
+"""The share of ε and δ that is left for noise on a grid in the place of real numbers.
 
-A discrete Gaussian is within 0.05/σ² of a rounded one in total variation, with σ in steps of the
-grid: below 1e-25 per number, and (1 + e^ε) times as much of δ.
+For |k| ≤ Bσ, with σ in steps of the grid, the probabilities of a discrete Gaussian are within
+1 ± η of those of a rounded one, η ≤ (B² + 1)/(24σ²); so are those of a sum of several, up to less
+than e^(-σ²). For L numbers this adds 2Lη to ε and a factor (1 + η)^L to δ, and what is beyond B has
+no more than Le^(ε - B²/2). With σ ≥ 2⁴⁰ and B² = 2(700 + ε), that is below this share for L up to a
+million and every ε ≥ 1e-9.
 """
 
 
@@ -24,8 +27,8 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     try:
         from dp_accounting.pld import accountant, common
     except ModuleNotFoundError:
-        raise InputError(
+        raise RequestError(
             "a fit with dp needs the package dp-accounting: pip install 'fedsplit[dp]'"
         ) from None
-    wanted = common.DifferentialPrivacyParameters(epsilon, (1.0 - SLACK) * delta)
+    wanted = common.DifferentialPrivacyParameters((1.0 - SLACK) * epsilon, (1.0 - SLACK) * delta)
     return float(accountant.get_smallest_gaussian_noise(wanted, 1, 1.0))

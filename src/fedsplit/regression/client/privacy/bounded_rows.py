@@ -37,11 +37,12 @@ class BoundedRows(NamedTuple):
 def bounded_rows(source: Source, plan: Plan, privacy: Privacy, where: str) -> BoundedRows:
     """Read the rows that can be used, in units of the declared columns.
 
-    A row that cannot be used, for a missing value, a level that is not declared, or a target that
-    the family does not allow, is left out without a word: a refusal would tell of that row.
+    A row that cannot be used, for a value that is missing or not of its type, a level that is not
+    declared, or a target that the family does not allow, is left out without a word: a refusal
+    would tell of that row.
     """
     columns = list(dict.fromkeys([*plan.columns, *plan.others]))
-    frame = plan.read(source, columns, where)
+    frame = plan.read_leniently(source, columns, where)
     frame = frame[~frame.isna().any(axis=1)]
     formula = Formula(plan.formula)
     levels = dict(plan.levels)
@@ -66,11 +67,10 @@ def shortened(A: Array, clip: float) -> Array:
     """Rows scaled down to length R where they are longer, (n, p)."""
     largest = np.abs(A).max(axis=1, initial=0.0, keepdims=True)
     unit = np.where(largest > 0, largest, 1.0)
-    # squares of the largest numbers would overflow
-    length = np.linalg.norm(A / unit, axis=1, keepdims=True)
-    with np.errstate(over="ignore"):
-        factor = np.minimum(1.0, clip / np.maximum(length * unit, np.finfo(np.float64).tiny))
-    rows: Array = A * factor
+    # in units of the largest number: squares overflow, and factors of tiny size have few digits
+    scaled = A / unit
+    most = clip / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1.0)
+    rows: Array = np.where(unit > most, most * scaled, A)
     return rows
 
 

@@ -138,6 +138,7 @@ def _pairs(ranges: Any) -> dict[str, tuple[float, float]]:
         if not -math.inf < low < high < math.inf:
             raise InputError(f"dp ranges: {name} must be from a smaller to a larger number")
         _bound(f"dp ranges: the width of {name}", high - low)
+        _bound(f"dp ranges: the larger end of {name}", max(abs(low), abs(high)))
         found[str(name)] = (low, high)
     return found
 

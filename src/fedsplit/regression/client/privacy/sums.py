@@ -31,8 +31,11 @@ from fedsplit.regression.families import FAMILIES
 GRID_BITS = 40
 """The noise has a scale of 2^GRID_BITS steps of the grid at least."""
 
-MARGIN = 1.0 + 2.0**-20
-"""More than what the rounding of products can add to the length of a row's vector."""
+ROUNDING = 2.0**-21
+"""More than what the rounding of products can add to the length of a row's vector, relatively."""
+
+MARGIN = 1.0 + 2.0 * ROUNDING
+"""By how much more noise there is than the length of a row's vector needs."""
 
 ROWS_AT_A_TIME = 4096
 
@@ -108,10 +111,11 @@ class RowVectors:
     x: Array
 
     def of(self, rows: BoundedRows) -> Array:
-        """u_i of some rows, (n, length)."""
-        a, h, c = np.sqrt(self.privacy.shares(self.number, FAMILIES[self.family].dispersed))
+        """u_i of some rows, (n, length), each a function of its row alone."""
+        shares = self.privacy.shares(self.number, FAMILIES[self.family].dispersed)
+        a, h, c = np.sqrt(shares)
         A = rows.A / self.privacy.clip
-        eta = rows.A @ self.x + rows.o
+        eta = self._predictor(rows)
         C, W = self.bounds
         score, weight, square = cut_off(self.family, self.delta, self.bounds, eta, rows.b, rows.w)
         s = score / C
@@ -121,7 +125,16 @@ class RowVectors:
         parts = [a * s[:, None] * A, h * w[:, None] * (times * A[:, first] * A[:, second])]
         if self.number == self.privacy.rounds:
             parts.append(c / math.sqrt(3.0) * np.column_stack([np.ones_like(s), square / C**2, w]))
-        return np.concatenate(parts, axis=1)
+        return _no_longer(np.concatenate(parts, axis=1), math.sqrt(sum(shares)))
+
+    def _predictor(self, rows: BoundedRows) -> Array:
+        """η of rows, (n,): column by column, since in a product of matrices, how a row is rounded
+        depends on how many others there are."""
+        eta = rows.o
+        with np.errstate(over="ignore", invalid="ignore"):
+            for column, x in zip(rows.A.T, self.x, strict=True):
+                eta = eta + column * x
+        return eta
 
     def total(self, rows: BoundedRows, step: float) -> list[int]:
         """Σ u_i in steps of the grid.
@@ -142,6 +155,17 @@ class RowVectors:
             low += (steps & ((1 << _HALF_BITS) - 1)).sum(axis=0)
         pairs = zip(high.tolist(), low.tolist(), strict=True)
         return [(above << _HALF_BITS) + below for above, below in pairs]
+
+
+def _no_longer(vectors: Array, longest: float) -> Array:
+    """Vectors, (n, k), of which none is longer, but for its rounding; what is becomes 0.
+
+    No row gets here with a longer one, or with numbers that are not finite. The guarantee does not
+    depend on that.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        length = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.where(length <= (1.0 + ROUNDING) * longest, vectors, 0.0)
 
 
 def source_of(privacy: Privacy, client: str, number: int) -> Random:

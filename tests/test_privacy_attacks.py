@@ -1,0 +1,301 @@
+"""Attacks on fits with noise: rows, bounds, points and servers that try to get around it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import minimize
+
+import fedsplit as fs
+from fedsplit.data.sources.sources import sources
+from fedsplit.errors import InputError
+from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, bounded_rows, shortened
+from fedsplit.regression.client.privacy.scores import SCORED, bounds_of
+from fedsplit.regression.client.privacy.sums import MARGIN, Noise, RowVectors
+from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.options import FitOptions
+from fedsplit.remote.channel import Reply, Request
+from fedsplit.remote.messages import HELLO, Signature, read_reply, write_request
+from fedsplit.sites.options import SiteOptions
+from fedsplit.sites.service import Site
+from fedsplit.sites.studies.proposal import Decision, Finish, Propose
+from fedsplit.sites.studies.proposing import make_study
+from fedsplit.sites.studies.study import Study
+from test_privacy import privacy
+from test_privacy_sites import OPEN, PRIVACY, question
+from test_service import FORMULA, table
+
+T = 3
+
+
+def vectors(family: str, chosen: fs.Privacy, number: int, x: Any) -> RowVectors:
+    return RowVectors(family, 1.345, chosen, bounds_of(family, chosen, 1.345), number, np.array(x))
+
+
+# Rows
+
+
+def strange_rows(rng: np.random.Generator) -> pd.DataFrame:
+    """Rows of ordinary and of absurd values, some of which cannot be used at all."""
+    n = 40
+    numbers = np.array([0.0, 1.0, -1.0, 0.3, 1e-310, 1e8, -1e155, 1.7e308, np.nan])
+    frame = pd.DataFrame({name: rng.choice(numbers, n) for name in ("y", "x", "w", "o")})
+    frame["y"] = rng.choice([0.0, 1.0, 1.0, 2.0, 1e300, -1.0], n)
+    frame["g"] = rng.choice(["a", "b", "never declared", ""], n, p=[0.4, 0.4, 0.1, 0.1])
+    return frame
+
+
+@pytest.mark.parametrize("family", sorted(SCORED))
+def test_removing_any_row_of_a_table_moves_all_sums_together_by_one_at_most(family: str) -> None:
+    rng = np.random.default_rng(3)
+    types: Any = {**dict.fromkeys(["y", "x", "w", "o"], "number"), "g": "text"}
+    formula = "{y > 0} ~ x * C(g)" if family == "logistic" else "y ~ x * C(g)"
+    plan = Plan(formula, family, {"g": ["a", "b"]}, types, weights="w", offset="o")
+    chosen = privacy(family, rounds=T, ranges={"x": (-2.0, 5.0)})
+    noise = Noise.of(chosen, 1)
+    points = [np.zeros(4), [1e300, -1e300, 1e16, -1e16], [0.1, 40.0, -40.0, 3.0]]
+
+    def sums(frame: pd.DataFrame) -> list[int]:
+        [source] = sources({"c": frame})
+        rows = bounded_rows(source, plan, chosen, "c")
+        asked = [vectors(family, chosen, t + 1, x) for t, x in enumerate(points)]
+        return [step for each in asked for step in each.total(rows, noise.step)]
+
+    frame = strange_rows(rng)
+    everything = sums(frame)
+    moved = []
+    for i in range(len(frame)):
+        less = sums(frame.drop(index=i).reset_index(drop=True))
+        moved.append(sum((a - b) ** 2 for a, b in zip(everything, less, strict=True)))
+    assert max(moved) <= int((MARGIN / noise.step) ** 2)
+    assert max(moved) > 0.2 / noise.step**2
+
+
+@pytest.mark.parametrize("family", sorted(SCORED))
+def test_the_longest_vector_of_a_row_is_found_to_be_as_long_as_its_share(family: str) -> None:
+    chosen = privacy(family, rounds=T)
+
+    def length(row: Any) -> float:
+        a, (b, w, o) = row[:3], row[3:]
+        rows = BoundedRows(shortened(a[None], 2.0), *np.array([[np.exp(b)], [np.exp(w)], [o]]))
+        return -float(np.linalg.norm(vectors(family, chosen, T, np.ones(3)).of(rows)))
+
+    starts = np.random.default_rng(0).standard_normal((4, 6)) * [0.7, 0.7, 0.7, 0.5, 3.0, 0.5]
+    found = [
+        minimize(length, start, method="Nelder-Mead", options={"maxiter": 400}).fun
+        for start in starts
+    ]
+    most = math.sqrt(sum(chosen.shares(T, FAMILIES[family].dispersed)))
+    assert -min(found) <= MARGIN * most
+    assert -min(found) > 0.99 * most
+
+
+def test_what_a_row_adds_to_a_sum_does_not_depend_on_the_other_rows() -> None:
+    rng = np.random.default_rng(1)
+    n, p = 37, 9
+    rows = BoundedRows(
+        shortened(rng.standard_normal((n, p)), 2.0), np.ones(n), np.ones(n), np.zeros(n)
+    )
+    chosen = privacy(rounds=1)
+    step = Noise.of(chosen, 1).step
+    x = rng.standard_normal(p) * 1e15  # so that the rounding of η decides its sign
+    x[-1] = -(rows.A[0, :-1] @ x[:-1]) / rows.A[0, -1]
+    asked = vectors("logistic", chosen, 1, x)
+    each = [asked.total(BoundedRows(*(part[i : i + 1] for part in rows)), step) for i in range(n)]
+    assert asked.total(rows, step) == [sum(numbers) for numbers in zip(*each, strict=True)]
+
+
+def test_a_row_that_got_past_all_bounds_counts_as_none() -> None:
+    chosen = privacy(rounds=1)
+    A = np.array([[2.0, 0.0], [20.0, 0.0], [np.nan, 0.0], [np.inf, 1.0], [1e308, 1e308]])
+    rows = BoundedRows(A, *np.ones((3, 5)))
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = vectors("logistic", chosen, 1, np.zeros(2)).of(rows)
+    assert found[0].any()
+    assert not found[1:].any()
+
+
+@pytest.mark.parametrize("clip", [1e-50, 1e-15, 1.0, 1e50])
+def test_rows_of_any_size_are_shortened_without_a_loss_of_digits(clip: float) -> None:
+    A = np.random.default_rng(0).standard_normal((200, 3)) * 1e307
+    unit = shortened(A, clip) / clip
+    assert np.allclose(np.linalg.norm(unit, axis=1), 1.0, rtol=1e-14, atol=0.0)
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"clip": 5e-324},
+        {"clip": 10**400},
+        {"score": 1e-170},
+        {"score": 1e160},
+        {"weight": 5e-324},
+        {"ranges": {"x": (1e308, 1.7e308)}},
+        {"ranges": {"x": (-1.7e308, 1.7e308)}},
+        {"ranges": {"x": (0.0, 5e-324)}},
+        {"site_rows": 10**400},
+    ],
+)
+def test_bounds_whose_squares_or_quotients_overflow_are_refused(bounds: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="dp"):
+        replace(fs.Privacy(1.0, 1e-6, 2.0, 3), **bounds)
+
+
+# Servers
+
+
+class OneSite:
+    """A site without keys that approves everything, and what is said to it."""
+
+    def __init__(self, folder: Path, text: str, **rules: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        (folder / "a.csv").write_text(text, encoding="utf-8")
+        self.options = SiteOptions(approve="always", **rules)
+        self.folder = folder
+        self.start()
+
+    def start(self) -> None:
+        self.site = Site(
+            "a", str(self.folder / "a.csv"), folder=self.folder / "kept", options=self.options
+        )
+
+    def propose(self, study: Study) -> Reply:
+        asked = Propose(study.canonical.decode(), Signature())
+        return read_reply(self.site.reply(write_request(Request(asked))), Decision, 0.0)
+
+    def ask(self, study: Study, number: int, **changes: Any) -> Reply:
+        asked = question(number, **changes)
+        message = write_request(Request(asked, study=study.hash))
+        return read_reply(self.site.reply(message), asked.answer_type, 0.0)
+
+    def shapes(self, study: Study) -> list[tuple[str, int]]:
+        """The kind and the size of everything that it sends during a study."""
+        questions = [
+            Propose(study.canonical.decode(), Signature()),
+            *(question(number) for number in (1, 2, 3)),
+            Finish(True, "the table"),
+        ]
+        messages = [write_request(Request(each, study=study.hash)) for each in questions]
+        replies = [self.site.reply(each) for each in (HELLO, *messages)]
+        return [(each.partition(b" ")[0].decode(), len(each)) for each in replies]
+
+
+def study_of(formula: str = FORMULA, **settings: Any) -> Study:
+    options = FitOptions(None, formula, family="poisson", **{**OPEN, **settings})
+    return make_study(options, {"a": ""}, "", None)
+
+
+LINES = table(0).head(40).to_csv(index=False).splitlines()
+HEADER = LINES[0]
+
+
+def line(**values: str) -> str:
+    own = {"y": "1", "x": "0.5", "ward": "east", **values}
+    return ",".join(own.get(column, "") for column in HEADER.split(","))
+
+
+NEIGHBOURS: dict[str, tuple[Sequence[str], str]] = {
+    "the only row": ([HEADER], line()),
+    "the only row with a level": (LINES, line(ward="west")),
+    "a level that is not declared": (LINES, line(ward="south")),
+    "the only missing value": (LINES, line(x="")),
+    "text in a column of numbers": (LINES, line(x="abc")),
+    "an infinite number": (LINES, line(x="inf")),
+    "a number that overflows": (LINES, line(y="1e999")),
+    "an impossible target": (LINES, line(y="-1")),
+}
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_all_that_leaves_a_site_looks_the_same_with_and_without_a_row(
+    name: str, tmp_path: Path
+) -> None:
+    without, row = NEIGHBOURS[name]
+    study = study_of()
+    shapes = []
+    for number, lines in enumerate((without, [*without, row])):
+        site = OneSite(tmp_path / str(number), "\n".join([*lines, ""]))
+        shapes.append(site.shapes(study))
+    assert shapes[0] == shapes[1]
+    assert {outcome for outcome, _ in shapes[0]} == {"answer"}
+
+
+def test_of_a_file_that_cannot_be_read_the_server_learns_nothing_else(tmp_path: Path) -> None:
+    site = OneSite(tmp_path, "\n".join([*LINES, "1,2,3,4,5,6,7,8"]))
+    study = study_of()
+    site.propose(study)
+    reply = site.ask(study, 1)
+    assert reply.outcome == "refused"
+    assert reply.text.endswith("cannot be read as the study declares; the owner can see why")
+    [refusal] = site.site.refusals.found()
+    assert "line" in refusal["why"]
+
+
+def test_a_budget_of_epsilon_also_holds_for_studies_that_were_opened_before(tmp_path: Path) -> None:
+    rules = Rules(refuse=True, epsilon=6.0, rows=1)
+    site = OneSite(tmp_path, "\n".join([*LINES, ""]), rules=rules)
+    first, second = study_of(), study_of(dp=replace(PRIVACY, rounds=2))
+    for study in (first, second):
+        assert site.propose(study).value.state == "approved"
+    other = {"privacy": replace(PRIVACY, rounds=2)}
+    assert "is not the next one" in site.ask(second, 2, **other).text
+    assert site.ask(first, 1).outcome == "answer"
+    assert "privacy_epsilon: 4 of 6 is spent" in site.ask(second, 1, **other).text
+    assert site.ask(first, 2).outcome == "answer"
+
+
+def test_delta_is_limited_where_an_owner_relies_on_noise(tmp_path: Path) -> None:
+    careless = study_of(dp=replace(PRIVACY, epsilon=0.01, delta=0.5))
+    for rules in (Rules(refuse=True, epsilon=6.0, rows=1), Rules(refuse=True, private=True)):
+        site = OneSite(tmp_path / str(rules.private), "\n".join([*LINES, ""]), rules=rules)
+        assert site.propose(careless).value.reason == "privacy_delta: 0 of 0.001 is spent"
+        assert site.propose(study_of()).value.state == "approved"
+
+
+def test_an_owner_reads_what_earlier_studies_have_used(tmp_path: Path) -> None:
+    site = OneSite(tmp_path, "\n".join([*LINES, ""]))
+    first, second = study_of(), study_of(dp=replace(PRIVACY, rounds=2))
+    site.propose(first)
+    assert "earlier studies here" not in site.site._words(second, False)
+    site.ask(first, 1)
+    words = " ".join(site.site._words(second, False).split())
+    assert "adds to earlier studies here, which have used ε 4 and δ 1e-06 already" in words
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_answer_whose_record_is_lost_is_not_drawn_again(number: int, tmp_path: Path) -> None:
+    site = OneSite(tmp_path, "\n".join([*LINES, ""]))
+    study = study_of()
+    site.propose(study)
+    for each in range(1, number + 1):
+        assert site.ask(study, each).outcome == "answer"
+    (tmp_path / "kept" / "studies" / study.hash / "noise" / str(number)).unlink()
+    for x in (np.zeros(4), np.ones(4)):
+        assert "is lost" in site.ask(study, number, x=x).text
+
+
+@pytest.mark.parametrize("formula", ["y ~ scale(x) + C(ward)", "y ~ bs(x, df=4) + C(ward)"])
+def test_a_site_declines_functions_whose_errors_depend_on_rows(
+    formula: str, tmp_path: Path
+) -> None:
+    site = OneSite(tmp_path, "\n".join([*LINES, ""]))
+    reply = site.propose(study_of(formula))
+    assert (reply.outcome, "function of all rows" in reply.text) == ("refused", True)
+
+
+def test_without_studies_nothing_is_answered_with_noise(tmp_path: Path) -> None:
+    site = OneSite(tmp_path, "\n".join([*LINES, ""]))
+    site.options = replace(site.options, approve=None)
+    del site.site  # its log is locked
+    site.start()
+    reply = site.ask(study_of(), 1)
+    assert (reply.outcome, "noise is for studies" in reply.text) == ("refused", True)
