@@ -25,8 +25,8 @@ SMALL: dict[str, dict[str, object]] = {
     "open-stochastic-prox": {
         "logistic": [3, 5, 100],
         "spiked": [3, 5, 40],
-        "rounds": 8,
-        "sgd_rounds": 2,
+        "rounds": 30,
+        "sgd_rounds": 4,
     },
     "open-privacy": {
         "spiked": [3, 4, 8],
@@ -39,7 +39,7 @@ SMALL: dict[str, dict[str, object]] = {
         "runs": 2,
         "many_rounds": [2, 4],
     },
-    "open-second-order": {"logistic": [3, 5, 100], "spiked": [3, 5, 40], "rounds": 8},
+    "open-second-order": {"logistic": [3, 5, 100], "spiked": [3, 5, 40], "rounds": 30},
     "open-async": {"m": 2, "d": 2, "n": 20, "kappa": 4.0, "seeds": 1, "rounds": 20},
 }
 
