@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import fedsplit as fs
+from faulty import faulty
 from fedsplit.clients.delayed import DelayedClients
 from fedsplit.methods.asynchronous_information import AsynchronousInformationState
+from fedsplit.methods.information import InformationState
 from fedsplit.methods.method import State
 from fedsplit.paper.open.asynchronous import problems, synchronous_time
 from fedsplit.rounds.trace import Row
@@ -120,6 +123,56 @@ def test_the_same_seed_gives_the_same_run() -> None:
     np.testing.assert_array_equal(a.x, b.x)
     np.testing.assert_array_equal(a.trace.clock, b.trace.clock)
     assert a.trace.clock[0] != c.trace.clock[0]
+
+
+FAR = {
+    "few rows": ("logistic", [4, 4, 4, 4, 4], 5, 5.0, 0),
+    "flat costs": ("huber", [8, 8, 8, 8], 5, 0.0, 5),
+    "steep costs": ("poisson", [60, 40, 50], 3, 6.0, 0),
+    "beyond float64": ("poisson", [60, 40, 50], 3, 400.0, 0),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "real"),
+    [*((case, False) for case in FAR), ("few rows", True)],
+    ids=[*FAR, "few rows, in real time"],
+)
+def test_where_old_models_lead_astray_clients_are_asked_together(case: str, real: bool) -> None:
+    name, sizes, d, start, seed = FAR[case]
+    p = problem(name, sizes, d, ridge=1e-3 if name == "logistic" else 1.0, seed=seed)
+    settings: dict[str, Any] = {"x0": np.full(d, start), "seed": seed, "tol": 1e-8, "rounds": 300}
+    method = fs.FedSplitInformation()
+    if real:
+        result = fs.solve(faulty(p), method, asynchronous=True, **settings)
+    else:
+        result = fs.solve(p, method, asynchronous=fs.Latency(), **settings)
+    assert result.converged
+    assert isinstance(result.state, InformationState)
+    F = p.objective(p.solution())
+    assert p.objective(result.x) - F <= 1e-8 * max(1.0, abs(F))
+
+
+def test_from_a_good_start_clients_are_never_asked_together() -> None:
+    p = problem("logistic", [60, 40, 50], 3, ridge=1.0)
+    result = fs.solve(p, x0=np.full(3, 5.0), asynchronous=fs.Latency())
+    assert result.converged
+    assert isinstance(result.state, AsynchronousInformationState)
+
+
+def test_answers_to_old_questions_are_no_standstill() -> None:
+    # The costs are quadratic in pieces, so an answer about another x may not change the model.
+    rng = np.random.default_rng(1)
+    truth = rng.normal(size=5)
+    data = []
+    for _ in range(4):
+        A = rng.normal(size=(8, 5))
+        rng.normal(size=5)
+        data.append((A, A @ truth + rng.standard_t(1.5, size=8)))
+    p = fs.Problem(fs.Huber(1.0), data, ridge=1.0)
+    result = fs.solve(p, asynchronous=fs.Latency("pareto"), seed=1, tol=1e-8)
+    assert result.converged
+    np.testing.assert_allclose(result.x, p.solution(), atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,17 @@ from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import ProofScalars
-from fedsplit.methods.asynchronous import next_arrival, post_first, row_norms
-from fedsplit.methods.information import FIRST_REACH, REACH, Evidence, Models, minimiser
+from fedsplit.methods.astray import Progress
+from fedsplit.methods.asynchronous import ask_idle, post_first, row_norms
+from fedsplit.methods.information import (
+    FIRST_REACH,
+    REACH,
+    Evidence,
+    FedSplitInformation,
+    InformationState,
+    Models,
+    minimiser,
+)
 from fedsplit.methods.method import NUMERICAL_HAZARD
 from fedsplit.penalties.penalty import Penalty, check_penalty
 
@@ -82,25 +91,37 @@ class AsynchronousInformationState(NamedTuple):
         Of the penalty there.
     models : Models
     facts : Facts
+    progress : Progress
     s : float
         The reach of the next question.
     gain : float
         By how much F falls with the last step, as the models have it.
     evidence : Evidence or None
         What the models prove at x; None while a client was not heard, or is too far from x.
+    astray : bool
+        Whether the models lead nowhere, so that x stays where it was.
     """
 
     x: Array
     subgradient: Array
     models: Models
     facts: Facts
+    progress: Progress
     s: float
     gain: float = math.nan
     evidence: Evidence | None = None
+    astray: bool = False
 
     @property
     def iterate(self) -> Array:
         return self.x
+
+    @property
+    def current(self) -> Mask:
+        """Whose last answer is about x, (m,)."""
+        near = SAME * max(1.0, float(np.linalg.norm(self.x)))
+        here: Mask = self.models.heard & (row_norms(self.x - self.facts.at) <= near)
+        return here
 
 
 @dataclass(frozen=True)
@@ -111,8 +132,12 @@ class AsynchronousInformation:
     p_j. With e_j = ‖p_j - x*‖ the next x is within O(max_j e_j²) of x*, whatever the ages of the
     models: the error is bounded in the norm max_j, in which delays do no harm (Bertsekas and
     Tsitsiklis, 1989), and is squared each time that every client has answered once more. For a
-    quadratic x is exact as soon as everybody was heard. From a start far off no step is refused,
-    as F is known at no x.
+    quadratic x is exact as soon as everybody was heard.
+
+    All this is local. F is known at the start alone, so no single step can be refused for raising
+    it. Where the models lead astray (``Progress``), the run goes on as ``FedSplitInformation``
+    from the better of x and the start: clients are then asked together, and a step that raises F
+    is refused.
 
     A model is also a proof elsewhere. If |D³f_j[h, u, u]| ≤ c_j‖h‖D²f_j[u, u] and
     t_j = c_j‖x - p_j‖, then ∇²f_j(x) ⪰ e^(-t_j)B_j, and the gradient of the model is off by
@@ -135,13 +160,24 @@ class AsynchronousInformation:
         unheard = np.zeros(m, dtype=bool)
         models = Models(np.tile(x0, (m, 1)), zeros, np.zeros((m, d, d)), unheard)
         facts = Facts.none(m, d)
-        state = AsynchronousInformationState(x0, zeros[0], models, facts, FIRST_REACH)
+        progress = Progress.none(m, x0)
+        state = AsynchronousInformationState(x0, zeros[0], models, facts, progress, FIRST_REACH)
         return post_first(self, clients, state)
 
     def update(
-        self, clients: Clients, state: AsynchronousInformationState
-    ) -> AsynchronousInformationState:
-        return next_arrival(self, clients, state)
+        self, clients: Clients, state: AsynchronousInformationState | InformationState
+    ) -> AsynchronousInformationState | InformationState:
+        together = FedSplitInformation(self.penalty)
+        if isinstance(state, InformationState):
+            return together.update(clients, state)
+        after = self.absorb(state, *clients.collect())
+        if after.astray and after.models.heard.all():
+            begun = together.start(clients, after.x)
+            if np.isfinite(after.progress.values).all():
+                return begun._replace(x=after.progress.start)
+            return begun
+        ask_idle(self, clients, after)
+        return after
 
     def question(self, state: AsynchronousInformationState) -> CostQuestion:
         x = state.x
@@ -158,13 +194,12 @@ class AsynchronousInformation:
         A client that takes up a question of little use may still be at it when x has moved, which
         costs more than its answer gains. The x of a minority is no place to ask about either.
         """
-        x, _, models, facts, *_ = state
+        models = state.models
         heard = models.heard
         if 2 * heard.sum() <= len(heard):
             return ~heard
-        near = SAME * max(1.0, float(np.linalg.norm(x)))
-        known = (facts.norm == 0.0) | (row_norms(x - facts.at) <= near)
-        t, size = away(x, models, facts)
+        known = (state.facts.norm == 0.0) | state.current
+        t, size = away(state.x, models, state.facts)
         # off by this in the norm of B_j⁻¹, to second order; c_j is taken for the same if not known
         error = np.where(heard, size * np.where(np.isfinite(t), t, size), np.inf)
         new: Mask = ~(heard & known) & (error >= SHARE * error[heard].max())
@@ -175,11 +210,16 @@ class AsynchronousInformation:
     ) -> AsynchronousInformationState:
         models = state.models.updated(answer)
         facts = state.facts.updated(question.x, answer)
+        progress = state.progress.updated(facts.value, answer.present)
         x, subgradient = minimiser(models, state.x, self.penalty)
         step = x - state.x
         gain = 0.5 * float(step @ models.hessian @ step)
+        if progress.is_astray(facts.at, facts.value, facts.floor, gain, self.penalty):
+            return state._replace(models=models, facts=facts, progress=progress, astray=True)
         evidence = evidence_at(x, models, facts)
-        return AsynchronousInformationState(x, subgradient, models, facts, REACH, gain, evidence)
+        return AsynchronousInformationState(
+            x, subgradient, models, facts, progress, REACH, gain, evidence
+        )
 
 
 def away(x: Array, models: Models, facts: Facts) -> tuple[Array, Array]:

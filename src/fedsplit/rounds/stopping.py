@@ -115,15 +115,16 @@ class ProvedGap(StoppingRule):
 
     def look(self, run: Run, before: State, residual: float) -> StoppedBy | None:
         state = run.state
-        if residual == 0.0 and not np.array_equal(before.s, state.s):
-            return None  # a step was refused, and a shorter one is to come
+        same = type(state) is type(before) and np.array_equal(before.s, state.s)
+        if residual == 0.0 and not same:
+            return None  # a step was refused: a shorter one, or one of another kind, is to come
         evidence = getattr(state, "evidence", None)
         if evidence is not None:
             if evidence is getattr(before, "evidence", None):
                 return None  # a step was refused: what was proved of x has been looked at
             return self._judge(run, evidence, residual)
         row = run.trace.rows[-1]
-        present = run.meter.present
+        present = self._present(run)
         size = float(np.linalg.norm(state.iterate))
         gap = promised_gap(before, state)
         promised = self._looseness * gap
@@ -172,7 +173,7 @@ class ProvedGap(StoppingRule):
         if proof.gap is None and not proof.hopeful:
             enough = self.tol
         still = residual <= enough * max(1.0, float(np.linalg.norm(state.iterate)))
-        self._heard = heard_since(still, self._heard, run.meter.present)
+        self._heard = heard_since(still, self._heard, self._present(run))
         if not still:
             self._stood = 0
         elif self._heard.all():
@@ -198,6 +199,11 @@ class ProvedGap(StoppingRule):
         if stopped_by == "residual" and not self._provable and certificate.gap is None:
             return certificate, True
         return certificate, stopped_by == "method" or (self._certified and here)
+
+    def _present(self, run: Run) -> Mask:
+        """Who has answered now, (m,); answers that come late count if they are about this x."""
+        present: Mask = getattr(run.state, "current", run.meter.present)
+        return present
 
     def _affordable(self, run: Run) -> bool:
         """Whether one more proof is within the budget and the price."""
