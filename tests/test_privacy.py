@@ -363,14 +363,14 @@ def test_a_client_without_any_row_that_fits_adds_noise_alone() -> None:
 def test_a_dispersion_that_the_noise_hides_is_replaced_by_an_upper_bound() -> None:
     data = simulated("gaussian", 200)
     model = fs.fit(
-        data, FORMULA, **declared("gaussian"), dp=privacy("gaussian", 1.0, score=20.0, rounds=2)
+        data, FORMULA, **declared("gaussian"), dp=privacy("gaussian", 8.0, score=60.0, rounds=2)
     )
     assert any("an upper bound of it is used" in text for text in model.warnings)
     assert model.dispersion > 0.25
     assert model.se is not None
 
 
-def test_a_level_that_no_row_has_is_not_noticed_but_in_its_standard_error() -> None:
+def test_a_level_that_no_row_has_leaves_no_standard_errors() -> None:
     levels = {**DECLARED["levels"], "g": ["a", "b", "c"]}
     model = fs.fit(
         simulated("logistic", 500),
@@ -382,6 +382,7 @@ def test_a_level_that_no_row_has_is_not_noticed_but_in_its_standard_error() -> N
     )
     assert list(model.names) == ["Intercept", "x", "C(g)[T.b]", "C(g)[T.c]"]
     assert any("not determined" in text for text in model.warnings)
+    assert model.se is None
 
 
 WRONG: Sequence[tuple[dict[str, Any], str]] = [

@@ -49,11 +49,11 @@ def test_a_study_by_files_has_noise_and_every_owner_reads_how_much(
     found = json.loads((files.study / "model.json").read_text(encoding="utf-8"))
     assert found["privacy"]["epsilon"] == 8
     text = copy_of(files, 2 + secure, "hospital0")
-    assert "question 2 of 2: takes 50.0% of the budget of ε 8 and δ 1e-06" in text
+    assert "question 2 of 2: takes 75.0% of the budget of ε 8 and δ 1e-06" in text
     deviation = found["privacy"]["multiplier"] / (3**0.5 if secure else 1)
     assert f"standard deviation {deviation:.4g}" in text
     assert ("this client's share among 3" in text) == secure
-    assert "one row more or less moves all numbers together by at most 0.7071" in text
+    assert "one row more or less moves all numbers together by at most 0.866" in text
     assert files.answer("hospital0", files.study / "result.fedsplit") == 0
     assert "NOISY" in capsys.readouterr().err
     assert run(["audit", str(files.state("hospital0"))]) == 0

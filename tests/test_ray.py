@@ -33,6 +33,8 @@ from hospitals import FORMULA, RANDHIE, people, write
 from problems import clients, loss, problem
 
 BRIEF = fs.Patience(round_timeout=30, give_up=60)
+PATIENT = fs.Patience(round_timeout=200, give_up=400)
+"""With time for a new worker on a busy machine."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -261,7 +263,7 @@ def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(
     p = fs.Problem(fs.Logistic(), data, ridge=0.2)
     source: Any = p if kind == "arrays" else saved(data, tmp_path)
     made: dict[str, Any] = {} if kind == "arrays" else {"loss": fs.Logistic(), "ridge": 0.2}
-    with RayClients(source, cohorts=2, patience=BRIEF, measured=True, **made) as on_ray:
+    with RayClients(source, cohorts=2, patience=PATIENT, measured=True, **made) as on_ray:
         one, other = on_ray.channel.pids()
         strikes = [after(rounds[0], lambda: kill(one)), after(rounds[1], lambda: kill(other))]
         result = fs.solve(on_ray, method, callbacks=strikes)
@@ -288,7 +290,13 @@ def test_a_fit_whose_worker_is_killed_goes_on_to_the_same_bits(
             kill(killed[0])
 
     ours = fs.fit(
-        RANDHIE, FORMULA, family="poisson", engine="ray", cohorts=3, patience=BRIEF, progress=watch
+        RANDHIE,
+        FORMULA,
+        family="poisson",
+        engine="ray",
+        cohorts=3,
+        patience=PATIENT,
+        progress=watch,
     )
     assert killed
     np.testing.assert_equal(said(ours), said(fs.fit(RANDHIE, FORMULA, family="poisson")))
@@ -297,7 +305,7 @@ def test_a_fit_whose_worker_is_killed_goes_on_to_the_same_bits(
     killed.clear()
     options: dict[str, Any] = {"family": "poisson", "secure": True}
     secure = fs.fit(
-        RANDHIE, FORMULA, engine="ray", cohorts=3, patience=BRIEF, progress=watch, **options
+        RANDHIE, FORMULA, engine="ray", cohorts=3, patience=PATIENT, progress=watch, **options
     )
     assert killed
     assert secure.converged

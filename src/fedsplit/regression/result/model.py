@@ -307,7 +307,7 @@ class Model:
                 "mislead"
             )
         if self.noised is not None:
-            return "the noise hides the dispersion: raise epsilon"
+            return "the noise hides the dispersion, or some coefficients: raise epsilon"
         if self.log_likelihood is not None:
             return "with as many coefficients as rows no dispersion can be estimated"
         return f"{self.family.name} has no likelihood: use robust standard errors"

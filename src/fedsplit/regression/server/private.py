@@ -41,7 +41,7 @@ class PrivateEstimate(NamedTuple):
     coef : (p,) array
         In the units of the data.
     covariance : (p, p) array or None
-        With the part of the noise; None where that hides the dispersion.
+        With the part of the noise; None where that hides the dispersion, or some coefficients.
     noise_covariance : (p, p) array
         The part of the noise.
     dispersion : float
@@ -135,11 +135,12 @@ class PrivateSearch:
         if repaired:
             self.warnings.append(
                 f"the noise is as large as the information in {repaired} of {len(x)} directions: "
-                "some coefficients are not determined, raise epsilon or leave columns out"
+                "some coefficients are not determined, and no standard error is known: raise "
+                "epsilon or leave columns out"
             )
         if shorter is not step:
             self.warnings.append("the last step was shortened: allow more questions (dp rounds)")
-        return self._estimate(x, shorter, H, answer)
+        return self._estimate(x, shorter, H, answer, determined=not repaired)
 
     def _ask(self, number: int, x: Array) -> NoisyAnswer:
         total = self._rows.noisy_sums(self.privacy, self._delta, number, x)
@@ -176,7 +177,9 @@ class PrivateSearch:
             return step
         return LONGEST_STEP / moves * step
 
-    def _estimate(self, x: Array, step: Array, H: Array, answer: NoisyAnswer) -> PrivateEstimate:
+    def _estimate(
+        self, x: Array, step: Array, H: Array, answer: NoisyAnswer, determined: bool
+    ) -> PrivateEstimate:
         """The table at x, the end of a last step with H and a gradient.
 
         With H + E in the place of H, and a gradient with noise n, the last step from y ends at x
@@ -195,7 +198,7 @@ class PrivateSearch:
                 squares += float(answer.g @ step)  # of the end, where the gradient is 0
             dispersion = self._dispersion(squares, weights - p, answer.rows_noise)
         covariance = None
-        if math.isfinite(dispersion):
+        if determined and math.isfinite(dispersion):
             covariance = dispersion * back @ inverse @ back.T + noise_part
             self._check_settled(back @ step, covariance)
         return PrivateEstimate(

@@ -10,10 +10,10 @@ from typing import Any
 from fedsplit.checks import count, number
 from fedsplit.errors import InputError
 
-LAST = 0.5
+LAST = 0.75
 """The share of the budget that the last question has: its noise is that of the estimate."""
 
-GRADIENT = 2.0 / 3.0
+GRADIENT = 0.8
 """The share of the gradient in the budget of a question; the Hessian has the rest."""
 
 SCALARS = {False: 0.05, True: 0.25}
