@@ -13,7 +13,7 @@ from fedsplit.errors import InputError
 LAST = 0.75
 """The share of the budget that the last question has: its noise is that of the estimate."""
 
-GRADIENT = 0.8
+GRADIENT = 2.0 / 3.0
 """The share of the gradient in the budget of a question; the Hessian has the rest."""
 
 SCALARS = {False: 0.05, True: 0.25}
