@@ -186,7 +186,6 @@ def claims(measured: Measurements) -> list[Claim]:
             "≤ 1.2",
             later,
             max(later) <= 1.2,
-            "it is later where latencies vary, on logistic data",
         ),
         Claim(
             "open-async-vectors",
