@@ -368,7 +368,10 @@ def test_anderson_keeps_its_pairs_when_the_step_changes_and_translates_them() ->
     assert changed
     for s, memory in zip(steps[1:], memories, strict=True):
         # the server's x, and its changes, are those that the same answers would mean at this step
-        for x, p_j, y_j in ((memory.x, memory.p, memory.y), (memory.dx, memory.dp, memory.dy)):
+        for x, p_j, y_j in (
+            (memory.x, memory.p, memory.y),
+            *((pair.dx, pair.dp, pair.dy) for pair in memory.pairs),
+        ):
             np.testing.assert_allclose(x, np.mean(p_j + s * y_j, axis=-2), atol=1e-9)
     assert all(np.any(memories[i - 1].dp) for i in changed)
     assert rounds_to(p, method, 1e-6, 200) <= 45

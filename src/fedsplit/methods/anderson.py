@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, dots
 from fedsplit.checks import count, number
 from fedsplit.methods.accelerator import Proposal, View
 
@@ -52,20 +52,28 @@ class Anderson:
     def _extrapolated(self, view: View) -> Array:
         """z - Σ_i γ_i dz_i, with γ that minimises ‖r - Σ_i γ_i dr_i‖², regularised.
 
-        z is the plain next iterate and r = p - x the residual that led to it; dr and dz are their
-        changes in earlier rounds.
+        z is the plain next iterate and r = p - x the residual that led to it; dr = dp - dx and
+        dz = dp - s dy are their changes in earlier rounds. dr is split into what clients have in
+        common, the mean of dp less dx, and how they differ, whose inner products are kept.
         """
         memory = view.memory
+        used = [i for i, pair in enumerate(memory.pairs) if pair.curvature > 0]
+        if not used:
+            return view.z
         xp = array_namespace(view.z)
-        k, m, d = memory.dp.shape
-        r = xp.reshape(memory.p - memory.x, (m * d,))
-        R = xp.reshape(memory.dp - memory.dx[:, None], (k, m * d))
-        gram = R @ R.T
-        # The tiny term keeps the system regular while all pairs are zero.
-        ridge = self.regularise * float(xp.linalg.trace(gram)) + 1e-300
-        gamma = xp.linalg.solve(gram + ridge * xp.eye(k), R @ r)
-        # dz = dp - s dy, combined without an array of its size
-        P = xp.reshape(memory.dp, (k, m * d))
-        Y = xp.reshape(memory.dy, (k, m * d))
-        mixed: Array = view.z - xp.reshape(gamma @ P - view.step.s * (gamma @ Y), (m, d))
-        return mixed
+        pairs = [memory.pairs[i] for i in used]
+        m = view.z.shape[0]
+        mean = xp.mean(memory.p, axis=0)
+        common = xp.stack([pair.mean - pair.dx for pair in pairs])
+        places = xp.asarray(used)
+        gram = xp.take(xp.take(memory.gram, places, axis=0), places, axis=1)
+        gram = gram + m * (common @ common.T)
+        away = memory.p - mean
+        products = xp.stack([xp.sum(dots(away, pair.dp)) for pair in pairs])
+        products = products + m * (common @ (mean - memory.x))
+        ridge = self.regularise * float(xp.linalg.trace(gram))
+        gamma = xp.linalg.solve(gram + ridge * xp.eye(len(used)), products)
+        z = view.z
+        for weight, pair in zip(gamma, pairs, strict=True):
+            z = z - weight * (pair.dp - view.step.s * pair.dy)
+        return z

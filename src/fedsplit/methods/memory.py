@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from array_api_compat import array_namespace
@@ -15,6 +16,52 @@ ROUNDING = 1e-11
 
 RECENT = 5
 """How many of the latest pairs tell how points and gradients move now."""
+
+
+class Pair(NamedTuple):
+    """How the answers of two rounds differ, in the coordinates x/scale; zero where they cannot.
+
+    Attributes
+    ----------
+    dx : (d,) array
+        The change of the server's x.
+    dp, dy : (m, d) arrays
+        The changes of every client's answer and gradient.
+    mean : (d,) array
+        The mean of dp over the clients.
+    curvature : float
+        ‖dy‖/‖dp‖ over all clients; 0 where one of them is.
+    """
+
+    dx: Array
+    dp: Array
+    dy: Array
+    mean: Array
+    curvature: float
+
+    @classmethod
+    def of(cls, dx: Array, dp: Array, dy: Array) -> Pair:
+        """The pair of these changes."""
+        xp = array_namespace(dp)
+        curvature = 0.0
+        length = float(xp.linalg.vector_norm(norms(dp)))
+        if length > 0:
+            curvature = float(xp.linalg.vector_norm(norms(dy))) / length
+        return cls(dx, dp, dy, xp.mean(dp, axis=0), curvature)
+
+    @classmethod
+    def none(cls, p: Array) -> Pair:
+        """No change of answers of this shape, (m, d)."""
+        nothing = array_namespace(p).zeros_like(p)
+        return cls(nothing[0], nothing, nothing, nothing[0], 0.0)
+
+    def where(self, present: Mask, older: Pair) -> Pair:
+        """This pair of the clients that are present, (m,), and the older one of the others."""
+        xp = array_namespace(self.dp)
+        if xp.all(present):
+            return self
+        own = present[:, None]
+        return Pair.of(self.dx, xp.where(own, self.dp, older.dp), xp.where(own, self.dy, older.dy))
 
 
 class Memory(NamedTuple):
@@ -31,8 +78,12 @@ class Memory(NamedTuple):
         Each client's latest answer and gradient.
     heard : (m,) bool array
         The clients with an answer that their next one can be compared with.
-    dx, dp, dy : (k, d), (k, m, d) and (k, m, d) array
-        The latest k changes of x, p and y, newest first, zero where there is none.
+    pairs : tuple of Pair
+        The latest k changes of x, p and y, newest first, zero where there is none. They are not
+        stacked: rounds share them, and where m·d is large they are most of the memory.
+    gram : (k, k) array
+        The inner products of the dp, each less its mean over the clients; only where
+        all clients make pairs together.
     low, high : (m,) array
         The extreme curvatures of each client seen so far.
     value : (m,) array
@@ -45,9 +96,8 @@ class Memory(NamedTuple):
     p: Array
     y: Array
     heard: Mask
-    dx: Array
-    dp: Array
-    dy: Array
+    pairs: tuple[Pair, ...]
+    gram: Array
     low: Array
     high: Array
     value: Array
@@ -57,12 +107,23 @@ class Memory(NamedTuple):
     def empty(cls, x: Array, low: Array, high: Array, value: Array, pairs: int) -> Memory:
         """Before the first answer: x is (d,), and ``pairs`` is the number of pairs to remember."""
         xp = array_namespace(x)
-        shape = (low.shape[0], x.shape[0])
-        changes = xp.zeros((pairs, *shape))
-        heard = xp.zeros(shape[0], dtype=xp.bool)
-        dx = xp.zeros((pairs, shape[1]))
-        p = xp.tile(x, (shape[0], 1))
-        return cls(x, p, xp.zeros(shape), heard, dx, changes, changes, low, high, value)
+        heard = xp.zeros(low.shape[0], dtype=xp.bool)
+        p = xp.tile(x, (low.shape[0], 1))
+        none = Pair.none(p)
+        gram = xp.zeros((pairs, pairs))
+        return cls(x, p, none.dp, heard, (none,) * pairs, gram, low, high, value)
+
+    @property
+    def dp(self) -> Array:
+        """The changes of the answers, (k, m, d)."""
+        stacked: Array = array_namespace(self.p).stack([pair.dp for pair in self.pairs])
+        return stacked
+
+    @property
+    def dy(self) -> Array:
+        """The changes of the gradients, (k, m, d)."""
+        stacked: Array = array_namespace(self.p).stack([pair.dy for pair in self.pairs])
+        return stacked
 
     def update(
         self, x: Array, v: Array, answer: Answer, scale: Array, s: float, unanimous: bool
@@ -83,9 +144,6 @@ class Memory(NamedTuple):
         new = present & self.heard & (norms(dp) > ROUNDING * norms(p))
         if unanimous and not xp.all(present & self.heard):
             new = xp.zeros_like(new)
-        dx = self.dx
-        if xp.any(new):
-            dx = xp.concat([(x - self.x)[None], dx[:-1]], axis=0)
         # Rayleigh quotients of the new pair: dpᵀdy/dpᵀdp from below, dyᵀdy/dpᵀdy from above.
         slope = dots(dp, dy)
         curved = new & (slope > 0)
@@ -94,18 +152,37 @@ class Memory(NamedTuple):
         # The trapezium of the gradients at both ends. That at the start was not told: with the
         # curvature 1/s, which is FedSplit's model, it is twice the first one.
         ends = y + xp.where(self.heard[:, None], self.y, 2.0 * y)
-        return self._replace(
+        later = self._replace(
             x=x,
             p=p,
             y=y,
             heard=self.heard | present,
-            dx=dx,
-            dp=_pushed(self.dp, dp, new),
-            dy=_pushed(self.dy, dy, new),
             low=xp.where(curved, xp.minimum(self.low, lower), self.low),
             high=xp.where(curved, xp.maximum(self.high, upper), self.high),
             value=self.value + 0.5 * dots(ends, dp),
         )
+        if not xp.any(new):
+            return later
+        if unanimous:  # the map z → z⁺ is of all clients together
+            return later._joined(Pair.of(x - self.x, dp, dy))
+        return later._pushed(Pair.of(x - self.x, dp, dy), new)
+
+    def _pushed(self, newest: Pair, present: Mask) -> Memory:
+        """With one more pair of the clients that are present, (m,)."""
+        moved = (newest, *self.pairs[:-1])
+        pairs = zip(moved, self.pairs, strict=True)
+        return self._replace(pairs=tuple(pair.where(present, older) for pair, older in pairs))
+
+    def _joined(self, newest: Pair) -> Memory:
+        """With one more pair of all clients, and its inner products with the others."""
+        xp = array_namespace(self.p)
+        pairs = (newest, *self.pairs[:-1])
+        away = newest.dp - newest.mean
+        # ⟨away, mean⟩ is zero, so the others need not be centred
+        products = xp.stack([xp.sum(dots(away, pair.dp)) for pair in pairs])
+        older = self.gram[:-1, :-1]
+        lower = xp.concat([products[1:, None], older], axis=1)
+        return self._replace(pairs=pairs, gram=xp.concat([products[None, :], lower], axis=0))
 
     def objective(self, x: Array) -> float:
         """About F at x, (d,), near the answers: nan unless the costs at the start are known."""
@@ -148,14 +225,10 @@ class Memory(NamedTuple):
         client is flat and the others are not count little, unlike in ``typical_curvature``, which
         stands in before the first pair.
         """
-        xp = array_namespace(self.dp)
-        points = xp.sum(xp.square(self.dp[:RECENT]), axis=(1, 2))
-        gradients = xp.sum(xp.square(self.dy[:RECENT]), axis=(1, 2))
-        seen = (points > 0) & (gradients > 0)
-        if not xp.any(seen):
+        curvatures = [pair.curvature for pair in self.pairs[:RECENT] if pair.curvature > 0]
+        if not curvatures:
             return self.typical_curvature()
-        ratios = xp.log(gradients[seen]) - xp.log(points[seen])
-        return float(xp.exp(0.5 * xp.mean(ratios)))
+        return math.exp(math.fsum(map(math.log, curvatures)) / len(curvatures))
 
     def with_step(self, s: float, before: float) -> Memory:
         """As if all answers so far had been to questions with step s, not the one ``before``.
@@ -166,9 +239,13 @@ class Memory(NamedTuple):
         """
         xp = array_namespace(self.p)
         p = xp.mean(self.p, axis=0)
-        dp = xp.mean(self.dp, axis=1)
-        dx = xp.where(self.dx == 0.0, 0.0, dp + s / before * (self.dx - dp))
-        return self._replace(x=p + s / before * (self.x - p), dx=dx)
+
+        def moved(pair: Pair) -> Pair:
+            dx = pair.mean + s / before * (pair.dx - pair.mean)
+            return pair._replace(dx=xp.where(pair.dx == 0.0, 0.0, dx))
+
+        pairs = tuple(map(moved, self.pairs))
+        return self._replace(x=p + s / before * (self.x - p), pairs=pairs)
 
     def with_hessians(self, x: Array, gradients: Array, hessians: Array, scale: Array) -> Memory:
         """With gradients, (m, d), and Hessians, (m, d, d), at x: a pair along every axis.
@@ -176,15 +253,17 @@ class Memory(NamedTuple):
         Unchanged if it does not hold d pairs.
         """
         xp = array_namespace(x)
-        pairs, m, d = self.dp.shape
-        if pairs != d:
+        m, d = self.p.shape
+        if len(self.pairs) != d:
             return self
+        axes = xp.broadcast_to(xp.eye(d)[:, None], (d, m, d))
+        changes = xp.permute_dims(hessians * scale * scale[:, None], (1, 0, 2))
+        nothing = xp.zeros_like(self.x)
         return self._replace(
             p=xp.tile(x / scale, (m, 1)),
             y=gradients * scale,
             value=self.value + dots(self.y, x / scale - self.p),
-            dp=xp.broadcast_to(xp.eye(d)[:, None], self.dp.shape),
-            dy=xp.permute_dims(hessians * scale * scale[:, None], (1, 0, 2)),
+            pairs=tuple(Pair.of(nothing, axes[i], changes[i]) for i in range(d)),
             models=None,
         )
 
@@ -194,8 +273,6 @@ class Memory(NamedTuple):
             p=self.p[kept],
             y=self.y[kept],
             heard=self.heard[kept],
-            dp=self.dp[:, kept],
-            dy=self.dy[:, kept],
             low=self.low[kept],
             high=self.high[kept],
             value=self.value[kept],
@@ -204,21 +281,10 @@ class Memory(NamedTuple):
 
     def without_pairs(self) -> Memory:
         """Without pairs, and with no answer that the next ones can be compared with."""
-        xp = array_namespace(self.dp)
+        xp = array_namespace(self.p)
         return self._replace(
             heard=xp.zeros_like(self.heard),
-            dx=xp.zeros_like(self.dx),
-            dp=xp.zeros_like(self.dp),
-            dy=xp.zeros_like(self.dy),
+            pairs=(Pair.none(self.p),) * len(self.pairs),
+            gram=xp.zeros_like(self.gram),
             models=None,
         )
-
-
-def _pushed(changes: Array, newest: Array, present: Mask) -> Array:
-    """The changes, (k, m, d), with the newest at the front for the clients that are present."""
-    xp = array_namespace(changes)
-    moved: Array = xp.concat([newest[None], changes[:-1]], axis=0)
-    if xp.all(present):
-        return moved
-    pushed: Array = xp.where(present[None, :, None], moved, changes)
-    return pushed
