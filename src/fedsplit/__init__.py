@@ -8,6 +8,7 @@ from fedsplit import ensembles, theory
 from fedsplit.clients.delayed import Latency
 from fedsplit.clients.oracle import Clients, Incident
 from fedsplit.clients.question import Answer
+from fedsplit.device.placing import StackedRows
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
 from fedsplit.losses.custom import CustomLoss
 from fedsplit.losses.gamma import Gamma
@@ -52,8 +53,6 @@ from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.prox.stochastic import StochasticProx
 from fedsplit.prox.subsampled_newton import SubsampledNewtonProx
 from fedsplit.regression.client.privacy.privacy import Privacy
-from fedsplit.remote.checkpoint import Checkpoint
-from fedsplit.remote.members import Patience
 from fedsplit.rounds.certificate import Certificate, certify
 from fedsplit.rounds.result import Diverged, Result
 from fedsplit.rounds.solve import solve
@@ -77,6 +76,8 @@ if TYPE_CHECKING:
     from fedsplit.regression.path import RegularisationPath, path
     from fedsplit.regression.result.io import load
     from fedsplit.regression.result.model import FitCertificate, Model
+    from fedsplit.remote.checkpoint import Checkpoint
+    from fedsplit.remote.members import Patience
     from fedsplit.remote.ray.ray_clients import RayClients
 
 __all__ = [
@@ -147,6 +148,7 @@ __all__ = [
     "ScalarLoss",
     "Secants",
     "Simplex",
+    "StackedRows",
     "StochasticProx",
     "SubsampledNewtonProx",
     "TooFewClients",
@@ -172,10 +174,12 @@ _ESTIMATORS = (
 )
 
 _LATER = {
+    "Checkpoint": "fedsplit.remote.checkpoint",
     "CvxpyLoss": "fedsplit.losses.cvxpy_loss",
     "CvxpyProx": "fedsplit.prox.cvxpy_prox",
     "FitCertificate": "fedsplit.regression.result.model",
     "Model": "fedsplit.regression.result.model",
+    "Patience": "fedsplit.remote.members",
     "RayClients": "fedsplit.remote.ray.ray_clients",
     "RegularisationPath": "fedsplit.regression.path",
     "fit": "fedsplit.regression.fit",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrs, dtrtri
 
@@ -48,6 +49,11 @@ def norms(X: Array) -> Array:
     """‖x_j‖ for every j: (k, d) -> (k,)."""
     lengths: Array = np.sqrt(dots(X, X))
     return lengths
+
+
+def length(x: Array) -> float:
+    """√(Σ x_i²) over all entries, of an array or of a block vector."""
+    return float(array_namespace(x).linalg.vector_norm(x))
 
 
 def gram(A: Array) -> Array:

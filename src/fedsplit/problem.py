@@ -12,6 +12,8 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.checks import instance
 from fedsplit.clients.stacked import QUIET, StackedClients
+from fedsplit.device.clients import DeviceClients
+from fedsplit.device.placing import StackedRows, belongs_on_device, place
 from fedsplit.errors import InputError, NoMinimiser
 from fedsplit.losses.terms import Block, Loss
 from fedsplit.threads import one_blas_thread
@@ -34,6 +36,11 @@ class Problem:
         be None.
     ridge : float or (d,) array
         λ of the whole objective; each of the m clients carries λ/m.
+    device : str, optional
+        "cuda" puts the rows on a GPU. Arrays that are on a device already are taken as they are,
+        also as ``StackedRows``. See docs/scale.md.
+    dtype : str, optional
+        "float32" or "float64", for rows on a device; None is that of the arrays.
 
     Attributes
     ----------
@@ -44,15 +51,30 @@ class Problem:
     ridge : () or (d,) array
         λ.
     blocks : list of Block
-        The clients' loss terms.
+        The clients' loss terms; empty where these are on a device.
     """
 
     def __init__(
-        self, loss: Loss, clients: Sequence[object], ridge: float | Sequence[float] | Array = 0.0
+        self,
+        loss: Loss,
+        clients: Sequence[object] | StackedRows,
+        ridge: float | Sequence[float] | Array = 0.0,
+        device: str | None = None,
+        dtype: str | None = None,
     ) -> None:
         instance("loss", loss, "a Loss", "stack")
         self.loss = loss
         self.ridge = _check_ridge(ridge)
+        self.blocks: list[Block] = []
+        self.clients: StackedClients | DeviceClients
+        if belongs_on_device(clients, device):
+            rows = place(loss, clients, self.ridge, device, dtype)
+            self.m = rows.m
+            self.d = rows.d
+            self.clients = DeviceClients(rows, np.broadcast_to(self.ridge / self.m, (self.d,)))
+            return
+        if dtype is not None:
+            raise InputError("dtype is for rows on a device: pass device=, or leave it out")
         with one_blas_thread():
             self.d, self.blocks = loss.stack(clients, self.ridge)
         self._check_length()
@@ -100,22 +122,24 @@ class Problem:
         """Some neighbouring clients; the ridge is still that of the whole objective."""
         other = copy(self)
         other.m = len(clients)
+        if isinstance(self.clients, DeviceClients):
+            raise InputError("clients on a device stay in this process: use no other engine")
         blocks = [block.part(clients) for block in self.blocks]
         other.blocks = [block for block in blocks if block.clients]
         other.clients = self._stacked(other.blocks)
         return other
 
-    def among(self, m: int) -> StackedClients:
+    def among(self, m: int) -> StackedClients | DeviceClients:
         """These clients as part of m in all, each of which carries λ/m."""
         return self.clients.with_ridge(np.broadcast_to(self.ridge / m, (self.d,)))
 
     def objective(self, x: Array) -> float:
         """F(x), with the ridge."""
-        return float(self.clients.value(self._point(x)).rows.sum())
+        return float(self._together.value(self._point(x)).rows.sum())
 
     def gradient(self, x: Array) -> Array:
         """∇F(x), (d,)."""
-        total: Array = self.clients.gradient(self._point(x)).rows.sum(axis=0)
+        total: Array = self._together.gradient(self._point(x)).rows.sum(axis=0)
         return total
 
     def solution(self) -> Array:
@@ -131,6 +155,13 @@ class Problem:
         with one_blas_thread(), np.errstate(**QUIET):
             return self._newton()
 
+    @property
+    def _together(self) -> StackedClients:
+        """The clients, or the one that they are together on a device."""
+        if isinstance(self.clients, DeviceClients):
+            return self.clients.together()
+        return self.clients
+
     def _stacked(self, blocks: list[Block]) -> StackedClients:
         """The clients in these blocks, each with λ/m."""
         return StackedClients(self.d, blocks, np.broadcast_to(self.ridge / self.m, (self.d,)))
@@ -139,14 +170,14 @@ class Problem:
         """Newton's method to rounding. No test has units, so that bad scaling does no harm."""
         x: Array = np.zeros(self.d)
         F = self.objective(x)
-        H0 = self.clients.pooled_information(x)
+        H0 = self._together.pooled_information(x)
         first = np.linalg.norm(self.gradient(x))
         scale = abs(F)
         best = np.inf  # the least Newton decrement so far
         idle = 0  # how many steps in a row have not lowered F beyond rounding
         for _ in range(NEWTON_STEPS):
             g = self.gradient(x)
-            H = self.clients.pooled_information(x)
+            H = self._together.pooled_information(x)
             size = np.linalg.norm(g)
             if size == 0:
                 return x

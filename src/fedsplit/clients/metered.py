@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Mask
+from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Arrival, Clients
-from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.clients.question import Answer, CostQuestion, Summary
 from fedsplit.fixed_point import LIMBS
 
 
@@ -36,6 +36,8 @@ class Exchange(NamedTuple):
         Gradients, Hessians and factorisations that all clients computed.
     clock : float
         The simulated time of the last answer; nan where time is real.
+    value : float or None
+        F at the x of the question, if it came with the answers.
     """
 
     floats_down: int
@@ -47,6 +49,7 @@ class Exchange(NamedTuple):
     latency: Mapping[str, float] | None = None
     work: tuple[int, int, int] = (0, 0, 0)
     clock: float = math.nan
+    value: float | None = None
 
 
 class MeteredClients(Clients):
@@ -66,6 +69,7 @@ class MeteredClients(Clients):
         self.d = clients.d
         self.stands_for = clients.stands_for
         self._exchanges: list[Exchange] = []
+        self._everyone: Mask = np.ones(clients.m, dtype=bool)
         self.present: Mask = np.zeros(clients.m, dtype=bool)
         self.heard: Mask = np.zeros(clients.m, dtype=bool)
 
@@ -74,22 +78,45 @@ class MeteredClients(Clients):
         """How many exchanges have not been taken."""
         return len(self._exchanges)
 
+    @property
+    def value_told(self) -> float | None:
+        """F at the x of the first question that is not taken, if it came with its answers."""
+        if not self._exchanges:
+            return None
+        return self._exchanges[0].value
+
     def take(self) -> list[Exchange]:
         """The exchanges since the last call."""
         exchanges = self._exchanges
         self._exchanges = []
         return exchanges
 
+    def repeated(self, x: Array) -> Array:
+        return self._clients.repeated(x)
+
+    def together(self) -> Clients:
+        """The one client that all are together, counted here."""
+        clients = self._clients.together()
+        if clients is self._clients:
+            return self
+        other = MeteredClients(clients)
+        other._exchanges = self._exchanges
+        return other
+
     def ask(self, question: CostQuestion) -> Answer:
-        return self.ask_some(question, np.ones(self.m, dtype=bool))
+        return self._asked(question, self._everyone, self.m)
 
     def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
+        return self._asked(question, drawn, int(drawn.sum()))
+
+    def _asked(self, question: CostQuestion, drawn: Mask, to: int) -> Answer:
         began = time.perf_counter()
         answer = self._clients.ask_some(question, drawn)
         asked = self._clients.asked
         if asked is None:
-            asked = int(drawn.sum())
-        self._keep(question, answer, asked, time.perf_counter() - began)
+            asked = to
+        summary = answer.summary()
+        self._keep(question, answer, summary, asked, time.perf_counter() - began)
         return answer
 
     def post(self, question: CostQuestion, to: Mask) -> None:
@@ -103,14 +130,25 @@ class MeteredClients(Clients):
     def collect(self) -> Arrival:
         began = time.perf_counter()
         question, answer = self._clients.collect()
-        self._keep(question, answer, int(answer.present.sum()), time.perf_counter() - began)
+        summary = answer.summary()
+        self._keep(question, answer, summary, summary.answered, time.perf_counter() - began)
         return Arrival(question, answer)
 
-    def _keep(self, question: CostQuestion, answer: Answer, asked: int, seconds: float) -> None:
+    def _keep(
+        self,
+        question: CostQuestion,
+        answer: Answer,
+        summary: Summary,
+        asked: int,
+        seconds: float,
+    ) -> None:
         """Keep the exchange of an answer to a question that went to so many clients."""
-        self.present = answer.present
-        self.heard = self.heard | answer.present
-        answered = int(answer.present.sum()) * self.stands_for
+        self.present = summary.present
+        if summary.answered == self.m:
+            self.heard = self._everyone
+        else:
+            self.heard = self.heard | summary.present
+        answered = summary.answered * self.stands_for
         words = 1
         if self.stands_for > 1:
             words = LIMBS  # of a number in sums
@@ -118,19 +156,17 @@ class MeteredClients(Clients):
         if self._clients.names is not None:
             taken = zip(self._clients.names, answer.seconds, answer.present, strict=True)
             latency = {name: float(seconds) for name, seconds, present in taken if present}
-        # a minibatch is a fraction of a gradient
-        total = np.ceil(np.round(answer.work[answer.present].sum(axis=0), 6))
-        gradients, hessians, factorisations = total.astype(int)
         self._exchanges.append(
             Exchange(
                 floats_down=asked * self.stands_for * question.floats_down(self.d),
                 floats_up=answered * words * question.floats_up(self.d, answer),
                 answered=answered,
-                error=float(answer.error[answer.present].max(initial=0.0)),
+                error=summary.error,
                 seconds=seconds,
-                margin=float(np.min(answer.parts.get("margin", np.nan))),
+                margin=summary.margin,
                 latency=latency,
-                work=(int(gradients), int(hessians), int(factorisations)),
+                work=summary.work,
                 clock=self._clients.clock,
+                value=summary.value,
             )
         )

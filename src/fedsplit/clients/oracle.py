@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.local_models import LocalModel
@@ -113,6 +114,10 @@ class Clients:
         How many clients were drawn for the last question; None where all are asked.
     clock : float
         The simulated time; nan where time is real.
+    on_device : bool
+        Whether the clients' arrays, x and answers are on a device, and only sums reach the host.
+    tells_values : bool
+        Whether the answer to a prox or to local steps from x comes with F(x).
     """
 
     m: int
@@ -125,6 +130,8 @@ class Clients:
     incidents: Sequence[Incident] = ()
     asked: int | None = None
     clock: float = math.nan
+    on_device: bool = False
+    tells_values: bool = False
 
     def __init__(self, oracle: Oracle) -> None:
         self.m = oracle.m
@@ -163,6 +170,19 @@ class Clients:
     def collect(self) -> Arrival:
         """Wait for the next answer to what was posted; those that arrive with it come too."""
         raise NotImplementedError("clients that are asked together")
+
+    def vector(self, x: Array) -> Array:
+        """x, (d,), where the clients' arrays are."""
+        return x
+
+    def repeated(self, x: Array) -> Array:
+        """x, (d,), as one row per client, (m, d)."""
+        rows: Array = array_namespace(x).tile(x, (self.m, 1))
+        return rows
+
+    def together(self) -> Clients:
+        """The one client that all are together, where proofs are about that; else these."""
+        return self
 
     def insistent(self) -> Clients:
         """The same clients, asked until every one of them has answered."""

@@ -28,6 +28,33 @@ ABSENT: Mapping[str, float] = {"error": 0.0}
 """The parts of an answer that are not nan where a client gave none."""
 
 
+class Summary(NamedTuple):
+    """What the server reads of an answer whatever the method does with it.
+
+    Attributes
+    ----------
+    present : (m,) mask
+        Who answered.
+    answered : int
+        How many they are.
+    error : float
+        The largest proved error of a row.
+    margin : float
+        The smallest margin of a classifier; nan where there is none.
+    work : tuple of int
+        Gradients, Hessians and factorisations that all clients computed.
+    value : float or None
+        F at the x of the question, if it came with the answer.
+    """
+
+    present: Mask
+    answered: int
+    error: float
+    margin: float
+    work: tuple[int, int, int]
+    value: float | None = None
+
+
 class Answer(NamedTuple):
     """The clients' answers to one question; row j of every array belongs to client j.
 
@@ -58,6 +85,24 @@ class Answer(NamedTuple):
         """A proved bound on each row's distance from the exact answer, (m,); 0 if it is exact."""
         exact = np.zeros(len(self.present))
         return self.parts.get("error", exact)
+
+    @property
+    def margin(self) -> float:
+        """The smallest margin of a classifier; nan where there is none, or a client is absent."""
+        return float(np.min(self.parts.get("margin", np.nan)))
+
+    def summary(self) -> Summary:
+        """What is recorded of the answer."""
+        # a minibatch is a fraction of a gradient
+        total = np.ceil(np.round(self.work[self.present].sum(axis=0), 6))
+        gradients, hessians, factorisations = total.astype(int)
+        return Summary(
+            present=self.present,
+            answered=int(self.present.sum()),
+            error=float(self.error[self.present].max(initial=0.0)),
+            margin=self.margin,
+            work=(int(gradients), int(hessians), int(factorisations)),
+        )
 
     def rows_or(self, default: Array) -> Array:
         """The rows, with ``default`` where a client did not answer."""

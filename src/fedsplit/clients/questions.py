@@ -82,7 +82,7 @@ class Prox(CostQuestion):
 
     def floats_up(self, d: int, answer: Answer) -> int:
         """The margin counts only if there is one."""
-        nothing = bool(np.isnan(answer.parts["margin"]).any())
+        nothing = bool(np.isnan(answer.margin))
         return super().floats_up(d, answer) - nothing
 
 

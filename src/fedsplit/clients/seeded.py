@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsplit.arrays import Mask
+from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Arrival, Clients
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.losses.batches import Streams
@@ -44,6 +44,12 @@ class SeededClients(Clients):
         self.names = clients.names
         self._seed = seed
         self.number = earlier
+
+    def repeated(self, x: Array) -> Array:
+        return self._clients.repeated(x)
+
+    def together(self) -> Clients:
+        return self._clients.together()
 
     def ask(self, question: CostQuestion) -> Answer:
         return self._clients.ask(self._seeded(question))

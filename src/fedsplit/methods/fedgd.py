@@ -56,6 +56,5 @@ class FedGD:
 
     def update(self, clients: Clients, state: AverageState) -> AverageState:
         x, s = state
-        xp = array_namespace(x)
         x_half = clients.descend(x, s, self.local_steps).rows_or(x)
-        return AverageState(xp.mean(x_half, axis=0), s)
+        return AverageState(array_namespace(x_half).mean(x_half, axis=0), s)

@@ -46,6 +46,5 @@ class FedProx:
 
     def update(self, clients: Clients, state: AverageState) -> AverageState:
         x, s = state
-        xp = array_namespace(x)
         x_half = clients.prox(x, s, x, self.prox or ExactProx()).rows_or(x)
-        return AverageState(xp.mean(x_half, axis=0), s)
+        return AverageState(array_namespace(x_half).mean(x_half, axis=0), s)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from array_api_compat import array_namespace
-
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
 from fedsplit.methods.method import average, choose_step, subgradient_of_average
@@ -47,12 +45,12 @@ class PlainFedSplit:
 
     def start(self, clients: Clients, x0: Array) -> FedSplitState:
         s = choose_step(self.step, fedsplit_step, clients, x0)
-        z = array_namespace(x0).tile(x0, (clients.m, 1))
+        z = clients.repeated(x0)
         return FedSplitState(average(z, s, self.penalty), z, s)
 
     def update(self, clients: Clients, state: FedSplitState) -> FedSplitState:
         x, z, s = state
-        v = 2.0 * x - z
+        v = -z + 2.0 * x  # 2x - z
         start = {"broadcast": x, "iterate": z, "argument": v}[self.prox.start]
         z_half = clients.prox(v, s, start, self.prox).rows_or(x)  # 1a. local prox step
         z = z + 2.0 * (z_half - x)  # 1b. local centring step

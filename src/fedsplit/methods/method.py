@@ -105,7 +105,7 @@ def choose_step(
     answer = clients.curvature(batch=batch)
     if not xp.all(xp.isfinite(answer.rows[answer.present][:, 1])):
         answer = clients.curvature(x0, batch)
-    if not answer.present.any():
+    if not xp.any(answer.present):
         raise InputError("no step follows from the curvature: no client answered, pass step=")
     bounds = answer.rows[answer.present]
     ell = float(xp.min(bounds[:, 0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, length
 
 
 class Divergence:
@@ -44,7 +44,7 @@ class Divergence:
             return self._unmeasurable(objective, measured)
         if not np.isfinite(self._first):
             # A run that starts at the optimum moves by rounding alone, which may well grow.
-            self._first = max(residual, 1e-9 * max(1.0, float(np.linalg.norm(z))))
+            self._first = max(residual, 1e-9 * max(1.0, length(z)))
         if not residual <= 1e9 * self._first:  # also where it is nan
             if not np.isfinite(residual):
                 return "the iterate is not finite"

@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, length
 from fedsplit.clients.delayed import DelayedClients, Latency
 from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.oracle import Clients, Removed
 from fedsplit.clients.sampled import SampledClients
 from fedsplit.clients.seeded import SeededClients
 from fedsplit.clients.stacked import QUIET
+from fedsplit.device.backend import to_host
 from fedsplit.methods.method import Method, State
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.rounds.certificate import NOT_ASKED, Certificate
@@ -132,6 +134,8 @@ class Run:
         self._callbacks = callbacks
         self._removed: tuple[str, ...] = ()
         self._earlier = 0  # questions before the state that the run goes on from
+        # The x of the last row, if F there is to come with the next answers.
+        self._awaited: Array | None = None
         # The clients that still take part, by their number at the start.
         self._numbers = np.arange(clients.m)
         self._earlier_incidents = len(clients.incidents)
@@ -173,7 +177,7 @@ class Run:
                 self.rule.begin(self)
                 try:
                     if not self.trace.rows:
-                        self.trace.start = self._measure(start)
+                        self.trace.start = self._measure(start, wait=False)
                     self.divergence = Divergence(self.trace.start)
                     if not self._begun:
                         self.start_with(self.method, start)
@@ -193,7 +197,7 @@ class Run:
         self._count_anew()
         self.count_as("setup")
         self.state = method.start(self.meter, x)
-        self.record(self._measure(self.state.x))
+        self.record(self._measure(self.state.x, wait=False))
 
     def count_as(self, kind: Kind) -> None:
         """Count the questions that follow as rounds of this kind, and time them."""
@@ -247,7 +251,8 @@ class Run:
             raise Diverged(sign, self.method.hazard, self._result("diverged")) from None
         if after is None:
             return self.rule.finish(self, "method")
-        residual = float(np.linalg.norm(after.iterate - before.iterate))
+        self._complete(self.meter.value_told)
+        residual = length(after.iterate - before.iterate)
         objective = self._measure(after.x, getattr(after, "values", None))
         if self.meter.present.any():
             moved = residual
@@ -279,33 +284,52 @@ class Run:
         elif self._begun:
             self.state = remaining(self.state, kept)
 
-    def _measure(self, x: Array, values: Array | None = None) -> float:
+    def _measure(self, x: Array, values: Array | None = None, wait: bool = True) -> float:
         """F(x) with the penalty; nan where it is not known, which is no sign of divergence.
 
         Nobody is asked if the f_j(x), ``values``, came with an answer. Remote clients are not asked
-        for a measurement alone.
+        for a measurement alone. With ``wait``, it may be told by the answers of the next round.
         """
         self.measured = values is not None
         if values is None:
             if not self.clients.free or self._asynchronous is True:
                 return np.nan  # who is at work on another question would have to be waited for
+            if wait and self.clients.tells_values and not self._callbacks:
+                self._awaited = x
+                return np.nan
             paused = time.perf_counter()
             answer = self.clients.value(x)
             self._began += time.perf_counter() - paused  # a measurement is not the run's time
-            self.measured = bool(answer.present.all())
-            values = np.where(self.measured, answer.rows, np.nan)
-        value = float(values.sum())
+            self.measured = bool(array_namespace(answer.present).all(answer.present))
+            values = answer.rows
+        if not self.measured:
+            return np.nan
+        value = float(array_namespace(values).sum(values))
         if self.penalty is not None:
             value += self.penalty.value(x)
         return value
+
+    def _complete(self, value: float | None) -> None:
+        """Fill in F at the x of the last row: what the next round's answers tell, or a question."""
+        if self._awaited is None:
+            return
+        if value is None:
+            values = self.clients.value(self._awaited).rows
+            value = float(array_namespace(values).sum(values))
+        self._awaited = None
+        if self.trace.rows:
+            self.trace.rows[-1] = self.trace.rows[-1]._replace(objective=value)
+        else:
+            self.trace.start = value
 
     def _result(self, stopped_by: StoppedBy) -> Result:
         absent: tuple[int, ...] = ()
         if self.trace.rows:
             absent = tuple(self._numbers[~self.meter.heard].tolist())
+        self._complete(None)
         certificate, reached = self.rule.conclude(self, stopped_by)
         return Result(
-            x=self.state.x,
+            x=to_host(self.state.x),
             rounds=len(self.trace),
             converged=reached and not absent,
             stopped_by=stopped_by,

@@ -15,15 +15,28 @@ from fedsplit.checks import count, instance, number
 from fedsplit.clients.delayed import Latency
 from fedsplit.clients.oracle import Clients, Oracle, clients_of
 from fedsplit.errors import InputError
+from fedsplit.device.backend import to_host
 from fedsplit.methods import asynchronous_of, with_penalty
+from fedsplit.methods.agd import AGD
+from fedsplit.methods.cg import CG
 from fedsplit.methods.default import default_method
+from fedsplit.methods.fedgd import FedGD
+from fedsplit.methods.fedprox import FedProx
+from fedsplit.methods.gd import GD
+from fedsplit.methods.information import FedSplitInformation
+from fedsplit.methods.lbfgs import LBFGS
 from fedsplit.methods.method import Method, State
+from fedsplit.methods.newton import Newton
+from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.penalty import Penalty, check_dimension
 from fedsplit.problem import Problem
 from fedsplit.rounds.loop import Callback, Run, StoppingRule
 from fedsplit.rounds.origin import Origin, origin_of, with_origin
 from fedsplit.rounds.result import Result
 from fedsplit.rounds.stopping import ProvedGap
+
+OF_SUMS = (FedSplitInformation, Newton, GD, AGD, CG, LBFGS)
+"""Methods that need nothing of the clients but sums over all of them."""
 
 CHANGED = "the problem has changed since the state was reached: the run started anew from its x"
 
@@ -124,9 +137,13 @@ def solve(
         )
     notes: tuple[str, ...] = ()
     if method is None:
-        method, chosen = default_method(clients, state, participation, bool(asynchronous))
+        method, chosen = default_method(
+            clients.together(), state, participation, bool(asynchronous)
+        )
         notes = (chosen,)
     instance("method", method, "a Method", "update")
+    if clients.on_device:
+        clients = clients_for(method, clients, penalty, participation, callbacks, asynchronous)
     if asynchronous:
         check_asynchronous(asynchronous, clients, participation, state)
         method = asynchronous_of(method)
@@ -150,6 +167,7 @@ def solve(
     if known is not None and not known.is_that_of(Origin.at(start, clients, penalty)):
         state = None
         notes = (*notes, CHANGED)
+    start = clients.vector(start)
     rule = StoppingRule()
     if tol > 0 and method.settles:
         rule = ProvedGap(tol)
@@ -180,6 +198,37 @@ def solve(
         return replace(result, notes=(*notes, *result.notes))
     ended = with_origin(result.state, Origin.at(result.x, clients, penalty, run.asked))
     return replace(result, state=ended, notes=(*notes, *result.notes))
+
+
+def clients_for(
+    method: Method[Any],
+    clients: Clients,
+    penalty: Penalty | None,
+    participation: float,
+    callbacks: Sequence[Callback | Keeper],
+    asynchronous: Latency | bool,
+) -> Clients:
+    """The clients on a device as a method asks them: each for itself, or all of them together.
+
+    Raises InputError if the run has no device path.
+    """
+    obstacle = ""
+    if participation < 1.0:
+        obstacle = "participation below 1"
+    elif asynchronous:
+        obstacle = "asynchronous"
+    elif any(isinstance(callback, Keeper) for callback in callbacks):
+        obstacle = "Checkpoint"
+    elif isinstance(method, FedSplit | FedGD | FedProx):
+        if penalty is None and getattr(method, "penalty", None) is None:
+            return clients
+        obstacle = f"{type(method).__name__} with a penalty"
+    elif isinstance(method, OF_SUMS):
+        return clients.together()
+    else:
+        obstacle = type(method).__name__
+    names = ", ".join(kind.__name__ for kind in (FedSplit, FedGD, FedProx, *OF_SUMS))
+    raise InputError(f"{obstacle} has no device path: use one of {names}, with all clients")
 
 
 def check_asynchronous(
@@ -239,7 +288,7 @@ def check_start(
     if given is None:
         return np.zeros(clients.d)
     try:
-        x: Array = np.asarray(given, dtype=np.float64)
+        x: Array = np.asarray(to_host(given), dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(
             f"the start must be {clients.d} finite numbers, not of type {type(given).__name__}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Array, Mask, length
+from fedsplit.device.backend import to_host
 from fedsplit.methods.information import Evidence
 from fedsplit.methods.method import State
 from fedsplit.rounds.certificate import (
@@ -45,7 +47,10 @@ LOOSENESS = 4.0
 
 def estimated_gap(move: Array, s: float | Array) -> float:
     """Σ(z⁺ - z)²/s, which is of the order of F(x) - F* where a method converges steadily."""
-    return float(np.sum(np.square(move) / s))
+    xp = array_namespace(move)
+    if not hasattr(xp, "square"):  # a block vector tells its length alone
+        return length(move) ** 2 / float(s)
+    return float(xp.sum(xp.square(move) / s))
 
 
 def heard_since(small: bool, heard: Mask, present: Mask) -> Mask:
@@ -115,7 +120,7 @@ class ProvedGap(StoppingRule):
 
     def look(self, run: Run, before: State, residual: float) -> StoppedBy | None:
         state = run.state
-        same = type(state) is type(before) and np.array_equal(before.s, state.s)
+        same = type(state) is type(before) and np.array_equal(to_host(before.s), to_host(state.s))
         if residual == 0.0 and not same:
             return None  # a step was refused: a shorter one, or one of another kind, is to come
         evidence = getattr(state, "evidence", None)
@@ -125,7 +130,7 @@ class ProvedGap(StoppingRule):
             return self._judge(run, evidence, residual)
         row = run.trace.rows[-1]
         present = self._present(run)
-        size = float(np.linalg.norm(state.iterate))
+        size = length(state.iterate)
         gap = promised_gap(before, state)
         promised = self._looseness * gap
         enough = self.tol * self._scale(run, promised)
@@ -172,7 +177,7 @@ class ProvedGap(StoppingRule):
         enough = STANDSTILL
         if proof.gap is None and not proof.hopeful:
             enough = self.tol
-        still = residual <= enough * max(1.0, float(np.linalg.norm(state.iterate)))
+        still = residual <= enough * max(1.0, length(state.iterate))
         self._heard = heard_since(still, self._heard, self._present(run))
         if not still:
             self._stood = 0
@@ -227,7 +232,7 @@ class ProvedGap(StoppingRule):
             self._level = abs(smooth)
         elif np.isnan(self._level) and long and promised <= 1e6 * self.tol:
             run.count_as("certificate")
-            answer = run.meter.value(x)
+            answer = run.meter.together().value(to_host(x))
             run.record(run.objective)
             self._spent += 1
             self._level = 1.0
@@ -242,8 +247,8 @@ class ProvedGap(StoppingRule):
         before = len(run.trace)
         run.count_as("certificate")
         proof = certify(
-            run.meter,
-            run.state.x,
+            run.meter.together(),
+            to_host(run.state.x),
             run.penalty,
             run.subgradient,
             allowed=lambda: before + run.meter.waiting < run.rounds,

@@ -1,0 +1,1 @@
+"""The clients' rows on an accelerator: one more implementation of the oracle."""

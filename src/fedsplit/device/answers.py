@@ -1,0 +1,112 @@
+"""Answers whose arrays stay on the device: the host gets the few numbers that it decides by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.clients.question import Answer, Summary
+from fedsplit.device.backend import DeviceArray, to_host
+
+
+class Numbers:
+    """A few numbers on the device, copied to the host together, when the first is read."""
+
+    def __init__(self, array: DeviceArray) -> None:
+        self._array = array
+
+    @cached_property
+    def _read(self) -> Array:
+        return to_host(self._array)
+
+    def number(self, i: int) -> Callable[[], float]:
+        """How to read one of them."""
+        return lambda: float(self._read[i])
+
+
+def nothing() -> float:
+    """Where there is no number."""
+    return float("nan")
+
+
+def exact() -> float:
+    """The error of an exact answer."""
+    return 0.0
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the host may read of the answers of all m clients.
+
+    Attributes
+    ----------
+    m : int
+    error : callable
+        The largest proved error.
+    margin : callable
+        The smallest margin of a classifier, by its sign; nan without classes.
+    value : callable or None
+        F at the x of the question, if the same pass has computed it.
+    work : (int, int, int)
+        Gradients, Hessians and factorisations of one client.
+    """
+
+    m: int
+    error: Callable[[], float] = exact
+    margin: Callable[[], float] = nothing
+    value: Callable[[], float] | None = None
+    work: tuple[int, int, int] = (0, 0, 0)
+
+
+class DeviceAnswer(Answer):
+    """The answers of all clients. Parts may be block vectors, and ``present`` is on the device."""
+
+    told: Told
+
+    @classmethod
+    def of(
+        cls, parts: Mapping[str, Any], present: DeviceArray, everyone: Any, told: Told
+    ) -> DeviceAnswer:
+        """An answer with these parts.
+
+        Parameters
+        ----------
+        parts : mapping of str to arrays or block vectors
+        present : (m,) mask
+            On the device, all true.
+        everyone : (m,) mask
+            The same on the host.
+        told : Told
+        """
+        answer = cls(dict(parts), present, np.zeros(0), np.zeros((0, 3)))
+        answer.told = told
+        answer._everyone = everyone
+        return answer
+
+    def rows_or(self, default: Any) -> Any:
+        return self.rows
+
+    @property
+    def margin(self) -> float:
+        return self.told.margin()
+
+    def summary(self) -> Summary:
+        told = self.told
+        gradients, hessians, factorisations = told.work
+        work = (told.m * gradients, told.m * hessians, told.m * factorisations)
+        value = told.value
+        return Summary(
+            present=self._everyone,
+            answered=told.m,
+            error=told.error(),
+            margin=self.margin,
+            work=work,
+            value=None if value is None else value(),
+        )
+
+    _everyone: Any

@@ -1,0 +1,174 @@
+"""Clients whose rows are on a device: questions answered by a few passes over stacked arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedsplit.arrays import Array, Mask
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.clients.questions import (
+    Curvature,
+    Descend,
+    Diagonal,
+    Evaluate,
+    Gradient,
+    Prox,
+    Value,
+)
+from fedsplit.clients.stacked import StackedClients
+from fedsplit.device.answers import DeviceAnswer, Told
+from fedsplit.device.backend import DeviceArray, vector
+from fedsplit.device.blocks import BlockVector, Spanned
+from fedsplit.device.curvature import bounds, bounds_at, diagonal
+from fedsplit.device.local import Local
+from fedsplit.device.pooled import PooledTerms
+from fedsplit.device.rows import DeviceRows
+from fedsplit.errors import InputError
+from fedsplit.losses.terms import Block
+
+
+class DeviceClients(Clients):
+    """m clients on a device; x is a (d,) array there, in float64.
+
+    Parameters
+    ----------
+    rows : DeviceRows
+    ridge : (d,) array
+        λ/m, on the host.
+    """
+
+    on_device = True
+    tells_values = True
+
+    def __init__(self, rows: DeviceRows, ridge: Array) -> None:
+        self.rows = rows
+        self.ridge = ridge
+        self.m = rows.m
+        self.d = rows.d
+        self._everyone: Mask = np.ones(self.m, dtype=bool)
+        xp = rows.xp
+        self._present = xp.ones((self.m,), dtype=xp.bool, device=rows.device)
+        self._answers: Mapping[type, Callable[[Any], DeviceAnswer]] = {
+            Prox: self._prox,
+            Descend: self._descend,
+            Gradient: self._gradient,
+            Value: self._value,
+            Evaluate: self._evaluate,
+            Curvature: self._curvature,
+            Diagonal: self._diagonal,
+        }
+
+    def ask(self, question: CostQuestion) -> Answer:
+        answer = self._answers.get(type(question))
+        if answer is None:
+            raise InputError(
+                f"{question.name()} has no device path: use FedSplit, FedGD, FedProx or "
+                "FedSplitInformation, or clients that are not on a device"
+            )
+        return answer(question)
+
+    def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
+        if not drawn.all():
+            raise InputError(
+                "participation below 1 has no device path: all clients on a device answer together"
+            )
+        return self.ask(question)
+
+    def vector(self, x: Array) -> DeviceArray:
+        return vector(x, self.rows.A)
+
+    def repeated(self, x: DeviceArray) -> BlockVector:
+        return BlockVector(self.rows, ((1.0, x),))
+
+    @cached_property
+    def _pooled(self) -> StackedClients:
+        terms = PooledTerms(self.rows)
+        return StackedClients(self.d, [Block([0], terms)], self.m * self.ridge)
+
+    def together(self) -> StackedClients:
+        return self._pooled
+
+    def with_ridge(self, ridge: Array) -> DeviceClients:
+        """The same data with another ridge, (d,), on the host; nothing is copied."""
+        return DeviceClients(self.rows, ridge)
+
+    @cached_property
+    def local(self) -> Local:
+        """The local solvers."""
+        return Local(self.rows, self.ridge)
+
+    @cached_property
+    def _bounds(self) -> tuple[DeviceArray, DeviceArray]:
+        ell, L = bounds(self.rows)
+        return ell + float(self.ridge.min()), L + float(self.ridge.max())
+
+    def _answer(self, parts: Mapping[str, Any], told: Told) -> DeviceAnswer:
+        return DeviceAnswer.of(parts, self._present, self._everyone, told)
+
+    def _prox(self, question: Prox) -> DeviceAnswer:
+        if question.gradient:
+            raise InputError("prox with gradients has no device path")
+        start = question.v if question.start is None else question.start
+        solved = self.local.prox(question.v, question.s, start, question.solver, self._bounds_now)
+        parts: dict[str, Any] = {"point": solved.point}
+        if solved.errors is not None:
+            parts["error"] = solved.errors
+        return self._answer(parts, solved.told)
+
+    def _bounds_now(self) -> tuple[DeviceArray, DeviceArray]:
+        return self._bounds
+
+    def _descend(self, question: Descend) -> DeviceAnswer:
+        if question.shift is not None:
+            raise InputError("descent with a shift has no device path: use FedSplit or FedGD")
+        solved = self.local.descend(question.x, question.step, question.steps)
+        return self._answer({"point": solved.point}, solved.told)
+
+    def _gradient(self, question: Gradient) -> DeviceAnswer:
+        return self._answer({"gradient": self._gradients(question.x)}, Told(self.m, work=(1, 0, 0)))
+
+    def _value(self, question: Value) -> DeviceAnswer:
+        return self._answer({"value": self._values(question.x)}, Told(self.m))
+
+    def _evaluate(self, question: Evaluate) -> DeviceAnswer:
+        parts = {"value": self._values(question.x), "gradient": self._gradients(question.x)}
+        return self._answer(parts, Told(self.m, work=(1, 0, 0)))
+
+    def _curvature(self, question: Curvature) -> DeviceAnswer:
+        found = self._bounds
+        if question.x is not None:
+            ell, L = bounds_at(self.rows, question.x)
+            found = ell + float(self.ridge.min()), L + float(self.ridge.max())
+        return self._answer({"bounds": self.rows.xp.stack(found, axis=1)}, Told(self.m))
+
+    def _diagonal(self, question: Diagonal) -> DeviceAnswer:
+        x = question.x
+        ell, L = bounds_at(self.rows, x)
+        parts = {
+            "diagonal": diagonal(self.rows, x) + self.vector(self.ridge),
+            "smallest": ell + float(self.ridge.min()),
+            "largest": L + float(self.ridge.max()),
+            "value": self._values(x),
+        }
+        if question.origin:
+            parts["value_at_0"] = self._values(self.rows.xp.zeros_like(x))
+        return self._answer(parts, Told(self.m, work=(0, 1, 1)))
+
+    def _values(self, x: DeviceArray) -> DeviceArray:
+        """f_j(x), (m,), in float64."""
+        rows = self.rows
+        ridge = 0.5 * rows.xp.sum(self.vector(self.ridge) * x * x)
+        return rows.values(rows.predictor(rows.product(x))) + ridge
+
+    def _gradients(self, x: DeviceArray) -> BlockVector:
+        """∇f_j(x)."""
+        rows = self.rows
+        slopes = rows.slopes(rows.predictor(rows.product(x)))
+        e = self.vector(self.ridge) * x
+        total = rows.adjoint_total(slopes) + self.m * e
+        return BlockVector.moved(rows.zeros(self.d), Spanned(rows, total, e, slopes))

@@ -1,0 +1,195 @@
+"""From what a user passes to rows on a device: checked, padded, and in one dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace, is_cupy_array
+
+from fedsplit.arrays import Array
+from fedsplit.device.backend import (
+    DeviceArray,
+    check_memory,
+    floats,
+    library,
+    on_device,
+)
+from fedsplit.device.phi import phi_of
+from fedsplit.device.rows import DeviceRows
+from fedsplit.errors import InputError
+from fedsplit.losses.linear import LinearLoss
+from fedsplit.losses.observations import Observations, read
+from fedsplit.losses.poisson import Poisson
+from fedsplit.losses.two_classes import BinaryLoss
+
+
+class StackedRows(NamedTuple):
+    """The rows of m clients with n each, as arrays of any library, on its device.
+
+    Attributes
+    ----------
+    A : (m, n, d) array
+    b : (m, n) array
+        Targets.
+    weights, offset : (m, n) array, optional
+        A row of weight zero does not count, so clients may have fewer rows than n.
+    """
+
+    A: Any
+    b: Any
+    weights: Any = None
+    offset: Any = None
+
+
+def belongs_on_device(clients: object, device: str | None) -> bool:
+    """Whether a problem with these clients is one on a device."""
+    if device is not None or isinstance(clients, StackedRows):
+        return True
+    if not isinstance(clients, Sequence) or not clients:
+        return False
+    first = clients[0]
+    return isinstance(first, Sequence) and bool(first) and on_device(first[0])
+
+
+def place(
+    loss: object, clients: object, ridge: Array, device: str | None, dtype: str | None
+) -> DeviceRows:
+    """The rows of a problem on its device.
+
+    Parameters
+    ----------
+    loss : LinearLoss
+    clients : StackedRows, or a sequence of (A, b), (A, b, weights) or (A, b, weights, offset)
+        NumPy arrays are copied to the device; arrays on a device are taken as they are.
+    ridge : () or (d,) array
+        λ of the whole objective; only checked against the data.
+    device : str or None
+        "cuda", or None for where the arrays are.
+    dtype : str or None
+        "float32" or "float64"; None for that of the arrays.
+    """
+    phi = phi_of(loss)
+    if not isinstance(clients, StackedRows):
+        clients = _stacked(loss, clients)
+    if device is not None:
+        clients = _moved(clients, device, dtype)
+    elif not on_device(clients.A):
+        raise InputError('StackedRows has NumPy arrays: pass device="cuda", or a list of (A, b)')
+    A, b, w, o = _cast(clients, dtype)
+    _check_shapes(A, b, w, o)
+    rows = DeviceRows(phi, A, _targets(loss, b), w, o)
+    _check_numbers(rows, ridge)
+    if is_cupy_array(A):
+        check_memory(rows.bytes_kept, f"a problem of {rows.m:,} clients")
+    return rows
+
+
+def _stacked(loss: object, clients: object) -> StackedRows:
+    """The clients' arrays, padded to one length by rows of weight zero."""
+    data: Any = clients
+    if on_device(data[0][0]):
+        return _stacked_on_device(data)
+    if not isinstance(loss, LinearLoss):
+        raise InputError(f"{type(loss).__name__} has no device path")
+    checked: Sequence[Observations] = loss.targets(read(data))
+    n = max(len(each.b) for each in checked)
+    m = len(checked)
+    A = np.zeros((m, n, checked[0].A.shape[1]))
+    b, w, o = np.zeros((3, m, n))
+    for j, each in enumerate(checked):
+        size = len(each.b)
+        A[j, :size], b[j, :size], w[j, :size], o[j, :size] = each
+        b[j, size:] = each.b[-1]  # padding has weight zero, but the loss is evaluated there
+    weights = None if (w == 1).all() else w
+    return StackedRows(A, b, weights, o if o.any() else None)
+
+
+def _stacked_on_device(data: Sequence[Sequence[DeviceArray]]) -> StackedRows:
+    """The same of arrays on a device."""
+    xp = array_namespace(data[0][0])
+    sizes = {int(client[0].shape[0]) for client in data}
+    if len(sizes) > 1 or any(len(client) != 2 for client in data):
+        raise InputError(
+            "clients on a device with weights, offsets or different numbers of rows: pass "
+            "StackedRows(A, b, weights, offset), where a row of weight zero does not count"
+        )
+    return StackedRows(xp.stack([A for A, _ in data]), xp.stack([b for _, b in data]))
+
+
+def _moved(clients: StackedRows, device: str, dtype: str | None) -> StackedRows:
+    """On the device: by DLPack without a copy if they are there already."""
+    xp, place = library(device)
+    if not on_device(clients.A):
+        size = np.dtype(floats(dtype or "float64")).itemsize
+        check_memory(size * np.size(clients.A), "the clients' data")
+
+    def moved(values: Any) -> Any:
+        if values is None or is_cupy_array(values):
+            return values
+        if on_device(values):
+            return xp.from_dlpack(values)
+        wanted = np.asarray(values, dtype=dtype or None)
+        return xp.asarray(wanted, device=place)
+
+    return StackedRows(*map(moved, clients))
+
+
+def _cast(clients: StackedRows, dtype: str | None) -> list[DeviceArray | None]:
+    """In one dtype: that of A, or the one that is asked for."""
+    xp = array_namespace(clients.A)
+    wanted = clients.A.dtype
+    if dtype is not None:
+        wanted = getattr(xp, floats(dtype))
+    if wanted not in (xp.float32, xp.float64):
+        raise InputError(
+            f'A has dtype {wanted}: rows on a device are float32 or float64, pass dtype="float64"'
+        )
+    return [None if each is None else xp.astype(each, wanted, copy=False) for each in clients]
+
+
+def _check_shapes(A: Any, b: Any, w: Any, o: Any) -> None:
+    if A.ndim != 3 or 0 in A.shape:
+        raise InputError(f"A must be (clients, rows, columns), its shape is {tuple(A.shape)}")
+    for name, each in (("b", b), ("weights", w), ("offset", o)):
+        if each is not None and tuple(each.shape) != tuple(A.shape[:2]):
+            raise InputError(
+                f"{name} must have shape {tuple(A.shape[:2])}, as A has, not {tuple(each.shape)}"
+            )
+
+
+def _targets(loss: object, b: DeviceArray) -> DeviceArray:
+    """Targets in the coding of φ, checked."""
+    xp = array_namespace(b)
+    if isinstance(loss, BinaryLoss):
+        low = xp.min(b)
+        if not (bool((low == 0) | (low == -1) | (low == 1)) and bool(xp.max(b) <= 1)):
+            raise InputError("labels must be {-1, 1}, or {0, 1}, the same at every client")
+        coded = xp.where(b == 1, xp.ones_like(b), -xp.ones_like(b))
+        if not bool(xp.all((coded == b) | (b == 0))):
+            raise InputError("labels must be {-1, 1}, or {0, 1}, the same at every client")
+        return coded
+    if isinstance(loss, Poisson) and bool(xp.any(b < 0)):
+        raise InputError("b must be a count of at least zero")
+    return b
+
+
+def _check_numbers(rows: DeviceRows, ridge: Array) -> None:
+    """Raise InputError unless all numbers are finite, and every coefficient is determined."""
+    xp = rows.xp
+    named = (("A", rows.A), ("b", rows.b), ("weights", rows.w), ("offset", rows.o))
+    for name, each in named:
+        if each is not None and not bool(xp.all(xp.isfinite(each))):
+            raise InputError(f"{name} has numbers that are not finite: drop or fill them first")
+    if rows.w is not None:
+        if bool(xp.any(rows.w < 0)):
+            raise InputError("weights must be at least zero")
+        if not bool(xp.all(xp.any(rows.w > 0, axis=1))):
+            raise InputError("a client is empty: every weight is zero, leave it out")
+    if ridge.shape not in ((), (rows.d,)):
+        raise InputError(
+            f"ridge must be a number or have {rows.d} entries, its shape is {ridge.shape}"
+        )
+    if not ridge.all() and not bool(xp.all(xp.any(rows.A != 0, axis=(0, 1)))):
+        raise InputError("a column is zero at every client: drop it, or add a ridge")
