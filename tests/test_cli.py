@@ -132,6 +132,7 @@ BAD = {
         "start must be one of broadcast",
     ),
     "bad step": (["compare", "--method", "fedgd:step=-1"], "step must be a finite number above 0"),
+    "no such LIBSVM file": (["compare", "--libsvm", "none.svm"], "none.svm: cannot be read"),
     "spiked needs n >= d": (["compare", "--ensemble", "spiked", "-n", "20"], "needs n >= d"),
     "kappa below one": (["compare", "--ensemble", "spiked", "--kappa", "0.5"], "kappa >= 1"),
     "separable": (
@@ -205,3 +206,15 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 4096)
     except OSError:  # the other end is closed
         return b""
+
+
+def test_methods_are_compared_on_the_rows_of_a_libsvm_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.svm"
+    rows.write_text("".join(f"{(-1) ** i} {1 + i % 3}:{1 + i / 7} 4:1\n" for i in range(20)))
+    command = ["compare", "--libsvm", str(rows), "--clients", "4", "--split", "label"]
+    assert run([*command, "--method", "fedsplit", "--method", "lbfgs", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["clients"], told["features"], told["split"]) == (4, 4, "label")
+    assert [run["outcome"] for run in told["methods"]] == ["reached", "reached"]

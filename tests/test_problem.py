@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import fedsplit as fs
 from problems import LOSSES, loss
@@ -60,11 +61,9 @@ def test_bad_clients_are_refused_by_name(name: str, clients: object, message: st
         fs.Problem(loss(name, 2), clients)  # type: ignore[arg-type]  # wrong types are the point
 
 
-def test_sparse_input_is_told_what_to_do() -> None:
-    from scipy.sparse import csr_array
-
-    with pytest.raises(fs.InputError, match=r"client 0: A is sparse, pass A.toarray\(\)"):
-        fs.Problem(fs.LeastSquares(), [(csr_array(A), B)])
+def test_sparse_targets_are_told_what_to_do() -> None:
+    with pytest.raises(fs.InputError, match=r"client 0: b is sparse, pass b.toarray\(\)"):
+        fs.Problem(fs.LeastSquares(), [(np.eye(2), csr_array([[1.0, 2.0]]))])
 
 
 @pytest.mark.parametrize(

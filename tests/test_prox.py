@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 
 import fedsplit as fs
 from fedsplit.arrays import Array, matvec, norms
-from fedsplit.losses import linear
+from fedsplit.losses import designs
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.work import Work, counter
@@ -335,7 +335,7 @@ def test_the_margin_of_a_classifier_takes_no_further_product_with_the_rows(
         products.append(M.shape)
         return matvec(M, X)
 
-    monkeypatch.setattr(linear, "matvec", counted)
+    monkeypatch.setattr(designs, "matvec", counted)
     p.clients.prox(arguments(p, 0), 5.0, np.zeros(30), fs.NewtonProx())
     products.clear()
     x = 0.1 * arguments(p, 1)[0]

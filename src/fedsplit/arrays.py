@@ -7,6 +7,7 @@ share the array.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -56,6 +57,21 @@ def length(x: Array) -> float:
     return float(array_namespace(x).linalg.vector_norm(x))
 
 
+def combination(weights: Sequence[float], arrays: Sequence[Array]) -> Array:
+    """Σ_i w_i X_i of arrays or block vectors of one shape; of arrays, with one beside the sum."""
+    total = weights[0] * arrays[0]
+    terms = list(zip(weights[1:], arrays[1:], strict=True))
+    if not isinstance(total, np.ndarray):
+        for weight, X in terms:
+            total = total + weight * X
+        return total
+    part = np.empty_like(total)
+    for weight, X in terms:
+        np.multiply(X, weight, out=part)
+        total += part
+    return total
+
+
 def gram(A: Array) -> Array:
     """A_jᵀ A_j for every j: (k, n, d) -> (k, d, d)."""
     products: Array = np.matmul(np.swapaxes(A, 1, 2), A)
@@ -72,15 +88,6 @@ def solve_rows(M: Array, G: Array) -> Array:
     """M_j⁻¹ g_j for every j: (k, d, d), (k, d) -> (k, d)."""
     solution: Array = np.linalg.solve(M, G[:, :, None])[:, :, 0]
     return solution
-
-
-def solve_wide(B: Array, D: Array, G: Array) -> Array:
-    """(diag(D) + B_jᵀB_j)⁻¹ g_j for every j: (k, n, d), (d,), (k, d) -> (k, d).
-
-    By Woodbury's identity D⁻¹(g - Bᵀ(I + BD⁻¹Bᵀ)⁻¹BD⁻¹g), with systems of size n, not d.
-    """
-    M = add_diagonal(np.matmul(B / D, np.swapaxes(B, 1, 2)), np.ones(B.shape[1]))
-    return (G - rmatvec(B, solve_rows(M, matvec(B, G / D)))) / D
 
 
 def extreme_eigenvalues(H: Array) -> tuple[Array, Array]:

@@ -6,20 +6,30 @@ import re
 from collections.abc import Sequence
 from copy import copy
 from html import escape
+from pathlib import Path
 
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.checks import instance
+from fedsplit.checks import count, instance
 from fedsplit.clients.stacked import QUIET, StackedClients
+from fedsplit.data.libsvm import read_libsvm
+from fedsplit.data.splitting import split_rows
 from fedsplit.device.clients import DeviceClients
 from fedsplit.device.placing import StackedRows, belongs_on_device, place
 from fedsplit.errors import InputError, NoMinimiser
+from fedsplit.losses.conjugate_gradients import conjugate_gradients
+from fedsplit.losses.logistic import Logistic
 from fedsplit.losses.terms import Block, Loss
 from fedsplit.threads import one_blas_thread
 
 NEWTON_STEPS = 100
 """The most Newton steps of ``Problem.solution``: an objective that still falls has no minimum."""
+
+NO_MINIMISER = (
+    f"no minimiser found in {NEWTON_STEPS} Newton steps: the objective may fall forever "
+    "(separable classes, for instance); add a ridge"
+)
 
 
 class Problem:
@@ -31,9 +41,9 @@ class Problem:
         ``LeastSquares()``, ``Logistic()``, ``Multinomial(classes)``, ``Poisson()``, ``Gamma()``,
         ``Huber(delta)``, or one of your own: ``ScalarLoss``, ``CustomLoss``, ``CvxpyLoss``.
     clients : sequence
-        One (A, b), (A, b, weights) or (A, b, weights, offset) per client: A is (n_j, d), the others
-        are (n_j,). Sizes n_j may differ. The predictor is η = Ax + offset; weights and offset may
-        be None.
+        One (A, b), (A, b, weights) or (A, b, weights, offset) per client: A is (n_j, d), an array
+        or a sparse one of SciPy's, which is never made dense; the others are (n_j,). Sizes n_j may
+        differ. The predictor is η = Ax + offset; weights and offset may be None.
     ridge : float or (d,) array
         λ of the whole objective; each of the m clients carries λ/m.
     device : str, optional
@@ -80,6 +90,45 @@ class Problem:
         self._check_length()
         self.m = sum(len(block.clients) for block in self.blocks)
         self.clients = self._stacked(self.blocks)
+
+    @classmethod
+    def from_libsvm(
+        cls,
+        path: str | Path,
+        loss: Loss | None = None,
+        *,
+        clients: int = 1,
+        split: str = "iid",
+        ridge: float = 0.0,
+        seed: int = 0,
+    ) -> Problem:
+        """The rows of a LIBSVM file, dealt out to clients; they stay sparse.
+
+        Parameters
+        ----------
+        path : str or Path
+        loss : Loss, optional
+            None is ``Logistic()`` for targets of two values, the larger of which is the class 1.
+            Any other loss takes the targets as they are.
+        clients : int
+        split : {"iid", "label", "dirichlet", "zipf"}
+            Which rows each client gets, see ``fedsplit.data.splitting.split_rows``.
+        ridge : float
+            λ **per row**, so that it means the same for files of any length.
+        seed : int
+            Random seed of the split.
+        """
+        A, b = read_libsvm(path)
+        if loss is None:
+            values = np.unique(b)
+            if len(values) != 2:
+                raise InputError(
+                    f"{path}: targets of {len(values)} values are not two classes: pass loss="
+                )
+            loss = Logistic()
+            b = np.where(b == values[1], 1.0, -1.0)
+        parts = split_rows(b, count("clients", clients), split, count("seed", seed, least=0))
+        return cls(loss, [(A[rows], b[rows]) for rows in parts], _check_ridge(ridge) * len(b))
 
     def __repr__(self) -> str:
         words = ", ".join(f"{name}={value}" for name, value in self._facts.items())
@@ -153,6 +202,8 @@ class Problem:
             If F still falls after many steps, as for separable classes without a ridge.
         """
         with one_blas_thread(), np.errstate(**QUIET):
+            if any(block.terms.large for block in self.blocks):
+                return self._newton_by_products()
             return self._newton()
 
     @property
@@ -199,10 +250,27 @@ class Problem:
                 idle = 0
             if idle == 5:  # rounding keeps an ill-conditioned problem from the test above
                 return x
-        raise NoMinimiser(
-            f"no minimiser found in {NEWTON_STEPS} Newton steps: the objective may fall forever "
-            "(separable classes, for instance); add a ridge"
-        )
+        raise NoMinimiser(NO_MINIMISER)
+
+    def _newton_by_products(self) -> Array:
+        """The same where Hessians are too large: steps by conjugate gradients."""
+        x: Array = np.zeros(self.d)
+        F = self.objective(x)
+        first = np.linalg.norm(self.gradient(x))
+        for _ in range(NEWTON_STEPS):
+            g = self.gradient(x)
+            size = np.linalg.norm(g)
+            if size == 0:
+                return x
+            times, diagonal = self._together.pooled_products(x)
+            diagonal = np.where(diagonal > 0, diagonal, 1.0)
+            tolerance = max(1e-8, min(0.1, float(size / first)))
+            [step] = conjugate_gradients(times, diagonal[None], g[None], tolerance)
+            decrement = float(g @ step)
+            x, F = self._line_search(x, F, step)
+            if decrement <= 1e-16 * abs(F):
+                return x
+        raise NoMinimiser(NO_MINIMISER)
 
     def _line_search(
         self, x: Array, F: float, step: Array, grow: bool = False

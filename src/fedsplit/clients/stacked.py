@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, TypeAlias
 
@@ -120,6 +120,24 @@ class StackedClients(Clients):
         for _, costs in self._blocks:
             total = total + costs.hessian(repeated(x, costs.terms.k)).sum(axis=0)
         return total
+
+    def pooled_products(self, x: Array) -> tuple[Callable[[Array], Array], Array]:
+        """The product with Σ_j ∇²f_j(x), (1, d) -> (1, d), and its diagonal, (d,)."""
+        diagonal = np.zeros(self.d)
+        products = []
+        for _, costs in self._blocks:
+            X = repeated(x, costs.terms.k)
+            diagonal += costs.diagonal(X).sum(axis=0)
+            products.append((costs, costs.terms.times(X)))
+
+        def times(U: Array) -> Array:
+            total = np.zeros_like(U)
+            for costs, product in products:
+                k = costs.terms.k
+                total += product(repeated(U[0], k)).sum(axis=0) + k * costs.ridge * U
+            return total
+
+        return times, diagonal
 
     def _rows(self, point: Array | None) -> Array | None:
         """A point as one row per client, without a copy."""

@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -17,6 +17,7 @@ from fedsplit import plots
 from fedsplit.checks import one_of
 from fedsplit.commands.options import Json, with_fields
 from fedsplit.commands.terminal import progress
+from fedsplit.data.splitting import SPLITS
 from fedsplit.methods import parse
 from fedsplit.paper.comparison import (
     CONDITIONED,
@@ -26,6 +27,7 @@ from fedsplit.paper.comparison import (
     compare,
     generate,
 )
+from fedsplit.problem import Problem
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.options import FitOptions
 
@@ -72,6 +74,24 @@ def compare_command(
     kappa: Annotated[
         float, typer.Option(metavar="κ", help=f"Condition number of {', '.join(CONDITIONED)}.")
     ] = 10.0,
+    libsvm: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Logistic regression on the rows of a LIBSVM file in the place of a random "
+            "problem; they stay sparse.",
+        ),
+    ] = None,
+    split: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help=f"How the rows of --libsvm are split over the clients: {', '.join(SPLITS)}.",
+        ),
+    ] = "iid",
+    ridge: Annotated[
+        float, typer.Option(min=0.0, metavar="λ", help="Ridge per row of --libsvm.")
+    ] = 1e-3,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed of the problem.")] = 0,
     rounds: Annotated[
         int, typer.Option(min=2, metavar="N", help="Maximum number of rounds of each method.")
@@ -90,7 +110,7 @@ def compare_command(
     ] = None,
     **chosen: Any,
 ) -> None:
-    """Run several methods on one random problem, and print the rounds that each needs.
+    """Run several methods on one problem, and print the rounds that each needs.
 
     The columns are the number of rounds until the gap F(x) - F* is at most 1e-3, 1e-6 and 1e-9;
     where the run ended, at the optimum or at a gap above it that does not shrink (a floor); and
@@ -102,7 +122,12 @@ def compare_command(
     methods = [(name, parse(name)) for name in names]
     if plot is not None:
         plots.check_target(plot)
-    problem = generate(ensemble, clients, features, observations, kappa, seed)
+    if libsvm is None:
+        problem = generate(ensemble, clients, features, observations, kappa, seed)
+        subject = _random(ensemble, clients, features, observations, kappa, seed)
+    else:
+        problem = Problem.from_libsvm(libsvm, clients=clients, split=split, ridge=ridge, seed=seed)
+        subject = _file(libsvm, split, ridge, problem, seed)
     open_clients = ENGINES[chosen["engine"]].of_problem
     with open_clients(problem, chosen["cohorts"], chosen["address"]) as asked, progress() as bar:
         tasks = {name: bar.add_task(name, total=rounds, gap="") for name in names}
@@ -111,34 +136,51 @@ def compare_command(
             bar.update(tasks[name], completed=done, gap=f"gap {gap:.1e}")
 
         runs = compare(problem, methods, rounds, show, asked)
-    condition = None
-    name = ensemble
-    if ensemble in CONDITIONED:
-        condition = kappa
-        name = f"{ensemble}, κ = {kappa:g}"
-    title = (
-        f"{name}: m = {clients} clients, d = {features}, n = {observations} per client, seed {seed}"
-    )
     if as_json:
         record = {
-            "ensemble": ensemble,
-            "clients": clients,
-            "features": features,
-            "observations": observations,
-            "kappa": condition,
+            **subject.facts,
             "seed": seed,
             "rounds": rounds,
             "methods": [_json(run) for run in runs],
         }
         typer.echo(json.dumps(record, indent=2, allow_nan=False))
     else:
-        Console().print(_table(runs, title))
+        Console().print(_table(runs, subject.title))
     if plot is not None:
         tables = {
             STYLED.get(run.label, run.label): {"round": np.arange(len(run.gaps)), "gap": run.gaps}
             for run in runs
         }
-        plots.save(plots.curves(tables, list(tables), title), plot)
+        plots.save(plots.curves(tables, list(tables), subject.title), plot)
+
+
+class Subject(NamedTuple):
+    """What is compared on: a line about it, and its part of the JSON object."""
+
+    title: str
+    facts: dict[str, object]
+
+
+def _random(ensemble: str, m: int, d: int, n: int, kappa: float, seed: int) -> Subject:
+    condition = None
+    name = ensemble
+    if ensemble in CONDITIONED:
+        condition = kappa
+        name = f"{ensemble}, κ = {kappa:g}"
+    title = f"{name}: m = {m} clients, d = {d}, n = {n} per client, seed {seed}"
+    facts = {"clients": m, "features": d, "observations": n, "kappa": condition}
+    return Subject(title, {"ensemble": ensemble, **facts})
+
+
+def _file(path: Path, split: str, ridge: float, problem: Problem, seed: int) -> Subject:
+    m = problem.m
+    d = problem.d
+    title = f"{path.name}, split {split}: m = {m} clients, d = {d}, ridge {ridge:g} per row, "
+    facts = {"clients": m, "features": d, "observations": None, "kappa": None}
+    return Subject(
+        title + f"seed {seed}",
+        {"ensemble": None, "libsvm": str(path), "split": split, "ridge": ridge, **facts},
+    )
 
 
 def _table(runs: list[ComparedRun], title: str) -> Table:

@@ -20,7 +20,8 @@ from fedsplit.arrays import (
 )
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
-from fedsplit.losses.factors import MANY, lanczos
+from fedsplit.losses.conjugate_gradients import conjugate_gradients
+from fedsplit.losses.factors import FEW_STEPS, LANCZOS_STEPS, MANY, lanczos
 from fedsplit.losses.terms import Terms
 from fedsplit.losses.work import counter
 
@@ -33,6 +34,9 @@ NO_ROWS = (
     "these clients keep no rows to draw a batch from: use LeastSquares(rows=True), or a loss of a "
     "linear predictor"
 )
+
+LOOSE = 0.3
+"""A residual of this size beside the smallest that matters adds a tenth to a certificate."""
 
 SHORT = 1.0
 """A way is short if the Hessians on it differ by a factor of e at most."""
@@ -124,13 +128,18 @@ class Costs:
 
     def direction(self, X: Array, G: Array) -> Array:
         """∇²f_j(x_j)⁻¹ g_j, (k, d), with a slight shift that makes a singular ∇²f_j regular."""
+        if self.terms.large:
+            top = np.max(self.diagonal(X), keepdims=True)
+            return self.solve(X, np.broadcast_to(_shift(top)[0], X.shape[1:]), G)
         H = self.hessian(X)
         counter.factorisations += 1
         top = np.max(np.einsum("kii->ki", H), axis=1, keepdims=True)
-        return solve_rows(add_diagonal(H, np.where(top > 0, 1e-10 * top, 1.0)), G)
+        return solve_rows(add_diagonal(H, _shift(top)), G)
 
     def quadratic_prox(self, V: Array, s: float | Array) -> Array | None:
         """prox_{s f_j}(v_j) from one stored factor, (k, d); None unless every f_j is quadratic."""
+        if not self.terms.minimised:
+            return None
         try:
             return self.terms.minimise(1.0 / s + self.ridge, V * (1.0 / s))
         except np.linalg.LinAlgError:
@@ -173,10 +182,10 @@ class Costs:
     def bounds_at(self, X: Array) -> tuple[Array, Array]:
         """The extreme eigenvalues of ∇²f_j(x_j), each (k,).
 
-        With fewer observations than columns they are bounds.
+        With fewer observations than columns they are bounds, and where the terms are large.
         """
         counter.factorisations += 1
-        if self.terms.rank < self.terms.d:
+        if self.terms.large or self.terms.rank < self.terms.d:
             counter.hessians += 1
             L = self.terms.largest(X) + self.ridge.max()
             return np.full(L.shape, self.ridge.min()), L
@@ -188,20 +197,25 @@ class Costs:
         if d <= MANY:
             return self.bounds_at(X)
         counter.hessians += 1
-        ell, L = lanczos(self.terms.times(X), k, d)
+        steps = LANCZOS_STEPS
+        if self.terms.large:
+            steps = FEW_STEPS
+        ell, L = lanczos(self.terms.times(X), k, d, steps)
         if self.terms.rank < d:
             ell = np.zeros(k)
         return ell + self.ridge.min(), L + self.ridge.max()
 
     def decrement(self, X: Array, G: Array) -> tuple[Array, ...]:
         """The fields of ``ProofScalars`` at x_j, given the gradient g of the sum, each (k,)."""
-        if self.terms.rank < self.terms.d:
+        W = None
+        if self.terms.large:
+            q, mu = self._large_decrement(X, G)
+        elif self.terms.rank < self.terms.d:
             q, mu = self._wide_decrement(X, G)
-            W = None
         else:
             q, mu, W = self._tall_decrement(X, G)
         norm, leverage = self.terms.concordance(W)
-        ell = np.minimum(self.bounds[0], mu)
+        ell = np.minimum(self.convexity, mu)
         return self.value(X), q, mu, ell, norm, leverage, self.terms.floor(), self.terms.steady(X)
 
     def _tall_decrement(self, X: Array, G: Array) -> tuple[Array, Array, Array]:
@@ -231,6 +245,34 @@ class Costs:
             return np.full(mu.shape, np.inf), mu
         q = dots(G, self.solve(X, np.zeros(X.shape[1]), G))
         return np.where(certain, (1.0 + 1e-6) * q, np.inf), mu
+
+    def _large_decrement(self, X: Array, G: Array) -> tuple[Array, Array]:
+        """A bound on gᵀH⁻¹g from an approximate solution u of Hu = g, and λ_min(H), the ridge.
+
+        With r = g - Hu, gᵀH⁻¹g = gᵀu + uᵀr + rᵀH⁻¹r, and the last term is at most Σ_i r_i²/ridge_i,
+        since H ⪰ diag(ridge). It is true of any u, and for that of conjugate gradients uᵀr is 0.
+        """
+        mu = np.full(len(X), self.ridge.min())
+        if not self.ridge.min() > 0:
+            return np.full(mu.shape, np.inf), np.zeros_like(mu)
+        counter.hessians += 1
+        times = self.terms.times(X)
+
+        def hessian(U: Array) -> Array:
+            return times(U) + self.ridge * U
+
+        diagonal = self.diagonal(X)
+        # rᵀr/μ is then a small share of gᵀu, which is at least gᵀg over the largest eigenvalue
+        share = np.sqrt(mu / (mu + self.terms.largest(X)))
+        U = conjugate_gradients(hessian, diagonal, G, LOOSE * share)
+        r = G - hessian(U)
+        q = dots(G + r, U) + dots(r, r / self.ridge)
+        return (1.0 + 1e-6) * q, mu
+
+
+def _shift(top: Array) -> Array:
+    """What makes a Hessian regular whose largest diagonal entry this is."""
+    return np.where(top > 0, 1e-10 * top, 1.0)
 
 
 def parabola(start: Array, end: Array, slope: Array, shares: Sequence[float]) -> Array:

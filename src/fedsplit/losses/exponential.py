@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedsplit.arrays import Array, rmatvec
+from fedsplit.arrays import Array
 from fedsplit.losses.linear import LinearLoss, LinearTerms
 
 
@@ -21,7 +21,7 @@ class ExponentialTerms(LinearTerms):
     def gradient(self, X: Array) -> Array:
         eta = self.eta(X)
         r = self.w * self.phi.slope(eta, self.b)
-        g = rmatvec(self.A, r)
+        g = self.adjoint(r)
         if np.isfinite(g).all():
             return g
         # A slope, or a sum of slopes, exceeds float64, and inf - inf or 0·inf may have given nan.
@@ -31,9 +31,9 @@ class ExponentialTerms(LinearTerms):
             large = log_slope > 600.0
             top = np.max(np.where(large, log_slope, 0.0), axis=1, keepdims=True)
             shares = np.where(large, np.sign(r) * self.w * np.exp(log_slope - top), 0.0)
-            scaled = rmatvec(self.A, shares)
+            scaled = self.adjoint(shares)
             size = np.exp(np.log(np.abs(scaled)) + top)
-        g = rmatvec(self.A, np.where(large, 0.0, r))
+        g = self.adjoint(np.where(large, 0.0, r))
         g += np.copysign(size, scaled)
         return g
 

@@ -20,6 +20,9 @@ LANCZOS_STEPS = 20
 """Enough for a first step, which follows the curvature seen from then on."""
 
 
+FEW_STEPS = 8
+"""Where a vector is large, so that all of them together stay so: within a tenth or so."""
+
 Inverse: TypeAlias = Callable[[Array], Array]
 
 
@@ -52,16 +55,18 @@ def solve_definite(M: Array, G: Array) -> Array:
     return np.stack([solution for solution, _ in solved])
 
 
-def lanczos(times: Callable[[Array], Array], k: int, d: int) -> tuple[Array, Array]:
+def lanczos(
+    times: Callable[[Array], Array], k: int, d: int, steps: int = LANCZOS_STEPS
+) -> tuple[Array, Array]:
     """About the extreme eigenvalues of k symmetric matrices, each (k,), from products with them.
 
     The largest one is nearly exact, the smallest at least the true one.
     """
     q = np.tile(np.random.default_rng(0).standard_normal(d), (k, 1))
     q = q / norms(q)[:, None]
-    Q = np.zeros((k, LANCZOS_STEPS, d))
-    T = np.zeros((k, LANCZOS_STEPS, LANCZOS_STEPS))
-    for i in range(LANCZOS_STEPS):
+    Q = np.zeros((k, steps, d))
+    T = np.zeros((k, steps, steps))
+    for i in range(steps):
         Q[:, i] = q
         r = times(q)
         alive = norms(q) > 0
@@ -72,7 +77,7 @@ def lanczos(times: Callable[[Array], Array], k: int, d: int) -> tuple[Array, Arr
             r = r - np.matmul(matvec(Q, r)[:, None, :], Q)[:, 0]
         length = norms(r)
         length = np.where(length > 1e-10 * size, length, 0.0)
-        if i + 1 < LANCZOS_STEPS:
+        if i + 1 < steps:
             T[:, i, i + 1] = T[:, i + 1, i] = length
         q = np.where(length > 0, 1.0 / np.where(length > 0, length, 1.0), 0.0)[:, None] * r
     ritz = np.linalg.eigvalsh(T)

@@ -20,7 +20,7 @@ class HuberTerms(LinearTerms):
 
     def steady(self, X: Array) -> Array:
         # |r_i| reaches δ no nearer than ||r_i| - δ|/‖a_i‖, less what rounding may do to r_i
-        length = np.linalg.norm(self.A, axis=2)
+        length = self.design.lengths()
         rounding = 2 * (self.d + 4) * np.finfo(np.float64).eps
         size = length * norms(X)[:, None] + np.abs(self.o) + np.abs(self.b) + self.phi.delta
         error = rounding * size

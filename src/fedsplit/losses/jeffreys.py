@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, gram, rmatvec
+from fedsplit.arrays import Array
 from fedsplit.errors import InputError
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.terms import Terms
@@ -48,8 +48,8 @@ def jeffreys(terms: Terms, X: Array, V: Array) -> Jeffreys:
         raise InputError("Firth's correction is for losses of one linear predictor")
     slopes, weights, bend = _of_rows(terms, X, V)
     return Jeffreys(
-        rmatvec(terms.A, slopes),
-        gram(np.sqrt(weights)[:, :, None] * terms.A),
+        terms.adjoint(slopes),
+        terms.design.scaled(np.sqrt(weights)).gram(),
         np.sum(bend, axis=1),
     )
 
@@ -67,7 +67,6 @@ def _of_rows(terms: LinearTerms, X: Array, V: Array) -> tuple[Array, Array, Arra
     eta = terms.eta(X)
     tilt = terms.phi.tilt(eta, terms.b)
     curvature = terms.phi.curvature(eta, terms.b)
-    products = np.matmul(terms.A, np.broadcast_to(V, (terms.k, *V.shape)))
-    q = np.maximum(np.sum(products * terms.A, axis=2), 0.0)
+    q = np.maximum(terms.design.squared_in(V), 0.0)
     h = terms.w * curvature * q
     return 0.5 * h * tilt, (terms.w + h) * curvature, 0.25 * h * q * np.square(tilt)

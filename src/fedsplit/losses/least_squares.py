@@ -19,7 +19,7 @@ from fedsplit.arrays import (
 from fedsplit.losses.factors import Inverse, factored
 from fedsplit.losses.linear import LinearLoss, LinearTerms
 from fedsplit.losses.observations import Observations, check_columns, read
-from fedsplit.losses.stacking import chunks, stack_rows
+from fedsplit.losses.stacking import chunks, rows_of, stack_rows
 from fedsplit.losses.terms import Block, Terms
 from fedsplit.losses.work import counter
 
@@ -29,7 +29,8 @@ class LeastSquares(LinearLoss):
     """f_j(x) = ½ Σ_i w_i (a_iᵀx + o_i - b_i)², the paper's running example (least squares, §2).
 
     A client with n_j ≥ d observations is kept as H_j = A_jᵀW_jA_j and A_jᵀW_j(b_j - o_j), one with
-    fewer as its rows. ℓ_j and L_j are the extreme eigenvalues of H_j.
+    fewer as its rows, and so are sparse rows of many columns. ℓ_j and L_j are the extreme
+    eigenvalues of H_j, or bounds where that is too large.
 
     Parameters
     ----------
@@ -69,13 +70,13 @@ class LeastSquares(LinearLoss):
         d = data[0].A.shape[1]
         tall = [j for j, (A, *_) in enumerate(data) if A.shape[0] >= d]
         wide = [j for j, (A, *_) in enumerate(data) if A.shape[0] < d]
-        if self.rows:
-            blocks = stack_rows(partial(TallTerms, self), data, tall, d)
-        else:
-            blocks = [
-                Block(chunk, gram_terms([data[j] for j in chunk]))
-                for chunk in chunks(tall, 8 * d * d)
-            ]
+        kept = [j for j in tall if self.rows or rows_of(data[j].A).large]
+        summed = [j for j in tall if j not in set(kept)]
+        blocks = stack_rows(partial(TallTerms, self), data, kept, d)
+        blocks += [
+            Block(chunk, gram_terms([data[j] for j in chunk]))
+            for chunk in chunks(summed, 8 * d * d)
+        ]
         return d, blocks + stack_rows(partial(WideTerms, self), data, wide, d)
 
 
@@ -125,6 +126,10 @@ class GramTerms(Terms):
     def hessian(self, X: Array) -> Array:
         return self.H.copy()
 
+    @property
+    def minimised(self) -> bool:
+        return True
+
     def minimise(self, D: Array, Q: Array) -> Array:
         """R(q + c) with R = (diag(D) + H)⁻¹; R and Rc are kept for the latest D."""
         key = D.tobytes()
@@ -167,10 +172,10 @@ def gram_terms(data: Sequence[Observations]) -> GramTerms:
     g = np.empty((k, d))
     f = np.empty(k)
     for j, (A, b, w, _) in enumerate(data):
-        B = A
+        B = rows_of(A)
         if (w != 1).any():
-            B = np.sqrt(w)[:, None] * A
-        H[j] = B.T @ B
+            B = B.scaled(np.sqrt(w)[None])
+        H[j] = B.gram()[0]
         c[j] = A.T @ (w * b)
         # a slight shift makes every H invertible; the expansion is exact at any u
         shift = 1e-10 * max(np.trace(H[j]) / d, np.finfo(np.float64).tiny)
@@ -186,6 +191,10 @@ class TallTerms(LinearTerms):
     """Clients with at least as many rows as columns, which they keep."""
 
     _factor: dict[bytes, Inverse] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def minimised(self) -> bool:
+        return not self.large
 
     def minimise(self, D: Array, Q: Array) -> Array:
         """(diag(D) + AᵀWA)⁻¹(q + AᵀWb); the inverse is kept for the latest D."""
@@ -207,6 +216,10 @@ class WideTerms(LinearTerms):
     """Clients with fewer rows than columns: every system has the size of the rows."""
 
     _factor: dict[bytes, Inverse] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def minimised(self) -> bool:
+        return not self.large
 
     def minimise(self, D: Array, Q: Array) -> Array:
         """u = D⁻¹(q + Aᵀμ) with μ = W^½(I + W^½KW^½)⁻¹W^½(b - AD⁻¹q) and K = AD⁻¹Aᵀ.

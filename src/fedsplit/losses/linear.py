@@ -10,19 +10,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fedsplit.arrays import (
-    Array,
-    Mask,
-    add_diagonal,
-    extreme_eigenvalues,
-    gram,
-    largest_eigenvalue,
-    matvec,
-    rmatvec,
-    solve_rows,
-)
+from fedsplit.arrays import Array, Mask, add_diagonal, extreme_eigenvalues, solve_rows
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Indices, Stacked
+from fedsplit.losses.conjugate_gradients import conjugate_gradients
+from fedsplit.losses.designs import Design
+from fedsplit.losses.kernels import Kernel, KernelMatrix
 from fedsplit.losses.observations import Observations, check_columns, read
 from fedsplit.losses.stacking import stack_rows
 from fedsplit.losses.terms import Block, Terms
@@ -36,31 +29,42 @@ class LinearTerms(Terms):
     ----------
     phi : LinearLoss
         φ and its derivatives.
-    A : (k, n, d) array
+    design : Design
+        The rows of the k clients, A.
     b, w, o : (k, n) arrays
         Targets, weights and offsets. Clients with fewer than n observations are padded by rows
         of weight zero.
     """
 
     phi: LinearLoss
-    A: Array
+    design: Design
     b: Array
     w: Array
     o: Array
+    _kernel: dict[str, tuple[Array, Kernel]] = field(default_factory=dict, init=False, repr=False)
     _products: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
     _latest: dict[str, tuple[Array, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def k(self) -> int:
-        return len(self.A)
+        return self.design.shape[0]
 
     @property
     def d(self) -> int:
-        return int(self.A.shape[2])
+        return self.design.shape[2]
+
+    @property
+    def A(self) -> Array:  # noqa: N802  # the paper's name
+        """The rows as an array, (k, n, d), where they are not sparse."""
+        return self.design.array
+
+    @property
+    def large(self) -> bool:
+        return self.design.large
 
     @property
     def rank(self) -> int:
-        return int(min(self.A.shape[1:]))
+        return min(self.design.shape[1:])
 
     @property
     def predictors(self) -> LinearTerms:
@@ -68,7 +72,7 @@ class LinearTerms(Terms):
 
     @property
     def wide(self) -> LinearTerms | None:
-        if self.A.shape[1] < self.d:
+        if self.design.shape[1] < self.d:
             return self
         return None
 
@@ -78,15 +82,15 @@ class LinearTerms(Terms):
 
     def subsample(self, rows: Indices, scale: Array) -> Self:
         at = np.arange(self.k)[:, None], rows
-        w = scale * self.w[at]
-        return replace(self, A=self.A[at], b=self.b[at], w=w, o=self.o[at])
+        design = self.design.chosen(rows)
+        return replace(self, design=design, b=self.b[at], w=scale * self.w[at], o=self.o[at])
 
     def largest_row(self, X: Array | None) -> Array:
         if X is None:
             curvature = self.phi.curvature_range[1] * self.w
         else:
             curvature = self.curvature(self.eta(X))
-        largest: Array = np.max(curvature * np.sum(np.square(self.A), axis=2), axis=1)
+        largest: Array = np.max(curvature * np.square(self.design.lengths()), axis=1)
         return largest
 
     def underdetermined(self) -> Mask:
@@ -100,26 +104,28 @@ class LinearTerms(Terms):
         return self.adjoint(self.slopes(self.eta(X)))
 
     def hessian(self, X: Array) -> Array:
-        return gram(self.root(X))
+        return self.root(X).gram()
 
     def diagonal(self, X: Array) -> Array:
-        diagonal: Array = np.sum(np.square(self.root(X)), axis=1)
-        return diagonal
+        return self.root(X).squares()
 
     def times(self, X: Array) -> Callable[[Array], Array]:
         bend = self.bend(self.eta(X))
         return lambda U: self.adjoint(bend(self.product(U)))
 
     def largest(self, X: Array) -> Array:
-        if self.wide is None:
-            return largest_eigenvalue(self.root(X))
+        if self.large or self.wide is None:
+            return self.root(X).largest()
         root = np.sqrt(self.curvature(self.eta(X)))
         K = self.row_products(np.ones(self.d))
         return extreme_eigenvalues(root[:, :, None] * K * root[:, None, :])[1]
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
+        if self.large:
+            times = self.times(X)
+            return conjugate_gradients(lambda U: D * U + times(U), D + self.diagonal(X), G)
         if self.wide is None:
-            return solve_rows(add_diagonal(gram(self.root(X)), D), G)
+            return solve_rows(add_diagonal(self.hessian(X), D), G)
         # by Woodbury's identity, with systems of size n and inner products of rows that are kept
         root = np.sqrt(self.curvature(self.eta(X)))
         M = root[:, :, None] * self.row_products(D) * root[:, None, :]
@@ -131,11 +137,8 @@ class LinearTerms(Terms):
         low, high = self.phi.curvature_range
         if low == 0.0 and np.isinf(high):
             return super().bounds()
-        B = np.sqrt(self.w)[:, :, None] * self.A
-        if B.shape[1] >= self.d:
-            ell, L = extreme_eigenvalues(gram(B))
-            return low * ell, high * L
-        return np.zeros(self.k), high * largest_eigenvalue(B)
+        ell, L = self.design.scaled(np.sqrt(self.w)).extremes()
+        return low * ell, high * L
 
     def convexity(self) -> Array:
         if self.phi.curvature_range[0] == 0.0:
@@ -143,7 +146,7 @@ class LinearTerms(Terms):
         return super().convexity()
 
     def values(self, X: Array, Y: Array, shares: Sequence[float]) -> Array:
-        way = matvec(self.A, Y - X)
+        way = self.product(Y - X)
         eta = self.eta(Y)
         return np.stack([self.total(eta + (t - 1.0) * way) for t in shares], axis=1)
 
@@ -152,17 +155,17 @@ class LinearTerms(Terms):
         c = self.phi.concordance
         if c in (0.0, np.inf):
             return np.full(self.k, c), np.full(self.k, c)
-        norm = c * longest(self.A, self.w)
+        norm = c * longest(self.design.lengths(), self.w)
         if W is None:
             return norm, np.full(self.k, np.inf)
-        leverage = longest(np.matmul(self.A, W), self.w)
+        leverage = longest(np.linalg.norm(self.design.within(W), axis=2), self.w)
         return norm, c * np.where(np.isnan(leverage), np.inf, leverage)
 
     def spread(self, H: Array) -> Array:
         c = self.phi.concordance
         if c in (0.0, np.inf):
             return super().spread(H)
-        moved = np.where(self.w > 0, np.abs(matvec(self.A, H)), 0.0)
+        moved = np.where(self.w > 0, np.abs(self.product(H)), 0.0)
         spread: Array = c * np.max(moved, axis=1)
         return spread
 
@@ -173,7 +176,7 @@ class LinearTerms(Terms):
     def expression(self, cp: Any, j: int, u: Any) -> Any:
         w = self.w[j]
         b = np.where(w > 0, self.b[j], 0.0)  # padding is a constant, whatever its target
-        phi = self.phi.expression(cp, self.A[j] @ u + self.o[j], b)
+        phi = self.phi.expression(cp, self.design.matrix(j) @ u + self.o[j], b)
         if phi is None:
             return None
         return cp.sum(cp.multiply(w, phi))
@@ -186,10 +189,10 @@ class LinearTerms(Terms):
         return self._predicted(X)[1]
 
     def product(self, X: Array) -> Array:
-        return matvec(self.A, X)
+        return self.design.product(X)
 
     def adjoint(self, R: Array) -> Array:
-        return rmatvec(self.A, R)
+        return self.design.adjoint(R)
 
     def total(self, eta: Array) -> Array:
         total = np.sum(self.w * self.phi.value(eta, self.b), axis=1)
@@ -202,14 +205,25 @@ class LinearTerms(Terms):
         """w_i φ''(η_i, b_i), (k, n)."""
         return self.w * self.phi.curvature(eta, self.b)
 
+    def kernel(self, D: Array) -> Kernel:
+        if not self.large:
+            return KernelMatrix(self.row_products(D))
+        top = float(D.max())
+        unit = D / top
+        kept = self._kernel.get("latest")
+        if kept is None or not np.array_equal(kept[0], unit):
+            kept = unit, self.design.kernel(1.0 / unit)
+            self._kernel["latest"] = kept
+        return kept[1].over(top)
+
     def row_products(self, D: Array) -> Array:
+        """A_j diag(D)⁻¹A_jᵀ, (k, n, n)."""
         # kept for the latest D, and for that up to a factor: for one number D, AAᵀ serves all steps
         top = D.max()
         key = (D / top).tobytes()
         unit = self._products.get(key)
         if unit is None:
-            scaled = self.A * np.sqrt(top / D)
-            unit = np.matmul(scaled, np.swapaxes(scaled, 1, 2))  # by symmetry, half the work
+            unit = self.design.inner(top / D)
             self._products.clear()
             self._products[key] = unit
         latest = self._latest.get("row_products")
@@ -227,17 +241,14 @@ class LinearTerms(Terms):
         latest = self._latest.get("eta")
         if latest is not None and np.array_equal(latest[0], X):
             return latest[1], latest[2]
-        product = matvec(self.A, X)
+        product = self.design.product(X)
         eta = product + self.o
         eta.flags.writeable = False
         self._latest["eta"] = X.copy(), product, eta
         return product, eta
 
-    def root(self, X: Array) -> Array:
-        """B_j with ∇²f_j(x_j) = B_jᵀB_j, (k, n, d)."""
-        weights: Array = np.sqrt(self.curvature(self.eta(X)))
-        B: Array = weights[:, :, None] * self.A
-        return B
+    def root(self, X: Array) -> Design:
+        return self.design.scaled(np.sqrt(self.curvature(self.eta(X))))
 
 
 class LinearLoss(ABC):
@@ -300,9 +311,9 @@ class LinearLoss(ABC):
         return d, stack_rows(make, self.targets(data), range(len(data)), d)
 
 
-def longest(rows: Array, w: Array) -> Array:
-    """The largest norm of a client's rows, padding apart: (k, n, d), (k, n) -> (k,)."""
-    norm: Array = np.max(np.where(w > 0, np.linalg.norm(rows, axis=2), 0.0), axis=1)
+def longest(lengths: Array, w: Array) -> Array:
+    """The largest length of a client's rows, padding apart: (k, n), (k, n) -> (k,)."""
+    norm: Array = np.max(np.where(w > 0, lengths, 0.0), axis=1)
     return norm
 
 

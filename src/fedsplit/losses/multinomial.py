@@ -10,10 +10,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, Mask, gram, largest_eigenvalue, matvec, rmatvec, solve_wide
+from fedsplit.arrays import Array, Mask
 from fedsplit.checks import count
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Indices, Stacked
+from fedsplit.losses.conjugate_gradients import conjugate_gradients
+from fedsplit.losses.designs import Design, solve_wide
 from fedsplit.losses.linear import least, longest
 from fedsplit.losses.observations import check_columns, check_targets, read
 from fedsplit.losses.stacking import stack_rows
@@ -78,8 +80,8 @@ class Multinomial:
                 raise InputError(f"client {j}: Multinomial takes no offset, leave it out")
         d = (self.classes - 1) * data[0].A.shape[1]
 
-        def make(A: Array, b: Array, w: Array, _: Array) -> MultinomialTerms:
-            return MultinomialTerms(self, A, b.astype(np.intp), w)
+        def make(design: Design, b: Array, w: Array, _: Array) -> MultinomialTerms:
+            return MultinomialTerms(self, design, b.astype(np.intp), w)
 
         return d, stack_rows(make, data, range(len(data)), d)
 
@@ -95,14 +97,15 @@ class MultinomialTerms(Terms):
     ----------
     phi : Multinomial
         The loss.
-    A : (k, n, p) array
+    design : Design
+        The rows of the k clients, with p columns, A.
     b, w : (k, n) arrays
         Labels and weights. Clients with fewer than n observations are padded by rows of weight
         zero.
     """
 
     phi: Multinomial
-    A: Array
+    design: Design
     b: Labels
     w: Array
     _latest: dict[str, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False)
@@ -113,15 +116,24 @@ class MultinomialTerms(Terms):
 
     @property
     def k(self) -> int:
-        return len(self.A)
+        return self.design.shape[0]
 
     @property
     def d(self) -> int:
-        return int((self.classes - 1) * self.A.shape[2])
+        return (self.classes - 1) * self.design.shape[2]
+
+    @property
+    def A(self) -> Array:  # noqa: N802  # the paper's name
+        """The rows as an array, (k, n, p), where they are not sparse."""
+        return self.design.array
+
+    @property
+    def large(self) -> bool:
+        return self.design.large
 
     @property
     def rank(self) -> int:
-        return int((self.classes - 1) * min(self.A.shape[1:]))
+        return (self.classes - 1) * min(self.design.shape[1:])
 
     @property
     def stacked(self) -> Stacked:
@@ -129,20 +141,21 @@ class MultinomialTerms(Terms):
 
     def subsample(self, rows: Indices, scale: Array) -> Self:
         at = np.arange(self.k)[:, None], rows
-        return replace(self, A=self.A[at], b=self.b[at], w=scale * self.w[at])
+        design = self.design.chosen(rows)
+        return replace(self, design=design, b=self.b[at], w=scale * self.w[at])
 
     def largest_row(self, X: Array | None) -> Array:
-        squares = np.sum(np.square(self.A), axis=2)
+        squares = np.square(self.design.lengths())
         largest: Array = self._steepest * np.max(self.w * squares, axis=1)
         return largest
 
     def underdetermined(self) -> Mask:
-        few: Mask = np.sum(self.w > 0, axis=1) < self.A.shape[2]
+        few: Mask = np.sum(self.w > 0, axis=1) < self.design.shape[2]
         return few
 
     @property
     def predictors(self) -> MultinomialTerms | None:
-        if self.rank < self.d:
+        if self.rank < self.d and not self.large:
             return None  # ``solve`` has systems of the size of the rows
         return self
 
@@ -161,7 +174,7 @@ class MultinomialTerms(Terms):
         return self.eta(X)  # there is no offset
 
     def adjoint(self, R: Array) -> Array:
-        by_class = np.stack([rmatvec(self.A, each) for each in np.swapaxes(R, 0, 1)], axis=1)
+        by_class = np.stack([self.design.adjoint(each) for each in np.swapaxes(R, 0, 1)], axis=1)
         g: Array = np.matmul(self.phi.mix, by_class).reshape(self.k, self.d)
         return g
 
@@ -185,36 +198,42 @@ class MultinomialTerms(Terms):
     def hessian(self, X: Array) -> Array:
         p, rest = (each[1:] for each in _probabilities(np.swapaxes(self.eta(X), 0, 1)))
         others = self.classes - 1
-        columns = self.A.shape[2]
+        columns = self.design.shape[2]
         H = np.empty((self.k, others, columns, others, columns))
         for c in range(others):
-            H[:, c, :, c] = gram(np.sqrt(self.w * p[c] * rest[c])[:, :, None] * self.A)
+            H[:, c, :, c] = self.design.scaled(np.sqrt(self.w * p[c] * rest[c])).gram()
             for e in range(c):
-                weighted = (self.w * p[c] * p[e])[:, :, None] * self.A
-                H[:, c, :, e] = -np.matmul(np.swapaxes(self.A, 1, 2), weighted)
+                H[:, c, :, e] = -self.design.gram_between(self.w * p[c] * p[e])
                 H[:, e, :, c] = np.swapaxes(H[:, c, :, e], 1, 2)
         if self.phi.symmetric:
             H = np.einsum("ac,kcpeq,eb->kapbq", self.phi.mix, H, self.phi.mix, optimize=True)
         return H.reshape(self.k, self.d, self.d)
 
     def diagonal(self, X: Array) -> Array:
-        weights = np.swapaxes(np.sum(np.square(self._class_root(X)), axis=2), 1, 2)
-        diagonal: Array = np.matmul(weights, np.square(self.A)).reshape(self.k, self.d)
-        return diagonal
+        weights = np.sqrt(np.sum(np.square(self._class_root(X)), axis=2))
+        others = range(self.classes - 1)
+        return np.concatenate([self.design.scaled(weights[:, :, c]).squares() for c in others], 1)
+
+    def times(self, X: Array) -> Callable[[Array], Array]:
+        bend = self.bend(self.eta(X))
+        return lambda U: self.adjoint(bend(self.product(U)))
 
     def largest(self, X: Array) -> Array:
-        if self.rank < self.d:
-            return largest_eigenvalue(self.root(X))
+        if self.rank < self.d or self.large:
+            return self.root(X).largest()
         return super().largest(X)
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
+        if self.large:
+            times = self.times(X)
+            return conjugate_gradients(lambda U: D * U + times(U), D + self.diagonal(X), G)
         if self.rank < self.d:
             return solve_wide(self.root(X), D, G)
         return super().solve(X, D, G)
 
     def bounds(self) -> tuple[Array, Array]:
-        weighted = np.sqrt(self.w)[:, :, None] * self.A
-        return np.zeros(self.k), self._steepest * largest_eigenvalue(weighted)
+        weighted = self.design.scaled(np.sqrt(self.w))
+        return np.zeros(self.k), self._steepest * weighted.largest()
 
     def convexity(self) -> Array:
         return np.zeros(self.k)
@@ -222,7 +241,7 @@ class MultinomialTerms(Terms):
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
         # The third derivative is at most the second times the range of a_iᵀh_c over the classes c
         # of an observation i. With ‖h‖ ≤ 1 the range is at most √2‖a_i‖, reached by two classes.
-        norm = longest(self.A, self.w)
+        norm = longest(self.design.lengths(), self.w)
         if not self._is_binary:
             norm = np.sqrt(2.0) * norm
         if W is None:
@@ -230,7 +249,8 @@ class MultinomialTerms(Terms):
         roots = np.matmul(self.phi.mix, W.reshape(self.k, self.classes - 1, -1)).reshape(*W.shape)
         of_others = np.moveaxis(roots.reshape(self.k, self.classes - 1, -1, W.shape[2]), 1, 0)
         of_class = [np.zeros(()), *of_others]
-        ranges = [longest(np.matmul(self.A, V - U), self.w) for U, V in combinations(of_class, 2)]
+        between = [self.design.within(V - U) for U, V in combinations(of_class, 2)]
+        ranges = [longest(np.linalg.norm(each, axis=2), self.w) for each in between]
         leverage = np.max(ranges, axis=0)
         return norm, np.where(np.isnan(leverage), np.inf, leverage)
 
@@ -253,9 +273,9 @@ class MultinomialTerms(Terms):
         return least(right - wrong, self.w)
 
     def expression(self, cp: Any, j: int, u: Any) -> Any:
-        A = self.A[j]
+        A = self.design.matrix(j)
         coefficients = self.phi.mix @ cp.reshape(u, (self.classes - 1, A.shape[1]), order="C")
-        eta = cp.hstack([np.zeros((len(A), 1)), A @ coefficients.T])
+        eta = cp.hstack([np.zeros((A.shape[0], 1)), A @ coefficients.T])
         own = cp.sum(cp.multiply(np.eye(self.classes)[self.b[j]], eta), axis=1)
         return cp.sum(cp.multiply(self.w[j], cp.log_sum_exp(eta, axis=1) - own))
 
@@ -284,17 +304,14 @@ class MultinomialTerms(Terms):
         if latest is not None and np.array_equal(latest[0], X):
             return latest[1]
         coefficients = np.matmul(self.phi.mix, X.reshape(self.k, self.classes - 1, -1))
-        by_class = [matvec(self.A, coefficients[:, c]) for c in range(self.classes - 1)]
+        by_class = [self.design.product(coefficients[:, c]) for c in range(self.classes - 1)]
         eta = np.stack(by_class, axis=1)
         eta.flags.writeable = False
         self._latest["eta"] = X.copy(), eta
         return eta
 
-    def root(self, X: Array) -> Array:
-        """B_j with ∇²f_j(x_j) = B_jᵀB_j, (k, n(K - 1), d)."""
-        roots = self._class_root(X)[..., None] * self.A[:, :, None, None, :]
-        B: Array = roots.reshape(self.k, -1, self.d)
-        return B
+    def root(self, X: Array) -> Design:
+        return self.design.crossed(self._class_root(X))
 
     def _class_root(self, X: Array) -> Array:
         """√w_i RT of every observation, (k, n, K - 1, K - 1), with RᵀR = diag(p) - ppᵀ.

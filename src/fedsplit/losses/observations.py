@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.errors import InputError
@@ -18,7 +19,7 @@ class Observations(NamedTuple):
 
     Attributes
     ----------
-    A : (n, d) array
+    A : (n, d) array or csr_array
         One observation per row.
     b : (n,) array
         Targets.
@@ -28,10 +29,15 @@ class Observations(NamedTuple):
         Offsets: the predictor is η = Ax + o.
     """
 
-    A: Array
+    A: Any  # an array, or a csr_array, which has no type that a checker knows
     b: Array
     w: Array
     o: Array
+
+
+def is_sparse(A: object) -> bool:
+    """Whether these rows are a sparse matrix of SciPy's."""
+    return bool(issparse(A))
 
 
 def read(clients: Sequence[object]) -> list[Observations]:
@@ -82,7 +88,7 @@ def check_columns(data: Sequence[Observations], ridge: Array, copies: int = 1) -
     for A, *_ in data:
         if not undetermined.any():
             return
-        undetermined &= ~A.any(axis=0)
+        undetermined &= ~_occupied(A)
     if undetermined.any():
         columns = ", ".join(str(i) for i in np.flatnonzero(undetermined)[:5])
         raise InputError(f"column {columns} is zero at every client: drop it, or add a ridge")
@@ -103,10 +109,12 @@ def check_targets(
 def _read_one(j: int, client: object) -> Observations:
     """Client j's data: weights default to one, offsets to zero."""
     if isinstance(client, Observations):  # checked where its rows were read
+        if is_sparse(client.A):
+            return client
         return Observations(*map(np.asarray, client))  # which may be mapped to a file
     if not isinstance(client, Sequence) or len(client) not in (2, 3, 4):
         raise InputError(f"client {j}: expected {EXPECTED}, got {type(client).__name__}")
-    A = _numbers(j, "A", client[0], ndim=2)
+    A = _rows(j, client[0])
     n = A.shape[0]
     if n == 0:
         raise InputError(f"client {j} is empty: leave it out")
@@ -134,6 +142,35 @@ def _read_one(j: int, client: object) -> Observations:
     if not kept.any():
         raise InputError(f"client {j} is empty: every weight is zero, leave it out")
     return Observations(A[kept], b[kept], w[kept], o[kept])
+
+
+def _occupied(A: Any) -> Mask:
+    """Which columns have an entry that is not zero, (d,)."""
+    if is_sparse(A):
+        A = np.bincount(A.indices[A.data != 0], minlength=A.shape[1])[None]
+    occupied: Mask = A.any(axis=0)
+    return occupied
+
+
+def _rows(j: int, values: object) -> Any:
+    """Client j's rows: finite float64, in an array or a csr_array; not copied if they are that."""
+    if not is_sparse(values):
+        return _numbers(j, "A", values, ndim=2)
+    A = csr_array(values)
+    if A.ndim != 2 or A.dtype.kind not in "biuf":
+        raise InputError(f"client {j}: A is not a matrix of real numbers ({A.dtype}, {A.shape})")
+    A = A.astype(np.float64, copy=False)
+    if not A.has_canonical_format:
+        A = A.copy()  # the user's own is left as it is
+        A.sum_duplicates()
+    wrong = np.flatnonzero(~np.isfinite(A.data))
+    if wrong.size:
+        row = int(np.searchsorted(A.indptr, wrong[0], side="right")) - 1
+        raise InputError(
+            f"client {j}, row {row}, column {A.indices[wrong[0]]}: A is {A.data[wrong[0]]:g}; "
+            "drop or fill it first"
+        )
+    return A
 
 
 def _numbers(j: int, name: str, values: object, ndim: int) -> Array:

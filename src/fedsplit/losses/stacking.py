@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fedsplit.arrays import Array
-from fedsplit.losses.observations import Observations
+from fedsplit.losses.designs import DenseDesign, Design
+from fedsplit.losses.observations import Observations, is_sparse
+from fedsplit.losses.sparse import SparseDesign
 from fedsplit.losses.terms import Block, Terms
 
 BLOCK_BYTES = 8 * 2**20
@@ -26,17 +30,19 @@ def padded(n: int) -> int:
 
 
 def stack_rows(
-    make: Callable[[Array, Array, Array, Array], Terms],
+    make: Callable[[Design, Array, Array, Array], Terms],
     data: Sequence[Observations],
     members: Sequence[int],
     d: int,
 ) -> list[Block]:
     """Stack the observations of some clients into blocks of equal padded length.
 
+    A client with sparse rows is a block by itself: its products are not those of others.
+
     Parameters
     ----------
     make : callable
-        ``make(A, b, w, o) -> Terms``, from arrays of shape (k, n, p), (k, n), (k, n), (k, n).
+        ``make(design, b, w, o) -> Terms``, from rows of k clients, and arrays of shape (k, n).
     data : sequence of Observations
         Those of all clients.
     members : sequence of int
@@ -59,7 +65,7 @@ def stack_rows(
         n = length(clients[0])
         if alone(n):
             A, b, w, o = map(np.ascontiguousarray, data[clients[0]])
-            return make(A[None], b[None], w[None], o[None])
+            return make(DenseDesign(A[None]), b[None], w[None], o[None])
         k = len(clients)
         A = np.zeros((k, n, data[0].A.shape[1]))
         b, w, o = np.zeros((3, k, n))
@@ -68,12 +74,36 @@ def stack_rows(
             A[row, :size], b[row, :size], w[row, :size], o[row, :size] = data[j]
             # padding has weight zero, but the loss is evaluated there: a b that it accepts
             b[row, size:] = data[j].b[-1]
-        return make(A, b, w, o)
+        return make(DenseDesign(A), b, w, o)
 
-    groups = groupby(sorted(members, key=length), key=length)
-    return [
-        Block(chunk, pad(chunk)) for n, group in groups for chunk in chunks(list(group), 8 * n * d)
-    ]
+    sparse = [j for j in members if is_sparse(data[j].A)]
+    blocks = [Block([j], _alone(make, data[j], length(j))) for j in sparse]
+    dense = sorted(set(members) - set(sparse), key=length)
+    for n, group in groupby(dense, key=length):
+        blocks += [Block(chunk, pad(chunk)) for chunk in chunks(list(group), 8 * n * d)]
+    return blocks
+
+
+def rows_of(A: Any) -> Design:
+    """The rows of one client, (n, d), as an array or a csr_array."""
+    if is_sparse(A):
+        return SparseDesign(A)
+    return DenseDesign(A[None])
+
+
+def _alone(
+    make: Callable[[Design, Array, Array, Array], Terms], data: Observations, n: int
+) -> Terms:
+    """The terms of one client with sparse rows, padded to n: batches are drawn as of dense rows."""
+    A, b, w, o = data
+    more = n - len(b)
+    ends = np.concatenate([A.indptr, np.full(more, A.indptr[-1], dtype=A.indptr.dtype)])
+    A = csr_array((A.data, A.indices, ends), shape=(n, A.shape[1]))
+    nothing = np.zeros(more)
+    b = np.concatenate([b, np.full(more, b[-1])])
+    w = np.concatenate([w, nothing])
+    o = np.concatenate([o, nothing])
+    return make(SparseDesign(A), b[None], w[None], o[None])
 
 
 def chunks(members: Sequence[int], client_bytes: int) -> Iterator[Sequence[int]]:

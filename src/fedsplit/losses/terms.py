@@ -12,6 +12,8 @@ import numpy as np
 
 from fedsplit.arrays import Array, Mask, add_diagonal, extreme_eigenvalues, matvec, solve_rows
 from fedsplit.losses.batches import Indices, Stacked
+from fedsplit.losses.designs import Design
+from fedsplit.losses.kernels import Kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +56,16 @@ class Terms(ABC):
         return True
 
     @property
+    def large(self) -> bool:
+        """Whether a client's Hessian is too large to be held: there are only products with it."""
+        return False
+
+    @property
+    def minimised(self) -> bool:
+        """Whether ``minimise`` has an answer: every f_j is quadratic."""
+        return False
+
+    @property
     def rank(self) -> int:
         """A bound on the rank of every Hessian: below d if a client has fewer rows than columns."""
         return self.d
@@ -76,15 +88,15 @@ class Terms(ABC):
         return extreme_eigenvalues(self.hessian(X))[1]
 
     def solve(self, X: Array, D: Array, G: Array) -> Array:
-        """(diag(D) + ∇²f_j(x_j))⁻¹ g_j, (k, d)."""
+        """(diag(D) + ∇²f_j(x_j))⁻¹ g_j, (k, d); to 1e-12 of g_j where they are ``large``."""
         return solve_rows(add_diagonal(self.hessian(X), D), G)
 
-    def minimise(self, D: Array, Q: Array) -> Array | None:
-        """argmin_u f_j(u) + ½ uᵀdiag(D)u - ⟨q_j, u⟩, (k, d); None unless every f_j is quadratic.
+    def minimise(self, D: Array, Q: Array) -> Array:
+        """argmin_u f_j(u) + ½ uᵀdiag(D)u - ⟨q_j, u⟩, (k, d), if the terms are ``minimised``.
 
-        For a quadratic it is (diag(D) + H_j)⁻¹(q_j - ∇f_j(0)), with a factor made once for each D.
+        It is (diag(D) + H_j)⁻¹(q_j - ∇f_j(0)), with a factor made once for each D.
         """
-        return None
+        raise NotImplementedError
 
     def bounds(self) -> tuple[Array, Array]:
         """ℓ_j and L_j, each (k,), that hold at every x: 0 and +inf if nothing better is known."""
@@ -164,8 +176,8 @@ class Terms(ABC):
         """
         raise NotImplementedError
 
-    def root(self, X: Array) -> Array:
-        """B_j with ∇²f_j(x_j) = B_jᵀB_j, (k, ..., d). Only for terms that are ``stacked``."""
+    def root(self, X: Array) -> Design:
+        """B_j with ∇²f_j(x_j) = B_jᵀB_j, as the rows of a design; only where ``stacked``."""
         raise NotImplementedError
 
     def largest_row(self, X: Array | None) -> Array:
@@ -216,8 +228,8 @@ class Predictors(Protocol):
 class Rows(Predictors, Protocol):
     """Predictors of which each observation has one."""
 
-    def row_products(self, D: Array) -> Array:
-        """A_j diag(D)⁻¹A_jᵀ, (k, n, n)."""
+    def kernel(self, D: Array) -> Kernel:
+        """A_j diag(D)⁻¹A_jᵀ."""
 
     def curvature(self, eta: Array) -> Array:
         """The diagonal of Φ_j'', (k, n)."""

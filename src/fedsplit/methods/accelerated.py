@@ -16,13 +16,16 @@ from fedsplit.methods.accelerator import Accelerator, Proposal, View
 from fedsplit.methods.adapt import Adapt, Outset, StepSize
 from fedsplit.methods.anderson import Anderson
 from fedsplit.methods.first_look import first_look
-from fedsplit.methods.memory import ROUNDING, Memory
+from fedsplit.methods.memory import ROUNDING, Memory, in_scale
 from fedsplit.methods.method import average, choose_step, subgradient_of_average
 from fedsplit.methods.trust import TRIALS, Best, Trust
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.prox.inexact_newton import NewtonProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
+
+MOST_FLOATS = 10**8
+"""Of the pairs of an accelerator that does not model costs: 800 MB."""
 
 SURPRISE = 0.01
 """A step's gain counts as at least this share of Σ_j‖p_j - x‖²/s: while clients are off their
@@ -126,6 +129,14 @@ class AcceleratedFedSplit:
         if accelerator.models_costs:
             # No more than d pairs are independent, and 4 Mi floats of them are 32 MB.
             pairs = max(1, min(pairs, clients.d, 4 * 2**20 // (clients.m * clients.d)))
+        else:
+            pairs = max(1, min(pairs, MOST_FLOATS // (2 * clients.m * clients.d)))
+        if pairs < accelerator.memory and not accelerator.models_costs:
+            notes = (
+                *notes,
+                f"{type(accelerator).__name__} remembers {pairs} of {accelerator.memory} rounds, "
+                f"which are {clients.m} clients × {clients.d} coordinates each",
+            )
         z = xp.tile(x0, (clients.m, 1))
         x = average(z, step.in_x, self.penalty)
         memory = Memory.empty(x0 / step.scale, low, high, values, pairs)
@@ -145,8 +156,11 @@ class AcceleratedFedSplit:
                     f"state: it has a step per coordinate, but {obstacle}: start without it"
                 )
         answer = clients.prox(v, state.s, start, solver)
+        unanimous = self._accelerator(clients.d).unanimous
+        memory = state.memory.update(x, v, answer, state.step.scale, state.step.s, unanimous)
         z = z + 2.0 * (answer.rows_or(x) - x)
-        return self._after(state, v, answer, z)
+        del v, start  # where m·d is large, the memory that is left
+        return self._after(state, memory, answer, z)
 
     def resume(
         self, state: AcceleratedState, gradients: Array | None, hessians: Array | None
@@ -167,7 +181,7 @@ class AcceleratedFedSplit:
             return state._replace(x=x, step=step, memory=memory.without_pairs(), trust=trust)
         if gradients is not None and hessians is not None:
             memory = memory.with_hessians(state.x, gradients, hessians, step.scale)
-        view = View(state.x, state.z, step, memory, self.penalty, trusted=True, longest=math.inf)
+        view = View(state.x, state.z, step, memory, self.penalty, True, math.inf, math.nan)
         proposal = accelerator.propose(view)
         move = float(xp.linalg.vector_norm((proposal.x - state.x) / step.scale))
         trust = trust._replace(reach=move)
@@ -200,19 +214,18 @@ class AcceleratedFedSplit:
         return None
 
     def _after(
-        self, state: AcceleratedState, v: Array, answer: Answer, z: Array
+        self, state: AcceleratedState, memory: Memory, answer: Answer, z: Array
     ) -> AcceleratedState:
-        """The next state, from the answers to v and the plain method's next z."""
+        """The next state, from the answers, in the memory too, and the plain method's next z."""
         xp = array_namespace(z)
         accelerator = self._accelerator(z.shape[1])
         s, scale, *_ = state.step
-        memory = state.memory.update(state.x, v, answer, scale, s, accelerator.unanimous)
         residual = memory.residual(s)
         trust = state.trust.observe(residual)
         step = state.step.limited(memory.rough(answer, scale))
         everyone = bool(xp.all(answer.present))
         trusted = trust.allows(residual) and (everyone or not accelerator.unanimous)
-        z = z / scale
+        z = in_scale(z, scale)
         # Residuals of rounds with absent clients cannot be compared with those of all.
         if everyone and trust.rejects(residual):
             best = trust.best
@@ -226,7 +239,7 @@ class AcceleratedFedSplit:
             rounding = ROUNDING * float(xp.linalg.vector_norm(memory.p)) / s**0.5
             best = Best(max(residual, rounding), z, s, memory.low, memory.high)
             trust = trust._replace(best=best)
-        view = View(state.x, z, step, memory, self.penalty, trusted, trust.longest)
+        view = View(state.x, z, step, memory, self.penalty, trusted, trust.longest, residual)
         proposal = accelerator.propose(view)
         step, trust = self._follow(step, trust, proposal)
         memory = proposal.memory

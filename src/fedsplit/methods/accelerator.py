@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from fedsplit.arrays import Array
 from fedsplit.methods.adapt import StepSize
-from fedsplit.methods.memory import Memory
+from fedsplit.methods.memory import Memory, in_scale
 from fedsplit.methods.method import average
 from fedsplit.penalties.penalty import Penalty
 
@@ -28,6 +28,8 @@ class View(NamedTuple):
         Whether an accelerated step may be taken.
     longest : float
         The longest move of x/scale that it may make.
+    residual : float
+        ‖p - x‖/√s of this round.
     """
 
     x: Array
@@ -37,11 +39,12 @@ class View(NamedTuple):
     penalty: Penalty | None
     trusted: bool
     longest: float
+    residual: float
 
     def plain_step(self, z: Array) -> tuple[Array, Array]:
         """The server's average x of z, and y with z_j = x - s y_j in the coordinates x/scale."""
         scale = self.step.scale
-        x = average(scale * z, self.step.in_x, self.penalty)
+        x = average(in_scale(z, 1.0 / scale), self.step.in_x, self.penalty)
         return x, (x / scale - z) / self.step.s
 
 

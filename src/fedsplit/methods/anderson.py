@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array, dots
+from fedsplit.arrays import Array, combination, dots
 from fedsplit.checks import count, number
 from fedsplit.methods.accelerator import Proposal, View
 
@@ -34,7 +34,7 @@ class Anderson:
     unanimous: ClassVar[bool] = True
     models_costs: ClassVar[bool] = False
     largest_d: ClassVar[float] = math.inf
-    accuracy: ClassVar[float] = 0.05
+    accuracy: ClassVar[float] = 0.1
 
     def __post_init__(self) -> None:
         count("Anderson: memory", self.memory)
@@ -47,7 +47,9 @@ class Anderson:
             z = self._extrapolated(view)
         x, y = view.plain_step(z)
         sigma = memory.moving_curvature()
-        return Proposal(x, y, memory, sigma, sigma, view.trusted, view.trusted)
+        # Σ_j‖p_j - x‖²/s is of the order of F(x) - F*: ∇F is about Σ_j(x - p_j)/s
+        gain = view.residual**2
+        return Proposal(x, y, memory, sigma, sigma, view.trusted, view.trusted, gain)
 
     def _extrapolated(self, view: View) -> Array:
         """z - Σ_i γ_i dz_i, with γ that minimises ‖r - Σ_i γ_i dr_i‖², regularised.
@@ -73,7 +75,5 @@ class Anderson:
         products = products + m * (common @ (mean - memory.x))
         ridge = self.regularise * float(xp.linalg.trace(gram))
         gamma = xp.linalg.solve(gram + ridge * xp.eye(len(used)), products)
-        z = view.z
-        for weight, pair in zip(gamma, pairs, strict=True):
-            z = z - weight * (pair.dp - view.step.s * pair.dy)
-        return z
+        changes = [pair.dp for pair in pairs] + [pair.dy for pair in pairs]
+        return combination([1.0, *-gamma, *(view.step.s * gamma)], [view.z, *changes])

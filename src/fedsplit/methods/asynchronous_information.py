@@ -22,6 +22,7 @@ from fedsplit.methods.information import (
     FedSplitInformation,
     InformationState,
     Models,
+    check_size,
     minimiser,
 )
 from fedsplit.methods.method import NUMERICAL_HAZARD
@@ -154,6 +155,7 @@ class AsynchronousInformation:
         check_penalty(self.penalty)
 
     def start(self, clients: Clients, x0: Array) -> AsynchronousInformationState:
+        check_size("AsynchronousInformation", clients)
         m = clients.m
         d = clients.d
         zeros = np.zeros((m, d))

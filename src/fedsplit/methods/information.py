@@ -13,6 +13,7 @@ from fedsplit.clients.local_models import WAY
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import ProofScalars
+from fedsplit.errors import InputError
 from fedsplit.methods.method import EPS, NUMERICAL_HAZARD
 from fedsplit.methods.quadratic import minimise
 from fedsplit.methods.semismooth import minimise_coordinatewise
@@ -29,6 +30,9 @@ SHORTER = 0.25
 
 SHIFT = 1e-13
 """Added to the diagonal of ΣB_j, relative to it, in case it is singular."""
+
+LARGEST = 2**29
+"""The most entries of all clients' Hessians together, m·d²: four gigabytes at the server."""
 
 PRECISION = 1e-12
 """How far the residual of the server's own problem is reduced with a penalty."""
@@ -199,6 +203,7 @@ class FedSplitInformation:
 
     def start(self, clients: Clients, x0: Array) -> InformationState:
         """No question; from a start far off, the first answers say whether 0 is a better one."""
+        check_size("FedSplitInformation", clients)
         m = clients.m
         d = clients.d
         zeros = np.zeros((m, d))
@@ -337,3 +342,14 @@ def _evidence(answer: Answer) -> Evidence | None:
         hessians = np.where(known[:, None], hessians, parts["hessian_at_x"])
         spread = np.where(known, spread, 0.0)
     return Evidence(parts["slope"], spread, hessians, scalars)
+
+
+def check_size(name: str, clients: Clients) -> None:
+    """Raise InputError if the clients' Hessians are too large for the server."""
+    m = clients.m
+    d = clients.d
+    if m * d**2 > LARGEST:
+        raise InputError(
+            f"{name}: {m} Hessians of {d} × {d} numbers are too large for the server: use "
+            "FedSplit() or LBFGS(), which ask for vectors"
+        )

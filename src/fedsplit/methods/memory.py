@@ -136,22 +136,27 @@ class Memory(NamedTuple):
         x = x / scale
         present = answer.present
         # An absent client keeps its latest answer and gradient, so x stays that of all clients.
-        p = xp.where(present[:, None], answer.rows / scale, self.p)
-        y = xp.where(present[:, None], (v / scale - p) / s, self.y)
+        p = in_scale(answer.rows, scale)
+        y = (in_scale(v, scale) - p) / s
+        if not xp.all(present):
+            p = xp.where(present[:, None], p, self.p)
+            y = xp.where(present[:, None], y, self.y)
         dp = p - self.p
         dy = y - self.y
         # A change at the level of rounding has no curvature to show.
-        new = present & self.heard & (norms(dp) > ROUNDING * norms(p))
+        square = dots(dp, dp)
+        new = present & self.heard & (xp.sqrt(square) > ROUNDING * norms(p))
         if unanimous and not xp.all(present & self.heard):
             new = xp.zeros_like(new)
         # Rayleigh quotients of the new pair: dpᵀdy/dpᵀdp from below, dyᵀdy/dpᵀdy from above.
         slope = dots(dp, dy)
         curved = new & (slope > 0)
-        lower = slope / xp.where(curved, dots(dp, dp), 1.0)
+        lower = slope / xp.where(curved, square, 1.0)
         upper = dots(dy, dy) / xp.where(curved, slope, 1.0)
         # The trapezium of the gradients at both ends. That at the start was not told: with the
         # curvature 1/s, which is FedSplit's model, it is twice the first one.
-        ends = y + xp.where(self.heard[:, None], self.y, 2.0 * y)
+        along = dots(y, dp)
+        ends = along + xp.where(self.heard, dots(self.y, dp), 2.0 * along)
         later = self._replace(
             x=x,
             p=p,
@@ -159,7 +164,7 @@ class Memory(NamedTuple):
             heard=self.heard | present,
             low=xp.where(curved, xp.minimum(self.low, lower), self.low),
             high=xp.where(curved, xp.maximum(self.high, upper), self.high),
-            value=self.value + 0.5 * dots(ends, dp),
+            value=self.value + 0.5 * ends,
         )
         if not xp.any(new):
             return later
@@ -288,3 +293,10 @@ class Memory(NamedTuple):
             gram=xp.zeros_like(self.gram),
             models=None,
         )
+
+
+def in_scale(rows: Array, scale: Array) -> Array:
+    """Rows in the coordinates x/scale: the same array where all scales are one."""
+    if array_namespace(scale).all(scale == 1.0):
+        return rows
+    return rows / scale

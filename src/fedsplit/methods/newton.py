@@ -7,7 +7,11 @@ from typing import ClassVar
 
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
-from fedsplit.methods.information import FedSplitInformation, InformationState
+from fedsplit.methods.information import (
+    FedSplitInformation,
+    InformationState,
+    check_size,
+)
 from fedsplit.methods.method import NUMERICAL_HAZARD
 from fedsplit.methods.sums import complete
 
@@ -27,6 +31,7 @@ class Newton:
     hazard: ClassVar[str] = NUMERICAL_HAZARD
 
     def start(self, clients: Clients, x0: Array) -> InformationState:
+        check_size("Newton", clients)
         return FedSplitInformation().start(clients, x0)._replace(still=True)
 
     def update(self, clients: Clients, state: InformationState) -> InformationState:

@@ -90,6 +90,5 @@ def bounded(costs: Costs, V: Array, s: float | Array, U: Array, g: Array) -> Pro
         The answers u_j, and ∇f_j(u_j).
     """
     r = s * g + U - V
-    ell, _ = costs.bounds
-    error = np.sqrt(np.max(s) * dots(r, r / s)) / (1.0 + np.min(s) * ell)
+    error = np.sqrt(np.max(s) * dots(r, r / s)) / (1.0 + np.min(s) * costs.convexity)
     return Proximal(U, error, g)

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, add_diagonal, dots, matvec
+from fedsplit.arrays import Array, Mask, add_diagonal, dots
 from fedsplit.losses.factors import solve_definite
+from fedsplit.losses.kernels import Kernel
 from fedsplit.losses.terms import Rows
 from fedsplit.losses.work import counter
 from fedsplit.prox.expansion import Expansion, in_metric
@@ -16,7 +17,10 @@ SEVERAL = 64
 """Up to so many rows, a factor takes no more time than products."""
 
 MOST_PRODUCTS = 30
-"""A system that takes more products with K is better solved by its factor."""
+"""A system that takes more products with K is better solved by its factor, if K has one."""
+
+MOST_WITHOUT_FACTOR = 300
+"""Products for one Newton step at most, if K has no factor: the next step goes on from there."""
 
 
 class Spanned(NamedTuple):
@@ -45,13 +49,14 @@ class Span:
     h : Expansion
     terms : Rows
         Those of h.
-    K : (k, n, n) array
+    K : Kernel
+        AD⁻¹Aᵀ.
     AP : (k, n) array
     PP : (k,) array
         ‖P‖² in the metric D.
     """
 
-    def __init__(self, h: Expansion, terms: Rows, K: Array, AP: Array, PP: Array) -> None:
+    def __init__(self, h: Expansion, terms: Rows, K: Kernel, AP: Array, PP: Array) -> None:
         self.h = h
         self.terms = terms
         self.K = K
@@ -61,7 +66,7 @@ class Span:
     @classmethod
     def of(cls, h: Expansion, terms: Rows) -> Span:
         P = h.G / h.D
-        K = terms.row_products(h.D)
+        K = terms.kernel(h.D)
         return cls(h, terms, K, terms.product(P), in_metric(h.D, P))
 
     def start(self) -> Spanned:
@@ -78,7 +83,10 @@ class Span:
 
     def residual(self, at: Spanned) -> Array:
         missing = self._missing(at)
-        return self._norm(1.0 - at.c, missing, matvec(self.K, missing))
+        image = missing
+        if missing.any():  # at the start there is nothing to multiply
+            image = self.K.times(missing)
+        return self._norm(1.0 - at.c, missing, image)
 
     def delta(self, at: Spanned) -> Array:
         return -(at.c[:, None] * self.h.G + self.terms.adjoint(at.mu)) / self.h.D
@@ -110,24 +118,25 @@ class Span:
         μ = r - √W w where (I + √W K √W)w = √W K r: by products with K where there are many rows,
         which are a fraction of a factor, and else by the factor.
         """
-        Kr = matvec(self.K, r)
+        Kr = self.K.times(r)
         w = np.zeros_like(r)
         Kw = np.zeros_like(r)  # K√W w
         rows = np.flatnonzero(active).tolist()
-        if r.shape[1] > SEVERAL:
+        K = self.K.array
+        if r.shape[1] > SEVERAL or K is None:
             mu = at.mu + r
             Kmu = at.Kmu + Kr
             for j in rows.copy():
                 way = _Way(self.PP[j], self.AP[j], mu[j], Kmu[j])
-                if _by_products(self.K[j], root[j], Kr[j], way, enough, w[j], Kw[j]):
+                if _by_products(self.K[[j]], root[j], Kr[j], way, enough, w[j], Kw[j]):
                     rows.remove(j)
-        if rows:
+        if rows and K is not None:
             counter.factorisations += 1
             scale = root[rows]
-            M: Array = scale[:, :, None] * self.K[rows] * scale[:, None, :]
+            M: Array = scale[:, :, None] * K[rows] * scale[:, None, :]
             add_diagonal(M, np.ones(M.shape[1]))
             w[rows] = solve_definite(M, scale * Kr[rows])
-            Kw[rows] = matvec(self.K[rows], scale * w[rows])
+            Kw[rows] = self.K[rows].times(scale * w[rows])
         return r - root * w, Kr - Kw
 
     def _missing(self, at: Spanned) -> Array:
@@ -157,22 +166,23 @@ class _Way(NamedTuple):
 
 
 def _by_products(
-    K: Array, root: Array, Kr: Array, way: _Way, enough: float, w: Array, Kw: Array
+    K: Kernel, root: Array, Kr: Array, way: _Way, enough: float, w: Array, Kw: Array
 ) -> bool:
     """Solve (I + √W K √W)w = √W K r of one client by conjugate gradients; w and K√W w start at 0.
 
     The diagonal is the preconditioner. Returns whether the residual of the Newton system came
-    below ``enough`` times the way, after at most ``MOST_PRODUCTS``.
+    below ``enough`` times the way, after at most so many products as K is worth.
     """
-    diagonal = np.square(root) * np.diagonal(K)
+    most = MOST_PRODUCTS if K.array is not None else MOST_WITHOUT_FACTOR
+    diagonal = np.square(root) * K.diagonal()[0]
     inverse = 1.0 / (1.0 + diagonal)
     left = root * Kr
     q = inverse * left
     size = left @ q
-    for _ in range(MOST_PRODUCTS):
+    for _ in range(most):
         if not size > 0.0:
             break
-        Kq = K @ (root * q)
+        Kq = K.times((root * q)[None])[0]
         Mq = q + root * Kq
         t = size / (q @ Mq)
         w += t * q
@@ -181,8 +191,10 @@ def _by_products(
         target = enough * way.length(root * w, Kw)
         # what K's diagonal makes of the residual tells when it is worth a product to look
         if np.sqrt(left @ (diagonal * left)) <= target:
+            if K.array is None:  # where a product is no small part of the work, the next step looks
+                return True
             missing = root * left
-            if np.sqrt(missing @ (K @ missing)) <= target:
+            if np.sqrt(missing @ K.times(missing[None])[0]) <= target:
                 return True
         z = inverse * left
         before = size

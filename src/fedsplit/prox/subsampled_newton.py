@@ -8,10 +8,11 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 from scipy.sparse import csr_array
 
-from fedsplit.arrays import Array, dots, solve_wide
+from fedsplit.arrays import Array, dots
 from fedsplit.checks import count, one_of
 from fedsplit.losses.batches import Streams, independent, unseeded
 from fedsplit.losses.costs import Costs
+from fedsplit.losses.designs import solve_wide
 from fedsplit.losses.work import counter
 from fedsplit.prox.line_search import Merit, Point, search
 from fedsplit.prox.solver import Proximal, Start, bounded
@@ -88,10 +89,10 @@ def _sketched(
     n = B.shape[1]
     if n <= rows:
         return solve_wide(B, D + costs.ridge, G)
-    sketched = np.empty((len(B), rows, B.shape[2]))
-    for j, stream in enumerate(streams):
+    sketches = []
+    for stream in streams:
         rng = np.random.default_rng([int(stream), t])
         bucket = rng.integers(rows, size=n)
         sign = rng.choice([-1.0, 1.0], size=n)
-        sketched[j] = csr_array((sign, (bucket, np.arange(n))), shape=(rows, n)) @ B[j]
-    return solve_wide(sketched, D + costs.ridge, G)
+        sketches.append(csr_array((sign, (bucket, np.arange(n))), shape=(rows, n)))
+    return solve_wide(B.mixed(sketches), D + costs.ridge, G)

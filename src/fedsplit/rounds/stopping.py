@@ -137,8 +137,9 @@ class ProvedGap(StoppingRule):
         # A residual means something if proxes are precise and F, where it is measured, is finite.
         precise = row.error <= max(self.tol, ROUGHEST) * max(1.0, size)
         precise = precise and bool(np.isfinite(row.objective) or not run.measured)
-        moved = estimated_gap(state.iterate - before.iterate, state.s)
-        still = precise and residual <= self.tol * max(1.0, size) and moved <= enough
+        still = precise and residual <= self.tol * max(1.0, size)
+        if still:
+            still = estimated_gap(state.iterate - before.iterate, state.s) <= enough
         self._heard = heard_since(still or gap <= enough, self._heard, present)
         promising = still or (self._provable and promised <= enough)
         if not (promising and self._heard.all()):

@@ -132,10 +132,8 @@ def unpadded(terms: Terms) -> RowTerms:
     used = own.w[0] > 0
     if used.all():
         return own
-    rows = {
-        name: getattr(own, name)[:, used] for name in ("A", "b", "w", "o") if hasattr(own, name)
-    }
-    return replace(own, **rows)
+    rows = {name: getattr(own, name)[:, used] for name in ("b", "w", "o") if hasattr(own, name)}
+    return replace(own, design=own.design.chosen(np.flatnonzero(used)[None]), **rows)
 
 
 def values_of(terms: RowTerms, eta: Array) -> list[Array]:

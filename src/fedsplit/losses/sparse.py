@@ -1,0 +1,189 @@
+"""The rows of one client as a sparse matrix, which is never made dense."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.sparse import block_array, csr_array
+
+from fedsplit.arrays import Array, extreme_eigenvalues
+from fedsplit.errors import InputError
+from fedsplit.losses.batches import Indices
+from fedsplit.losses.kernels import SparseKernel
+
+SMALL = 256
+"""Up to so many rows or columns, a matrix of that size takes no more than a few products."""
+
+LARGEST = 8192
+"""The most columns of a Hessian: half a gigabyte."""
+
+FILL = 2
+"""Up to so many times the entries of A in AAᵀ, that is worth its time: its products have n
+numbers, not d."""
+
+POWERS = 4
+"""After so many products, the bound on the largest eigenvalue hardly falls."""
+
+
+@dataclass(frozen=True, eq=False)
+class SparseDesign:
+    """One client's rows, by rows (CSR).
+
+    Attributes
+    ----------
+    A : csr_array
+        (n, d), canonical and finite. Shared with the user's matrix where that is possible.
+    """
+
+    A: csr_array
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        n, d = self.A.shape
+        return 1, int(n), int(d)
+
+    @property
+    def large(self) -> bool:
+        _, n, d = self.shape
+        return min(n, d) > SMALL or d > LARGEST
+
+    @property
+    def array(self) -> Array:
+        raise InputError("this needs all rows as an array, and they are sparse: pass A.toarray()")
+
+    def __getitem__(self, clients: list[int] | slice) -> SparseDesign:
+        return self  # it is the only one
+
+    def matrix(self, j: int) -> csr_array:
+        return self.A
+
+    @cached_property
+    def _transposed(self) -> Any:
+        return self.A.T  # by columns, without a copy
+
+    def product(self, X: Array) -> Array:
+        product: Array = (self.A @ X[0])[None]
+        return product
+
+    def adjoint(self, R: Array) -> Array:
+        product: Array = (self._transposed @ R[0])[None]
+        return product
+
+    def within(self, M: Array) -> Array:
+        images: Array = (self.A @ M[0])[None]
+        return images
+
+    def squared_in(self, V: Array) -> Array:
+        squares: Array = self.A.multiply(self.A @ V).sum(axis=1)[None]
+        return squares
+
+    def scaled(self, weights: Array) -> SparseDesign:
+        return self._with(self.A.data * np.repeat(weights[0], np.diff(self.A.indptr)))
+
+    def chosen(self, rows: Indices) -> SparseDesign:
+        return SparseDesign(self.A[rows[0]])
+
+    def mixed(self, sums: Sequence[csr_array]) -> SparseDesign:
+        [S] = sums
+        return SparseDesign(csr_array(S @ self.A))
+
+    def crossed(self, roots: Array) -> SparseDesign:
+        _, n, c, _ = roots.shape
+        blocks = [[self.scaled(roots[:, :, a, e]).A for e in range(c)] for a in range(c)]
+        by_class = csr_array(block_array(blocks))
+        order = (np.arange(n)[:, None] + n * np.arange(c)).reshape(-1)  # row by row, as if dense
+        return SparseDesign(by_class[order])
+
+    def lengths(self) -> Array:
+        squared = self._with(np.square(self.A.data)).A
+        lengths: Array = np.sqrt(squared @ np.ones(self.A.shape[1]))[None]
+        return lengths
+
+    def squares(self) -> Array:
+        squared = np.square(self.A.data)
+        sums = np.bincount(self.A.indices, squared, minlength=self.A.shape[1])
+        return sums.astype(np.float64, copy=False)[None]  # of no entries, they are integers
+
+    def gram(self) -> Array:
+        return self._product(self._transposed, self.A)
+
+    def gram_between(self, weights: Array) -> Array:
+        return self._product(self._transposed, self.scaled(weights).A)
+
+    def inner(self, weights: Array) -> Array:
+        scaled = self._in_columns(np.sqrt(weights))
+        return self._product(scaled, scaled.T)
+
+    def kernel(self, weights: Array) -> SparseKernel:
+        scaled = self._in_columns(np.sqrt(weights))
+        shared = np.bincount(self.A.indices, minlength=self.A.shape[1]).astype(np.float64)
+        if np.sum(np.square(shared)) <= FILL * self.A.nnz:
+            K = csr_array(scaled @ scaled.T)
+            return SparseKernel(lambda mu: K @ mu, K.diagonal())
+
+        def image(mu: Array) -> Array:
+            back: Array = self.A @ (weights * (self._transposed @ mu))
+            return back
+
+        return SparseKernel(image, np.square(SparseDesign(scaled).lengths()[0]))
+
+    def largest(self) -> Array:
+        if self.large:
+            return np.array([self._bound()])
+        return extreme_eigenvalues(self._smaller())[1]
+
+    def extremes(self) -> tuple[Array, Array]:
+        n, d = self.A.shape
+        if self.large or n < d:
+            return np.zeros(1), self.largest()
+        return extreme_eigenvalues(self.gram())
+
+    def _smaller(self) -> Array:
+        """AᵀA or AAᵀ, whichever is smaller."""
+        n, d = self.A.shape
+        if n < d:
+            return self.inner(np.ones(d))
+        return self.gram()
+
+    def _bound(self) -> float:
+        """λ_max(AᵀA) ≤ λ_max(|A|ᵀ|A|) ≤ max_i (|A|ᵀ|A|v)_i/v_i for any v > 0, and ≤ ‖A‖_F².
+
+        This is Collatz and Wielandt's bound. With v = 1 it is at most ‖A‖₁‖A‖_∞, and it falls with
+        every step of the power method.
+        """
+        sizes = self._with(np.abs(self.A.data)).A
+        v = np.ones(self.A.shape[1])
+        least = float(np.sum(np.square(self.A.data)))
+        for _ in range(POWERS):
+            image = sizes.T @ (sizes @ v)
+            least = min(least, float(np.max(image / v)))
+            v = np.where(image > 0, image, 1.0)
+            v /= v.max()
+        rounding = 4.0 * float(sum(self.A.shape)) * sys.float_info.epsilon
+        return least * (1.0 + rounding)
+
+    def _in_columns(self, weights: Array) -> csr_array:
+        """The rows with each column times its weight, (d,)."""
+        return self._with(self.A.data * weights[self.A.indices]).A
+
+    def _with(self, data: Array) -> SparseDesign:
+        """The same pattern with other numbers."""
+        A = self.A
+        return SparseDesign(csr_array((data, A.indices, A.indptr), shape=A.shape))
+
+    @staticmethod
+    def _product(left: Any, right: Any) -> Array:
+        """The product of two sparse matrices, as (1, size, size)."""
+        size = left.shape[0]
+        if size > LARGEST:
+            raise InputError(
+                f"a matrix of {size} × {size} numbers is too large: use FedSplit(), LBFGS() or "
+                "another method that asks for vectors only"
+            )
+        product: Array = (left @ right).toarray()[None]
+        return product

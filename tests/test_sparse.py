@@ -1,0 +1,335 @@
+"""Sparse rows: the answers of dense ones, by products alone, at any size."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import coo_array, csc_array, csr_array
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+from sklearn.linear_model import LogisticRegression
+
+import fedsplit as fs
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.clients.questions import ProofScalars, Prox
+from fedsplit.data.splitting import SPLITS, split_rows
+from fedsplit.methods import METHODS, parse
+from fedsplit.methods.accelerated import AcceleratedState
+from fedsplit.penalties import PENALTIES
+from fedsplit.prox import SOLVERS
+from problems import LOSSES, clients, loss
+
+SIZES = [30, 9, 5]
+
+ESTIMATED = {"bounds", "smallest", "largest", "q", "mu", "ell", "leverage", "spread", "error"}
+"""What is a bound or an estimate where matrices are too large: it is not compared there."""
+
+
+@pytest.fixture(params=["small", "large"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether matrices of a client may be held, or there are only products with its rows."""
+    if request.param == "large":
+        monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
+    return str(request.param)
+
+
+def both(name: str, d: int = 6, ridge: float = 0.7) -> tuple[fs.Problem, fs.Problem]:
+    """The same rows, dense and sparse: about half of the entries are zero."""
+    rng = np.random.default_rng(3)
+    data = [
+        (np.where(rng.uniform(size=A.shape) < 0.5, A, 0.0), b, w)
+        for A, b, w in clients(name, SIZES, d)
+    ]
+    sparse = [(csr_array(A), b, w) for A, b, w in data]
+    model: Any = loss(name, d)
+    if name == "least-squares":
+        model = fs.LeastSquares(rows=True)  # batches are drawn from rows
+    return fs.Problem(model, data, ridge), fs.Problem(model, sparse, ridge)
+
+
+class Recording(Clients):
+    """Clients whose questions are kept."""
+
+    def __init__(self, clients: Clients) -> None:
+        super().__init__(clients)
+        self.hessians = clients.hessians
+        self.asked_so_far: list[CostQuestion] = []
+
+    def ask(self, question: CostQuestion) -> Answer:
+        self.asked_so_far.append(question)
+        return super().ask(question)
+
+
+def assert_alike(question: CostQuestion, size: str, *problems: fs.Problem) -> None:
+    """Both problems answer a question alike, to 1e-10."""
+    if isinstance(question, Prox) and isinstance(question.solver, fs.NewtonProx):
+        # to an accuracy that leaves nothing to how the arithmetic is rounded on the way
+        question = replace(question, solver=fs.ExactProx())
+    dense, sparse = (problem.clients.ask(question).parts for problem in problems)
+    for part, expected in dense.items():
+        if part == "error" or (size == "large" and part in ESTIMATED):
+            continue
+        room = 1e-10 * max(
+            1.0, float(np.max(np.abs(expected), initial=0.0, where=np.isfinite(expected)))
+        )
+        np.testing.assert_allclose(sparse[part], expected, rtol=0, atol=room, err_msg=part)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_question_of_every_method_has_the_same_answer(
+    name: str, method: str, size: str
+) -> None:
+    if method == "cg" and name != "least-squares":
+        pytest.skip("for quadratic costs")
+    settings = {
+        "fedsplit-plain": ":step=0.1",
+        "fedgd": ":step=0.01",
+        "fedavg": ":step=0.001,batch=4",
+    }
+    dense, sparse = both(name)
+    asked = Recording(dense.clients)
+    fs.solve(asked, parse(method + settings.get(method, "")), rounds=5, tol=0)
+    assert len(asked.asked_so_far) >= 5
+    for question in asked.asked_so_far:
+        assert_alike(question, size, dense, sparse)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+def test_every_local_solver_has_the_same_answer(name: str, solver: str, size: str) -> None:
+    settings: dict[str, dict[str, Any]] = {
+        "gradient": {"step": 0.1},
+        "stochastic": {"step": 0.01, "batch": 4},
+        "subsampled-newton": {"rows": 6},
+    }
+    dense, sparse = both(name)
+    rng = np.random.default_rng(1)
+    v = rng.standard_normal((3, 6))
+    made: Any = SOLVERS[solver](**settings.get(solver, {}))
+    streams = rng.integers(2**63, size=3)
+    variants = [made]
+    if solver == "subsampled-newton":
+        variants.append(replace(made, sketch="count"))
+    for each in variants:
+        question = Prox(v, 0.3, np.zeros(6), each, gradient=True)
+        assert_alike(question.seeded(streams) if question.draws else question, size, dense, sparse)
+
+
+@pytest.mark.parametrize("penalty", sorted(PENALTIES))
+def test_a_run_with_every_penalty_goes_the_same_way(penalty: str, size: str) -> None:
+    dense, sparse = (
+        fs.solve(
+            problem,
+            fs.FedSplit(prox=fs.ExactProx(), step=0.2, adapt=None),
+            penalty=PENALTIES[penalty](6),
+            rounds=6,
+            tol=0,
+        )
+        for problem in both("logistic")
+    )
+    np.testing.assert_allclose(sparse.x, dense.x, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_bounds_by_products_alone_are_true_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
+    dense, sparse = (problem.clients for problem in both(name))
+    x = 0.2 * np.random.default_rng(0).standard_normal(6)
+    g = np.random.default_rng(1).standard_normal(6)
+    for at in (None, x):
+        exact, bound = (each.curvature(at).rows for each in (dense, sparse))
+        assert (bound[:, 0] <= exact[:, 0] * (1 + 1e-12)).all()
+        assert (bound[:, 1] >= exact[:, 1] * (1 - 1e-12)).all()
+    true, proved = (ProofScalars(**each.decrement(x, g).parts) for each in (dense, sparse))
+    assert (proved.q >= true.q * (1 - 1e-9)).all()
+    assert (proved.q <= 1.2 * true.q).all()
+    assert (proved.mu <= true.mu * (1 + 1e-9)).all()
+    assert (proved.leverage >= true.leverage).all()
+
+
+def test_a_run_by_products_alone_is_proved_and_ends_at_the_optimum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dense, sparse = both("logistic", 24)
+    best = dense.objective(dense.solution())
+    monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
+    for method in (None, fs.FedSplit(), fs.FedSplit(accelerate=fs.Anderson()), fs.LBFGS()):
+        result = fs.solve(sparse, method, tol=1e-9)
+        assert result.converged
+        assert result.certificate.gap is not None
+        gap = sparse.objective(result.x) - best
+        assert gap <= result.certificate.gap <= 1e-9 * max(1.0, best)
+
+
+def test_without_a_ridge_nothing_is_proved_by_products_and_the_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
+    monkeypatch.setattr("fedsplit.rounds.certificate.MATRICES", 0)  # nor by matrices of all
+    _, sparse = both("logistic", 24, ridge=0.0)
+    proof = fs.certify(sparse.clients, np.zeros(24))
+    assert proof.gap is None
+    assert "add a ridge" in proof.reason
+
+
+@pytest.mark.parametrize("make", [csr_array, csc_array, coo_array])
+def test_sparse_rows_come_in_any_format_and_stay_as_they_are(make: Any) -> None:
+    A = make(np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]]))
+    before = A.toarray()
+    problem = fs.Problem(fs.LeastSquares(), [(A, [1.0, 2.0])], ridge=1.0)
+    assert problem.objective(np.ones(3)) == 0.5 * (2.0**2 + 1.0) + 1.5
+    np.testing.assert_array_equal(A.toarray(), before)
+
+
+def test_entries_that_are_given_twice_are_added_without_a_change_to_the_callers_rows() -> None:
+    A = csr_array((np.array([1.0, 2.0]), np.array([0, 0]), np.array([0, 2])), shape=(1, 2))
+    problem = fs.Problem(fs.LeastSquares(), [(A, [0.0])], ridge=1.0)
+    assert problem.objective(np.array([1.0, 0.0])) == 0.5 * 9.0 + 0.5
+    assert A.nnz == 2
+
+
+def test_a_client_with_sparse_rows_and_one_with_dense_ones_solve_one_problem() -> None:
+    data = clients("logistic", SIZES, 6)
+    mixed = [(csr_array(A) if j else A, b, w) for j, (A, b, w) in enumerate(data)]
+    problem = fs.Problem(fs.Logistic(), mixed, 0.7)
+    plain = fs.Problem(fs.Logistic(), data, 0.7)
+    np.testing.assert_allclose(problem.solution(), plain.solution(), atol=1e-9)
+
+
+def wrong() -> Iterator[tuple[Any, str]]:
+    yield csr_array(np.array([[0.0, np.nan]])), "client 0, row 0, column 1: A is nan"
+    yield csr_array(np.array([[1j, 0.0]])), "client 0: A is not a matrix of real numbers"
+    yield csr_array(np.array([[1.0, 0.0]])), "column 1 is zero at every client"
+
+
+@pytest.mark.parametrize(("A", "message"), list(wrong()))
+def test_sparse_rows_that_cannot_be_used_are_refused_in_one_line(A: Any, message: str) -> None:
+    with pytest.raises(fs.InputError, match=message) as refused:
+        fs.Problem(fs.LeastSquares(), [(A, [1.0])])
+    assert "\n" not in str(refused.value)
+
+
+def wide(d: int = 20_000) -> fs.Problem:
+    """Two clients with few rows of many columns."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for _ in range(2):
+        places = rng.integers(d, size=20 * 15)
+        A = csr_array((rng.standard_normal(300), places, np.arange(0, 301, 15)), shape=(20, d))
+        parts.append((A, np.where(rng.uniform(size=20) < 0.5, 1.0, -1.0)))
+    return fs.Problem(fs.Logistic(), parts, ridge=0.04)
+
+
+@pytest.mark.parametrize("method", ["newton", "information"])
+def test_a_method_whose_matrices_are_too_large_is_refused_with_the_name_of_one_that_can(
+    method: str,
+) -> None:
+    with pytest.raises(
+        fs.InputError, match=r"20000 × 20000 .* use FedSplit\(\) or LBFGS\(\)"
+    ) as no:
+        fs.solve(wide(), parse(method))
+    assert "\n" not in str(no.value)
+
+
+def test_a_hessian_that_is_too_large_is_refused_with_the_name_of_a_method_that_needs_none() -> None:
+    with pytest.raises(fs.InputError, match=r"20000 × 20000 .* use FedSplit\(\)"):
+        wide().clients.information(np.zeros(20_000))
+
+
+def test_wide_rows_are_solved_and_proved_without_a_matrix_of_their_columns() -> None:
+    problem = wide()
+    best = problem.objective(problem.solution())
+    result = fs.solve(problem, tol=1e-9)
+    assert result.converged
+    assert result.certificate.gap is not None
+    assert problem.objective(result.x) - best <= result.certificate.gap
+    assert any("Anderson stands in" in note for note in result.notes)
+
+
+def test_the_pooled_solution_by_products_is_that_by_matrices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dense, sparse = both("poisson", 24)
+    monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
+    np.testing.assert_allclose(sparse.solution(), dense.solution(), atol=1e-8)
+
+
+def test_a_long_memory_of_large_vectors_is_shortened_and_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fedsplit.methods.accelerated.MOST_FLOATS", 6 * 2 * 20_000)
+    result = fs.solve(wide(), rounds=4, tol=0)
+    assert "Anderson remembers 3 of 20 rounds, which are 2 clients × 20000 coordinates each" in (
+        result.notes
+    )
+    assert isinstance(result.state, AcceleratedState)
+    assert len(result.state.memory.pairs) == 3
+
+
+@pytest.mark.parametrize("split", sorted(SPLITS))
+@pytest.mark.parametrize("m", [1, 7, 40])
+def test_every_split_deals_out_every_row_once_and_leaves_nobody_without(split: str, m: int) -> None:
+    labels = np.repeat([0.0, 1.0], [25, 15])
+    parts = split_rows(labels, m, split, seed=3)
+    assert len(parts) == m
+    assert min(map(len, parts)) >= 1
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(40))
+    again = split_rows(labels, m, split, seed=3)
+    assert all((one == other).all() for one, other in zip(parts, again, strict=True))
+
+
+def test_splits_differ_in_what_their_names_say() -> None:
+    labels = np.random.default_rng(0).integers(2, size=1000).astype(float)
+    classes = {
+        split: np.mean([len(set(labels[rows])) for rows in split_rows(labels, 10, split)])
+        for split in ("iid", "label")
+    }
+    assert classes["iid"] == 2.0
+    assert classes["label"] <= 1.2
+    sizes = [len(rows) for rows in split_rows(labels, 10, "zipf")]
+    assert sizes[0] > 5 * sizes[-1]
+    shares = [labels[rows].mean() for rows in split_rows(labels, 10, "dirichlet")]
+    assert np.std(shares) > 0.1
+
+
+def test_more_clients_than_rows_are_refused() -> None:
+    with pytest.raises(fs.InputError, match="3 rows cannot be split over 4 clients"):
+        split_rows(np.zeros(3), 4)
+
+
+def libsvm(path: Path) -> Path:
+    """A small file: the larger of its two labels goes with the first column."""
+    rng = np.random.default_rng(0)
+    A = np.where(rng.uniform(size=(40, 6)) < 0.4, rng.standard_normal((40, 6)), 0.0)
+    b = np.where(A[:, 0] + rng.standard_normal(40) > 0, 2, 1)
+    dump_svmlight_file(A, b, str(path))
+    return path
+
+
+def test_a_libsvm_file_is_a_sparse_problem_with_a_ridge_per_row(tmp_path: Path) -> None:
+    path = libsvm(tmp_path / "rows.svm")
+    problem = fs.Problem.from_libsvm(path, clients=5, split="zipf", ridge=0.1)
+    assert (problem.m, problem.d) == (5, 6)
+    assert problem.ridge == pytest.approx(4.0)
+    A, b = load_svmlight_file(str(path))
+    model = LogisticRegression(C=0.25, fit_intercept=False, tol=1e-10, max_iter=1000).fit(A, b)
+    np.testing.assert_allclose(fs.solve(problem, tol=1e-13).x, model.coef_[0], atol=1e-5)
+    least_squares = fs.Problem.from_libsvm(path, fs.LeastSquares(), ridge=0.1)
+    assert least_squares.objective(np.zeros(6)) == pytest.approx(0.5 * np.sum(b**2))
+
+
+def test_a_file_that_is_no_problem_is_refused_in_one_line(tmp_path: Path) -> None:
+    none = tmp_path / "none.svm"
+    words = tmp_path / "words.svm"
+    words.write_text("yes 1:2\nno 1:3\n")
+    many = tmp_path / "many.svm"
+    many.write_text("1 1:2\n2 1:3\n3 1:1\n")
+    for path, message in ((none, "cannot be read"), (words, "not a LIBSVM"), (many, "pass loss=")):
+        with pytest.raises(fs.InputError, match=message) as refused:
+            fs.Problem.from_libsvm(path)
+        assert "\n" not in str(refused.value)
+        assert path.name in str(refused.value)
