@@ -6,13 +6,14 @@ The same arguments give the same problem, to the bit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 from scipy.linalg import qr
 
 from fedsplit.arrays import Array
+from fedsplit.device.draws import gaussian_rows, labels, sorted_by_label, with_noise
 from fedsplit.errors import InputError
 from fedsplit.threads import each, one_blas_thread
 
@@ -22,18 +23,24 @@ class Ensemble(NamedTuple):
 
     Attributes
     ----------
-    clients : list of (A_j, b_j)
-        The observations of each client, (n, d) and (n,).
+    clients : list of (A_j, b_j), or StackedRows
+        The observations of each client, (n, d) and (n,); those of all on a device.
     x_true : (d,) array
         The parameter x_0 that they were drawn from.
     """
 
-    clients: list[tuple[Array, Array]]
+    clients: Any
     x_true: Array
 
 
 def isotropic(
-    m: int = 25, d: int = 100, n: int = 500, noise: float = 0.25, seed: int = 0
+    m: int = 25,
+    d: int = 100,
+    n: int = 500,
+    noise: float = 0.25,
+    seed: int = 0,
+    device: str | None = None,
+    dtype: str = "float64",
 ) -> Ensemble:
     """Least squares with Gaussian designs (§2.3): A_j has N(0, 1) entries, b_j = A_j x_0 + noise.
 
@@ -44,7 +51,14 @@ def isotropic(
     noise : float
         Variance of the noise; x_0 ~ N(0, I).
     seed : int
+    device, dtype : str, optional
+        As in ``Problem``: the rows are drawn there, and are others than NumPy's.
     """
+    if device is not None:
+        x_true = _parameter(seed, d, 1.0)
+        return Ensemble(
+            gaussian_rows((m, n, d), x_true, seed, device, dtype, with_noise(noise)), x_true
+        )
 
     def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
         return _respond(rng.standard_normal((n, d)), x_true, noise, rng)
@@ -130,7 +144,14 @@ def log_uniform(
 
 
 def badly_scaled(
-    m: int = 10, d: int = 100, n: int = 400, decades: float = 6.0, noise: float = 1.0, seed: int = 0
+    m: int = 10,
+    d: int = 100,
+    n: int = 400,
+    decades: float = 6.0,
+    noise: float = 1.0,
+    seed: int = 0,
+    device: str | None = None,
+    dtype: str = "float64",
 ) -> Ensemble:
     """Least squares with Gaussian designs whose columns are in different units.
 
@@ -143,8 +164,15 @@ def badly_scaled(
     noise : float
         Variance of the noise; x_0 ~ N(0, I).
     seed : int
+    device, dtype : str, optional
+        As in ``Problem``: the rows are drawn there, and are others than NumPy's.
     """
     units = 10.0 ** np.random.default_rng([seed, 1]).uniform(-decades / 2, decades / 2, size=d)
+    if device is not None:
+        x_true = _parameter(seed, d, 1.0)
+        respond = with_noise(noise)
+        rows = gaussian_rows((m, n, d), x_true, seed, device, dtype, respond, units)
+        return Ensemble(rows, x_true)
 
     def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
         return _respond(rng.standard_normal((n, d)) * units, x_true, noise, rng)
@@ -153,7 +181,13 @@ def badly_scaled(
 
 
 def logistic(
-    m: int = 10, d: int = 100, n: int = 1000, scale: float = 1.0, seed: int = 0
+    m: int = 10,
+    d: int = 100,
+    n: int = 1000,
+    scale: float = 1.0,
+    seed: int = 0,
+    device: str | None = None,
+    dtype: str = "float64",
 ) -> Ensemble:
     """Logistic regression (§4.2): a_ij ~ N(0, I), P(b_ij = 1) = 1/(1 + exp(-a_ijᵀx_0)), else -1.
 
@@ -164,7 +198,12 @@ def logistic(
     scale : float
         x_0 ~ N(0, scale I).
     seed : int
+    device, dtype : str, optional
+        As in ``Problem``: the rows are drawn there, and are others than NumPy's.
     """
+    if device is not None:
+        x_true = _parameter(seed, d, scale)
+        return Ensemble(gaussian_rows((m, n, d), x_true, seed, device, dtype, labels), x_true)
 
     def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
         A = rng.standard_normal((n, d))
@@ -174,7 +213,13 @@ def logistic(
 
 
 def label_sorted(
-    m: int = 10, d: int = 100, n: int = 1000, scale: float = 1.0, seed: int = 0
+    m: int = 10,
+    d: int = 100,
+    n: int = 1000,
+    scale: float = 1.0,
+    seed: int = 0,
+    device: str | None = None,
+    dtype: str = "float64",
 ) -> Ensemble:
     """The logistic ensemble with its observations sorted by label: most clients have one class.
 
@@ -185,8 +230,12 @@ def label_sorted(
     scale : float
         x_0 ~ N(0, scale I).
     seed : int
+    device, dtype : str, optional
+        As in ``Problem``: the rows are drawn there, and are others than NumPy's.
     """
-    clients, x_true = logistic(m, d, n, scale, seed)
+    clients, x_true = logistic(m, d, n, scale, seed, device, dtype)
+    if device is not None:
+        return Ensemble(sorted_by_label(clients), x_true)
     A = np.concatenate([A_j for A_j, _ in clients])
     b = np.concatenate([b_j for _, b_j in clients])
     order = np.argsort(b, kind="stable").reshape(m, n)
@@ -221,7 +270,7 @@ def _draw(
         )
     root = np.random.SeedSequence(seed)
     streams = [np.random.default_rng(child) for child in root.spawn(m)]
-    x_true = np.sqrt(scale) * np.random.default_rng(root).standard_normal(d)
+    x_true = _parameter(seed, d, scale)
     drawn: dict[int, tuple[Array, Array]] = {}
 
     def fill(j: int) -> None:
@@ -230,6 +279,13 @@ def _draw(
     with one_blas_thread():
         each(fill, range(m))
     return Ensemble([drawn[j] for j in range(m)], x_true)
+
+
+def _parameter(seed: int, d: int, scale: float) -> Array:
+    """x_0 ~ N(0, scale I), (d,)."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed))
+    x_true: Array = np.sqrt(scale) * rng.standard_normal(d)
+    return x_true
 
 
 def _respond(A: Array, x_true: Array, noise: float, rng: Generator) -> tuple[Array, Array]:

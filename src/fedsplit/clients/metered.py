@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Arrival, Clients
-from fedsplit.clients.question import Answer, CostQuestion, Summary
+from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.fixed_point import LIMBS
 
 
@@ -36,8 +37,6 @@ class Exchange(NamedTuple):
         Gradients, Hessians and factorisations that all clients computed.
     clock : float
         The simulated time of the last answer; nan where time is real.
-    value : float or None
-        F at the x of the question, if it came with the answers.
     """
 
     floats_down: int
@@ -49,7 +48,13 @@ class Exchange(NamedTuple):
     latency: Mapping[str, float] | None = None
     work: tuple[int, int, int] = (0, 0, 0)
     clock: float = math.nan
-    value: float | None = None
+
+
+class Kept(NamedTuple):
+    """An answer, and how to read what it cost: numbers on a device are read later."""
+
+    answer: Answer
+    read: Callable[[], Exchange]
 
 
 class MeteredClients(Clients):
@@ -68,7 +73,7 @@ class MeteredClients(Clients):
         self.m = clients.m
         self.d = clients.d
         self.stands_for = clients.stands_for
-        self._exchanges: list[Exchange] = []
+        self._kept: list[Kept] = []
         self._everyone: Mask = np.ones(clients.m, dtype=bool)
         self.present: Mask = np.zeros(clients.m, dtype=bool)
         self.heard: Mask = np.zeros(clients.m, dtype=bool)
@@ -76,47 +81,43 @@ class MeteredClients(Clients):
     @property
     def waiting(self) -> int:
         """How many exchanges have not been taken."""
-        return len(self._exchanges)
+        return len(self._kept)
 
-    @property
-    def value_told(self) -> float | None:
-        """F at the x of the first question that is not taken, if it came with its answers."""
-        if not self._exchanges:
-            return None
-        return self._exchanges[0].value
+    def release(self) -> list[Kept]:
+        """The answers since the last call, with what they cost still to be read."""
+        kept = self._kept
+        self._kept = []
+        return kept
 
     def take(self) -> list[Exchange]:
         """The exchanges since the last call."""
-        exchanges = self._exchanges
-        self._exchanges = []
-        return exchanges
+        return [each.read() for each in self.release()]
 
     def repeated(self, x: Array) -> Array:
         return self._clients.repeated(x)
 
     def together(self) -> Clients:
         """The one client that all are together, counted here."""
-        clients = self._clients.together()
-        if clients is self._clients:
+        if not self._clients.on_device:
             return self
-        other = MeteredClients(clients)
-        other._exchanges = self._exchanges
+        other = MeteredClients(self._clients.together())
+        other._kept = self._kept
         return other
 
     def ask(self, question: CostQuestion) -> Answer:
-        return self._asked(question, self._everyone, self.m)
+        return self._ask(question, self._everyone, self.m)
 
     def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
-        return self._asked(question, drawn, int(drawn.sum()))
+        return self._ask(question, drawn, int(drawn.sum()))
 
-    def _asked(self, question: CostQuestion, drawn: Mask, to: int) -> Answer:
+    def _ask(self, question: CostQuestion, drawn: Mask, to: int) -> Answer:
+        """The answers of the clients drawn, of whom there are ``to``."""
         began = time.perf_counter()
         answer = self._clients.ask_some(question, drawn)
         asked = self._clients.asked
         if asked is None:
             asked = to
-        summary = answer.summary()
-        self._keep(question, answer, summary, asked, time.perf_counter() - began)
+        self._keep(question, answer, asked, time.perf_counter() - began)
         return answer
 
     def post(self, question: CostQuestion, to: Mask) -> None:
@@ -130,24 +131,23 @@ class MeteredClients(Clients):
     def collect(self) -> Arrival:
         began = time.perf_counter()
         question, answer = self._clients.collect()
-        summary = answer.summary()
-        self._keep(question, answer, summary, summary.answered, time.perf_counter() - began)
+        self._keep(question, answer, int(answer.present.sum()), time.perf_counter() - began)
         return Arrival(question, answer)
 
-    def _keep(
-        self,
-        question: CostQuestion,
-        answer: Answer,
-        summary: Summary,
-        asked: int,
-        seconds: float,
-    ) -> None:
+    def _keep(self, question: CostQuestion, answer: Answer, asked: int, seconds: float) -> None:
         """Keep the exchange of an answer to a question that went to so many clients."""
-        self.present = summary.present
-        if summary.answered == self.m:
+        self.present = answer.who
+        if answer.complete:
             self.heard = self._everyone
         else:
-            self.heard = self.heard | summary.present
+            self.heard = self.heard | answer.who
+        read = partial(self._exchange, question, answer, asked, seconds, self._clients.clock)
+        self._kept.append(Kept(answer, read))
+
+    def _exchange(
+        self, question: CostQuestion, answer: Answer, asked: int, seconds: float, clock: float
+    ) -> Exchange:
+        summary = answer.summary()
         answered = summary.answered * self.stands_for
         words = 1
         if self.stands_for > 1:
@@ -156,17 +156,14 @@ class MeteredClients(Clients):
         if self._clients.names is not None:
             taken = zip(self._clients.names, answer.seconds, answer.present, strict=True)
             latency = {name: float(seconds) for name, seconds, present in taken if present}
-        self._exchanges.append(
-            Exchange(
-                floats_down=asked * self.stands_for * question.floats_down(self.d),
-                floats_up=answered * words * question.floats_up(self.d, answer),
-                answered=answered,
-                error=summary.error,
-                seconds=seconds,
-                margin=summary.margin,
-                latency=latency,
-                work=summary.work,
-                clock=self._clients.clock,
-                value=summary.value,
-            )
+        return Exchange(
+            floats_down=asked * self.stands_for * question.floats_down(self.d),
+            floats_up=answered * words * question.floats_up(self.d, answer),
+            answered=answered,
+            error=summary.error,
+            seconds=seconds,
+            margin=summary.margin,
+            latency=latency,
+            work=summary.work,
+            clock=clock,
         )

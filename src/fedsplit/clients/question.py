@@ -33,26 +33,20 @@ class Summary(NamedTuple):
 
     Attributes
     ----------
-    present : (m,) mask
-        Who answered.
     answered : int
-        How many they are.
+        How many clients answered.
     error : float
         The largest proved error of a row.
     margin : float
         The smallest margin of a classifier; nan where there is none.
     work : tuple of int
         Gradients, Hessians and factorisations that all clients computed.
-    value : float or None
-        F at the x of the question, if it came with the answer.
     """
 
-    present: Mask
     answered: int
     error: float
     margin: float
     work: tuple[int, int, int]
-    value: float | None = None
 
 
 class Answer(NamedTuple):
@@ -87,6 +81,21 @@ class Answer(NamedTuple):
         return self.parts.get("error", exact)
 
     @property
+    def who(self) -> Mask:
+        """Who answered, (m,), on the host."""
+        return self.present
+
+    @property
+    def complete(self) -> bool:
+        """Whether every client answered."""
+        return bool(self.present.all())
+
+    @property
+    def objective(self) -> float | None:
+        """F at the x of the question, if it came with the answer."""
+        return None
+
+    @property
     def margin(self) -> float:
         """The smallest margin of a classifier; nan where there is none, or a client is absent."""
         return float(np.min(self.parts.get("margin", np.nan)))
@@ -97,7 +106,6 @@ class Answer(NamedTuple):
         total = np.ceil(np.round(self.work[self.present].sum(axis=0), 6))
         gradients, hessians, factorisations = total.astype(int)
         return Summary(
-            present=self.present,
             answered=int(self.present.sum()),
             error=float(self.error[self.present].max(initial=0.0)),
             margin=self.margin,

@@ -42,6 +42,7 @@ class SeededClients(Clients):
         self.m = clients.m
         self.d = clients.d
         self.names = clients.names
+        self.on_device = clients.on_device
         self._seed = seed
         self.number = earlier
 

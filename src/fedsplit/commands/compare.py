@@ -93,6 +93,13 @@ def compare_command(
         float, typer.Option(min=0.0, metavar="λ", help="Ridge per row of --libsvm.")
     ] = 1e-3,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed of the problem.")] = 0,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="cuda", help="Draw the clients on a GPU, and run there."),
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option(metavar="NAME", help="Precision on a device: float32 or float64.")
+    ] = "float64",
     rounds: Annotated[
         int, typer.Option(min=2, metavar="N", help="Maximum number of rounds of each method.")
     ] = 50,
@@ -123,7 +130,7 @@ def compare_command(
     if plot is not None:
         plots.check_target(plot)
     if libsvm is None:
-        problem = generate(ensemble, clients, features, observations, kappa, seed)
+        problem = generate(ensemble, clients, features, observations, kappa, seed, device, dtype)
         subject = _random(ensemble, clients, features, observations, kappa, seed)
     else:
         problem = Problem.from_libsvm(libsvm, clients=clients, split=split, ridge=ridge, seed=seed)

@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.clients.question import Answer, Summary
 from fedsplit.device.backend import DeviceArray, to_host
 
@@ -88,8 +89,29 @@ class DeviceAnswer(Answer):
         answer._everyone = everyone
         return answer
 
+    @property
+    def error(self) -> Any:
+        if "error" in self.parts:
+            return self.parts["error"]
+        xp = array_namespace(self.present)
+        return xp.astype(self.present, xp.float64) * self.told.error()
+
     def rows_or(self, default: Any) -> Any:
         return self.rows
+
+    @property
+    def who(self) -> Mask:
+        return self._everyone
+
+    @property
+    def complete(self) -> bool:
+        return True
+
+    @property
+    def objective(self) -> float | None:
+        if self.told.value is None:
+            return None
+        return self.told.value()
 
     @property
     def margin(self) -> float:
@@ -99,14 +121,11 @@ class DeviceAnswer(Answer):
         told = self.told
         gradients, hessians, factorisations = told.work
         work = (told.m * gradients, told.m * hessians, told.m * factorisations)
-        value = told.value
         return Summary(
-            present=self._everyone,
             answered=told.m,
             error=told.error(),
             margin=self.margin,
             work=work,
-            value=None if value is None else value(),
         )
 
     _everyone: Any

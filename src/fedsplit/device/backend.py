@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array, to_device
+from array_api_compat import (
+    array_namespace,
+    device,
+    is_array_api_obj,
+    is_cupy_array,
+    is_numpy_array,
+    to_device,
+)
 
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
@@ -80,6 +89,28 @@ def to_host(values: Any) -> Array:
     if xp.__name__.endswith("array_api_strict"):
         return np.asarray(to_device(values, xp.Device("CPU_DEVICE")))
     return np.asarray(to_device(values, "cpu"))
+
+
+def combined(terms: Sequence[tuple[float, DeviceArray]]) -> DeviceArray:
+    """Σ_i t_i a_i of arrays of one shape and dtype."""
+    (t, array), *others = terms
+    if others and is_cupy_array(array):
+        coefficients, arrays = zip(*terms, strict=True)
+        return _fused_sum(len(terms))(*arrays, *coefficients)
+    result = array if t == 1.0 else t * array
+    for t, array in others:
+        result = result + (array if t == 1.0 else t * array)
+    return result
+
+
+@cache
+def _fused_sum(count: int) -> Any:
+    """The sum of so many multiples in one pass, for CuPy."""
+    names = range(count)
+    inputs = [f"T a{i}" for i in names] + [f"float64 t{i}" for i in names]
+    code = "y = " + " + ".join(f"t{i} * a{i}" for i in names)
+    cupy = import_module("cupy")
+    return cupy.ElementwiseKernel(", ".join(inputs), "T y", code, "fedsplit_sum")
 
 
 def vector(values: Any, like: DeviceArray) -> DeviceArray:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fedsplit.device.backend import DeviceArray, on_device
+from fedsplit.device.backend import DeviceArray, combined, on_device
 from fedsplit.device.rows import DeviceRows
 
 T = TypeVar("T")
@@ -90,19 +90,29 @@ def squares(rows: DeviceRows, dense: DeviceArray) -> float:
     return float(rows.total(rows.xp.sum(dense * dense, axis=1)))
 
 
+Terms = Sequence[tuple[float, Displacement]]
+
+
 class _Sum:
     """Σ_i t_i δ⁽ⁱ⁾: carried out at most once, for all block vectors that share it."""
 
-    def __init__(self, terms: Sequence[tuple[float, Displacement]] = ()) -> None:
+    def __init__(self, terms: Terms = ()) -> None:
         self.terms = terms
+        self.done: Displacement | None = None
+        if len(terms) == 1 and terms[0][0] == 1.0:
+            self.done = terms[0][1]
 
     def carried_out(self) -> Displacement | None:
         """One displacement; None if there is none."""
-        if not self.terms:
-            return None
-        if len(self.terms) > 1 or self.terms[0][0] != 1.0:
-            self.terms = ((1.0, _added(self.terms)),)
-        return self.terms[0][1]
+        if self.done is None and self.terms:
+            self.done = _added(self.terms)
+        return self.done
+
+    def beside(self, other: _Sum) -> Terms:
+        """As one term if it is carried out, unless the other sum is one of its terms."""
+        if self.done is None or any(each is other.done for _, each in self.terms):
+            return self.terms
+        return ((1.0, self.done),)
 
 
 class BlockVector:
@@ -152,7 +162,7 @@ class BlockVector:
         """What all clients share, (d,), in float64."""
         if not self.shared:
             return self.rows.zeros(self.rows.d)
-        return _combined(self.shared)
+        return combined(self.shared)
 
     @property
     def displacement(self) -> tuple[float, Displacement | None]:
@@ -169,14 +179,15 @@ class BlockVector:
 
     def mean(self) -> DeviceArray:
         """The mean over the clients, (d,), in float64."""
-        each = self.factor / self.rows.m
-        totals = [(each * t, displacement.total) for t, displacement in self._sum.terms]
-        return _combined([*self.shared, *totals])
+        factor, displacement = self.displacement
+        if displacement is None:
+            return self.common
+        return combined([*self.shared, (factor / self.rows.m, displacement.total)])
 
     def norm(self) -> float:
         """√Σ_j‖x_j‖²."""
         terms = self._sum.terms
-        if not self.shared and len(terms) == 1:
+        if not self.shared and len(terms) == 1:  # its length may be known
             t, only = terms[0]
             return abs(self.factor * t) * math.sqrt(only.size())
         xp = self.rows.xp
@@ -200,8 +211,9 @@ class BlockVector:
     def __add__(self, other: Any) -> BlockVector:
         if isinstance(other, BlockVector):
             shared = _merged([*self.shared, *other.shared])
-            terms = [(self.factor * t, each) for t, each in self._sum.terms]
-            terms += [(other.factor * t, each) for t, each in other._sum.terms]
+            ours = self._sum.beside(other._sum)
+            terms = [(self.factor * t, each) for t, each in ours]
+            terms += [(other.factor * t, each) for t, each in other._sum.beside(self._sum)]
             return BlockVector(self.rows, shared, 1.0, _Sum(_merged(terms)))
         if on_device(other):
             shared = _merged([*self.shared, (1.0, other)])
@@ -234,22 +246,13 @@ def _merged(terms: Sequence[tuple[float, T]]) -> list[tuple[float, T]]:
 def _added(terms: Sequence[tuple[float, Displacement]]) -> Displacement:
     """Σ_i t_i δ⁽ⁱ⁾ as one displacement, in the span of the rows if all of them are."""
     rows = terms[0][1].rows
-    total = _combined([(t, each.total) for t, each in terms])
+    total = combined([(t, each.total) for t, each in terms])
     spanned = [(t, each) for t, each in terms if isinstance(each, Spanned)]
     if len(spanned) == len(terms):
-        e = _combined([(t, each.e) for t, each in spanned])
-        c = _combined([(t, each.c) for t, each in spanned])
+        e = combined([(t, each.e) for t, each in spanned])
+        c = combined([(t, each.c) for t, each in spanned])
         return Spanned(rows, total, e, c)
-    return Dense(rows, total, _combined([(t, each.dense()) for t, each in terms]))
-
-
-def _combined(terms: Sequence[tuple[float, DeviceArray]]) -> DeviceArray:
-    """Σ_i t_i a_i of arrays of one shape."""
-    (t, array), *others = terms
-    result = array if t == 1.0 else t * array
-    for t, array in others:
-        result = result + (array if t == 1.0 else t * array)
-    return result
+    return Dense(rows, total, combined([(t, each.dense()) for t, each in terms]))
 
 
 class _Linalg:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from fedsplit.arrays import Array
 from fedsplit.device import column_steps, span_steps
 from fedsplit.device.answers import Numbers, Told, nothing
-from fedsplit.device.backend import DeviceArray, vector
+from fedsplit.device.backend import DeviceArray, combined, vector
 from fedsplit.device.blocks import BlockVector, Dense, Displacement, Spanned, squares
 from fedsplit.device.column_steps import Quadratic
+from fedsplit.device.kernels import NEWTON_STEPS, Kernels, Pass, fits
 from fedsplit.device.rows import DeviceRows
 from fedsplit.device.span_steps import Combination, Images
 from fedsplit.errors import InputError
@@ -88,7 +90,10 @@ class Local:
                 "GradientProx"
             )
         origin = _origin(v, start)
-        if origin is None or not (isinstance(s, float) and self._one_ridge and self.rows.wide):
+        simple = isinstance(s, float) and self._one_ridge
+        if simple and origin is not None and self.kernels is not None:
+            return self._fused(v, s, origin, solver, bounds)
+        if origin is None or not (simple and self.rows.wide):
             return self._in_columns(v, s, start, solver, bounds)
         rows = self.rows
         images = Images(self._image(v), rows.product(origin.x))
@@ -118,6 +123,10 @@ class Local:
         """Gradient steps on f_j from x, (d,)."""
         rows = self.rows
         origin = Origin(x, 0.0, 1.0)
+        if self._one_ridge and self.kernels is not None:
+            ridge = float(self.ridge[0])
+            what = Pass(False, (0.0, 1.0), (1.0, ridge, 0.0), float(step), steps, 0.0)
+            return self._passed(x, origin, what, (steps, 0, 0))
         product = rows.product(x)
         if self._one_ridge and rows.wide:
             linear = (1.0, float(self.ridge[0]), 0.0)
@@ -130,6 +139,52 @@ class Local:
             displacement = self._dense(column_steps.gradient_steps(rows, h, U, step, steps), x)
         told = self._told(None, product, origin, (steps, 0, 0))
         return Solved(BlockVector.moved(x, displacement), None, told)
+
+    def _fused(
+        self, v: Any, s: float, origin: Origin, solver: ProxSolver, bounds: Bounds
+    ) -> Solved:
+        """The prox by a kernel."""
+        r = 1.0 + s * float(self.ridge[0])
+        at = (origin.alpha, origin.beta)
+        if isinstance(solver, GradientProx):
+            step = self._step(solver, s, bounds)
+            if not isinstance(step, float):
+                step = self.rows.xp.reshape(step, (self.rows.m,))
+            what = Pass(False, at, (s, r, 1.0), step, solver.steps, 1.0 / r)
+            return self._passed(v, origin, what, (solver.steps + 1, 0, 0))
+        what = Pass(True, at, (s, r, 1.0), 0.0, NEWTON_STEPS, 1.0 / r)
+        return self._passed(v, origin, what, (1, 1, 1))
+
+    def _passed(self, v: Any, origin: Origin, what: Pass, work: tuple[int, int, int]) -> Solved:
+        """The answer of a kernel."""
+        rows = self.rows
+        assert self.kernels is not None
+        t = 1.0
+        moved: Displacement | None = None
+        if isinstance(v, BlockVector):
+            t, moved = v.displacement
+            if isinstance(moved, Spanned) and isinstance(what.step, float):
+                e = combined([*v.shared, (t, moved.e)])
+            else:
+                e = v.common
+        elif v.ndim == 1:
+            e = v
+        else:
+            e = rows.zeros(rows.d)
+            moved = Dense(rows, e, rows.cast(v))
+        half_ridge = 0.5 * rows.m * float(self.ridge[0])
+        found, numbers = self.kernels.prox(origin.x, e, t, moved, what, half_ridge)
+        told = self.kernels.told(numbers, work)
+        if not origin.of_server:
+            told = replace(told, value=None, margin=nothing)
+        return Solved(_point(v, origin.x, found), None, told)
+
+    @cached_property
+    def kernels(self) -> Kernels | None:
+        """Kernels that do all steps in one pass, if there are any for these rows."""
+        if fits(self.rows):
+            return Kernels(self.rows)
+        return None
 
     def _in_columns(
         self, v: Any, s: float | DeviceArray, start: Any, solver: ProxSolver, bounds: Bounds

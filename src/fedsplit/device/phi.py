@@ -124,7 +124,7 @@ class HuberPhi:
     @property
     def code(self) -> str:
         return f"""
-    #define DELTA {self.loss.delta!r}f
+    #define DELTA {float(self.loss.delta)!r}f
     __device__ float value(float t, float b) {{
         float r = fabsf(t - b);
         return r <= DELTA ? 0.5f * r * r : DELTA * (r - 0.5f * DELTA);

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +84,10 @@ def place(
     rows = DeviceRows(phi, A, _targets(loss, b), w, o)
     _check_numbers(rows, ridge)
     if is_cupy_array(A):
+        named = {name: getattr(rows, name) for name in ("A", "b", "w", "o")}
+        kept = {name: a for name, a in named.items() if a is not None}
+        contiguous = {name: import_module("cupy").ascontiguousarray(a) for name, a in kept.items()}
+        rows = replace(rows, **contiguous)
         check_memory(rows.bytes_kept, f"a problem of {rows.m:,} clients")
     return rows
 

@@ -6,6 +6,7 @@ are added up on the device, piece by piece, and only the sums reach the host.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,9 +70,7 @@ class PooledTerms(Terms):
         def along(piece: Piece) -> DeviceArray:
             eta = _eta(piece, x)
             moved = piece.A @ way
-            return xp.stack(
-                [_total(piece.w * phi.value(eta + t * moved, piece.b)) for t in shares]
-            )
+            return xp.stack([_total(piece.w * phi.value(eta + t * moved, piece.b)) for t in shares])
 
         return self._sum(along)[None]
 
@@ -144,7 +143,7 @@ class PooledTerms(Terms):
     def _nearest_kink(self, x: DeviceArray, delta: float) -> Array:
         """The radius of a ball around x in which no residual crosses ±δ, less rounding, (1,)."""
         xp = self.rows.xp
-        rounding = 2 * (self.d + 4) * np.finfo(np.float64).eps
+        rounding = 2 * (self.d + 4) * sys.float_info.epsilon
         far = float(xp.sqrt(xp.sum(x * x)))
 
         def room(piece: Piece) -> DeviceArray:

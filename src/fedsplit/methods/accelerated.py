@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Clients
@@ -110,9 +110,9 @@ class AcceleratedFedSplit:
         xp = array_namespace(x0)
         if self.adapt is None:
             s = choose_step(self.step, fedsplit_step, clients, x0)
-            each = xp.full(clients.m, 1.0 / s)
-            unknown = xp.full(clients.m, math.nan)
-            outset = Outset(StepSize(s, xp.ones(clients.d), first=s), each, each, unknown)
+            each = xp.full(clients.m, 1.0 / s, device=device(x0))
+            unknown = xp.full(clients.m, math.nan, device=device(x0))
+            outset = Outset(StepSize(s, xp.ones_like(x0), first=s), each, each, unknown)
         else:
             x0, answer, better = first_look(clients, x0, self.penalty)
             outset = self.adapt.start(clients, answer, self.step, self._obstacle())

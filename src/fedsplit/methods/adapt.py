@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer
@@ -136,15 +136,13 @@ class Adapt:
             high = xp.mean(diagonals * scale**2, axis=1)
             low = high
         if not xp.any(high > 0):
-            high = xp.full(high.shape[0], _guess(clients, step))
+            high = xp.full_like(high, _guess(clients, step))
             low = high
         # Clients that are flat here, or absent, count as typical of the others.
         curved = high > 0
         sigma = math.exp(float(xp.mean(xp.log(low[curved]) + xp.log(high[curved]))) / 2.0)
-        lows = xp.full(clients.m, sigma)
-        lows[answer.present] = xp.where(curved, low, sigma)
-        highs = xp.full(clients.m, sigma)
-        highs[answer.present] = xp.where(curved, high, sigma)
+        lows = _of_all(answer.present, xp.where(curved, low, sigma), sigma)
+        highs = _of_all(answer.present, xp.where(curved, high, sigma), sigma)
         values = answer.parts["value"]
         values = xp.where(answer.present, values, xp.mean(values[answer.present]))
         if step is None:
@@ -161,12 +159,22 @@ class Adapt:
         return wanted
 
 
+def _of_all(present: Mask, numbers: Array, default: float) -> Array:
+    """The numbers of clients that are present, and the default of the others, (m,)."""
+    xp = array_namespace(numbers)
+    if xp.all(present):
+        return numbers
+    found: Array = xp.full(present.shape[0], default)
+    found[present] = numbers
+    return found
+
+
 def _equalising(diagonal: Array) -> Array:
     """The scale, (d,), in which this diagonal of a Hessian is constant; its geometric mean is 1."""
     xp = array_namespace(diagonal)
     flat = diagonal <= 0
     logs = xp.where(flat, 0.0, -0.5 * xp.log(xp.where(flat, 1.0, diagonal)))
-    middle = xp.sum(logs) / max(1, int(xp.sum(~flat)))
+    middle = xp.sum(logs) / max(1, int(xp.count_nonzero(~flat)))
     scale: Array = xp.exp(xp.where(flat, 0.0, logs - middle))
     return scale
 

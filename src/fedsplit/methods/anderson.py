@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from fedsplit.arrays import Array, combination, dots
 from fedsplit.checks import count, number
@@ -67,13 +67,13 @@ class Anderson:
         m = view.z.shape[0]
         mean = xp.mean(memory.p, axis=0)
         common = xp.stack([pair.mean - pair.dx for pair in pairs])
-        places = xp.asarray(used)
+        places = xp.asarray(used, device=device(memory.gram))
         gram = xp.take(xp.take(memory.gram, places, axis=0), places, axis=1)
         gram = gram + m * (common @ common.T)
         away = memory.p - mean
         products = xp.stack([xp.sum(dots(away, pair.dp)) for pair in pairs])
         products = products + m * (common @ (mean - memory.x))
         ridge = self.regularise * float(xp.linalg.trace(gram))
-        gamma = xp.linalg.solve(gram + ridge * xp.eye(len(used)), products)
+        gamma = xp.linalg.solve(gram + ridge * xp.eye(len(used), device=device(gram)), products)
         changes = [pair.dp for pair in pairs] + [pair.dy for pair in pairs]
         return combination([1.0, *-gamma, *(view.step.s * gamma)], [view.z, *changes])

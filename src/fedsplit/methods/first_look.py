@@ -56,6 +56,6 @@ def _heard(clients: Clients, x: Array, origin: bool) -> Answer:
     """The answer to the first question, repeated while no client answers."""
     for _ in range(MOST_ATTEMPTS):
         answer = clients.diagonal(x, origin)
-        if answer.present.any():
+        if array_namespace(answer.present).any(answer.present):
             return answer
     raise InputError(f"no client answered the first question, asked {MOST_ATTEMPTS} times")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from fedsplit.arrays import Array, Mask, dots, norms
 from fedsplit.clients.question import Answer
@@ -53,7 +53,7 @@ class Pair(NamedTuple):
     def none(cls, p: Array) -> Pair:
         """No change of answers of this shape, (m, d)."""
         nothing = array_namespace(p).zeros_like(p)
-        return cls(nothing[0], nothing, nothing, nothing[0], 0.0)
+        return cls(nothing[0, :], nothing, nothing, nothing[0, :], 0.0)
 
     def where(self, present: Mask, older: Pair) -> Pair:
         """This pair of the clients that are present, (m,), and the older one of the others."""
@@ -107,10 +107,10 @@ class Memory(NamedTuple):
     def empty(cls, x: Array, low: Array, high: Array, value: Array, pairs: int) -> Memory:
         """Before the first answer: x is (d,), and ``pairs`` is the number of pairs to remember."""
         xp = array_namespace(x)
-        heard = xp.zeros(low.shape[0], dtype=xp.bool)
+        heard = xp.zeros(low.shape[0], dtype=xp.bool, device=device(x))
         p = xp.tile(x, (low.shape[0], 1))
         none = Pair.none(p)
-        gram = xp.zeros((pairs, pairs))
+        gram = xp.zeros((pairs, pairs), device=device(x))
         return cls(x, p, none.dp, heard, (none,) * pairs, gram, low, high, value)
 
     @property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from array_api_compat import array_namespace
+import numpy as np
+from array_api_compat import array_namespace, device
 
 from fedsplit.arrays import Array, Mask, dots, matvec, norms, rmatvec
 
@@ -67,7 +68,8 @@ class Models(NamedTuple):
         d = self.S.shape[2]
         S = xp.reshape(xp.sqrt(self.sigma)[:, None, None] * self.S, (-1, d))
         Z = xp.reshape(self.Z, (-1, d))
-        total: Array = xp.sum(self.sigma) * xp.eye(d) - S.T @ S + Z.T @ Z
+        one = xp.eye(d, device=device(S))
+        total: Array = xp.sum(self.sigma) * one - S.T @ S + Z.T @ Z
         return total
 
     def faded(self, low: Array, high: Array) -> Models:
@@ -98,8 +100,12 @@ def learn(dp: Array, dy: Array, low: Array, high: Array, known: Models | None = 
         The models before the newest pairs. A model that explains its newest pair stays.
     """
     xp = array_namespace(dp)
-    k = max(1, int(xp.sum(xp.any(dp != 0.0, axis=(1, 2)))))  # the rest is empty for every client
+    k = max(
+        1, int(xp.count_nonzero(xp.any(dp != 0.0, axis=(1, 2))))
+    )  # the rest is empty for every client
     _, m, d = dp.shape
+    if not isinstance(dp, np.ndarray):
+        return _learn_at_once(dp[:k, :, :], dy[:k, :, :], low, high, known)
     S = xp.zeros((m, k, d))
     Z = xp.zeros((m, k, d))
     lowest = xp.full(m, xp.inf)
@@ -122,6 +128,20 @@ def learn(dp: Array, dy: Array, low: Array, high: Array, known: Models | None = 
     return Models(low, S, Z, lowest, highest, low, high).faded(low, high)
 
 
+def _learn_at_once(dp: Array, dy: Array, low: Array, high: Array, known: Models | None) -> Models:
+    """The same for arrays on a device, where many small steps take longer than a large one."""
+    xp = array_namespace(dp)
+    S, Z, lowest, highest = _learn_block(dp, dy)
+    if known is not None and known.S.shape == S.shape:
+        same = known.explains(dp[0, :, :], dy[0, :, :])
+        kept = same[:, None, None]
+        S = xp.where(kept, known.S, S)
+        Z = xp.where(kept, known.Z, Z)
+        lowest = xp.where(same, known.lowest, lowest)
+        highest = xp.where(same, known.highest, highest)
+    return Models(low, S, Z, lowest, highest, low, high).faded(low, high)
+
+
 def _learn_block(dp: Array, dy: Array) -> tuple[Array, Array, Array, Array]:
     """S, Z, and the extreme curvatures of some clients' models from all their pairs."""
     xp = array_namespace(dp)
@@ -129,7 +149,11 @@ def _learn_block(dp: Array, dy: Array) -> tuple[Array, Array, Array, Array]:
     # The curvature within the span of the directions, symmetrised: pairs are exact only on a
     # quadratic.
     C = xp.matmul(A, xp.matrix_transpose(B))
-    curvature, U = xp.linalg.eigh(0.5 * (C + xp.matrix_transpose(C)))
+    if C.shape[1] == 1:
+        curvature = C[:, :, 0]
+        U = xp.ones_like(C)
+    else:
+        curvature, U = xp.linalg.eigh(0.5 * (C + xp.matrix_transpose(C)))
     highest = xp.max(curvature, axis=1)
     kept = curvature > DEFINITE * xp.maximum(highest, 1e-300)[:, None]
     U = xp.where(kept[:, None, :], U, 0.0)
@@ -147,13 +171,13 @@ def _orthonormal(dp: Array, dy: Array) -> tuple[Array, Array]:
     """The directions of the pairs made orthonormal, and their images, both (m, k', d)."""
     xp = array_namespace(dp)
     k, m, d = dp.shape
-    A = xp.zeros((m, k, d))
-    B = xp.zeros((m, k, d))
+    A = xp.zeros((m, k, d), device=device(dp))
+    B = xp.zeros((m, k, d), device=device(dp))
     for i in range(k):
-        newer_a = A[:, :i]
-        newer_b = B[:, :i]
-        a = dp[i]
-        b = dy[i]
+        newer_a = A[:, :i, :]
+        newer_b = B[:, :i, :]
+        a = dp[i, :, :]
+        b = dy[i, :, :]
         length = norms(a)
         used = length > 0
         scale = xp.where(used, length, 1.0)[:, None]
@@ -171,6 +195,6 @@ def _orthonormal(dp: Array, dy: Array) -> tuple[Array, Array]:
         size = norms(b)
         asymmetry = norms(matvec(newer_a, b) - matvec(newer_b, a))
         used = used & (asymmetry <= SYMMETRIC * size) & (dots(a, b) > DEFINITE * size)
-        A[:, i] = xp.where(used[:, None], a, 0.0)
-        B[:, i] = xp.where(used[:, None], b, 0.0)
+        A[:, i, :] = xp.where(used[:, None], a, 0.0)
+        B[:, i, :] = xp.where(used[:, None], b, 0.0)
     return A, B

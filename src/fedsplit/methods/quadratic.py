@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from fedsplit.arrays import Array
 from fedsplit.penalties.penalty import Penalty
@@ -47,7 +47,7 @@ def minimise(
     xp = array_namespace(x)
     if penalty is None:
         # A shift at the level of rounding, in case M is singular.
-        u = xp.linalg.solve(M + 1e-15 * largest * xp.eye(b.shape[0]), b)
+        u = xp.linalg.solve(M + 1e-15 * largest * xp.eye(b.shape[0], device=device(b)), b)
         return scale * u, xp.zeros_like(x)
     return _proximal_gradient(M, b, 1.0 / largest, penalty, scale, x, reduction)
 

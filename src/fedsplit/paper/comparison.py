@@ -12,9 +12,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from fedsplit import ensembles
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, length
 from fedsplit.checks import one_of
 from fedsplit.clients.oracle import Clients
+from fedsplit.errors import InputError
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
 from fedsplit.methods.method import Method
@@ -77,7 +78,16 @@ class ComparedRun:
         return int(rounds)
 
 
-def generate(ensemble: str, m: int, d: int, n: int, kappa: float, seed: int) -> Problem:
+def generate(
+    ensemble: str,
+    m: int,
+    d: int,
+    n: int,
+    kappa: float,
+    seed: int,
+    device: str | None = None,
+    dtype: str = "float64",
+) -> Problem:
     """Return a problem of m clients with n observations each of d coordinates.
 
     Parameters
@@ -88,9 +98,18 @@ def generate(ensemble: str, m: int, d: int, n: int, kappa: float, seed: int) -> 
     kappa : float
         The condition number, used where the ensemble has one.
     seed : int
+    device, dtype : str, optional
+        Where the rows are drawn and kept, and in which precision.
     """
     one_of("ensemble", ensemble, ENSEMBLES)
     draw = partial(ENSEMBLES[ensemble], m, d, n, seed=seed)
+    if device is not None:
+        if ensemble in CONDITIONED:
+            drawn = [name for name in ENSEMBLES if name not in CONDITIONED]
+            raise InputError(
+                f"ensemble {ensemble!r} is not drawn on a device: use one of {', '.join(drawn)}"
+            )
+        draw = partial(draw, device=device, dtype=dtype)
     if ensemble in CONDITIONED:
         return Problem(LeastSquares(), draw(kappa=kappa).clients)
     # x_0 ~ N(0, I/d) makes the margins of logistic regression of order 1.
@@ -159,7 +178,7 @@ def _ending(result: Result, gaps: Array) -> Ending:
         return "reached"
     # At a floor, the last quarter changed the gap by less than a hundredth and z stands still.
     before = gaps[-1 - max(2, len(gaps) // 4)]
-    size = max(1.0, float(np.linalg.norm(result.state.iterate)))
+    size = max(1.0, length(result.state.iterate))
     still = result.trace.rows[-1].residual <= 1e-4 * size
     if still and abs(before - gaps[-1]) <= 0.01 * abs(gaps[-1]):
         return "floor"

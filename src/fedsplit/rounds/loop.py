@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array, length
 from fedsplit.clients.delayed import DelayedClients, Latency
-from fedsplit.clients.metered import MeteredClients
+from fedsplit.clients.metered import Exchange, Kept, MeteredClients
 from fedsplit.clients.oracle import Clients, Removed
 from fedsplit.clients.sampled import SampledClients
 from fedsplit.clients.seeded import SeededClients
@@ -27,6 +27,29 @@ from fedsplit.rounds.trace import Kind, Row, Trace
 from fedsplit.threads import one_blas_thread
 
 Callback: TypeAlias = Callable[[Row, State], object]
+
+
+AHEAD = 2
+"""How many rounds a device may be ahead of the host that reads their numbers. F after a round comes
+with the answers of the next one, and the device is not to wait while the host looks at them."""
+
+
+class OpenRound(NamedTuple):
+    """A round that was made, and whose numbers have not been read.
+
+    Attributes
+    ----------
+    before, after : State
+    kept : sequence of Kept
+        The answers to its questions.
+    began : float
+        When it began, by ``time.perf_counter``.
+    """
+
+    before: State
+    after: State
+    kept: Sequence[Kept]
+    began: float
 
 
 class StoppingRule:
@@ -134,8 +157,9 @@ class Run:
         self._callbacks = callbacks
         self._removed: tuple[str, ...] = ()
         self._earlier = 0  # questions before the state that the run goes on from
-        # The x of the last row, if F there is to come with the next answers.
-        self._awaited: Array | None = None
+        # Rounds whose numbers have not been read, oldest first, and when the last one was.
+        self._open: list[OpenRound] = []
+        self._closed = 0.0
         # The clients that still take part, by their number at the start.
         self._numbers = np.arange(clients.m)
         self._earlier_incidents = len(clients.incidents)
@@ -177,7 +201,7 @@ class Run:
                 self.rule.begin(self)
                 try:
                     if not self.trace.rows:
-                        self.trace.start = self._measure(start, wait=False)
+                        self.trace.start = self._measure(start)
                     self.divergence = Divergence(self.trace.start)
                     if not self._begun:
                         self.start_with(self.method, start)
@@ -197,27 +221,37 @@ class Run:
         self._count_anew()
         self.count_as("setup")
         self.state = method.start(self.meter, x)
-        self.record(self._measure(self.state.x, wait=False))
+        self.record(self._measure(self.state.x))
 
     def count_as(self, kind: Kind) -> None:
         """Count the questions that follow as rounds of this kind, and time them."""
         self._kind = kind
         self._began = time.perf_counter()
 
-    def record(self, objective: float, residual: float = np.nan) -> None:
-        """Record what ``meter`` was asked since the last record, one row per round.
+    def record(self, objective: float) -> None:
+        """Record what ``meter`` was asked since the last record, one row per question.
 
-        The last row has the new objective, the residual, and the server's own time.
+        The last row has the new objective, and the server's own time.
         """
-        rounds = self.meter.take()
+        elapsed = time.perf_counter() - self._began
+        self._write(self.meter.take(), self._kind, elapsed, objective)
+
+    def _write(
+        self,
+        rounds: Sequence[Exchange],
+        kind: Kind,
+        elapsed: float,
+        objective: float,
+        residual: float = np.nan,
+    ) -> None:
+        """Add rows to the trace: the last has the objective, the residual, and the time left."""
         if not rounds:
             return
         *earlier, last = rounds
-        self.trace.rows += [Row.of(each, self._kind, self.objective) for each in earlier]
-        elapsed = time.perf_counter() - self._began
+        self.trace.rows += [Row.of(each, kind, self.objective) for each in earlier]
         server = max(0.0, elapsed - sum(each.seconds for each in rounds))
         last = last._replace(seconds=last.seconds + server)
-        self.trace.rows.append(Row.of(last, self._kind, objective, residual))
+        self.trace.rows.append(Row.of(last, kind, objective, residual))
 
     def _count_anew(self) -> None:
         """Count the method's questions from zero."""
@@ -239,37 +273,68 @@ class Run:
         self.meter = MeteredClients(asked)
 
     def _advance(self) -> StoppedBy | None:
-        """One more round; why the run stops after it, or None."""
-        if len(self.trace) >= self.limit:
-            return self.rule.finish(self, "rounds")
-        before = self.state
+        """One more round; why the run stops, or None."""
+        if len(self.trace) + len(self._open) >= self.limit:
+            return self._close(0) or self.rule.finish(self, "rounds")
+        before = self._open[-1].after if self._open else self.state
         self.count_as("round")
+        began = self._began
         try:
             after = self.method.update(self.meter, before)
         except (np.linalg.LinAlgError, ArithmeticError) as error:
+            self._close(0)
             sign = f"the arithmetic left float64 ({error})"
             raise Diverged(sign, self.method.hazard, self._result("diverged")) from None
         if after is None:
-            return self.rule.finish(self, "method")
-        self._complete(self.meter.value_told)
+            return self._close(0) or self.rule.finish(self, "method")
+        self._open.append(OpenRound(before, after, self.meter.release(), began))
+        return self._close(AHEAD if self.clients.tells_values else 0)
+
+    def _close(self, left: int) -> StoppedBy | None:
+        """Read and record the oldest rounds, until so many are open; why the run stops, or None.
+
+        The state is that of the last round that was closed; later ones do not count then.
+        """
+        while len(self._open) > left:
+            stopped_by = self._close_one(self._open.pop(0))
+            if stopped_by is not None:
+                self._open.clear()
+                return stopped_by
+        return None
+
+    def _close_one(self, done: OpenRound) -> StoppedBy | None:
+        before, after, kept, began = done
         residual = length(after.iterate - before.iterate)
-        objective = self._measure(after.x, getattr(after, "values", None))
+        rounds = [each.read() for each in kept]
+        elapsed = time.perf_counter() - max(began, self._closed)
+        objective = self._objective(after)
         if self.meter.present.any():
             moved = residual
             if getattr(after, "evidence", None) is not None and np.isfinite(residual):
                 moved = 0.0  # x has, the iterate is a proposal that is refused if F rises there
             sign = self.divergence.sign(before.iterate, moved, objective, self.measured)
             if sign:
+                self._open.clear()
                 raise Diverged(sign, self.method.hazard, self._result("diverged"))
         self.state = after
         self._begun = True
-        self.record(objective, residual)
+        self._write(rounds, "round", elapsed, objective, residual)
+        self._closed = time.perf_counter()
         row = self.trace.rows[-1]
         stops = [bool(callback(row, after)) for callback in self._callbacks]
         stopped_by = self.rule.look(self, before, residual)
         if stopped_by is None and any(stops):
             return "callback"
         return stopped_by
+
+    def _objective(self, after: State) -> float:
+        """F after a round: as the next one's answers tell it, if they do."""
+        if self._open:
+            told = self._open[0].kept[0].answer.objective
+            if told is not None:
+                self.measured = True
+                return told
+        return self._measure(after.x, getattr(after, "values", None))
 
     def _remove(self, names: Sequence[str]) -> None:
         """Leave these clients out, also of the state, if the method can do that."""
@@ -284,19 +349,16 @@ class Run:
         elif self._begun:
             self.state = remaining(self.state, kept)
 
-    def _measure(self, x: Array, values: Array | None = None, wait: bool = True) -> float:
+    def _measure(self, x: Array, values: Array | None = None) -> float:
         """F(x) with the penalty; nan where it is not known, which is no sign of divergence.
 
         Nobody is asked if the f_j(x), ``values``, came with an answer. Remote clients are not asked
-        for a measurement alone. With ``wait``, it may be told by the answers of the next round.
+        for a measurement alone.
         """
         self.measured = values is not None
         if values is None:
             if not self.clients.free or self._asynchronous is True:
                 return np.nan  # who is at work on another question would have to be waited for
-            if wait and self.clients.tells_values and not self._callbacks:
-                self._awaited = x
-                return np.nan
             paused = time.perf_counter()
             answer = self.clients.value(x)
             self._began += time.perf_counter() - paused  # a measurement is not the run's time
@@ -309,24 +371,10 @@ class Run:
             value += self.penalty.value(x)
         return value
 
-    def _complete(self, value: float | None) -> None:
-        """Fill in F at the x of the last row: what the next round's answers tell, or a question."""
-        if self._awaited is None:
-            return
-        if value is None:
-            values = self.clients.value(self._awaited).rows
-            value = float(array_namespace(values).sum(values))
-        self._awaited = None
-        if self.trace.rows:
-            self.trace.rows[-1] = self.trace.rows[-1]._replace(objective=value)
-        else:
-            self.trace.start = value
-
     def _result(self, stopped_by: StoppedBy) -> Result:
         absent: tuple[int, ...] = ()
         if self.trace.rows:
             absent = tuple(self._numbers[~self.meter.heard].tolist())
-        self._complete(None)
         certificate, reached = self.rule.conclude(self, stopped_by)
         return Result(
             x=to_host(self.state.x),
