@@ -12,6 +12,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from sklearn.linear_model import LogisticRegression
 
 import fedsplit as fs
+from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import ProofScalars, Prox
@@ -36,7 +37,7 @@ def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def both(name: str, d: int = 6, ridge: float = 0.7) -> tuple[fs.Problem, fs.Problem]:
+def both(name: str, d: int = 6, ridge: float | Array = 0.7) -> tuple[fs.Problem, fs.Problem]:
     """The same rows, dense and sparse: about half of the entries are zero."""
     rng = np.random.default_rng(3)
     data = [
@@ -134,21 +135,30 @@ def test_a_run_with_every_penalty_goes_the_same_way(penalty: str, size: str) -> 
     np.testing.assert_allclose(sparse.x, dense.x, atol=1e-10)
 
 
+@pytest.mark.parametrize("free", [[], [0], [0, 3]])
 @pytest.mark.parametrize("name", sorted(LOSSES))
-def test_bounds_by_products_alone_are_true_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_by_products_alone_are_true_ones(
+    name: str, free: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
-    dense, sparse = (problem.clients for problem in both(name))
+    ridge = np.full(6, 0.7)
+    ridge[free] = 0.0  # as an intercept has none
+    dense, sparse = (problem.clients for problem in both(name, ridge=ridge))
     x = 0.2 * np.random.default_rng(0).standard_normal(6)
     g = np.random.default_rng(1).standard_normal(6)
     for at in (None, x):
-        exact, bound = (each.curvature(at).rows for each in (dense, sparse))
-        assert (bound[:, 0] <= exact[:, 0] * (1 + 1e-12)).all()
-        assert (bound[:, 1] >= exact[:, 1] * (1 - 1e-12)).all()
-    true, proved = (ProofScalars(**each.decrement(x, g).parts) for each in (dense, sparse))
-    assert (proved.q >= true.q * (1 - 1e-9)).all()
-    assert (proved.q <= 1.2 * true.q).all()
-    assert (proved.mu <= true.mu * (1 + 1e-9)).all()
-    assert (proved.leverage >= true.leverage).all()
+        true, bound = (each.curvature(at).rows for each in (dense, sparse))
+        assert (bound[:, 0] <= true[:, 0] * (1 + 1e-12)).all()
+        assert (bound[:, 1] >= true[:, 1] * (1 - 1e-12)).all()
+    proved = ProofScalars(**sparse.decrement(x, g).parts)
+    for H, q, mu in zip(dense.information(x).rows, proved.q, proved.mu, strict=True):
+        smallest = np.linalg.eigvalsh(H)[0]
+        if smallest < 1e-9:  # Huber's loss, where no row curves along the free coordinates
+            assert (q, mu) == (np.inf, 0.0)
+        else:
+            exact = g @ np.linalg.solve(H, g)
+            assert exact * (1 - 1e-9) <= q <= 1.2 * exact
+            assert 0.0 < mu <= smallest * (1 + 1e-9)
 
 
 def test_a_run_by_products_alone_is_proved_and_ends_at_the_optimum(

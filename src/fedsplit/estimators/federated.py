@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -15,8 +16,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedsplit.arrays import Array
 from fedsplit.checks import count
 from fedsplit.errors import InputError
-from fedsplit.estimators.rows import by_client, independent
-from fedsplit.penalties.penalty import FitPenalty
+from fedsplit.estimators.rows import by_client, independent, shares_of
+from fedsplit.estimators.sparse import Regression, fit_sparse
+from fedsplit.penalties.l1 import L1
+from fedsplit.penalties.penalty import FitPenalty, Penalty
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.fit import certified
@@ -78,7 +81,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
         family : str
             A key of ``FAMILIES``.
         X, y, w : (n, p), (n,) and (n,) arrays
-            Rows, targets and weights.
+            Rows, which may be sparse, targets and weights.
         groups : sequence or None
             The client of each row.
         labels : sequence of str
@@ -100,6 +103,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
         )
         if not (w > 0).any():
             raise InputError("every sample_weight is zero: there is nothing to fit")
+        if issparse(X):
+            return self._solve_sparse(settings, X, y, w, groups, len(labels))
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])
         self.clients_, designs = by_client(settings, X, y, w, groups, names, len(labels))
         intercept = None
@@ -127,6 +132,56 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
             return every[:, 0], every[:, 1:]
         return np.zeros(predictors), every
 
+    def _solve_sparse(
+        self, settings: Settings, X: Any, y: Array, w: Array, groups: Any, classes: int
+    ) -> tuple[Array, Array]:
+        """The same for sparse rows, which stay sparse."""
+        self.clients_, shares = shares_of(groups, X, w)
+        fitted = Regression(
+            settings.family,
+            csr_array(X),
+            y,
+            w,
+            shares,
+            classes,
+            settings.intercept,
+            settings.ridge or 0.0,
+            settings.delta,
+        )
+        found = fit_sparse(
+            fitted, partial(self._sparse_penalty, settings.l1), settings.tol, settings.rounds
+        )
+        self.certificate_ = found.certificate
+        self.n_iter_ = found.rounds
+        self.converged_ = found.converged
+        self._warn()
+        constant = int(settings.intercept)
+        intercepts = np.zeros(fitted.predictors)
+        if constant:
+            intercepts = found.coef[:, 0]
+        return intercepts, found.coef[:, constant:]
+
+    def _sparse_penalty(self, l1: float, penalised: Array) -> Penalty | None:
+        """What the server adds to the clients' costs of sparse rows, which have the ridge."""
+        if not l1:
+            return None
+        return L1(l1 * penalised)
+
+    def _warn(self) -> None:
+        """Warn if the rounds ended before the tolerance was reached."""
+        if not self.converged_:
+            warnings.warn(
+                f"{type(self).__name__} did not converge in {self.n_iter_} rounds: raise "
+                "max_rounds or tol, or scale the columns",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _run(self, task: Task) -> Array:
         """The coefficients after the rounds, in the units of X."""
         settings = task.settings
@@ -145,13 +200,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
             smallest = max(STANDSTILL, settings.tol)
         still = moves[-1] <= smallest * np.linalg.norm(found.state.iterate)
         self.converged_ = found.converged or bool(still)
-        if not self.converged_:
-            warnings.warn(
-                f"{type(self).__name__} did not converge in {self.n_iter_} rounds: raise "
-                "max_rounds or tol, or scale the columns",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
+        self._warn()
         return task.coefficients(found.x)
 
     def _server_penalty(self, task: Task) -> FitPenalty | None:
@@ -161,6 +210,6 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
     def _predictor(self, X: object) -> Array:
         """The linear predictor, (n,) or (n, K)."""
         check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        rows = validate_data(self, X, dtype=np.float64, reset=False, accept_sparse="csr")
         eta: Array = rows @ self.coef_.T + self.intercept_
         return eta

@@ -19,7 +19,7 @@ from fedsplit.estimators.federated import Federated, by_name
 from fedsplit.estimators.least_squares import check_ratio
 from fedsplit.losses.multinomial import all_classes
 from fedsplit.penalties.class_elastic_net import ClassElasticNet
-from fedsplit.penalties.penalty import FitPenalty
+from fedsplit.penalties.penalty import FitPenalty, Penalty
 from fedsplit.regression.server.task import Task
 
 _SHARES = {"l1": 1.0, "l2": 0.0}
@@ -86,14 +86,15 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
 
         Parameters
         ----------
-        X : (n, p) array or DataFrame
+        X : (n, p) array, DataFrame or sparse array
+            A sparse one is never made dense.
         y : (n,) array
             The class of each row.
         groups : (n,) or (n, 1) array, optional
             The client of each row, by any label; without it there is one client.
         sample_weight : (n,) array, optional
         """
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr")
         check_classification_targets(y)
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         # Rows without weight bring no class; their own class may not be among those that count.
@@ -195,6 +196,13 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
         return ClassElasticNet(
             l1 * task.penalised(1)[:p], ridge * task.penalised(2)[:p], len(self.classes_)
         )
+
+    def _sparse_penalty(self, l1: float, penalised: Array) -> Penalty | None:
+        K = len(self.classes_)
+        _, ridge = self._strengths()
+        if not l1 or K == 2:
+            return super()._sparse_penalty(l1, penalised)
+        return ClassElasticNet(l1 * penalised, ridge * penalised, K)
 
     def _treat_classes_alike(self) -> None:
         """Coefficients of all K > 2 classes, from those relative to the first."""

@@ -26,13 +26,14 @@ class Regressor(RegressorMixin, Federated):  # type: ignore[misc]  # untyped bas
 
         Parameters
         ----------
-        X : (n, p) array or DataFrame
+        X : (n, p) array, DataFrame or sparse array
+            A sparse one is never made dense.
         y : (n,) array
         groups : (n,) or (n, 1) array, optional
             The client of each row, by any label; without it there is one client.
         sample_weight : (n,) array, optional
         """
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, accept_sparse="csr")
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         family = FAMILIES[self._family]
         wrong = np.flatnonzero(family.invalid(y) & (w > 0))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_consistent_length
 
 from fedsplit.arrays import Array
@@ -31,14 +32,7 @@ def by_client(
 
     Rows without weight are left out.
     """
-    labels = _labels(groups, len(X))
-    check_consistent_length(X, labels)
-    if labels.isna().any():
-        raise InputError(f"groups: row {int(np.argmax(labels.isna()))} has no label")
-    used = np.flatnonzero(w > 0)
-    codes, clients = pd.factorize(labels[used])
-    ends = np.cumsum(np.bincount(codes))[:-1]
-    shares = np.split(used[np.argsort(codes, kind="stable")], ends)
+    clients, shares = shares_of(groups, X, w)
     constant = int(settings.intercept)
     designs = []
     for client, at in zip(clients, shares, strict=True):
@@ -53,7 +47,22 @@ def by_client(
             classes=classes,
         )
         designs.append(design)
-    return clients.to_numpy(), designs
+    return clients, designs
+
+
+def shares_of(groups: Any, X: Any, w: Array) -> tuple[Array, list[NDArray[np.intp]]]:
+    """The labels of the clients, in the order of their first rows, and the rows of each.
+
+    Rows without weight are left out.
+    """
+    labels = _labels(groups, X.shape[0])
+    check_consistent_length(X, labels)
+    if labels.isna().any():
+        raise InputError(f"groups: row {int(np.argmax(labels.isna()))} has no label")
+    used = np.flatnonzero(w > 0)
+    codes, clients = pd.factorize(labels[used])
+    ends = np.cumsum(np.bincount(codes))[:-1]
+    return clients.to_numpy(), np.split(used[np.argsort(codes, kind="stable")], ends)
 
 
 def _labels(groups: Any, n: int) -> pd.Series:

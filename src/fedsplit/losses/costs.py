@@ -20,8 +20,8 @@ from fedsplit.arrays import (
 )
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
-from fedsplit.losses.conjugate_gradients import conjugate_gradients
 from fedsplit.losses.factors import FEW_STEPS, LANCZOS_STEPS, MANY, lanczos
+from fedsplit.losses.large_decrement import LargeHessian
 from fedsplit.losses.terms import Terms
 from fedsplit.losses.work import counter
 
@@ -34,9 +34,6 @@ NO_ROWS = (
     "these clients keep no rows to draw a batch from: use LeastSquares(rows=True), or a loss of a "
     "linear predictor"
 )
-
-LOOSE = 0.3
-"""A residual of this size beside the smallest that matters adds a tenth to a certificate."""
 
 SHORT = 1.0
 """A way is short if the Hessians on it differ by a factor of e at most."""
@@ -247,27 +244,17 @@ class Costs:
         return np.where(certain, (1.0 + 1e-6) * q, np.inf), mu
 
     def _large_decrement(self, X: Array, G: Array) -> tuple[Array, Array]:
-        """A bound on gᵀH⁻¹g from an approximate solution u of Hu = g, and λ_min(H), the ridge.
-
-        With r = g - Hu, gᵀH⁻¹g = gᵀu + uᵀr + rᵀH⁻¹r, and the last term is at most Σ_i r_i²/ridge_i,
-        since H ⪰ diag(ridge). It is true of any u, and for that of conjugate gradients uᵀr is 0.
-        """
-        mu = np.full(len(X), self.ridge.min())
-        if not self.ridge.min() > 0:
-            return np.full(mu.shape, np.inf), np.zeros_like(mu)
+        """Bounds on gᵀH⁻¹g and λ_min(H) where H is too large to be held, one client per block."""
         counter.hessians += 1
         times = self.terms.times(X)
-
-        def hessian(U: Array) -> Array:
-            return times(U) + self.ridge * U
-
-        diagonal = self.diagonal(X)
-        # rᵀr/μ is then a small share of gᵀu, which is at least gᵀg over the largest eigenvalue
-        share = np.sqrt(mu / (mu + self.terms.largest(X)))
-        U = conjugate_gradients(hessian, diagonal, G, LOOSE * share)
-        r = G - hessian(U)
-        q = dots(G + r, U) + dots(r, r / self.ridge)
-        return (1.0 + 1e-6) * q, mu
+        H = LargeHessian(
+            lambda U: times(U) + self.ridge * U,
+            self.diagonal(X),
+            self.ridge,
+            float(self.terms.largest(X)[0] + self.ridge.max()),
+        )
+        q, mu = H.decrement(G[0])
+        return np.array([q]), np.array([mu])
 
 
 def _shift(top: Array) -> Array:
