@@ -32,6 +32,7 @@ SOLVERS: dict[str, Any] = {
 
 
 def wait() -> None:
+    """Until the GPU has done all it was asked."""
     cp.cuda.Device().synchronize()
 
 
@@ -49,11 +50,13 @@ def seconds(act: Callable[[], object], repeats: int = 5) -> float:
 
 
 def logistic(m: int, n: int = 10, d: int = 100, ridge: float = 0.0) -> fs.Problem:
+    """Logistic clients, drawn on the GPU."""
     rows = fs.ensembles.logistic(m, d, n, 1 / d, device="cuda", dtype="float32").clients
     return fs.Problem(fs.Logistic(), rows, ridge=ridge)
 
 
 def least_squares(m: int, n: int = 10, d: int = 100) -> fs.Problem:
+    """Least squares clients, drawn on the GPU."""
     rows = fs.ensembles.isotropic(m, d, n, device="cuda", dtype="float32").clients
     return fs.Problem(fs.LeastSquares(), rows)
 
@@ -72,6 +75,7 @@ def read_once(m: int, n: int = 10, d: int = 100) -> float:
 
 
 def release() -> None:
+    """Give memory back to the GPU."""
     gc.collect()
     cp.get_default_memory_pool().free_all_blocks()
 
@@ -170,9 +174,10 @@ def figure(sweeps: dict[str, list[dict[str, float]]], path: Path) -> None:
 
 
 def main() -> None:
+    """Measure and print everything."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=10**6)
-    parser.add_argument("--out", type=Path, default=Path("."))
+    parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--quick", action="store_true", help="without ten million clients")
     options = parser.parse_args()
     m = options.clients

@@ -31,12 +31,16 @@ def _namespace(X: Array) -> Any:
 
 def matvec(M: Array, X: Array) -> Array:
     """M_j x_j for every j: (k, n, d), (k, d) -> (k, n)."""
+    if not isinstance(M, np.ndarray) and M.shape[1] == 1:
+        return dots(M[:, 0, :], X)[:, None]
     product: Array = _namespace(M).matmul(M, X[:, :, None])[:, :, 0]
     return product
 
 
 def rmatvec(M: Array, R: Array) -> Array:
     """M_jᵀ r_j for every j: (k, n, d), (k, n) -> (k, d)."""
+    if not isinstance(M, np.ndarray) and M.shape[1] == 1:
+        return R * M[:, 0, :]
     product: Array = _namespace(M).matmul(R[:, None, :], M)[:, 0, :]
     return product
 
@@ -49,8 +53,22 @@ def repeated(x: Array, k: int) -> Array:
 
 def dots(X: Array, Y: Array) -> Array:
     """⟨x_j, y_j⟩ for every j: (k, d), (k, d) -> (k,)."""
-    products: Array = _namespace(X).vecdot(X, Y)
-    return products
+    if isinstance(X, np.ndarray):
+        products: Array = np.vecdot(X, Y)
+        return products
+    # on a device, sums over short rows are fastest as a product with ones
+    XY = X * Y
+    return XY @ array_namespace(XY).ones_like(XY[0, :])
+
+
+def column_sums(X: Array) -> Array:
+    """Σ_j x_j: (k, d) -> (d,)."""
+    if isinstance(X, np.ndarray):
+        summed: Array = np.sum(X, axis=0)
+        return summed
+    # the same as for ``dots``
+    ones: Array = array_namespace(X).ones_like(X[:, 0])
+    return ones @ X
 
 
 def norms(X: Array) -> Array:

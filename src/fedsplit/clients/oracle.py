@@ -116,6 +116,8 @@ class Clients:
         The simulated time; nan where time is real.
     on_device : bool
         Whether the clients' arrays, x and answers are on a device, and only sums reach the host.
+    rounded : str
+        What was done to the rows that a proof is about, in words; empty if nothing.
     tells_values : bool
         Whether the answer to a prox or to local steps from x comes with F(x).
     """
@@ -131,6 +133,7 @@ class Clients:
     asked: int | None = None
     clock: float = math.nan
     on_device: bool = False
+    rounded: str = ""
     tells_values: bool = False
 
     def __init__(self, oracle: Oracle) -> None:

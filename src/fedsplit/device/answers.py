@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_cupy_array
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.question import Answer, Summary
@@ -16,13 +17,27 @@ from fedsplit.device.backend import DeviceArray, to_host
 
 
 class Numbers:
-    """A few numbers on the device, copied to the host together, when the first is read."""
+    """A few float64 numbers on the device, which are read on the host when they are needed.
+
+    CuPy copies them as soon as they are there: a copy that is asked for later would wait for
+    everything that the device was asked to do since.
+    """
 
     def __init__(self, array: DeviceArray) -> None:
         self._array = array
+        self._copied: Any = None
+        if is_cupy_array(array):
+            cupy = import_module("cupy")
+            buffer = cupy.cuda.alloc_pinned_memory(array.nbytes)
+            self._array = np.frombuffer(buffer, np.float64, array.size)
+            array.get(out=self._array, blocking=False)
+            self._copied = cupy.cuda.Event(block=False, disable_timing=True)
+            self._copied.record()
 
     @cached_property
     def _read(self) -> Array:
+        if self._copied is not None:
+            self._copied.synchronize()
         return to_host(self._array)
 
     def number(self, i: int) -> Callable[[], float]:

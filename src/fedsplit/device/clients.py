@@ -50,6 +50,8 @@ class DeviceClients(Clients):
         self.ridge = ridge
         self.m = rows.m
         self.d = rows.d
+        if rows.A.dtype == rows.xp.float32:
+            self.rounded = "about the rows as rounded to float32"
         self._everyone: Mask = np.ones(self.m, dtype=bool)
         self._asked: Mask | None = None  # the last mask of all clients
         xp = rows.xp

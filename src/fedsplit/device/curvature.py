@@ -34,7 +34,7 @@ def _extremes(rows: DeviceRows, W: DeviceArray) -> tuple[DeviceArray, DeviceArra
     xp = rows.xp
     root = xp.sqrt(W)
     if rows.wide:
-        M = root[:, :, None] * rows.K * root[:, None, :]
+        M = root[:, :, None] * rows.row_gram * root[:, None, :]
     else:
         B = root[:, :, None] * rows.A
         M = xp.matmul(xp.matrix_transpose(B), B)

@@ -106,7 +106,7 @@ class Kernels:
         nowhere = self._partial  # a pointer that is not read
         numbers = [*what.start, *what.linear, 0.0 if own_steps else what.step]
         numbers += [factor, alpha, beta - 1.0, what.proved]
-        arrays = [rows.A, rows.b, rows.w, rows.o, self._K, displaced]
+        arrays = [rows.A, rows.b, rows.w, rows.o, self._gram_of_lanes, displaced]
         arrays.append(what.step if own_steps else None)
         run(
             (self._blocks,),
@@ -140,14 +140,14 @@ class Kernels:
         return Told(self.rows.m, numbers.number(2), margin, numbers.number(1), work)
 
     @cached_property
-    def _K(self) -> DeviceArray:
+    def _gram_of_lanes(self) -> DeviceArray:
         """K in the order of the lanes."""
         rows = self.rows
         groups = -(-rows.m // (32 // rows.n))
         size = groups * rows.n * 32
         laid_out = self._cupy.empty(size, dtype=np.float32)
         code = _module(rows, False, False, False, False).get_function("lay_out")
-        code((-(-size // 256),), (256,), (rows.K, laid_out, np.int64(rows.m)))
+        code((-(-size // 256),), (256,), (rows.row_gram, laid_out, np.int64(rows.m)))
         return laid_out
 
     def _compiled(self, newton: bool, own_steps: bool, dense: bool, moved: bool) -> tuple[Any, Any]:

@@ -111,7 +111,7 @@ class Local:
             kappa = s / r
             offset = rows.predictor(images.v / r)
             guess = -rows.slopes(rows.predictor(images.x))
-            mu, missing = span_steps.newton(rows, kappa * rows.K, offset, guess)
+            mu, missing = span_steps.newton(rows, kappa * rows.row_gram, offset, guess)
             found = Combination(1.0 / r, 0.0, kappa * mu)
             errors = s * self._norms(rows.adjoint(missing)) / r
             work = (1, 1, 1)

@@ -120,13 +120,13 @@ class DeviceRows:
         return total
 
     @cached_property
-    def K(self) -> DeviceArray:
+    def row_gram(self) -> DeviceArray:
         """A_jA_jᵀ, (m, n, n)."""
         return self.xp.matmul(self.A, self.xp.matrix_transpose(self.A))
 
     def row_products(self, c: DeviceArray) -> DeviceArray:
         """A_jA_jᵀc_j, (m, n)."""
-        return self.xp.matmul(self.K, self.cast(c)[:, :, None])[:, :, 0]
+        return self.xp.matmul(self.row_gram, self.cast(c)[:, :, None])[:, :, 0]
 
     def predictor(self, product: DeviceArray) -> DeviceArray:
         """The predictors η of A_jx_j."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from array_api_compat import array_namespace, device
 
-from fedsplit.arrays import Array, Mask, dots, norms
+from fedsplit.arrays import Array, Mask, column_sums, dots, norms
 from fedsplit.clients.question import Answer
 from fedsplit.methods.models import Models
 
@@ -47,7 +47,7 @@ class Pair(NamedTuple):
         length = float(xp.linalg.vector_norm(norms(dp)))
         if length > 0:
             curvature = float(xp.linalg.vector_norm(norms(dy))) / length
-        return cls(dx, dp, dy, xp.mean(dp, axis=0), curvature)
+        return cls(dx, dp, dy, column_sums(dp) / dp.shape[0], curvature)
 
     @classmethod
     def none(cls, p: Array) -> Pair:

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, column_sums
 from fedsplit.checks import count
 from fedsplit.losses.factors import MANY, lanczos
 from fedsplit.methods.accelerator import Proposal, View
@@ -64,7 +64,7 @@ class Secants:
         low = max(smallest, NEARLY_SINGULAR * largest) / m
         high = largest / m
         if view.trusted:
-            b = xp.sum(models.times(memory.p) - memory.y, axis=0)
+            b = column_sums(models.times(memory.p) - memory.y)
             x, slope = minimise(total, b, largest, view.penalty, scale, view.x)
             gained = gain(total, view.penalty, scale, view.x, x, slope)
             excess = max(1.0, float(xp.linalg.vector_norm((x - view.x) / scale)) / view.longest)
@@ -75,7 +75,7 @@ class Secants:
             if excess == 1.0 or view.penalty is None:
                 # The models' gradients at x, shifted alike so that their sum is -slope.
                 y: Array = memory.y + models.times(x / scale - memory.p)
-                y = y - (xp.sum(y, axis=0) + slope) / m
+                y = y - (column_sums(y) + slope) / m
                 return Proposal(x, y, memory, low, high, True, True, gained)
         x, y = view.plain_step(view.z)
         return Proposal(x, y, memory, low, high, accelerated=False, adapts=False)

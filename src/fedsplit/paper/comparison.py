@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
-
 from fedsplit import ensembles
 from fedsplit.arrays import Array, length
 from fedsplit.checks import one_of

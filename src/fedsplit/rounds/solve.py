@@ -14,8 +14,8 @@ from fedsplit.arrays import Array
 from fedsplit.checks import count, instance, number
 from fedsplit.clients.delayed import Latency
 from fedsplit.clients.oracle import Clients, Oracle, clients_of
-from fedsplit.errors import InputError
 from fedsplit.device.backend import to_host
+from fedsplit.errors import InputError
 from fedsplit.methods import asynchronous_of, with_penalty
 from fedsplit.methods.agd import AGD
 from fedsplit.methods.cg import CG
@@ -142,7 +142,9 @@ def solve(
         )
         notes = (chosen,)
     instance("method", method, "a Method", "update")
+    rounded = ""
     if clients.on_device:
+        rounded = clients.rounded
         clients = clients_for(method, clients, penalty, participation, callbacks, asynchronous)
     if asynchronous:
         check_asynchronous(asynchronous, clients, participation, state)
@@ -194,6 +196,9 @@ def solve(
                 called.append(callback)
         run = Run(kept, method, rule, rounds, penalty, participation, seed, called, asynchronous)
         result = run.go(start, state)
+    if rounded and result.certificate.gap is not None:
+        reason = f"{result.certificate.reason}, {rounded}"
+        result = replace(result, certificate=replace(result.certificate, reason=reason))
     if result.removed:  # the state is of fewer clients than the next run may have
         return replace(result, notes=(*notes, *result.notes))
     ended = with_origin(result.state, Origin.at(result.x, clients, penalty, run.asked))
