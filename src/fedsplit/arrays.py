@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_array
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrs, dtrtri
 
@@ -86,7 +86,7 @@ def combination(weights: Sequence[float], arrays: Sequence[Array]) -> Array:
     """Σ_i w_i X_i of arrays or block vectors of one shape; of arrays, with one beside the sum."""
     total = weights[0] * arrays[0]
     terms = list(zip(weights[1:], arrays[1:], strict=True))
-    if not isinstance(total, np.ndarray):
+    if not is_numpy_array(total):
         for weight, X in terms:
             total = total + weight * X
         return total

@@ -156,7 +156,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
         self.converged_ = found.converged
         self._warn()
         constant = int(settings.intercept)
-        intercepts = np.zeros(fitted.predictors)
+        intercepts: Array = np.zeros(fitted.predictors)
         if constant:
             intercepts = found.coef[:, 0]
         return intercepts, found.coef[:, constant:]

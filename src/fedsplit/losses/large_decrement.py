@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.losses.batches import Indices
 from fedsplit.losses.conjugate_gradients import conjugate_gradients
 
 LOOSE = 0.3
@@ -70,7 +71,7 @@ class LargeHessian:
             return None
         return Below(self.ridge, free, S - room * np.eye(len(free)), B)
 
-    def _across(self, free: Array) -> tuple[Array, Array]:
+    def _across(self, free: Indices) -> tuple[Array, Array]:
         """H_FF of the free coordinates F, and a bound on H_FM H_MM⁻¹ H_MF, M being the others.
 
         With W near H_MM⁻¹H_MF and E = H_MF - H_MM W it is H_FM W + WᵀE + Eᵀdiag(ridge)⁻¹E.
@@ -99,7 +100,9 @@ class LargeHessian:
         """u near the solution of Mu = g: rᵀr/μ is then a small share of gᵀu, about share²."""
         mu = float(np.min(self.ridge[self.ridge > 0]))
         tolerance = share * np.sqrt(mu / max(mu, self.largest))
-        return conjugate_gradients(times, self.diagonal, g[None], tolerance)[0]
+        [u] = conjugate_gradients(times, self.diagonal, g[None], tolerance)
+        solved: Array = u
+        return solved
 
 
 class Below(NamedTuple):
@@ -117,7 +120,7 @@ class Below(NamedTuple):
     """
 
     ridge: Array
-    free: Array
+    free: Indices
     S: Array
     B: Array
 
