@@ -236,7 +236,7 @@ class AcceleratedFedSplit:
             trusted = False
         elif everyone and residual < trust.best.residual:
             # Not below rounding: beside a residual of zero, every later one would be rejected.
-            rounding = ROUNDING * float(xp.linalg.vector_norm(memory.p)) / s**0.5
+            rounding = ROUNDING * float(xp.linalg.vector_norm(memory.sizes)) / s**0.5
             best = Best(max(residual, rounding), z, s, memory.low, memory.high)
             trust = trust._replace(best=best)
         view = View(state.x, z, step, memory, self.penalty, trusted, trust.longest, residual)

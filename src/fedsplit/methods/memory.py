@@ -42,11 +42,16 @@ class Pair(NamedTuple):
     @classmethod
     def of(cls, dx: Array, dp: Array, dy: Array) -> Pair:
         """The pair of these changes."""
+        return cls.with_squares(dx, dp, dy, dots(dp, dp), dots(dy, dy))
+
+    @classmethod
+    def with_squares(cls, dx: Array, dp: Array, dy: Array, points: Array, gradients: Array) -> Pair:
+        """The same where ‖dp_j‖² and ‖dy_j‖² of every client are known, (m,)."""
         xp = array_namespace(dp)
         curvature = 0.0
-        length = float(xp.linalg.vector_norm(norms(dp)))
-        if length > 0:
-            curvature = float(xp.linalg.vector_norm(norms(dy))) / length
+        square = float(xp.sum(points))
+        if square > 0:
+            curvature = math.sqrt(float(xp.sum(gradients)) / square)
         return cls(dx, dp, dy, column_sums(dp) / dp.shape[0], curvature)
 
     @classmethod
@@ -76,6 +81,8 @@ class Memory(NamedTuple):
         The server's x in the latest round.
     p, y : (m, d) array
         Each client's latest answer and gradient.
+    sizes, moves : (m,) array
+        ‖p_j‖ and ‖p_j - x‖ in the latest round.
     heard : (m,) bool array
         The clients with an answer that their next one can be compared with.
     pairs : tuple of Pair
@@ -95,6 +102,8 @@ class Memory(NamedTuple):
     x: Array
     p: Array
     y: Array
+    sizes: Array
+    moves: Array
     heard: Mask
     pairs: tuple[Pair, ...]
     gram: Array
@@ -111,7 +120,9 @@ class Memory(NamedTuple):
         p = xp.tile(x, (low.shape[0], 1))
         none = Pair.none(p)
         gram = xp.zeros((pairs, pairs), device=device(x))
-        return cls(x, p, none.dp, heard, (none,) * pairs, gram, low, high, value)
+        unknown = xp.zeros_like(low)
+        answers = (x, p, none.dp, unknown, unknown, heard)
+        return cls(*answers, (none,) * pairs, gram, low, high, value)
 
     @property
     def dp(self) -> Array:
@@ -144,15 +155,17 @@ class Memory(NamedTuple):
         dp = p - self.p
         dy = y - self.y
         # A change at the level of rounding has no curvature to show.
-        square = dots(dp, dp)
-        new = present & self.heard & (xp.sqrt(square) > ROUNDING * norms(p))
+        sizes = norms(p)
+        points = dots(dp, dp)
+        gradients = dots(dy, dy)
+        new = present & self.heard & (xp.sqrt(points) > ROUNDING * sizes)
         if unanimous and not xp.all(present & self.heard):
             new = xp.zeros_like(new)
         # Rayleigh quotients of the new pair: dpᵀdy/dpᵀdp from below, dyᵀdy/dpᵀdy from above.
         slope = dots(dp, dy)
         curved = new & (slope > 0)
-        lower = slope / xp.where(curved, square, 1.0)
-        upper = dots(dy, dy) / xp.where(curved, slope, 1.0)
+        lower = slope / xp.where(curved, points, 1.0)
+        upper = gradients / xp.where(curved, slope, 1.0)
         # The trapezium of the gradients at both ends. That at the start was not told: with the
         # curvature 1/s, which is FedSplit's model, it is twice the first one.
         along = dots(y, dp)
@@ -161,6 +174,8 @@ class Memory(NamedTuple):
             x=x,
             p=p,
             y=y,
+            sizes=sizes,
+            moves=norms(p - x),
             heard=self.heard | present,
             low=xp.where(curved, xp.minimum(self.low, lower), self.low),
             high=xp.where(curved, xp.maximum(self.high, upper), self.high),
@@ -168,9 +183,10 @@ class Memory(NamedTuple):
         )
         if not xp.any(new):
             return later
+        pair = Pair.with_squares(x - self.x, dp, dy, points, gradients)
         if unanimous:  # the map z → z⁺ is of all clients together
-            return later._joined(Pair.of(x - self.x, dp, dy))
-        return later._pushed(Pair.of(x - self.x, dp, dy), new)
+            return later._joined(pair)
+        return later._pushed(pair, new)
 
     def _pushed(self, newest: Pair, present: Mask) -> Memory:
         """With one more pair of the clients that are present, (m,)."""
@@ -197,7 +213,7 @@ class Memory(NamedTuple):
     def residual(self, s: float) -> float:
         """‖p - x‖/√s over the clients that have answered: zero at a fixed point."""
         xp = array_namespace(self.p)
-        moves = xp.where(self.heard, norms(self.p - self.x), 0.0)
+        moves = xp.where(self.heard, self.moves, 0.0)
         residual: float = float(xp.linalg.vector_norm(moves)) / s**0.5
         return residual
 
@@ -208,9 +224,9 @@ class Memory(NamedTuple):
         are larger by max(scale).
         """
         xp = array_namespace(self.p)
-        moves = xp.where(answer.present, norms(self.p - self.x), 0.0)
+        moves = xp.where(answer.present, self.moves, 0.0)
         # Of a move at the level of rounding, the error says nothing.
-        errors = xp.where(moves > ROUNDING * norms(self.p), answer.error / xp.max(scale), 0.0)
+        errors = xp.where(moves > ROUNDING * self.sizes, answer.error / xp.max(scale), 0.0)
         return float(xp.sum(errors)) > 0.1 * float(xp.sum(moves))
 
     def typical_curvature(self) -> float:
@@ -277,6 +293,8 @@ class Memory(NamedTuple):
         fewer = self._replace(
             p=self.p[kept],
             y=self.y[kept],
+            sizes=self.sizes[kept],
+            moves=self.moves[kept],
             heard=self.heard[kept],
             low=self.low[kept],
             high=self.high[kept],
