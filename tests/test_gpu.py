@@ -28,7 +28,7 @@ SOLVERS: dict[str, Any] = {
     "own steps": fs.GradientProx(4),
     "exact": fs.ExactProx(),
     "newton": fs.NewtonProx(),
-    "from the iterate": fs.GradientProx(3, start="iterate", step=0.2),
+    "from the iterate": fs.GradientProx(3, start="iterate", step=0.05),
 }
 
 SHAPES = [(n, d) for n in (1, 9, 32) for d in (1, 99, 128)]
@@ -87,7 +87,7 @@ def points(clients: DeviceClients, solver: Any, rounds: int = 3) -> tuple[list[A
         z = z + 2.0 * moved
         x = z.mean()
     summary = answer.summary()
-    return found, (summary.value, summary.error, summary.margin, moved.norm(), cp.asnumpy(x))
+    return found, (answer.objective, summary.error, summary.margin, moved.norm(), cp.asnumpy(x))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_kernel_answers_as_the_plain_path(
         assert np.linalg.norm(ours - theirs) <= 1e-5 * np.linalg.norm(theirs)
     value, error, margin, moved, x = told
     assert value == pytest.approx(expected[0], rel=1e-5)
-    assert error == pytest.approx(expected[1], rel=1e-2, abs=2e-5 * np.abs(reference[-1]).max())
+    assert error == pytest.approx(expected[1], rel=1e-2, abs=3e-4 * np.abs(reference[-1]).max())
     assert margin == pytest.approx(expected[2], nan_ok=True)
     assert moved == pytest.approx(expected[3], rel=1e-4)
     assert np.linalg.norm(x - expected[4]) <= 1e-5 * np.linalg.norm(expected[4])

@@ -22,16 +22,21 @@ SPLITTER = 2.0**27 + 1.0
 """A product with this splits the 53 bits of a number in two halves."""
 
 
+def on_host(X: Any) -> bool:
+    """Whether this is a NumPy array, and not one on a device or a block vector."""
+    return isinstance(X, np.ndarray)
+
+
 def _namespace(X: Array) -> Any:
     """The library of an array; NumPy's own functions take less time than a wrapped namespace."""
-    if isinstance(X, np.ndarray):
+    if on_host(X):
         return np
     return array_namespace(X)
 
 
 def matvec(M: Array, X: Array) -> Array:
     """M_j x_j for every j: (k, n, d), (k, d) -> (k, n)."""
-    if not isinstance(M, np.ndarray) and M.shape[1] == 1:
+    if not on_host(M) and M.shape[1] == 1:
         return dots(M[:, 0, :], X)[:, None]
     product: Array = _namespace(M).matmul(M, X[:, :, None])[:, :, 0]
     return product
@@ -39,7 +44,7 @@ def matvec(M: Array, X: Array) -> Array:
 
 def rmatvec(M: Array, R: Array) -> Array:
     """M_jᵀ r_j for every j: (k, n, d), (k, n) -> (k, d)."""
-    if not isinstance(M, np.ndarray) and M.shape[1] == 1:
+    if not on_host(M) and M.shape[1] == 1:
         return R * M[:, 0, :]
     product: Array = _namespace(M).matmul(R[:, None, :], M)[:, 0, :]
     return product
@@ -53,7 +58,7 @@ def repeated(x: Array, k: int) -> Array:
 
 def dots(X: Array, Y: Array) -> Array:
     """⟨x_j, y_j⟩ for every j: (k, d), (k, d) -> (k,)."""
-    if isinstance(X, np.ndarray):
+    if on_host(X):
         products: Array = np.vecdot(X, Y)
         return products
     # on a device, sums over short rows are fastest as a product with ones
@@ -63,7 +68,7 @@ def dots(X: Array, Y: Array) -> Array:
 
 def column_sums(X: Array) -> Array:
     """Σ_j x_j: (k, d) -> (d,)."""
-    if isinstance(X, np.ndarray):
+    if on_host(X):
         summed: Array = np.sum(X, axis=0)
         return summed
     # the same as for ``dots``

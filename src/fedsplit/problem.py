@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from copy import copy
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class Problem:
 
     Attributes
     ----------
-    clients : StackedClients
+    clients : StackedClients or DeviceClients
         The in-process clients, an oracle that ``solve`` asks.
     m, d : int
         The number of clients, and of coordinates of x.
@@ -76,7 +77,7 @@ class Problem:
         self.loss = loss
         self.ridge = _check_ridge(ridge)
         self.blocks: list[Block] = []
-        self.clients: StackedClients | DeviceClients
+        self.clients: Any
         if belongs_on_device(clients, device):
             rows = place(loss, clients, self.ridge, device, dtype)
             self.m = rows.m
@@ -178,7 +179,7 @@ class Problem:
         other.clients = self._stacked(other.blocks)
         return other
 
-    def among(self, m: int) -> StackedClients | DeviceClients:
+    def among(self, m: int) -> Any:
         """These clients as part of m in all, each of which carries λ/m."""
         return self.clients.with_ridge(np.broadcast_to(self.ridge / m, (self.d,)))
 
@@ -209,9 +210,10 @@ class Problem:
     @property
     def _together(self) -> StackedClients:
         """The clients, or the one that they are together on a device."""
+        together: StackedClients = self.clients
         if isinstance(self.clients, DeviceClients):
-            return self.clients.together()
-        return self.clients
+            together = self.clients.together()
+        return together
 
     def _stacked(self, blocks: list[Block]) -> StackedClients:
         """The clients in these blocks, each with λ/m."""

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class MeteredClients(Clients):
         """The exchanges since the last call."""
         return [each.read() for each in self.release()]
 
-    def repeated(self, x: Array) -> Array:
+    def repeated(self, x: Array) -> Any:
         return self._clients.repeated(x)
 
     def together(self) -> Clients:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -178,10 +178,9 @@ class Clients:
         """x, (d,), where the clients' arrays are."""
         return x
 
-    def repeated(self, x: Array) -> Array:
-        """x, (d,), as one row per client, (m, d)."""
-        rows: Array = array_namespace(x).tile(x, (self.m, 1))
-        return rows
+    def repeated(self, x: Array) -> Any:
+        """x, (d,), as one row per client: an array, (m, d), or a block vector."""
+        return array_namespace(x).tile(x, (self.m, 1))
 
     def together(self) -> Clients:
         """The one client that all are together, where proofs are about that; else these."""
@@ -213,6 +212,13 @@ class Clients:
     def value(self, x: Array) -> Answer:
         """f_j(x), (m,)."""
         return self.ask(Value(x))
+
+    def objective(self, x: Array) -> float | None:
+        """F(x), without a penalty; None unless every client answers."""
+        answer = self.value(x)
+        if not answer.complete:
+            return None
+        return float(array_namespace(answer.rows).sum(answer.rows))
 
     def evaluate(self, x: Array) -> Answer:
         """f_j(x) and ∇f_j(x): the parts ``value``, (m,), and ``gradient``, (m, d)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
@@ -46,7 +48,7 @@ class SeededClients(Clients):
         self._seed = seed
         self.number = earlier
 
-    def repeated(self, x: Array) -> Array:
+    def repeated(self, x: Array) -> Any:
         return self._clients.repeated(x)
 
     def together(self) -> Clients:

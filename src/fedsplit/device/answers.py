@@ -116,7 +116,8 @@ class DeviceAnswer(Answer):
 
     @property
     def who(self) -> Mask:
-        return self._everyone
+        everyone: Mask = self._everyone
+        return everyone
 
     @property
     def complete(self) -> bool:

@@ -110,7 +110,8 @@ class _Sum:
 
     def beside(self, other: _Sum) -> Terms:
         """As one term if it is carried out, unless the other sum is one of its terms."""
-        if self.done is None or any(each is other.done for _, each in self.terms):
+        shared = any(each is other.done for _, each in self.terms)
+        if self.done is None or shared or not other.terms:
             return self.terms
         return ((1.0, self.done),)
 
@@ -230,7 +231,7 @@ class BlockVector:
             return BlockVector(self.rows, shared, self.factor, self._sum)
         return NotImplemented
 
-    def __rsub__(self, other: Any) -> BlockVector:
+    def __rsub__(self, other: Any) -> Any:
         return -self + other
 
 

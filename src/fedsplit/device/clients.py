@@ -89,6 +89,9 @@ class DeviceClients(Clients):
     def repeated(self, x: DeviceArray) -> BlockVector:
         return BlockVector(self.rows, ((1.0, x),))
 
+    def objective(self, x: DeviceArray) -> float:
+        return self.local.objective(x)
+
     @cached_property
     def _pooled(self) -> StackedClients:
         terms = PooledTerms(self.rows)

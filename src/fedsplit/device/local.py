@@ -140,6 +140,12 @@ class Local:
         told = self._told(None, product, origin, (steps, 0, 0))
         return Solved(BlockVector.moved(x, displacement), None, told)
 
+    def objective(self, x: DeviceArray) -> float:
+        """F(x): what a pass without a step tells."""
+        told = self.descend(x, 0.0, 0).told
+        assert told.value is not None
+        return told.value()
+
     def _fused(
         self, v: Any, s: float, origin: Origin, solver: ProxSolver, bounds: Bounds
     ) -> Solved:

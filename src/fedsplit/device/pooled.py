@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -159,7 +158,7 @@ class PooledTerms(Terms):
     def _point(self, X: Array) -> DeviceArray:
         return vector(X[0], self.rows.A)
 
-    def _sum(self, of: Callable[[Piece], DeviceArray]) -> Any:
+    def _sum(self, of: Callable[[Piece], DeviceArray]) -> Array:
         """The sum over all pieces, on the host."""
         total = None
         for piece in self.rows.pieces():

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 from array_api_compat import array_namespace, device
 
-from fedsplit.arrays import Array, Mask, dots, matvec, norms, rmatvec
+from fedsplit.arrays import Array, Mask, dots, matvec, norms, on_host, rmatvec
 
 INDEPENDENT = 1e-2
 """A direction adds to those that are kept if at least this share of it is new."""
@@ -100,12 +99,10 @@ def learn(dp: Array, dy: Array, low: Array, high: Array, known: Models | None = 
         The models before the newest pairs. A model that explains its newest pair stays.
     """
     xp = array_namespace(dp)
-    k = max(
-        1, int(xp.count_nonzero(xp.any(dp != 0.0, axis=(1, 2))))
-    )  # the rest is empty for every client
+    if not on_host(dp):
+        return _learn_at_once(dp, dy, low, high, known)
+    k = max(1, int(xp.sum(xp.any(dp != 0.0, axis=(1, 2)))))  # the rest is empty for every client
     _, m, d = dp.shape
-    if not isinstance(dp, np.ndarray):
-        return _learn_at_once(dp[:k, :, :], dy[:k, :, :], low, high, known)
     S = xp.zeros((m, k, d))
     Z = xp.zeros((m, k, d))
     lowest = xp.full(m, xp.inf)
@@ -131,7 +128,14 @@ def learn(dp: Array, dy: Array, low: Array, high: Array, known: Models | None = 
 def _learn_at_once(dp: Array, dy: Array, low: Array, high: Array, known: Models | None) -> Models:
     """The same for arrays on a device, where many small steps take longer than a large one."""
     xp = array_namespace(dp)
-    S, Z, lowest, highest = _learn_block(dp, dy)
+    used = [i for i in range(dp.shape[0]) if float(xp.max(xp.abs(dp[i, :, :]))) > 0.0]
+    k = max(1, len(used))
+    dp = dp[:k, :, :]
+    dy = dy[:k, :, :]
+    if k == 1:
+        S, Z, lowest, highest = _learn_pair(dp[0, :, :], dy[0, :, :])
+    else:
+        S, Z, lowest, highest = _learn_block(dp, dy)
     if known is not None and known.S.shape == S.shape:
         same = known.explains(dp[0, :, :], dy[0, :, :])
         kept = same[:, None, None]
@@ -140,6 +144,19 @@ def _learn_at_once(dp: Array, dy: Array, low: Array, high: Array, known: Models 
         lowest = xp.where(same, known.lowest, lowest)
         highest = xp.where(same, known.highest, highest)
     return Models(low, S, Z, lowest, highest, low, high).faded(low, high)
+
+
+def _learn_pair(dp: Array, dy: Array) -> tuple[Array, Array, Array, Array]:
+    """The same as ``_learn_block`` of one pair, (m, d) each: B = σ(I - aaᵀ) + bbᵀ/aᵀb."""
+    xp = array_namespace(dp)
+    length = norms(dp)
+    curvature = dots(dp, dy)
+    used = (length > 0) & (curvature > DEFINITE * length * norms(dy))
+    curvature = xp.where(used, curvature, 1.0)
+    S = (xp.where(used, 1.0 / xp.where(used, length, 1.0), 0.0 * length)[:, None] * dp)[:, None, :]
+    Z = (xp.where(used, 1.0 / xp.sqrt(curvature), 0.0 * length)[:, None] * dy)[:, None, :]
+    seen = curvature / xp.where(used, length, 1.0) ** 2
+    return S, Z, xp.where(used, seen, xp.inf), xp.where(used, seen, -xp.inf)
 
 
 def _learn_block(dp: Array, dy: Array) -> tuple[Array, Array, Array, Array]:
