@@ -220,7 +220,8 @@ class Run:
         self._count_anew()
         self.count_as("setup")
         self.state = method.start(self.meter, x)
-        self.record(self._measure(self.state.x))
+        if self.meter.waiting:
+            self.record(self._measure(self.state.x))
 
     def count_as(self, kind: Kind) -> None:
         """Count the questions that follow as rounds of this kind, and time them."""
