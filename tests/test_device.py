@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import array_api_strict as xp
@@ -12,8 +13,10 @@ import fedsplit as fs
 from fedsplit.arrays import Array, length
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Curvature, Descend, Diagonal, Evaluate, Gradient, Prox, Value
+from fedsplit.commands.app import run
 from fedsplit.device.backend import to_host
 from fedsplit.device.blocks import BlockVector
+from fedsplit.paper.comparison import compare
 
 DEVICE = xp.Device("device1")
 
@@ -308,8 +311,34 @@ def test_devices_are_named_and_needed(monkeypatch: pytest.MonkeyPatch) -> None:
         fs.Problem(fs.LeastSquares(), data, device="tpu")
     with pytest.raises(fs.InputError, match="dtype is for rows on a device"):
         fs.Problem(fs.LeastSquares(), data, dtype="float32")
-    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(fs.InputError, match=r'device "cuda" needs CuPy: pip install'):
         fs.Problem(fs.LeastSquares(), data, device="cuda")
     with pytest.raises(fs.InputError, match="needs CuPy"):
         fs.ensembles.logistic(3, 2, 2, device="cuda")
+
+
+def test_the_command_says_in_a_line_that_there_is_no_gpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert run(["compare", "--device", "cuda", "--ensemble", "logistic"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "needs CuPy" in captured.err
+    assert len(captured.err.strip().splitlines()) == 1
+    assert run(["compare", "--device", "cuda", "--ensemble", "spiked"]) == 2
+    assert "is not drawn on a device: use one of isotropic" in capsys.readouterr().err
+
+
+def test_methods_are_compared_on_a_device_as_in_this_process() -> None:
+    methods = [("plain", METHODS["plain"]), ("fedprox", fs.FedProx(0.5)), ("fedgd", fs.FedGD())]
+    seen: list[tuple[str, int]] = []
+    runs = [
+        compare(problem, methods, 40, lambda label, done, gap: seen.append((label, done)))
+        for problem in both(ridge=1.0)
+    ]
+    for ours, theirs in zip(*runs, strict=True):
+        assert ours.outcome == theirs.outcome
+        np.testing.assert_allclose(ours.gaps, theirs.gaps, atol=1e-11)
+    assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]

@@ -84,6 +84,8 @@ def norms(X: Array) -> Array:
 
 def length(x: Array) -> float:
     """√(Σ x_i²) over all entries, of an array or of a block vector."""
+    if on_host(x):
+        return float(np.linalg.norm(x))
     return float(array_namespace(x).linalg.vector_norm(x))
 
 
