@@ -240,6 +240,16 @@ def test_a_certificate_of_float32_says_that_rows_were_rounded() -> None:
     assert "rounded" not in fs.solve(exact, METHODS["plain"], tol=1e-6).certificate.reason
 
 
+def test_it_is_said_where_float32_ends_and_float64_goes_on() -> None:
+    _, placed = both(dtype="float32", ridge=1.0)
+    result = fs.solve(placed, METHODS["plain"], rounds=60, tol=1e-15)
+    assert not result.converged
+    assert any("float32 may not come closer" in note for note in result.notes)
+    refined = fs.solve(placed, x0=result.x, tol=1e-12)
+    assert refined.converged
+    assert refined.rounds < 10
+
+
 def test_padding_does_not_count() -> None:
     A, b, _, _ = drawn(fs.Logistic(), (3, 4, 6), weighted=False)
     ragged = [(A[0], b[0]), (A[1][:2], b[1][:2]), (A[2][:3], b[2][:3])]

@@ -63,7 +63,8 @@ def dots(X: Array, Y: Array) -> Array:
         return products
     # on a device, sums over short rows are fastest as a product with ones
     XY = X * Y
-    return XY @ array_namespace(XY).ones_like(XY[0, :])
+    summed: Array = XY @ array_namespace(XY).ones_like(XY[0, :])
+    return summed
 
 
 def column_sums(X: Array) -> Array:

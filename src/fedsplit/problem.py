@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from copy import copy
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -77,12 +77,15 @@ class Problem:
         self.loss = loss
         self.ridge = _check_ridge(ridge)
         self.blocks: list[Block] = []
-        self.clients: Any
+        self._placed: DeviceClients | None = None
         if belongs_on_device(clients, device):
             rows = place(loss, clients, self.ridge, device, dtype)
             self.m = rows.m
             self.d = rows.d
-            self.clients = DeviceClients(rows, np.broadcast_to(self.ridge / self.m, (self.d,)))
+            share = np.broadcast_to(self.ridge / self.m, (self.d,))
+            self._placed = DeviceClients(rows, share)
+            # they answer the same questions
+            self.clients = cast(StackedClients, self._placed)
             return
         if dtype is not None:
             raise InputError("dtype is for rows on a device: pass device=, or leave it out")
@@ -159,6 +162,8 @@ class Problem:
         other.ridge = _check_ridge(ridge)
         other._check_length()
         other.clients = other.among(self.m)
+        if self._placed is not None:
+            other._placed = cast(DeviceClients, other.clients)
         return other
 
     def _check_length(self) -> None:
@@ -172,14 +177,14 @@ class Problem:
         """Some neighbouring clients; the ridge is still that of the whole objective."""
         other = copy(self)
         other.m = len(clients)
-        if isinstance(self.clients, DeviceClients):
+        if self._placed is not None:
             raise InputError("clients on a device stay in this process: use no other engine")
         blocks = [block.part(clients) for block in self.blocks]
         other.blocks = [block for block in blocks if block.clients]
         other.clients = self._stacked(other.blocks)
         return other
 
-    def among(self, m: int) -> Any:
+    def among(self, m: int) -> StackedClients:
         """These clients as part of m in all, each of which carries λ/m."""
         return self.clients.with_ridge(np.broadcast_to(self.ridge / m, (self.d,)))
 
@@ -210,10 +215,9 @@ class Problem:
     @property
     def _together(self) -> StackedClients:
         """The clients, or the one that they are together on a device."""
-        together: StackedClients = self.clients
-        if isinstance(self.clients, DeviceClients):
-            together = self.clients.together()
-        return together
+        if self._placed is not None:
+            return self._placed.together()
+        return self.clients
 
     def _stacked(self, blocks: list[Block]) -> StackedClients:
         """The clients in these blocks, each with λ/m."""

@@ -38,6 +38,11 @@ from fedsplit.rounds.stopping import ProvedGap
 OF_SUMS = (FedSplitInformation, Newton, GD, AGD, CG, LBFGS)
 """Methods that need nothing of the clients but sums over all of them."""
 
+FLOAT32 = (
+    "local solvers in float32 may not come closer: go on with solve(problem, x0=result.x), which "
+    'adds up Newton steps in float64, or pass dtype="float64"'
+)
+
 CHANGED = "the problem has changed since the state was reached: the run started anew from its x"
 
 
@@ -196,6 +201,8 @@ def solve(
                 called.append(callback)
         run = Run(kept, method, rule, rounds, penalty, participation, seed, called, asynchronous)
         result = run.go(start, state)
+    if rounded and tol > 0 and not result.converged:
+        notes = (*notes, FLOAT32)
     if rounded and result.certificate.gap is not None:
         reason = f"{result.certificate.reason}, {rounded}"
         result = replace(result, certificate=replace(result.certificate, reason=reason))
