@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 from numpy.typing import NDArray
+from scipy.linalg.blas import daxpy
 from scipy.linalg.lapack import dpotrs, dtrtri
 
 Array: TypeAlias = NDArray[np.floating[Any]]
@@ -91,18 +92,17 @@ def length(x: Array) -> float:
 
 
 def combination(weights: Sequence[float], arrays: Sequence[Array]) -> Array:
-    """Σ_i w_i X_i of arrays or block vectors of one shape; of arrays, with one beside the sum."""
+    """Σ_i w_i X_i of arrays or block vectors of one shape; of arrays, without any beside the sum."""
     total = weights[0] * arrays[0]
     terms = list(zip(weights[1:], arrays[1:], strict=True))
     if not is_numpy_array(total):
         for weight, X in terms:
             total = total + weight * X
         return total
-    part = np.empty_like(total)
+    summed = total.reshape(-1)
     for weight, X in terms:
-        np.multiply(X, weight, out=part)
-        total += part
-    return total
+        summed = daxpy(X.reshape(-1), summed, a=weight)  # in place, in one pass
+    return summed.reshape(total.shape)
 
 
 def gram(A: Array) -> Array:

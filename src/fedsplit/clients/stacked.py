@@ -61,9 +61,11 @@ class StackedClients(Clients):
         began = time.perf_counter()
         points = [self._rows(point) for point in question.points()]
         parts: dict[str, Array] = {
-            name: np.full((self.m, *part.shape_for(self.d)), ABSENT.get(name, np.nan))
+            name: np.empty((self.m, *part.shape_for(self.d)))
             for name, part in question.answer_parts().items()
         }
+        for name, whole in parts.items():
+            whole[~present] = ABSENT.get(name, np.nan)
         work = np.zeros((self.m, 3))
 
         def answer(block: tuple[Index, Costs]) -> None:

@@ -185,7 +185,7 @@ class AcceleratedFedSplit:
         proposal = accelerator.propose(view)
         move = float(xp.linalg.vector_norm((proposal.x - state.x) / step.scale))
         trust = trust._replace(reach=move)
-        return AcceleratedState(proposal.x, proposal.z(step), step, memory, trust, state.notes)
+        return AcceleratedState(proposal.x, proposal.z_for(step), step, memory, trust, state.notes)
 
     def remaining(self, state: AcceleratedState, kept: Mask) -> AcceleratedState:
         """The state without removed clients, whose rows of z would keep pulling at x.
@@ -251,7 +251,7 @@ class AcceleratedFedSplit:
         gain = proposal.gain
         if gain < SURPRISE * residual**2:
             gain = SURPRISE * residual**2
-        z = proposal.z(step)
+        z = proposal.z_for(step)
         return AcceleratedState(proposal.x, z, step, memory, trust, state.notes, gain)
 
     def _follow(self, step: StepSize, trust: Trust, proposal: Proposal) -> tuple[StepSize, Trust]:

@@ -41,11 +41,9 @@ class View(NamedTuple):
     longest: float
     residual: float
 
-    def plain_step(self, z: Array) -> tuple[Array, Array]:
-        """The server's average x of z, and y with z_j = x - s y_j in the coordinates x/scale."""
-        scale = self.step.scale
-        x = average(in_scale(z, 1.0 / scale), self.step.in_x, self.penalty)
-        return x, (x / scale - z) / self.step.s
+    def average(self, z: Array) -> Array:
+        """The server's x, (d,), for z in the coordinates x/scale."""
+        return average(in_scale(z, 1.0 / self.step.scale), self.step.in_x, self.penalty)
 
 
 class Proposal(NamedTuple):
@@ -54,8 +52,10 @@ class Proposal(NamedTuple):
     Attributes
     ----------
     x : (d,) array
-    y : (m, d) array
-        The clients' gradients there as the server takes them to be, in the coordinates x/scale.
+    z : (m, d) array
+        The next z for the step s, in the coordinates x/scale: (x/scale - z_j)/s are the clients'
+        gradients at x as the server takes them to be.
+    s : float
     memory : Memory
         With the curvatures that the proposal has shown.
     low, high : float
@@ -69,7 +69,8 @@ class Proposal(NamedTuple):
     """
 
     x: Array
-    y: Array
+    z: Array
+    s: float
     memory: Memory
     low: float
     high: float
@@ -77,10 +78,13 @@ class Proposal(NamedTuple):
     adapts: bool
     gain: float = math.nan
 
-    def z(self, step: StepSize) -> Array:
-        """The next z, (m, d)."""
-        z: Array = self.x - step.s * step.scale * self.y
-        return z
+    def z_for(self, step: StepSize) -> Array:
+        """The next z for another step, (m, d)."""
+        z = self.z
+        if step.s != self.s:
+            x = self.x / step.scale
+            z = x - step.s / self.s * (x - z)
+        return in_scale(z, 1.0 / step.scale)
 
 
 class Accelerator(Protocol):
@@ -125,6 +129,8 @@ class NoAcceleration:
     memory: ClassVar[int] = 1
 
     def propose(self, view: View) -> Proposal:
-        x, y = view.plain_step(view.z)
+        x = view.average(view.z)
         sigma = view.memory.typical_curvature()
-        return Proposal(x, y, view.memory, sigma, sigma, accelerated=False, adapts=True)
+        return Proposal(
+            x, view.z, view.step.s, view.memory, sigma, sigma, accelerated=False, adapts=True
+        )

@@ -45,11 +45,12 @@ class Anderson:
         z = view.z
         if view.trusted:
             z = self._extrapolated(view)
-        x, y = view.plain_step(z)
+        x = view.average(z)
         sigma = memory.moving_curvature()
         # Σ_j‖p_j - x‖²/s is of the order of F(x) - F*: ∇F is about Σ_j(x - p_j)/s
         gain = view.residual**2
-        return Proposal(x, y, memory, sigma, sigma, view.trusted, view.trusted, gain)
+        s = view.step.s
+        return Proposal(x, z, s, memory, sigma, sigma, view.trusted, view.trusted, gain)
 
     def _extrapolated(self, view: View) -> Array:
         """z - Σ_i γ_i dz_i, with γ that minimises ‖r - Σ_i γ_i dr_i‖², regularised.

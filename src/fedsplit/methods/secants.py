@@ -76,9 +76,10 @@ class Secants:
                 # The models' gradients at x, shifted alike so that their sum is -slope.
                 y: Array = memory.y + models.times(x / scale - memory.p)
                 y = y - (column_sums(y) + slope) / m
-                return Proposal(x, y, memory, low, high, True, True, gained)
-        x, y = view.plain_step(view.z)
-        return Proposal(x, y, memory, low, high, accelerated=False, adapts=False)
+                s = view.step.s
+                return Proposal(x, x / scale - s * y, s, memory, low, high, True, True, gained)
+        x = view.average(view.z)
+        return Proposal(x, view.z, view.step.s, memory, low, high, accelerated=False, adapts=False)
 
 
 def _extremes(M: Array) -> tuple[float, float]:

@@ -83,10 +83,12 @@ class Span:
 
     def residual(self, at: Spanned) -> Array:
         missing = self._missing(at)
-        image = missing
-        if missing.any():  # at the start there is nothing to multiply
-            image = self.K.times(missing)
-        return self._norm(1.0 - at.c, missing, image)
+        if self.K.array is None:  # one product with the rows, not two with K
+            gradient = (1.0 - at.c)[:, None] * self.h.G
+            if missing.any():
+                gradient = gradient + self.terms.adjoint(missing)
+            return np.sqrt(in_metric(1.0 / self.h.D, gradient))
+        return self._norm(1.0 - at.c, missing, self.K.times(missing))
 
     def delta(self, at: Spanned) -> Array:
         return -(at.c[:, None] * self.h.G + self.terms.adjoint(at.mu)) / self.h.D
