@@ -92,7 +92,7 @@ def length(x: Array) -> float:
 
 
 def combination(weights: Sequence[float], arrays: Sequence[Array]) -> Array:
-    """Σ_i w_i X_i of arrays or block vectors of one shape; of arrays, without any beside the sum."""
+    """Σ_i w_i X_i of arrays or block vectors of one shape; arrays are added in place."""
     total = weights[0] * arrays[0]
     terms = list(zip(weights[1:], arrays[1:], strict=True))
     if not is_numpy_array(total):
