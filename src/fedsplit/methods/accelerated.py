@@ -125,12 +125,7 @@ class AcceleratedFedSplit:
                 f"{type(accelerator).__name__} stands in for {type(self.accelerate).__name__}, "
                 f"whose work at the server is too much for d = {clients.d}",
             )
-        pairs = accelerator.memory
-        if accelerator.models_costs:
-            # No more than d pairs are independent, and 4 Mi floats of them are 32 MB.
-            pairs = max(1, min(pairs, clients.d, 4 * 2**20 // (clients.m * clients.d)))
-        else:
-            pairs = max(1, min(pairs, MOST_FLOATS // (2 * clients.m * clients.d)))
+        pairs = self._pairs(clients)
         if pairs < accelerator.memory and not accelerator.models_costs:
             notes = (
                 *notes,
@@ -138,6 +133,8 @@ class AcceleratedFedSplit:
                 f"which are {clients.m} clients × {clients.d} coordinates each",
             )
         z = xp.tile(x0, (clients.m, 1))
+        if accelerator is not self.accelerate:
+            z = _with_gradients(clients, x0, z, step.in_x)
         x = average(z, step.in_x, self.penalty)
         memory = Memory.empty(x0 / step.scale, low, high, values, pairs)
         trust = Trust(Best(math.inf, memory.p, step.s, low, high))
@@ -198,6 +195,15 @@ class AcceleratedFedSplit:
         best = state.trust.best
         home = Best(math.inf, best.z[kept], best.s, best.low[kept], best.high[kept])
         return AcceleratedState(x, z, step, state.memory.of(kept), Trust(home), state.notes)
+
+    def _pairs(self, clients: Clients) -> int:
+        """How many pairs the server remembers."""
+        accelerator = self._accelerator(clients.d)
+        size = clients.m * clients.d
+        if accelerator.models_costs:
+            # No more than d pairs are independent, and 4 Mi floats of them are 32 MB.
+            return max(1, min(accelerator.memory, clients.d, 4 * 2**20 // size))
+        return max(1, min(accelerator.memory, MOST_FLOATS // (2 * size)))
 
     def _accelerator(self, d: int) -> Accelerator:
         """The accelerator for d coordinates: Anderson's work is linear in d."""
@@ -267,3 +273,16 @@ class AcceleratedFedSplit:
                 step = step._replace(first=s)
             step = step._replace(s=s)
         return step, trust
+
+
+def _with_gradients(clients: Clients, x: Array, z: Array, s: float | Array) -> Array:
+    """The first z_j = x - s∇f_j(x), (m, d), of those who tell it; the others keep theirs.
+
+    With z_j = x the first round is spent on finding that the gradients are not zero. Where x has
+    many coordinates, a gradient takes a fraction of the time of that round.
+    """
+    xp = array_namespace(z)
+    moved: Array = z - s * clients.gradient(x).rows_or(xp.zeros_like(z))
+    if xp.all(xp.isfinite(moved)):
+        return moved
+    return z

@@ -19,6 +19,10 @@ SEVERAL = 64
 MOST_PRODUCTS = 30
 """A system that takes more products with K is better solved by its factor, if K has one."""
 
+BARELY = 1.7
+"""By how much less accurate a system may be solved where every product is one with the rows: the
+Newton step, which is looked at next, needs half of it."""
+
 MOST_WITHOUT_FACTOR = 300
 """Products for one Newton step at most, if K has no factor: the next step goes on from there."""
 
@@ -125,6 +129,8 @@ class Span:
         Kw = np.zeros_like(r)  # K√W w
         rows = np.flatnonzero(active).tolist()
         K = self.K.array
+        if K is None:
+            enough = BARELY * enough
         if r.shape[1] > SEVERAL or K is None:
             mu = at.mu + r
             Kmu = at.Kmu + Kr
