@@ -160,7 +160,15 @@ def main() -> None:
     if arguments.large:
         large(LARGE)
         return
-    head("columns", "20,000 × 20,000", "processor", "ratio", "rounds", "proved gap", "gap")
+    head(
+        "columns",
+        "20,000 × 20,000, 50 entries per row",
+        "processor",
+        "ratio",
+        "rounds",
+        "proved gap",
+        "gap",
+    )
     for shape in SIDE_BY_SIDE:
         compare(shape)
     if not arguments.beside:
