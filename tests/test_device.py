@@ -109,8 +109,9 @@ def test_questions_are_answered_as_in_this_process(
             assert near(told[name], array, dtype), (question.name(), name)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [("wide", "float64"), ("wide", "float32"), ("tall", "float64")]
+)
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_two_rounds_of_proxes_are_those_of_this_process(
