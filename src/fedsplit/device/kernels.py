@@ -164,10 +164,9 @@ class Kernels:
     def _array(self, moved: Displacement | None, dense: bool) -> DeviceArray | None:
         if moved is None:
             return None
-        if dense:
-            return self._cupy.ascontiguousarray(moved.dense())
-        assert isinstance(moved, Spanned)
-        return moved.c
+        if isinstance(moved, Spanned) and not dense:
+            return moved.c
+        return self._cupy.ascontiguousarray(moved.dense())
 
 
 def _end(what: Pass) -> tuple[float, float]:

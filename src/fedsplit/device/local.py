@@ -92,7 +92,7 @@ class Local:
         origin = _origin(v, start)
         simple = isinstance(s, float) and self._one_ridge
         if simple and origin is not None and self.kernels is not None:
-            return self._fused(v, s, origin, solver, bounds)
+            return self._fused(self.kernels, v, s, origin, solver, bounds)
         if origin is None or not (simple and self.rows.wide):
             return self._in_columns(v, s, start, solver, bounds)
         rows = self.rows
@@ -126,7 +126,7 @@ class Local:
         if self._one_ridge and self.kernels is not None:
             ridge = float(self.ridge[0])
             what = Pass(False, (0.0, 1.0), (1.0, ridge, 0.0), float(step), steps, 0.0)
-            return self._passed(x, origin, what, (steps, 0, 0))
+            return self._passed(self.kernels, x, origin, what, (steps, 0, 0))
         product = rows.product(x)
         if self._one_ridge and rows.wide:
             linear = (1.0, float(self.ridge[0]), 0.0)
@@ -142,12 +142,17 @@ class Local:
 
     def objective(self, x: DeviceArray) -> float:
         """F(x): what a pass without a step tells."""
-        told = self.descend(x, 0.0, 0).told
-        assert told.value is not None
-        return told.value()
+        value = self.descend(x, 0.0, 0).told.value
+        return nothing() if value is None else value()
 
     def _fused(
-        self, v: Any, s: float, origin: Origin, solver: ProxSolver, bounds: Bounds
+        self,
+        kernels: Kernels,
+        v: Any,
+        s: float,
+        origin: Origin,
+        solver: ProxSolver,
+        bounds: Bounds,
     ) -> Solved:
         """The prox by a kernel."""
         r = 1.0 + s * float(self.ridge[0])
@@ -157,14 +162,20 @@ class Local:
             if not isinstance(step, float):
                 step = self.rows.xp.reshape(step, (self.rows.m,))
             what = Pass(False, at, (s, r, 1.0), step, solver.steps, 1.0 / r)
-            return self._passed(v, origin, what, (solver.steps + 1, 0, 0))
+            return self._passed(kernels, v, origin, what, (solver.steps + 1, 0, 0))
         what = Pass(True, at, (s, r, 1.0), 0.0, NEWTON_STEPS, 1.0 / r)
-        return self._passed(v, origin, what, (1, 1, 1))
+        return self._passed(kernels, v, origin, what, (1, 1, 1))
 
-    def _passed(self, v: Any, origin: Origin, what: Pass, work: tuple[int, int, int]) -> Solved:
+    def _passed(
+        self,
+        kernels: Kernels,
+        v: Any,
+        origin: Origin,
+        what: Pass,
+        work: tuple[int, int, int],
+    ) -> Solved:
         """The answer of a kernel."""
         rows = self.rows
-        assert self.kernels is not None
         t = 1.0
         moved: Displacement | None = None
         if isinstance(v, BlockVector):
@@ -179,8 +190,8 @@ class Local:
             e = rows.zeros(rows.d)
             moved = Dense(rows, e, rows.cast(v))
         half_ridge = 0.5 * rows.m * float(self.ridge[0])
-        found, numbers = self.kernels.prox(origin.x, e, t, moved, what, half_ridge)
-        told = self.kernels.told(numbers, work)
+        found, numbers = kernels.prox(origin.x, e, t, moved, what, half_ridge)
+        told = kernels.told(numbers, work)
         if not origin.of_server:
             told = replace(told, value=None, margin=nothing)
         return Solved(_point(v, origin.x, found), None, told)
