@@ -216,7 +216,7 @@ class Problem:
     def _together(self) -> StackedClients:
         """The clients, or the one that they are together on a device."""
         if self._placed is not None:
-            return self._placed.together()
+            return self._placed.pooled()
         return self.clients
 
     def _stacked(self, blocks: list[Block]) -> StackedClients:

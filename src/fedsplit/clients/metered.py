@@ -96,11 +96,11 @@ class MeteredClients(Clients):
     def repeated(self, x: Array) -> Any:
         return self._clients.repeated(x)
 
-    def together(self) -> Clients:
+    def pooled(self) -> Clients:
         """The one client that all are together, counted here."""
         if not self._clients.on_device:
             return self
-        other = MeteredClients(self._clients.together())
+        other = MeteredClients(self._clients.pooled())
         other._kept = self._kept
         return other
 

@@ -182,7 +182,7 @@ class Clients:
         """x, (d,), as one row per client: an array, (m, d), or a block vector."""
         return array_namespace(x).tile(x, (self.m, 1))
 
-    def together(self) -> Clients:
+    def pooled(self) -> Clients:
         """The one client that all are together, where proofs are about that; else these."""
         return self
 

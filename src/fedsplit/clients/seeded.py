@@ -51,8 +51,8 @@ class SeededClients(Clients):
     def repeated(self, x: Array) -> Any:
         return self._clients.repeated(x)
 
-    def together(self) -> Clients:
-        return self._clients.together()
+    def pooled(self) -> Clients:
+        return self._clients.pooled()
 
     def ask(self, question: CostQuestion) -> Answer:
         return self._clients.ask(self._seeded(question))

@@ -97,7 +97,7 @@ class DeviceClients(Clients):
         terms = PooledTerms(self.rows)
         return StackedClients(self.d, [Block([0], terms)], self.m * self.ridge)
 
-    def together(self) -> StackedClients:
+    def pooled(self) -> StackedClients:
         return self._pooled
 
     def with_ridge(self, ridge: Array) -> DeviceClients:

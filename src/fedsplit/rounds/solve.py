@@ -143,7 +143,7 @@ def solve(
     notes: tuple[str, ...] = ()
     if method is None:
         method, chosen = default_method(
-            clients.together(), state, participation, bool(asynchronous)
+            clients.pooled(), state, participation, bool(asynchronous)
         )
         notes = (chosen,)
     instance("method", method, "a Method", "update")
@@ -236,7 +236,7 @@ def clients_for(
             return clients
         obstacle = f"{type(method).__name__} with a penalty"
     elif isinstance(method, OF_SUMS):
-        return clients.together()
+        return clients.pooled()
     else:
         obstacle = type(method).__name__
     names = ", ".join(kind.__name__ for kind in (FedSplit, FedGD, FedProx, *OF_SUMS))

@@ -233,7 +233,7 @@ class ProvedGap(StoppingRule):
             self._level = abs(smooth)
         elif np.isnan(self._level) and long and promised <= 1e6 * self.tol:
             run.count_as("certificate")
-            answer = run.meter.together().value(to_host(x))
+            answer = run.meter.pooled().value(to_host(x))
             run.record(run.objective)
             self._spent += 1
             self._level = 1.0
@@ -248,7 +248,7 @@ class ProvedGap(StoppingRule):
         before = len(run.trace)
         run.count_as("certificate")
         proof = certify(
-            run.meter.together(),
+            run.meter.pooled(),
             to_host(run.state.x),
             run.penalty,
             run.subgradient,
