@@ -8,6 +8,7 @@ from typing import Any
 import array_api_strict as xp
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import fedsplit as fs
 from fedsplit.arrays import Array, length
@@ -197,6 +198,50 @@ def test_a_trace_is_that_of_this_process(method: str) -> None:
             assert (one == other).all(), column
 
 
+@pytest.mark.parametrize("method", ["newton", "lbfgs"])
+def test_sums_over_all_clients_are_counted_as_an_answer_of_each(method: str) -> None:
+    host, placed = (fs.solve(p, METHODS[method], rounds=5, tol=0).trace for p in both())
+    for column in ("answered", "floats_up", "floats_down", "gradients", "kind"):
+        assert (getattr(placed, column) == getattr(host, column)).all(), column
+
+
+@pytest.mark.parametrize("rounds", [2, 20, 40])
+def test_proofs_are_asked_for_when_they_are_in_this_process_and_share_the_budget(
+    rounds: int,
+) -> None:
+    # proofs come while rounds are ahead of them: these must not count on top of the budget
+    host, placed = (
+        fs.solve(problem, METHODS["fedgd"], rounds=rounds)
+        for problem in both("least squares", ridge=1.0)
+    )
+    assert list(placed.trace.kind) == list(host.trace.kind)
+    np.testing.assert_allclose(placed.x, host.x, rtol=1e-10)
+    early = fs.solve(both("least squares", ridge=1.0)[1], METHODS["fedgd"], rounds=11, tol=1e-3)
+    assert len(early.trace) <= 11
+
+
+def test_a_callback_ends_a_run_after_the_round_that_it_was_told_of() -> None:
+    _, placed = both()
+    seen: list[float] = []
+
+    def stop(row: Any, state: Any) -> bool:
+        seen.append(row.objective)
+        return len(seen) == 4
+
+    result = fs.solve(placed, METHODS["plain"], rounds=50, tol=0, callbacks=[stop])
+    assert (result.stopped_by, result.rounds) == ("callback", 4)
+    assert placed.objective(result.x) == pytest.approx(seen[-1], rel=1e-14)
+
+
+def test_a_run_that_diverges_on_a_device_says_so_after_as_many_rounds_as_in_this_process() -> None:
+    rounds = []
+    for problem in both("least squares"):
+        with pytest.raises(fs.Diverged) as raised:
+            fs.solve(problem, fs.FedGD(5.0, 3), rounds=100, tol=0)
+        rounds.append(raised.value.result.rounds)
+    assert rounds[0] == rounds[1]
+
+
 def test_fedprox_ends_where_it_does_in_this_process() -> None:
     ends = [fs.solve(each, fs.FedProx(0.5), rounds=60, tol=0).x for each in both()]
     assert np.linalg.norm(ends[0] - ends[1]) <= 1e-10
@@ -209,6 +254,29 @@ def test_a_run_goes_on_from_its_state() -> None:
     rest = fs.solve(placed, METHODS["plain"], rounds=5, tol=0, state=first.state)
     assert not rest.notes
     np.testing.assert_allclose(rest.x, whole.x, rtol=1e-12)
+
+
+def test_a_state_of_this_process_starts_a_run_on_a_device_anew_and_the_other_way_round() -> None:
+    A, b = np.array([[2.0, 1.0], [0.0, 1.0]]), np.ones(2)
+    rows = [tuple(xp.asarray(each, device=DEVICE) for each in (A, b))]
+    problems = [fs.Problem(fs.LeastSquares(), data, 1.0) for data in ([(A, b)], rows)]
+    states = [fs.solve(p, METHODS["plain"], rounds=3, tol=0).state for p in problems]
+    for problem, state in zip(problems, reversed(states), strict=True):
+        result = fs.solve(problem, METHODS["plain"], rounds=3, tol=0, state=state)
+        assert "started anew" in result.notes[0]
+
+
+def test_points_may_be_on_the_device_or_here() -> None:
+    host, placed = both()
+    x = np.linspace(-0.4, 0.6, 6)
+    at = placed.clients.vector(x)
+    for problem in (host, placed):
+        assert problem.objective(at) == problem.objective(x)
+        assert (problem.gradient(at) == problem.gradient(x)).all()
+        start = (fs.solve(problem, METHODS["plain"], rounds=2, tol=0, x0=x0).x for x0 in (x, at))
+        assert np.array_equal(*start)
+    with pytest.raises(fs.InputError, match="x must be 6 numbers, not of type BlockVector"):
+        placed.objective(placed.clients.repeated(at))  # type: ignore[arg-type]
 
 
 def test_the_state_of_a_client_is_n_numbers_in_plain_fedsplit() -> None:
@@ -239,6 +307,19 @@ def test_a_certificate_of_float32_says_that_rows_were_rounded() -> None:
     assert "rounded to float32" in result.certificate.reason
     _, exact = both(ridge=1.0)
     assert "rounded" not in fs.solve(exact, METHODS["plain"], tol=1e-6).certificate.reason
+
+
+def test_any_point_is_certified_on_a_device_as_in_this_process() -> None:
+    host, placed = both(ridge=1.0)
+    x = host.solution() + 1e-3
+    bound = host.gradient(x) @ host.gradient(x) / 2.0
+    ours = fs.certify(placed.clients, x)
+    assert ours.gap is not None
+    assert host.objective(x) - host.objective(host.solution()) <= ours.gap <= bound
+    _, rounded = both(dtype="float32", ridge=1.0)
+    assert "rounded to float32" in fs.certify(rounded.clients, x).reason
+    with pytest.raises(fs.InputError, match=r"pass problem\.clients"):
+        fs.certify(host, x)  # type: ignore[arg-type]
 
 
 def test_it_is_said_where_float32_ends_and_float64_goes_on() -> None:
@@ -295,6 +376,8 @@ def test_a_checkpoint_is_refused_on_a_device(tmp_path: Any) -> None:
     [
         ({"b": np.full((5, 3), 2.0)}, "labels must be"),
         ({"A": np.full((5, 3, 6), np.nan)}, "A has numbers that are not finite"),
+        ({"b": np.linspace(-1, 1, 3) * np.ones((5, 1))}, "labels must be"),
+        ({"A": np.ones((5, 3, 6)) + 0j}, "must be real numbers"),
         ({"b": np.ones((5, 4))}, "b must have shape"),
         ({"A": np.ones((5, 3, 6), dtype=np.int64)}, "float32 or float64"),
         ({"weights": -np.ones((5, 3))}, "weights must be"),
@@ -309,6 +392,31 @@ def test_rows_that_cannot_be_used_are_refused(change: dict[str, Array], what: st
         fs.Problem(fs.Logistic(), fs.StackedRows(**placed))
 
 
+def test_arrays_in_two_places_and_of_different_shapes_are_refused() -> None:
+    A, b, _, _ = drawn(fs.Logistic(), SHAPES["wide"], weighted=False)
+    rows = xp.asarray(A, device=DEVICE), xp.asarray(b, device=DEVICE)
+    wrong: list[tuple[Any, str]] = [
+        (fs.StackedRows(rows[0], b), "b is of type ndarray, and A of type Array"),
+        (fs.StackedRows(A, b), "StackedRows has NumPy arrays"),
+        ([(rows[0][0, :, :], rows[1][0, :]), (A[0], b[0])], "client 1: .* and these are not"),
+        ([(rows[0][0, :, :], rows[1][0, :]), (rows[0][0, :, :2], rows[1][0, :])], "shapes"),
+    ]
+    for clients, what in wrong:
+        with pytest.raises(fs.InputError, match=what):
+            fs.Problem(fs.Logistic(), clients)
+
+
+def test_padding_may_have_any_label() -> None:
+    A, b, _, _ = drawn(fs.Logistic(), SHAPES["wide"], weighted=False)
+    weights = np.ones_like(b)
+    weights[0, 0] = 0.0
+    b[0, 0] = 0.0
+    placed = fs.StackedRows(*(xp.asarray(each, device=DEVICE) for each in (A, b, weights)))
+    host = fs.Problem(fs.Logistic(), list(zip(A, b, weights, strict=True)))
+    x = np.ones(6)
+    assert fs.Problem(fs.Logistic(), placed).objective(x) == pytest.approx(host.objective(x))
+
+
 def test_a_loss_without_a_device_path_is_refused() -> None:
     A, b, _, _ = drawn(fs.LeastSquares(), SHAPES["wide"], weighted=False)
     rows = fs.StackedRows(xp.asarray(A, device=DEVICE), xp.asarray(np.abs(b) + 1, device=DEVICE))
@@ -320,6 +428,8 @@ def test_devices_are_named_and_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     data = [(np.eye(2), np.ones(2))]
     with pytest.raises(fs.InputError, match="device 'tpu' is not known"):
         fs.Problem(fs.LeastSquares(), data, device="tpu")
+    with pytest.raises(fs.InputError, match="sparse rows have no device path"):
+        fs.Problem(fs.LeastSquares(), [(csr_array(np.eye(2)), np.ones(2))], device="cuda")
     with pytest.raises(fs.InputError, match="dtype is for rows on a device"):
         fs.Problem(fs.LeastSquares(), data, dtype="float32")
     monkeypatch.setitem(sys.modules, "cupy", None)

@@ -16,6 +16,7 @@ from fedsplit.checks import count, instance
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.data.libsvm import read_libsvm
 from fedsplit.data.splitting import split_rows
+from fedsplit.device.backend import numbers
 from fedsplit.device.clients import DeviceClients
 from fedsplit.device.placing import StackedRows, belongs_on_device, place
 from fedsplit.errors import InputError, NoMinimiser
@@ -300,10 +301,12 @@ class Problem:
         return x - t * step, value
 
     def _point(self, x: Array) -> Array:
-        x = np.asarray(x, dtype=np.float64)
-        if x.shape != (self.d,):
-            raise InputError(f"x must have shape ({self.d},), not {x.shape}")
-        return x
+        point = numbers(x)
+        if point is None:
+            raise InputError(f"x must be {self.d} numbers, not of type {type(x).__name__}")
+        if point.shape != (self.d,):
+            raise InputError(f"x must have shape ({self.d},), not {point.shape}")
+        return point
 
 
 def _check_ridge(ridge: float | Sequence[float] | Array) -> Array:

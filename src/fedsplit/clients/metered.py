@@ -13,7 +13,6 @@ import numpy as np
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Arrival, Clients
 from fedsplit.clients.question import Answer, CostQuestion
-from fedsplit.fixed_point import LIMBS
 
 
 class Exchange(NamedTuple):
@@ -73,6 +72,7 @@ class MeteredClients(Clients):
         self.m = clients.m
         self.d = clients.d
         self.stands_for = clients.stands_for
+        self.words = clients.words
         self._kept: list[Kept] = []
         self._everyone: Mask = np.ones(clients.m, dtype=bool)
         self.present: Mask = np.zeros(clients.m, dtype=bool)
@@ -149,21 +149,19 @@ class MeteredClients(Clients):
     ) -> Exchange:
         summary = answer.summary()
         answered = summary.answered * self.stands_for
-        words = 1
-        if self.stands_for > 1:
-            words = LIMBS  # of a number in sums
+        gradients, hessians, factorisations = (self.stands_for * each for each in summary.work)
         latency = None
         if self._clients.names is not None:
             taken = zip(self._clients.names, answer.seconds, answer.present, strict=True)
             latency = {name: float(seconds) for name, seconds, present in taken if present}
         return Exchange(
             floats_down=asked * self.stands_for * question.floats_down(self.d),
-            floats_up=answered * words * question.floats_up(self.d, answer),
+            floats_up=answered * self.words * question.floats_up(self.d, answer),
             answered=answered,
             error=summary.error,
             seconds=seconds,
             margin=summary.margin,
             latency=latency,
-            work=summary.work,
+            work=(gradients, hessians, factorisations),
             clock=clock,
         )

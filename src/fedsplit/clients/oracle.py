@@ -110,6 +110,8 @@ class Clients:
         What went wrong so far.
     stands_for : int
         How many clients each of the m is the sum of.
+    words : int
+        How many numbers are sent up for each float of an answer: several in secure sums.
     asked : int or None
         How many clients were drawn for the last question; None where all are asked.
     clock : float
@@ -125,6 +127,7 @@ class Clients:
     m: int
     d: int
     stands_for: int = 1
+    words: int = 1
     names: Sequence[str] | None = None
     free: bool = True
     recorded: bool = False

@@ -71,6 +71,7 @@ class SampledClients(Clients):
         self.d = clients.d
         self.names = clients.names
         self.stands_for = clients.stands_for
+        self.words = clients.words
         self._reshuffled = reshuffled
         draw = draws if reshuffled else independent_draws
         masks = draw(self.m, max(1, round(participation * self.m)), seed)

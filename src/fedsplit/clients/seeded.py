@@ -44,6 +44,8 @@ class SeededClients(Clients):
         self.m = clients.m
         self.d = clients.d
         self.names = clients.names
+        self.stands_for = clients.stands_for
+        self.words = clients.words
         self.on_device = clients.on_device
         self._seed = seed
         self.number = earlier

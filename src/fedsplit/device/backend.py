@@ -91,6 +91,14 @@ def to_host(values: Any) -> Array:
     return np.asarray(to_device(values, "cpu"))
 
 
+def numbers(values: Any) -> Array | None:
+    """Numbers that a user passes, here or on a device, as float64; None if they are not numbers."""
+    try:
+        return np.asarray(to_host(values), dtype=np.float64)
+    except (AttributeError, RuntimeError, TypeError, ValueError):  # as libraries raise them
+        return None
+
+
 def combined(terms: Sequence[tuple[float, DeviceArray]]) -> DeviceArray:
     """Σ_i t_i a_i of arrays of one shape and dtype."""
     (t, array), *others = terms

@@ -95,7 +95,9 @@ class DeviceClients(Clients):
     @cached_property
     def _pooled(self) -> StackedClients:
         terms = PooledTerms(self.rows)
-        return StackedClients(self.d, [Block([0], terms)], self.m * self.ridge)
+        pooled = StackedClients(self.d, [Block([0], terms)], self.m * self.ridge)
+        pooled.stands_for = self.m
+        return pooled
 
     def pooled(self) -> StackedClients:
         return self._pooled

@@ -21,8 +21,7 @@ from fedsplit.device.backend import (
 from fedsplit.device.phi import phi_of
 from fedsplit.device.rows import DeviceRows
 from fedsplit.errors import InputError
-from fedsplit.losses.linear import LinearLoss
-from fedsplit.losses.observations import Observations, read
+from fedsplit.losses.observations import Observations, is_sparse, read
 from fedsplit.losses.poisson import Poisson
 from fedsplit.losses.two_classes import BinaryLoss
 
@@ -47,8 +46,11 @@ class StackedRows(NamedTuple):
 
 def belongs_on_device(clients: object, device: str | None) -> bool:
     """Whether a problem with these clients is one on a device."""
-    if device is not None or isinstance(clients, StackedRows):
-        return True
+    return device is not None or isinstance(clients, StackedRows) or _on_device_first(clients)
+
+
+def _on_device_first(clients: object) -> bool:
+    """Whether the rows of the first client are an array on a device."""
     if not isinstance(clients, Sequence) or not clients:
         return False
     first = clients[0]
@@ -73,15 +75,20 @@ def place(
         "float32" or "float64"; None for that of the arrays.
     """
     phi = phi_of(loss)
+    if dtype is not None:
+        floats(dtype)
+    if device is not None:
+        _check_dense(clients)
+        library(device)  # before anything is copied
     if not isinstance(clients, StackedRows):
-        clients = _stacked(loss, clients)
+        clients = _stacked(loss, clients, dtype)
     if device is not None:
         clients = _moved(clients, device, dtype)
-    elif not on_device(clients.A):
-        raise InputError('StackedRows has NumPy arrays: pass device="cuda", or a list of (A, b)')
+    else:
+        _check_library(clients)
     A, b, w, o = _cast(clients, dtype)
     _check_shapes(A, b, w, o)
-    rows = DeviceRows(phi, A, _targets(loss, b), w, o)
+    rows = DeviceRows(phi, A, _targets(loss, b, w), w, o)
     _check_numbers(rows, ridge)
     if is_cupy_array(A):
         named = {name: getattr(rows, name) for name in ("A", "b", "w", "o")}
@@ -92,17 +99,28 @@ def place(
     return rows
 
 
-def _stacked(loss: object, clients: object) -> StackedRows:
+def _check_dense(clients: object) -> None:
+    """Raise InputError if rows are sparse."""
+    if not isinstance(clients, Sequence):
+        return
+    for client in clients:
+        if isinstance(client, Sequence) and client and is_sparse(client[0]):
+            raise InputError(
+                "sparse rows have no device path: pass A.toarray(), or leave out device"
+            )
+
+
+def _stacked(loss: Any, clients: Any, dtype: str | None) -> StackedRows:
     """The clients' arrays, padded to one length by rows of weight zero."""
-    data: Any = clients
-    if on_device(data[0][0]):
-        return _stacked_on_device(data)
-    if not isinstance(loss, LinearLoss):
-        raise InputError(f"{type(loss).__name__} has no device path")
-    checked: Sequence[Observations] = loss.targets(read(data))
+    if _on_device_first(clients):
+        return _stacked_on_device(clients)
+    checked: Sequence[Observations] = loss.targets(read(clients))
     n = max(len(each.b) for each in checked)
     m = len(checked)
-    A = np.zeros((m, n, checked[0].A.shape[1]))
+    d = checked[0].A.shape[1]
+    kind = np.dtype(dtype or "float64")
+    check_memory(kind.itemsize * m * n * d, f"{m:,} clients, padded to {n:,} rows each,")
+    A = np.zeros((m, n, d), dtype=kind)
     b, w, o = np.zeros((3, m, n))
     for j, each in enumerate(checked):
         size = len(each.b)
@@ -114,11 +132,16 @@ def _stacked(loss: object, clients: object) -> StackedRows:
 
 def _stacked_on_device(data: Sequence[Sequence[DeviceArray]]) -> StackedRows:
     """The same of arrays on a device."""
+    for j, client in enumerate(data):
+        if not isinstance(client, Sequence) or not all(map(on_device, client)):
+            raise InputError(
+                f"client {j}: the arrays of the first client are on a device, and these are not"
+            )
     xp = array_namespace(data[0][0])
-    sizes = {int(client[0].shape[0]) for client in data}
-    if len(sizes) > 1 or any(len(client) != 2 for client in data):
+    shapes = {tuple(tuple(array.shape) for array in client) for client in data}
+    if len(shapes) > 1 or len(data[0]) != 2:
         raise InputError(
-            "clients on a device with weights, offsets or different numbers of rows: pass "
+            "clients on a device with weights, offsets or arrays of different shapes: pass "
             "StackedRows(A, b, weights, offset), where a row of weight zero does not count"
         )
     return StackedRows(xp.stack([A for A, _ in data]), xp.stack([b for _, b in data]))
@@ -142,10 +165,25 @@ def _moved(clients: StackedRows, device: str, dtype: str | None) -> StackedRows:
     return StackedRows(*map(moved, clients))
 
 
+def _check_library(clients: StackedRows) -> None:
+    """Raise InputError unless all arrays are of one library, and on a device."""
+    if not on_device(clients.A):
+        raise InputError('StackedRows has NumPy arrays: pass device="cuda", or a list of (A, b)')
+    for name, each in zip(clients._fields, clients, strict=True):
+        optional = each is None and name != "b"
+        if not optional and type(each) is not type(clients.A):
+            raise InputError(
+                f"{name} is of type {type(each).__name__}, and A of type "
+                f"{type(clients.A).__name__}: put both on one device"
+            )
+
+
 def _cast(clients: StackedRows, dtype: str | None) -> list[DeviceArray | None]:
     """In one dtype: that of A, or the one that is asked for."""
     xp = array_namespace(clients.A)
     wanted = clients.A.dtype
+    if any(each is not None and _is_complex(each) for each in clients):
+        raise InputError("rows on a device must be real numbers")
     if dtype is not None:
         wanted = getattr(xp, floats(dtype))
     if wanted not in (xp.float32, xp.float64):
@@ -153,6 +191,10 @@ def _cast(clients: StackedRows, dtype: str | None) -> list[DeviceArray | None]:
             f'A has dtype {wanted}: rows on a device are float32 or float64, pass dtype="float64"'
         )
     return [None if each is None else xp.astype(each, wanted, copy=False) for each in clients]
+
+
+def _is_complex(array: DeviceArray) -> bool:
+    return bool(array_namespace(array).isdtype(array.dtype, "complex floating"))
 
 
 def _check_shapes(A: Any, b: Any, w: Any, o: Any) -> None:
@@ -165,18 +207,18 @@ def _check_shapes(A: Any, b: Any, w: Any, o: Any) -> None:
             )
 
 
-def _targets(loss: object, b: DeviceArray) -> DeviceArray:
-    """Targets in the coding of φ, checked."""
+def _targets(loss: object, b: DeviceArray, w: DeviceArray | None) -> DeviceArray:
+    """Targets in the coding of φ, checked; those of padding may be anything."""
     xp = array_namespace(b)
+    counted = b
+    if w is not None:
+        counted = xp.where(w > 0, b, xp.ones_like(b))
     if isinstance(loss, BinaryLoss):
-        low = xp.min(b)
-        if not (bool((low == 0) | (low == -1) | (low == 1)) and bool(xp.max(b) <= 1)):
+        low = -1 if bool(xp.any(counted == -1)) else 0
+        if not bool(xp.all((counted == low) | (counted == 1))):
             raise InputError("labels must be {-1, 1}, or {0, 1}, the same at every client")
-        coded = xp.where(b == 1, xp.ones_like(b), -xp.ones_like(b))
-        if not bool(xp.all((coded == b) | (b == 0))):
-            raise InputError("labels must be {-1, 1}, or {0, 1}, the same at every client")
-        return coded
-    if isinstance(loss, Poisson) and bool(xp.any(b < 0)):
+        return xp.where(b == 1, xp.ones_like(b), -xp.ones_like(b))
+    if isinstance(loss, Poisson) and bool(xp.any(counted < 0)):
         raise InputError("b must be a count of at least zero")
     return b
 

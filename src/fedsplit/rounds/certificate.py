@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
+from fedsplit.checks import instance
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.clients.stacked import QUIET
+from fedsplit.device.backend import to_host
 from fedsplit.losses.costs import inverse_norm
 from fedsplit.penalties.penalty import Penalty
 
@@ -45,6 +47,12 @@ class Certificate:
     objective: float
     reason: str
     hopeful: bool = False
+
+    def about(self, rows: str) -> Certificate:
+        """The same, which says what was done to the rows that a proof is about, if anything."""
+        if self.gap is None or not rows:
+            return self
+        return replace(self, reason=f"{self.reason}, {rows}")
 
 
 MATRICES = 2**24
@@ -108,6 +116,10 @@ def certify(
     A bounded constraint, or a penalty whose level the optimum cannot exceed, bounds the gap without
     curvature.
     """
+    instance("clients", clients, "the clients of a problem: pass problem.clients", "decrement")
+    if clients.on_device:
+        proof = certify(clients.pooled(), to_host(x), penalty, subgradient, allowed, tol)
+        return proof.about(clients.rounded)
     answers = _everyone(clients.m, lambda: clients.gradient(x), allowed)
     if answers is None:
         return INTERRUPTED

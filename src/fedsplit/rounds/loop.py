@@ -282,7 +282,9 @@ class Run:
         try:
             after = self.method.update(self.meter, before)
         except (np.linalg.LinAlgError, ArithmeticError) as error:
-            self._close(0)
+            stopped_by = self._close(0)
+            if stopped_by is not None:  # the run ended before this round
+                return stopped_by
             sign = f"the arithmetic left float64 ({error})"
             raise Diverged(sign, self.method.hazard, self._result("diverged")) from None
         if after is None:
@@ -293,11 +295,13 @@ class Run:
     def _close(self, left: int) -> StoppedBy | None:
         """Read and record the oldest rounds, until so many are open; why the run stops, or None.
 
-        The state is that of the last round that was closed; later ones do not count then.
+        The state is that of the last round that was closed. Where the run stops, or proofs have
+        used up the budget, the rounds that are still open do not count.
         """
         while len(self._open) > left:
             stopped_by = self._close_one(self._open.pop(0))
-            if stopped_by is not None:
+            self._closed = time.perf_counter()
+            if stopped_by is not None or len(self.trace) >= self.limit:
                 self._open.clear()
                 return stopped_by
         return None
@@ -319,7 +323,6 @@ class Run:
         self.state = after
         self._begun = True
         self._write(rounds, "round", elapsed, objective, residual)
-        self._closed = time.perf_counter()
         row = self.trace.rows[-1]
         stops = [bool(callback(row, after)) for callback in self._callbacks]
         stopped_by = self.rule.look(self, before, residual)

@@ -10,11 +10,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, on_host
 from fedsplit.checks import count, instance, number
 from fedsplit.clients.delayed import Latency
 from fedsplit.clients.oracle import Clients, Oracle, clients_of
-from fedsplit.device.backend import to_host
+from fedsplit.device.backend import numbers
 from fedsplit.errors import InputError
 from fedsplit.methods import asynchronous_of, with_penalty
 from fedsplit.methods.agd import AGD
@@ -34,6 +34,9 @@ from fedsplit.rounds.loop import Callback, Run, StoppingRule
 from fedsplit.rounds.origin import Origin, origin_of, with_origin
 from fedsplit.rounds.result import Result
 from fedsplit.rounds.stopping import ProvedGap
+
+OF_EACH = (FedSplit, FedGD, FedProx)
+"""Methods whose questions to each client have a device path."""
 
 OF_SUMS = (FedSplitInformation, Newton, GD, AGD, CG, LBFGS)
 """Methods that need nothing of the clients but sums over all of them."""
@@ -142,9 +145,7 @@ def solve(
         )
     notes: tuple[str, ...] = ()
     if method is None:
-        method, chosen = default_method(
-            clients.pooled(), state, participation, bool(asynchronous)
-        )
+        method, chosen = default_method(clients.pooled(), state, participation, bool(asynchronous))
         notes = (chosen,)
     instance("method", method, "a Method", "update")
     rounded = ""
@@ -170,8 +171,7 @@ def solve(
     if x0 is not None and state is not None:
         raise InputError("pass x0 or state, not both: a state has its own x")
     start = check_start(clients, method, x0, state)
-    known = origin_of(state)
-    if known is not None and not known.is_that_of(Origin.at(start, clients, penalty)):
+    if state is not None and not _goes_on(state, start, clients, penalty):
         state = None
         notes = (*notes, CHANGED)
     start = clients.vector(start)
@@ -203,13 +203,19 @@ def solve(
         result = run.go(start, state)
     if rounded and tol > 0 and not result.converged:
         notes = (*notes, FLOAT32)
-    if rounded and result.certificate.gap is not None:
-        reason = f"{result.certificate.reason}, {rounded}"
-        result = replace(result, certificate=replace(result.certificate, reason=reason))
+    result = replace(result, certificate=result.certificate.about(rounded))
     if result.removed:  # the state is of fewer clients than the next run may have
         return replace(result, notes=(*notes, *result.notes))
     ended = with_origin(result.state, Origin.at(result.x, clients, penalty, run.asked))
     return replace(result, state=ended, notes=(*notes, *result.notes))
+
+
+def _goes_on(state: State, x: Array, clients: Clients, penalty: Penalty | None) -> bool:
+    """Whether the state, whose x is given on the host, is one of this problem."""
+    if on_host(state.x) == clients.on_device:
+        return False
+    known = origin_of(state)
+    return known is None or known.is_that_of(Origin.at(x, clients, penalty))
 
 
 def clients_for(
@@ -224,23 +230,25 @@ def clients_for(
 
     Raises InputError if the run has no device path.
     """
-    obstacle = ""
-    if participation < 1.0:
-        obstacle = "participation below 1"
-    elif asynchronous:
-        obstacle = "asynchronous"
-    elif any(isinstance(callback, Keeper) for callback in callbacks):
-        obstacle = "Checkpoint"
-    elif isinstance(method, FedSplit | FedGD | FedProx):
-        if penalty is None and getattr(method, "penalty", None) is None:
-            return clients
-        obstacle = f"{type(method).__name__} with a penalty"
-    elif isinstance(method, OF_SUMS):
+    refused = {
+        "participation below 1": participation < 1.0,
+        "asynchronous": bool(asynchronous),
+        "Checkpoint": any(isinstance(callback, Keeper) for callback in callbacks),
+    }
+    for name, asked in refused.items():
+        if asked:
+            raise InputError(f"{name} has no device path: leave it out")
+    kind = type(method).__name__
+    if isinstance(method, OF_SUMS):
         return clients.pooled()
-    else:
-        obstacle = type(method).__name__
-    names = ", ".join(kind.__name__ for kind in (FedSplit, FedGD, FedProx, *OF_SUMS))
-    raise InputError(f"{obstacle} has no device path: use one of {names}, with all clients")
+    if not isinstance(method, OF_EACH):
+        names = ", ".join(each.__name__ for each in (*OF_EACH, *OF_SUMS))
+        raise InputError(f"{kind} has no device path: use one of {names}")
+    if penalty is not None or getattr(method, "penalty", None) is not None:
+        raise InputError(
+            f"{kind} with a penalty has no device path: use FedSplitInformation, GD or AGD"
+        )
+    return clients
 
 
 def check_asynchronous(
@@ -299,13 +307,12 @@ def check_start(
         given = state.x
     if given is None:
         return np.zeros(clients.d)
-    try:
-        x: Array = np.asarray(to_host(given), dtype=np.float64)
-    except (TypeError, ValueError):
+    x = numbers(given)
+    if x is None:
         raise InputError(
             f"the start must be {clients.d} finite numbers, not of type {type(given).__name__}"
             + " (pass a result's state as state=)" * hasattr(given, "x")
-        ) from None
+        )
     if x.shape != (clients.d,) or not np.isfinite(x).all():
         raise InputError(f"the start must be {clients.d} finite numbers, its shape is {x.shape}")
     return x

@@ -150,7 +150,9 @@ class FitClients(RemoteClients):
         keys = {at: key_of(coding, frame) for at, coding in codings}
         super().__init__(rows.members, len(frame.ridge), dict(preparations), keys, moments)
         self.hessians = rows.matrices
-        self.stands_for = max(1, len(rows.members.summed))
+        if rows.members.summed:
+            self.stands_for = len(rows.members.summed)
+            self.words = LIMBS
 
     def without(self, names: Sequence[str]) -> RemoteClients:
         """Not possible here: coding and coordinates were agreed by all, and must be agreed anew."""
