@@ -133,6 +133,22 @@ BAD = {
     ),
     "bad step": (["compare", "--method", "fedgd:step=-1"], "step must be a finite number above 0"),
     "no such LIBSVM file": (["compare", "--libsvm", "none.svm"], "none.svm: cannot be read"),
+    "a split without a file": (
+        ["compare", "--split", "label"],
+        "--split is for the rows of --libsvm: leave it out",
+    ),
+    "a precision without a device": (
+        ["compare", "--dtype", "float32"],
+        "--dtype is for clients on a --device: leave it out",
+    ),
+    "a file and a random problem": (
+        ["compare", "--libsvm", "none.svm", "-d", "3"],
+        "--features is for random problems: leave it out",
+    ),
+    "a file on a device": (
+        ["compare", "--libsvm", "none.svm", "--device", "cuda"],
+        "--device is for dense rows, and those of --libsvm stay sparse: leave it out",
+    ),
     "spiked needs n >= d": (["compare", "--ensemble", "spiked", "-n", "20"], "needs n >= d"),
     "kappa below one": (["compare", "--ensemble", "spiked", "--kappa", "0.5"], "kappa >= 1"),
     "separable": (

@@ -273,10 +273,10 @@ def test_points_may_be_on_the_device_or_here() -> None:
     for problem in (host, placed):
         assert problem.objective(at) == problem.objective(x)
         assert (problem.gradient(at) == problem.gradient(x)).all()
-        start = (fs.solve(problem, METHODS["plain"], rounds=2, tol=0, x0=x0).x for x0 in (x, at))
-        assert np.array_equal(*start)
+        runs = [fs.solve(problem, METHODS["plain"], rounds=2, tol=0, x0=x0) for x0 in (x, at)]
+        assert (runs[0].x == runs[1].x).all()
     with pytest.raises(fs.InputError, match="x must be 6 numbers, not of type BlockVector"):
-        placed.objective(placed.clients.repeated(at))  # type: ignore[arg-type]
+        placed.objective(placed.clients.repeated(at))
 
 
 def test_the_state_of_a_client_is_n_numbers_in_plain_fedsplit() -> None:

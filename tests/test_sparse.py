@@ -336,9 +336,12 @@ def test_a_file_that_is_no_problem_is_refused_in_one_line(tmp_path: Path) -> Non
     none = tmp_path / "none.svm"
     words = tmp_path / "words.svm"
     words.write_text("yes 1:2\nno 1:3\n")
+    far = tmp_path / "far.svm"
+    far.write_text("1 99999999999:2\n-1 1:3\n")
     many = tmp_path / "many.svm"
     many.write_text("1 1:2\n2 1:3\n3 1:1\n")
-    for path, message in ((none, "cannot be read"), (words, "not a LIBSVM"), (many, "pass loss=")):
+    wrong = {none: "cannot be read", words: "not a LIBSVM", far: "not a LIBSVM", many: "pass loss="}
+    for path, message in wrong.items():
         with pytest.raises(fs.InputError, match=message) as refused:
             fs.Problem.from_libsvm(path)
         assert "\n" not in str(refused.value)

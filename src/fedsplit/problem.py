@@ -128,7 +128,8 @@ class Problem:
             values = np.unique(b)
             if len(values) != 2:
                 raise InputError(
-                    f"{path}: targets of {len(values)} values are not two classes: pass loss="
+                    f"{path}: the targets have {len(values)} different values, and logistic "
+                    "regression needs two: in Python, pass loss="
                 )
             loss = Logistic()
             b = np.where(b == values[1], 1.0, -1.0)

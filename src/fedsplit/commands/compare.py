@@ -8,8 +8,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import click
 import numpy as np
 import typer
+from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
@@ -18,6 +20,7 @@ from fedsplit.checks import one_of
 from fedsplit.commands.options import Json, with_fields
 from fedsplit.commands.terminal import progress
 from fedsplit.data.splitting import SPLITS
+from fedsplit.errors import InputError
 from fedsplit.methods import parse
 from fedsplit.paper.comparison import (
     CONDITIONED,
@@ -130,9 +133,14 @@ def compare_command(
     if plot is not None:
         plots.check_target(plot)
     if libsvm is None:
+        _refuse("is for the rows of --libsvm", "split", "ridge")
+        if device is None:
+            _refuse("is for clients on a --device", "dtype")
         problem = generate(ensemble, clients, features, observations, kappa, seed, device, dtype)
         subject = _random(ensemble, clients, features, observations, kappa, seed)
     else:
+        _refuse("is for random problems", "ensemble", "features", "observations", "kappa")
+        _refuse("is for dense rows, and those of --libsvm stay sparse", "device", "dtype")
         problem = Problem.from_libsvm(libsvm, clients=clients, split=split, ridge=ridge, seed=seed)
         subject = _file(libsvm, split, ridge, problem, seed)
     open_clients = ENGINES[chosen["engine"]].of_problem
@@ -159,6 +167,14 @@ def compare_command(
             for run in runs
         }
         plots.save(plots.curves(tables, list(tables), subject.title), plot)
+
+
+def _refuse(reason: str, *names: str) -> None:
+    """Raise InputError if one of these options was given, instead of leaving it without effect."""
+    context = click.get_current_context()
+    for name in names:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise InputError(f"--{name} {reason}: leave it out")
 
 
 class Subject(NamedTuple):

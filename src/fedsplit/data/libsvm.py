@@ -20,7 +20,7 @@ def read_libsvm(path: str | Path) -> tuple[Any, Array]:
         A, b = load_svmlight_file(str(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except ValueError as error:
+    except (OverflowError, ValueError) as error:
         what = " ".join(str(error).split())
         raise InputError(f"{path}: not a LIBSVM file of one target per row ({what})") from None
     if not len(b):
