@@ -106,6 +106,7 @@ def test_the_table_by_secure_sums_is_that_of_the_open_fit(name: str) -> None:
     if secure.covariance_ is not None and open_fit.covariance_ is not None:
         np.testing.assert_allclose(secure.covariance_, open_fit.covariance_, rtol=1e-8, atol=1e-14)
     assert secure.questions <= 1.5 * open_fit.questions
+    assert set(secure.trace.answered) == {4}
     assert secure.clients.index.tolist() == ["all clients"]
     assert secure.n_clients == 4
 
