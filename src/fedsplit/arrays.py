@@ -19,6 +19,9 @@ from scipy.linalg.lapack import dpotrs, dtrtri
 Array: TypeAlias = NDArray[np.floating[Any]]
 Mask: TypeAlias = NDArray[np.bool_]
 
+CACHED = 2**15
+"""Numbers, 256 kB of them, that stay in a core's cache."""
+
 SPLITTER = 2.0**27 + 1.0
 """A product with this splits the 53 bits of a number in two halves."""
 
@@ -100,8 +103,11 @@ def combination(weights: Sequence[float], arrays: Sequence[Array]) -> Array:
             total = total + weight * X
         return total
     summed = total.reshape(-1)
-    for weight, X in terms:
-        summed = daxpy(X.reshape(-1), summed, a=weight)  # in place, in one pass
+    flat = [(weight, X.reshape(-1)) for weight, X in terms]
+    for first in range(0, len(summed), CACHED):  # what is added to stays in the cache
+        piece = slice(first, first + CACHED)
+        for weight, X in flat:
+            daxpy(X[piece], summed[piece], a=weight)  # in place
     return summed.reshape(total.shape)
 
 

@@ -113,6 +113,10 @@ class LinearTerms(Terms):
         bend = self.bend(self.eta(X))
         return lambda U: self.adjoint(bend(self.product(U)))
 
+    def times_in_rows(self, X: Array) -> Callable[[Array], Array]:
+        root = np.sqrt(self.curvature(self.eta(X)))
+        return lambda R: root * self.product(self.adjoint(root * R))
+
     def largest(self, X: Array) -> Array:
         if self.large or self.wide is None:
             return self.root(X).largest()

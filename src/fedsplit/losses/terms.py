@@ -234,6 +234,9 @@ class Rows(Predictors, Protocol):
     def curvature(self, eta: Array) -> Array:
         """The diagonal of Φ_j'', (k, n)."""
 
+    def times_in_rows(self, X: Array) -> Callable[[Array], Array]:
+        """The product with B_jB_jᵀ, (k, n) -> (k, n), where B_jᵀB_j = ∇²f_j(x_j)."""
+
 
 class Block(NamedTuple):
     """Some of the clients, stacked.

@@ -40,6 +40,8 @@ class Expansion:
     D : (d,) array
     eta, slopes : (k, n, ...) arrays
         η and λ.
+    value : (k,) array
+        Φ(η).
     G : (k, d) array
     """
 
@@ -48,6 +50,7 @@ class Expansion:
     D: Array
     eta: Array
     slopes: Array
+    value: Array
     G: Array
 
     @classmethod
@@ -58,28 +61,34 @@ class Expansion:
         counter.gradients += 1
         eta = terms.eta(X)
         origin, at_origin = _origin(costs, terms)
-        h = terms.total(eta) + 0.5 * dots(X, costs.ridge * X) + 0.5 * dots(X - V, (X - V) / s)
+        value = terms.total(eta)
+        pull = costs.ridge * X
+        back = (X - V) / s
+        h = value + 0.5 * dots(X, pull) + 0.5 * dots(X - V, back)
         # from a distant start, Newton needs many steps
         far = ~(h <= at_origin + 0.5 * dots(V, V / s))
         if far.any():
             X = np.where(far[:, None], 0.0, X)
             eta = np.where(stretched(far, eta), origin, eta)
+            value = np.where(far, at_origin, value)
+            pull = costs.ridge * X
+            back = (X - V) / s
         D = np.broadcast_to(1.0 / np.asarray(s), X.shape[1:]) + costs.ridge
         slopes = terms.slopes(eta)
-        G = terms.adjoint(slopes) + costs.ridge * X + (X - V) / s
-        return cls(terms, X, D, eta, slopes, G)
+        G = terms.adjoint(slopes) + pull + back
+        return cls(terms, X, D, eta, slopes, value, G)
 
     @cached_property
     def rounding(self) -> Array:
         """What rounding may change h_j by, (k,)."""
-        rounding: Array = ROUNDING * np.abs(self.terms.total(self.eta))
+        rounding: Array = ROUNDING * np.abs(self.value)
         return rounding
 
     def take(self, rows: list[int]) -> Expansion:
         """That of some of the clients."""
         terms = self.terms.take(rows)
-        X, eta, slopes, G = (part[rows] for part in (self.X, self.eta, self.slopes, self.G))
-        return Expansion(terms, X, self.D, eta, slopes, G)
+        own = (part[rows] for part in (self.eta, self.slopes, self.value, self.G))
+        return Expansion(terms, self.X[rows], self.D, *own)
 
     def gradient(self, delta: Array, e: Array) -> Array:
         """∇h_j(x_j + δ_j), (k, d)."""
@@ -102,8 +111,11 @@ class Expansion:
         """
         eta = self.eta + e
         across = _sums(self.slopes * a)
-        downhill = slope - across + _sums(self.terms.slopes(eta) * a)
-        here = self.terms.total(eta)
+        downhill = slope
+        here = self.value
+        if e.any():  # not in the first step
+            downhill = slope - across + _sums(self.terms.slopes(eta) * a)
+            here = self.terms.total(eta)
         seeking = downhill < 0
         t = np.where(seeking, 1.0, 0.0)
         for _ in range(HALVINGS):

@@ -87,23 +87,27 @@ class Span:
 
     def residual(self, at: Spanned) -> Array:
         missing = self._missing(at)
-        if self.K.array is None:  # one product with the rows, not two with K
-            gradient = (1.0 - at.c)[:, None] * self.h.G
-            if missing.any():
-                gradient = gradient + self.terms.adjoint(missing)
-            return np.sqrt(in_metric(1.0 / self.h.D, gradient))
-        return self._norm(1.0 - at.c, missing, self.K.times(missing))
+        left = 1.0 - at.c
+        if not missing.any():
+            along: Array = np.abs(left) * np.sqrt(self.PP)
+            return along
+        if self.K.array is not None:
+            return self._norm(left, missing, self.K.times(missing))
+        gradient = self.terms.adjoint(missing)  # one product with the rows, not two with K
+        if left.any():
+            gradient = gradient + left[:, None] * self.h.G
+        return np.sqrt(dots(gradient, gradient / self.h.D))
 
     def delta(self, at: Spanned) -> Array:
         return -(at.c[:, None] * self.h.G + self.terms.adjoint(at.mu)) / self.h.D
 
     def step(self, at: Spanned, active: Mask, enough: float) -> tuple[Spanned, Mask]:
         counter.hessians += 1
-        # ∇h + (D + AᵀWA)p = 0 for p = -c'P - D⁻¹Aᵀμ' with c' = 1 - c: (I + WK)μ' = r
+        # ∇h + (D + AᵀWA)p = 0 for p = -c'P - D⁻¹Aᵀμ' with c' = 1 - c: (I + WK)μ' = ρ - c'WAP
         c = np.where(active, 1.0 - at.c, 0.0)
         W = self.terms.curvature(self.h.eta + at.e)
-        r = np.where(active[:, None], self._missing(at), 0.0) - c[:, None] * W * self.AP
-        mu, Kmu = self._solved(at, np.sqrt(W), r, active, enough)
+        rho = np.where(active[:, None], self._missing(at), 0.0)
+        mu, Kmu = self._solved(at, np.sqrt(W), rho, c, active, enough)
         a = -c[:, None] * self.AP - Kmu
         moved = c * (at.c * self.PP + dots(at.mu, self.AP)) + at.c * dots(mu, self.AP)
         slope = moved + dots(at.mu, Kmu) - c * self.PP - dots(mu, self.AP)
@@ -117,35 +121,38 @@ class Span:
         return later, t > 0
 
     def _solved(
-        self, at: Spanned, root: Array, r: Array, active: Mask, enough: float
+        self, at: Spanned, root: Array, rho: Array, c: Array, active: Mask, enough: float
     ) -> tuple[Array, Array]:
-        """μ with (I + WK)μ ≈ r, and Kμ, both (k, n), given √W.
+        """μ with (I + WK)μ ≈ ρ - cWAP, and Kμ, both (k, n), given √W.
 
-        μ = r - √W w where (I + √W K √W)w = √W K r: by products with K where there are many rows,
-        which are a fraction of a factor, and else by the factor.
+        μ = ρ - √W w where (I + √W K √W)w = √W(Kρ + cAP): by products with K where there are many
+        rows, which are a fraction of a factor, and else by the factor.
         """
-        Kr = self.K.times(r)
-        w = np.zeros_like(r)
-        Kw = np.zeros_like(r)  # K√W w
+        Krho = np.zeros_like(rho)
+        if rho.any():  # not in the first step
+            Krho = self.K.times(rho)
+        right = root * (Krho + c[:, None] * self.AP)
+        w = np.zeros_like(rho)
+        Kw = np.zeros_like(rho)  # K√W w
         rows = np.flatnonzero(active).tolist()
         K = self.K.array
         if K is None:
             enough = BARELY * enough
-        if r.shape[1] > SEVERAL or K is None:
-            mu = at.mu + r
-            Kmu = at.Kmu + Kr
+        if rho.shape[1] > SEVERAL or K is None:
+            mu = at.mu + rho
+            Kmu = at.Kmu + Krho
             for j in rows.copy():
                 way = _Way(self.PP[j], self.AP[j], mu[j], Kmu[j])
-                if _by_products(self.K[[j]], root[j], Kr[j], way, enough, w[j], Kw[j]):
+                if _by_products(self.K[[j]], root[j], right[j], way, enough, w[j], Kw[j]):
                     rows.remove(j)
         if rows and K is not None:
             counter.factorisations += 1
             scale = root[rows]
             M: Array = scale[:, :, None] * K[rows] * scale[:, None, :]
             add_diagonal(M, np.ones(M.shape[1]))
-            w[rows] = solve_definite(M, scale * Kr[rows])
+            w[rows] = solve_definite(M, right[rows])
             Kw[rows] = self.K[rows].times(scale * w[rows])
-        return r - root * w, Kr - Kw
+        return rho - root * w, Krho - Kw
 
     def _missing(self, at: Spanned) -> Array:
         """ρ with ∇h = (1 - c)DP + Aᵀρ, (k, n)."""
@@ -174,9 +181,11 @@ class _Way(NamedTuple):
 
 
 def _by_products(
-    K: Kernel, root: Array, Kr: Array, way: _Way, enough: float, w: Array, Kw: Array
+    K: Kernel, root: Array, left: Array, way: _Way, enough: float, w: Array, Kw: Array
 ) -> bool:
-    """Solve (I + √W K √W)w = √W K r of one client by conjugate gradients; w and K√W w start at 0.
+    """Solve (I + √W K √W)w = left of one client by conjugate gradients, in place.
+
+    w and K√W w start at 0, and what is left of the right side is the residual.
 
     The diagonal is the preconditioner. Returns whether the residual of the Newton system came
     below ``enough`` times the way, after at most so many products as K is worth.
@@ -184,7 +193,6 @@ def _by_products(
     most = MOST_PRODUCTS if K.array is not None else MOST_WITHOUT_FACTOR
     diagonal = np.square(root) * K.diagonal()[0]
     inverse = 1.0 / (1.0 + diagonal)
-    left = root * Kr
     q = inverse * left
     size = left @ q
     for _ in range(most):
