@@ -133,10 +133,13 @@ class AcceleratedFedSplit:
                 f"which are {clients.m} clients × {clients.d} coordinates each",
             )
         z = xp.tile(x0, (clients.m, 1))
-        if accelerator is not self.accelerate:
-            z = _with_gradients(clients, x0, z, step.in_x)
-        x = average(z, step.in_x, self.penalty)
         memory = Memory.empty(x0 / step.scale, low, high, values, pairs)
+        if accelerator is not self.accelerate:
+            answer = clients.gradient(x0)
+            z = _with_gradients(z, step.in_x, answer)
+            if self.penalty is None:
+                memory = memory.with_gradients(answer, step.scale, step.s)
+        x = average(z, step.in_x, self.penalty)
         trust = Trust(Best(math.inf, memory.p, step.s, low, high))
         return AcceleratedState(x, z, step, memory, trust, notes)
 
@@ -275,14 +278,14 @@ class AcceleratedFedSplit:
         return step, trust
 
 
-def _with_gradients(clients: Clients, x: Array, z: Array, s: float | Array) -> Array:
-    """The first z_j = x - s∇f_j(x), (m, d), of those who tell it; the others keep theirs.
+def _with_gradients(z: Array, s: float | Array, gradients: Answer) -> Array:
+    """z_j - s∇f_j, (m, d), of those who tell their gradients; the others keep their z_j.
 
     With z_j = x the first round is spent on finding that the gradients are not zero. Where x has
     many coordinates, a gradient takes a fraction of the time of that round.
     """
     xp = array_namespace(z)
-    moved: Array = z - s * clients.gradient(x).rows_or(xp.zeros_like(z))
+    moved: Array = z - s * gradients.rows_or(xp.zeros_like(z))
     if xp.all(xp.isfinite(moved)):
         return moved
     return z

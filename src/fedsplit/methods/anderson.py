@@ -49,8 +49,11 @@ class Anderson:
         sigma = memory.moving_curvature()
         # Σ_j‖p_j - x‖²/s is of the order of F(x) - F*: ∇F is about Σ_j(x - p_j)/s
         gain = view.residual**2
+        # the first pair, on the way from the start, says little about the steps that follow
+        known = sum(pair.curvature > 0 for pair in memory.pairs)
+        adapts = view.trusted and known >= min(2, len(memory.pairs))
         s = view.step.s
-        return Proposal(x, z, s, memory, sigma, sigma, view.trusted, view.trusted, gain)
+        return Proposal(x, z, s, memory, sigma, sigma, view.trusted, adapts, gain)
 
     def _extrapolated(self, view: View) -> Array:
         """z - Σ_i γ_i dz_i, with γ that minimises ‖r - Σ_i γ_i dr_i‖², regularised.

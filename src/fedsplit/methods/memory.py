@@ -288,6 +288,21 @@ class Memory(NamedTuple):
             models=None,
         )
 
+    def with_gradients(self, answer: Answer, scale: Array, s: float) -> Memory:
+        """With the clients' gradients at p, the same point for all of them, before the first round.
+
+        This is the round after which z_j = p - s∇f_j(p), if all clients tell their gradients: a
+        server at p + s·mean(∇f_j) asked for the proxes of v_j = p + s∇f_j(p), which are p.
+        """
+        xp = array_namespace(self.p)
+        if not xp.all(answer.present):
+            return self
+        y = in_scale(answer.rows, 1.0 / scale)
+        if not xp.all(xp.isfinite(y)):
+            return self
+        mean: Array = column_sums(y) / y.shape[0]
+        return self._replace(x=self.x + s * mean, y=y, heard=answer.present)
+
     def of(self, kept: Mask) -> Memory:
         """Of these clients alone: their curvatures, without pairs."""
         fewer = self._replace(
