@@ -1,14 +1,16 @@
 """Sparse rows: the answers of dense ones, by products alone, at any size."""
 
-from collections.abc import Iterator
+import gzip
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.sparse import coo_array, csc_array, csr_array
-from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+from scipy.sparse import bsr_array, coo_array, csc_matrix, csr_array, csr_matrix, lil_array
+from sklearn.datasets import dump_svmlight_file, load_breast_cancer, load_svmlight_file
 from sklearn.linear_model import LogisticRegression
 
 import fedsplit as fs
@@ -29,12 +31,12 @@ ESTIMATED = {"bounds", "smallest", "largest", "q", "mu", "ell", "leverage", "spr
 """What is a bound or an estimate where matrices are too large: it is not compared there."""
 
 
-@pytest.fixture(params=["small", "large"])
-def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Whether matrices of a client may be held, or there are only products with its rows."""
-    if request.param == "large":
-        monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
-    return str(request.param)
+@contextmanager
+def by_products() -> Iterator[None]:
+    """No matrix of a client is held, there are only products with its rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedsplit.losses.sparse.SMALL", 0)
+        yield
 
 
 def both(name: str, d: int = 6, ridge: float | Array = 0.7) -> tuple[fs.Problem, fs.Problem]:
@@ -52,38 +54,45 @@ def both(name: str, d: int = 6, ridge: float | Array = 0.7) -> tuple[fs.Problem,
 
 
 class Recording(Clients):
-    """Clients whose questions are kept."""
+    """Clients that keep the first and the last question of each kind."""
 
     def __init__(self, clients: Clients) -> None:
         super().__init__(clients)
         self.hessians = clients.hessians
-        self.asked_so_far: list[CostQuestion] = []
+        self.count = 0
+        self.first: dict[type, CostQuestion] = {}
+        self.last: dict[type, CostQuestion] = {}
 
     def ask(self, question: CostQuestion) -> Answer:
-        self.asked_so_far.append(question)
+        self.count += 1
+        self.first.setdefault(type(question), question)
+        self.last[type(question)] = question
         return super().ask(question)
 
 
-def assert_alike(question: CostQuestion, size: str, *problems: fs.Problem) -> None:
-    """Both problems answer a question alike, to 1e-10."""
+def assert_alike(question: CostQuestion, dense: fs.Problem, sparse: fs.Problem) -> None:
+    """Sparse rows answer a question as dense ones do, to 1e-10, with matrices and by products."""
     if isinstance(question, Prox) and isinstance(question.solver, fs.NewtonProx):
         # to an accuracy that leaves nothing to how the arithmetic is rounded on the way
         question = replace(question, solver=fs.ExactProx())
-    dense, sparse = (problem.clients.ask(question).parts for problem in problems)
-    for part, expected in dense.items():
-        if part == "error" or (size == "large" and part in ESTIMATED):
-            continue
-        room = 1e-10 * max(
-            1.0, float(np.max(np.abs(expected), initial=0.0, where=np.isfinite(expected)))
-        )
-        np.testing.assert_allclose(sparse[part], expected, rtol=0, atol=room, err_msg=part)
+    expected = dense.clients.ask(question).parts
+    small = sparse.clients.ask(question).parts
+    assert_close(small, {part: expected[part] for part in expected if part != "error"})
+    anew = sparse.with_ridge(sparse.ridge)  # without bounds that were kept
+    with by_products():
+        large = anew.clients.ask(question).parts
+    assert_close(large, {part: expected[part] for part in expected if part not in ESTIMATED})
+
+
+def assert_close(told: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
+    for part, numbers in expected.items():
+        size = np.max(np.abs(numbers), initial=1.0, where=np.isfinite(numbers))
+        np.testing.assert_allclose(told[part], numbers, rtol=0, atol=1e-10 * size, err_msg=part)
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_every_question_of_every_method_has_the_same_answer(
-    name: str, method: str, size: str
-) -> None:
+def test_every_question_of_every_method_has_the_same_answer(name: str, method: str) -> None:
     if method == "cg" and name != "least-squares":
         pytest.skip("for quadratic costs")
     settings = {
@@ -94,14 +103,14 @@ def test_every_question_of_every_method_has_the_same_answer(
     dense, sparse = both(name)
     asked = Recording(dense.clients)
     fs.solve(asked, parse(method + settings.get(method, "")), rounds=5, tol=0)
-    assert len(asked.asked_so_far) >= 5
-    for question in asked.asked_so_far:
-        assert_alike(question, size, dense, sparse)
+    assert asked.count >= 5
+    for question in (*asked.first.values(), *asked.last.values()):
+        assert_alike(question, dense, sparse)
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
 @pytest.mark.parametrize("solver", sorted(SOLVERS))
-def test_every_local_solver_has_the_same_answer(name: str, solver: str, size: str) -> None:
+def test_every_local_solver_has_the_same_answer(name: str, solver: str) -> None:
     settings: dict[str, dict[str, Any]] = {
         "gradient": {"step": 0.1},
         "stochastic": {"step": 0.01, "batch": 4},
@@ -117,22 +126,21 @@ def test_every_local_solver_has_the_same_answer(name: str, solver: str, size: st
         variants.append(replace(made, sketch="count"))
     for each in variants:
         question = Prox(v, 0.3, np.zeros(6), each, gradient=True)
-        assert_alike(question.seeded(streams) if question.draws else question, size, dense, sparse)
+        assert_alike(question.seeded(streams) if question.draws else question, dense, sparse)
 
 
 @pytest.mark.parametrize("penalty", sorted(PENALTIES))
-def test_a_run_with_every_penalty_goes_the_same_way(penalty: str, size: str) -> None:
-    dense, sparse = (
-        fs.solve(
-            problem,
-            fs.FedSplit(prox=fs.ExactProx(), step=0.2, adapt=None),
-            penalty=PENALTIES[penalty](6),
-            rounds=6,
-            tol=0,
-        )
-        for problem in both("logistic")
-    )
-    np.testing.assert_allclose(sparse.x, dense.x, atol=1e-10)
+def test_a_run_with_every_penalty_goes_the_same_way(penalty: str) -> None:
+    method = fs.FedSplit(prox=fs.ExactProx(), step=0.2, adapt=None)
+
+    def end(problem: fs.Problem) -> Array:
+        return fs.solve(problem, method, penalty=PENALTIES[penalty](6), rounds=6, tol=0).x
+
+    dense, sparse = both("logistic")
+    expected = end(dense)
+    np.testing.assert_allclose(end(sparse), expected, atol=1e-10)
+    with by_products():
+        np.testing.assert_allclose(end(sparse), expected, atol=1e-10)
 
 
 @pytest.mark.parametrize("free", [[], [0], [0, 3]])
@@ -186,13 +194,17 @@ def test_without_a_ridge_nothing_is_proved_by_products_and_the_reason_is_told(
     assert "add a ridge" in proof.reason
 
 
-@pytest.mark.parametrize("make", [csr_array, csc_array, coo_array])
-def test_sparse_rows_come_in_any_format_and_stay_as_they_are(make: Any) -> None:
-    A = make(np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]]))
+@pytest.mark.parametrize(
+    "make", [csr_array, csr_matrix, csc_matrix, coo_array, bsr_array, lil_array]
+)
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "uint8"])
+def test_sparse_rows_come_in_any_format_and_stay_as_they_are(make: Any, dtype: str) -> None:
+    A = make(np.array([[1, 0, 2], [0, 0, 3]], dtype=dtype))
     before = A.toarray()
     problem = fs.Problem(fs.LeastSquares(), [(A, [1.0, 2.0])], ridge=1.0)
     assert problem.objective(np.ones(3)) == 0.5 * (2.0**2 + 1.0) + 1.5
     np.testing.assert_array_equal(A.toarray(), before)
+    assert A.dtype == dtype
 
 
 def test_entries_that_are_given_twice_are_added_without_a_change_to_the_callers_rows() -> None:
@@ -210,7 +222,16 @@ def test_a_client_with_sparse_rows_and_one_with_dense_ones_solve_one_problem() -
     np.testing.assert_allclose(problem.solution(), plain.solution(), atol=1e-9)
 
 
+def beyond() -> csr_array:
+    """A row with an entry in a column that it does not have."""
+    A = csr_array(np.array([[1.0, 2.0]]))
+    A.indices = np.array([0, 7])
+    return A
+
+
 def wrong() -> Iterator[tuple[Any, str]]:
+    yield beyond(), "client 0: A is not a valid sparse matrix"
+    yield csr_array((0, 2)), "client 0 is empty"
     yield csr_array(np.array([[0.0, np.nan]])), "client 0, row 0, column 1: A is nan"
     yield csr_array(np.array([[1j, 0.0]])), "client 0: A is not a matrix of real numbers"
     yield csr_array(np.array([[1.0, 0.0]])), "column 1 is zero at every client"
@@ -258,6 +279,21 @@ def test_wide_rows_are_solved_and_proved_without_a_matrix_of_their_columns() -> 
     assert result.certificate.gap is not None
     assert problem.objective(result.x) - best <= result.certificate.gap
     assert any("Anderson stands in" in note for note in result.notes)
+
+
+def test_gradients_at_the_start_are_a_round_that_the_first_proxes_are_compared_with() -> None:
+    problem = wide(1500)
+    first = fs.solve(problem, rounds=3, tol=0).state  # two questions of the set-up, and a round
+    assert isinstance(first, AcceleratedState)
+    newest, *others = first.memory.pairs
+    assert newest.curvature > 0
+    assert all(pair.curvature == 0 for pair in others)
+    # the round before is Algorithm 1's: a server at x₀ asks for what the answer 0 belongs to
+    s = first.step.s
+    y = first.memory.y - newest.dy
+    np.testing.assert_allclose(y, problem.clients.gradient(np.zeros(1500)).rows, atol=1e-12)
+    x0 = first.memory.x - newest.dx
+    np.testing.assert_allclose(x0, s * y.mean(axis=0), atol=1e-12)
 
 
 def test_the_pooled_solution_by_products_is_that_by_matrices(
@@ -334,15 +370,66 @@ def test_a_libsvm_file_is_a_sparse_problem_with_a_ridge_per_row(tmp_path: Path) 
 
 def test_a_file_that_is_no_problem_is_refused_in_one_line(tmp_path: Path) -> None:
     none = tmp_path / "none.svm"
-    words = tmp_path / "words.svm"
-    words.write_text("yes 1:2\nno 1:3\n")
-    far = tmp_path / "far.svm"
-    far.write_text("1 99999999999:2\n-1 1:3\n")
-    many = tmp_path / "many.svm"
-    many.write_text("1 1:2\n2 1:3\n3 1:1\n")
-    wrong = {none: "cannot be read", words: "not a LIBSVM", far: "not a LIBSVM", many: "pass loss="}
-    for path, message in wrong.items():
+    with pytest.raises(fs.InputError, match="cannot be read"):
+        fs.Problem.from_libsvm(none)
+    whole = gzip.compress(b"1 1:2\n0 1:3\n" * 100)
+    contents = {
+        "words.svm": (b"yes 1:2\nno 1:3\n", "not a LIBSVM"),
+        "many.svm": (b"1 1:2\n2 1:3\n3 1:1\n", "3 different values, .* pass loss="),
+        "binary.svm": (bytes(range(128, 256)) * 100, "not a LIBSVM"),
+        "cut.svm.gz": (whole[:-12], "the archive is damaged"),
+        "wrong.svm.gz": (whole[:12] + b"\xff" + whole[13:], "cannot be read"),
+        "twice.svm": (b"1 1:2 1:3\n0 1:3\n", "sorted and unique"),
+        "huge.svm": (b"1 99999999999:1\n0 1:3\n", "not a LIBSVM"),
+        "wide.svm": (b"1 2000000000:1\n0 1:3\n", "columns are too many"),
+        "nan.svm": (b"1 1:1\nnan 1:3\n", "target of row 2 is nan"),
+        "inf.svm": (b"1 1:1\n0 1:inf\n", "row 2 has an entry that is inf"),
+        "empty.svm": (b"# nothing\n\n", "no rows"),
+    }
+    for name, (content, message) in contents.items():
+        path = tmp_path / name
+        path.write_bytes(content)
         with pytest.raises(fs.InputError, match=message) as refused:
             fs.Problem.from_libsvm(path)
+        assert len(str(refused.value)) < 200 + len(str(path))
         assert "\n" not in str(refused.value)
         assert path.name in str(refused.value)
+
+
+PLAIN = "1 1:0.5 3:2\n0 2:1\n1 1:1 2:1 3:1\n0 3:-1\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# by hand\n" + PLAIN.replace("2\n", "2 # a row\n\n"),
+        PLAIN.replace(" ", " qid:7 ", 1),
+        PLAIN.replace("1:", "0:").replace("2:", "1:").replace("3:", "2:"),
+        PLAIN.replace("\n0", "\n-1"),
+        PLAIN.replace("\n1", "\n2.5").replace("1 1", "2.5 1", 1).replace("\n0", "\n-1e1"),
+    ],
+    ids=["comments", "qid", "from zero", "-1 and 1", "floats"],
+)
+def test_spellings_of_one_file_are_one_problem(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.svm"
+    path.write_text(text)
+    (tmp_path / "plain.svm").write_text(PLAIN)
+    plain = fs.Problem.from_libsvm(tmp_path / "plain.svm", ridge=0.1)
+    problem = fs.Problem.from_libsvm(path, clients=3, split="label", ridge=0.1)
+    np.testing.assert_allclose(problem.solution(), plain.solution(), atol=1e-9)
+
+
+@pytest.mark.parametrize("split", sorted(SPLITS))
+def test_a_table_of_others_is_fitted_as_scikit_learn_does_whatever_the_split(split: str) -> None:
+    table = load_breast_cancer()
+    A = csr_array(np.where(table.data > np.median(table.data, axis=0), 1.0, 0.0))
+    b = 2.0 * table.target - 1.0
+    parts = split_rows(b, 9, split)
+    problem = fs.Problem(fs.Logistic(), [(A[rows], b[rows]) for rows in parts], ridge=1.0)
+    found = fs.solve(problem, tol=1e-14)
+    assert found.converged
+    model = LogisticRegression(
+        C=1.0, fit_intercept=False, solver="newton-cholesky", tol=1e-12, max_iter=100
+    ).fit(A.toarray(), b)
+    np.testing.assert_allclose(found.x, model.coef_[0], atol=1e-6)
+    np.testing.assert_allclose(problem.solution(), model.coef_[0], atol=1e-8)

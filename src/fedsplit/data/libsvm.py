@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,48 @@ from scipy.sparse import csr_array
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
 
+MOST_COLUMNS = 2**27
+"""With more of them x alone would take more than a gigabyte."""
+
+LONGEST = 120
+"""Characters of a reason: a line of a binary file may be as long as the file."""
+
 
 def read_libsvm(path: str | Path) -> tuple[Any, Array]:
-    """The rows of a LIBSVM file, (n, d) in a csr_array, and their targets, (n,)."""
+    """The rows of a LIBSVM file, (n, d) in a csr_array, and their targets, (n,), all finite."""
     from sklearn.datasets import load_svmlight_file  # slow to import
 
     try:
         A, b = load_svmlight_file(str(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (OverflowError, ValueError) as error:
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read, as the archive is damaged ({error})") from None
+    except (ValueError, OverflowError) as error:
         what = " ".join(str(error).split())
+        if len(what) > LONGEST:
+            what = what[:LONGEST] + "…"
         raise InputError(f"{path}: not a LIBSVM file of one target per row ({what})") from None
+    A = csr_array(A)
     if not len(b):
         raise InputError(f"{path}: no rows")
-    return csr_array(A), np.asarray(b, dtype=np.float64)
+    if A.shape[1] > MOST_COLUMNS:
+        raise InputError(
+            f"{path}: {A.shape[1]} columns are too many, {MOST_COLUMNS} at most: renumber the "
+            "indices, or hash them to fewer"
+        )
+    _check_finite(path, A, b)
+    return A, np.asarray(b, dtype=np.float64)
+
+
+def _check_finite(path: str | Path, A: Any, b: Array) -> None:
+    """Raise InputError for the first number of the file that is none; rows count from 1."""
+    targets = np.flatnonzero(~np.isfinite(b))
+    if targets.size:
+        row = targets[0]
+        raise InputError(f"{path}: the target of row {row + 1} is {b[row]:g}: drop the row")
+    entries = np.flatnonzero(~np.isfinite(A.data))
+    if entries.size:
+        row = np.searchsorted(A.indptr, entries[0], side="right")
+        value = A.data[entries[0]]
+        raise InputError(f"{path}: row {row} has an entry that is {value:g}: drop or fill it first")

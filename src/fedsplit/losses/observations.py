@@ -157,6 +157,10 @@ def _rows(j: int, values: object) -> Any:
     if not is_sparse(values):
         return _numbers(j, "A", values, ndim=2)
     A = csr_array(values)
+    try:
+        A.check_format(full_check=True)
+    except ValueError as error:  # an index beyond the columns would be read from other memory
+        raise InputError(f"client {j}: A is not a valid sparse matrix ({error})") from None
     if A.ndim != 2 or A.dtype.kind not in "biuf":
         raise InputError(f"client {j}: A is not a matrix of real numbers ({A.dtype}, {A.shape})")
     A = A.astype(np.float64, copy=False)

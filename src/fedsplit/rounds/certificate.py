@@ -443,7 +443,8 @@ def _why_not(scalars: ProofScalars, x: Array) -> tuple[str, bool]:
     """Why nothing is proved, and whether that may change."""
     if np.isinf(scalars.q).all():
         return (
-            "no client's Hessian is positive definite, so scalars prove nothing: add a ridge",
+            "no client's Hessian is known to be positive definite, so that nothing bounds the gap: "
+            "add a ridge, which may be small",
             False,
         )
     # A smaller ball of constant Hessians may be empty at the optimum: Huber's loss has kinks.
