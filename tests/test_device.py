@@ -145,6 +145,23 @@ def test_two_rounds_of_proxes_are_those_of_this_process(
         assert our_summary.margin == pytest.approx(summary.margin, nan_ok=True)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_error_of_a_prox_that_ended_early_is_bounded(
+    shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, placed = both(shape=shape)
+    x = np.linspace(-0.4, 0.6, host.d)
+    at = placed.clients.vector(x)
+    exact = host.clients.prox(x, 5.0, x, fs.ExactProx()).rows
+    monkeypatch.setattr("fedsplit.device.span_steps.MOST_STEPS", 1)
+    monkeypatch.setattr("fedsplit.device.column_steps.MOST_STEPS", 1)
+    answer = placed.clients.prox(at, 5.0, at, fs.ExactProx())
+    missed = np.linalg.norm(dense(answer.rows) - exact, axis=1)
+    assert missed.max() > 1e-4
+    assert (missed <= to_host(answer.error)).all()
+    assert answer.summary().error == to_host(answer.error).max()
+
+
 @pytest.mark.parametrize("solver", [fs.ExactProx(), fs.GradientProx(4, step=0.1)])
 def test_steps_and_ridges_per_coordinate_are_taken(solver: Any) -> None:
     ridge = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])

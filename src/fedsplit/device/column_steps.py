@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fedsplit.device.backend import DeviceArray
+from fedsplit.device.line_search import searched
 from fedsplit.device.rows import DeviceRows
-from fedsplit.device.span_steps import HALVINGS, MOST_STEPS, SHARE
+from fedsplit.device.span_steps import MOST_STEPS
 
 
 class Quadratic(NamedTuple):
@@ -84,18 +85,15 @@ def _searched(
     delta: DeviceArray,
     slope: DeviceArray,
 ) -> tuple[DeviceArray, DeviceArray]:
-    """The first of the steps 1, ½, ¼, … by which h_j falls enough, for every client."""
+    """A step by which h_j falls enough, for every client."""
     xp = rows.xp
-    slack = 8.0 * float(xp.finfo(rows.A.dtype).eps) * xp.abs(value)
-    t = xp.ones_like(value)
-    for _ in range(HALVINGS):
-        ahead = U - rows.cast(t)[:, None] * delta
-        found = h.value(rows, ahead)
-        refused = ~(found <= value + SHARE * t * slope + slack)
-        if not bool(xp.any(refused)):
-            return ahead, found
-        t = xp.where(refused, 0.5 * t, t)
-    return xp.where(refused[:, None], U, ahead), xp.where(refused, value, found)
+
+    def ahead(t: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+        points = U - t * delta
+        return points, h.value(rows, points)
+
+    found, values, refused = searched(rows, value, slope, ahead)
+    return xp.where(refused[:, None], U, found), xp.where(refused, value, values)
 
 
 def _lengths(rows: DeviceRows, U: DeviceArray) -> DeviceArray:

@@ -11,16 +11,11 @@ import math
 from typing import NamedTuple
 
 from fedsplit.device.backend import DeviceArray
+from fedsplit.device.line_search import searched
 from fedsplit.device.rows import DeviceRows
 
 MOST_STEPS = 100
 """Far more Newton steps than a convex cost with a line search needs."""
-
-HALVINGS = 40
-"""After so many, a step is below rounding."""
-
-SHARE = 1e-4
-"""The share of the linear decrease that a step has to bring."""
 
 
 class Images(NamedTuple):
@@ -176,21 +171,17 @@ def _searched(
     step: Dual,
     slope: DeviceArray,
 ) -> tuple[Dual, DeviceArray]:
-    """The first of the steps 1, ½, ¼, … by which ψ falls enough, for every client."""
+    """A step by which ψ falls enough, for every client."""
     xp = rows.xp
-    slack = 8.0 * float(xp.finfo(rows.A.dtype).eps) * xp.abs(value)
-    t = xp.ones_like(value)
-    for _ in range(HALVINGS):
-        short = rows.cast(t)[:, None]
-        ahead = Dual(at.mu + short * step.mu, at.Kmu + short * step.Kmu)
-        found = _psi(rows, offset, ahead)
-        refused = ~(found <= value + SHARE * t * slope + slack)
-        if not bool(xp.any(refused)):
-            return ahead, found
-        t = xp.where(refused, 0.5 * t, t)
+
+    def ahead(t: DeviceArray) -> tuple[Dual, DeviceArray]:
+        point = Dual(at.mu + t * step.mu, at.Kmu + t * step.Kmu)
+        return point, _psi(rows, offset, point)
+
+    found, values, refused = searched(rows, value, slope, ahead)
     stays = refused[:, None]
-    kept = Dual(*(xp.where(stays, old, new) for old, new in zip(at, ahead, strict=True)))
-    return kept, xp.where(refused, value, found)
+    kept = Dual(*(xp.where(stays, old, new) for old, new in zip(at, found, strict=True)))
+    return kept, xp.where(refused, value, values)
 
 
 def _dots(rows: DeviceRows, a: DeviceArray, b: DeviceArray) -> DeviceArray:
