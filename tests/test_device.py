@@ -12,8 +12,22 @@ from scipy.sparse import csr_array
 
 import fedsplit as fs
 from fedsplit.arrays import Array, length
+from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.question import CostQuestion
-from fedsplit.clients.questions import Curvature, Descend, Diagonal, Evaluate, Gradient, Prox, Value
+from fedsplit.clients.questions import (
+    Curvature,
+    Decrement,
+    Descend,
+    Diagonal,
+    Direction,
+    Evaluate,
+    Gradient,
+    Information,
+    Line,
+    Margin,
+    Prox,
+    Value,
+)
 from fedsplit.commands.app import run
 from fedsplit.device.backend import to_host
 from fedsplit.device.blocks import BlockVector
@@ -108,6 +122,34 @@ def test_questions_are_answered_as_in_this_process(
         assert list(told) == list(expected)
         for name, array in expected.items():
             assert near(told[name], array, dtype), (question.name(), name)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_all_clients_as_one_answer_as_one_client_with_all_rows(loss: str, weighted: bool) -> None:
+    """Certificates and the methods of sums are made of these answers."""
+    _, placed = both(loss, "wide", weighted)
+    stacked = drawn(LOSSES[loss], SHAPES["wide"], weighted)
+    rows = [None if a is None else a.reshape(15, *a.shape[2:]) for a in stacked]
+    pooled = fs.Problem(LOSSES[loss], [tuple(rows)], ridge=0.4)
+    x = np.linspace(-0.4, 0.6, 6)
+    g = np.linspace(1.0, -0.5, 6)
+    one = np.eye(6)[np.tril_indices(6)]
+    questions: list[CostQuestion] = [
+        Evaluate(x),
+        Information(x),
+        Decrement(x, g),
+        Margin(x),
+        Line(x, g, np.array([0.1, 1.0])),
+        Direction(x, g),
+        Curvature(x),
+        Diagonal(x, origin=True),
+        LocalModel(x, x[None] + 0.1, one, 1.0, x - 0.1, both=True),
+    ]
+    for question in questions:
+        told = placed.clients.pooled().ask(question).parts
+        for name, expected in pooled.clients.ask(question).parts.items():
+            np.testing.assert_allclose(told[name], expected, rtol=1e-9, atol=1e-11, err_msg=name)
 
 
 @pytest.mark.parametrize(
