@@ -181,11 +181,9 @@ class _Way(NamedTuple):
 
 
 def _by_products(
-    K: Kernel, root: Array, left: Array, way: _Way, enough: float, w: Array, Kw: Array
+    K: Kernel, root: Array, right: Array, way: _Way, enough: float, w: Array, Kw: Array
 ) -> bool:
-    """Solve (I + √W K √W)w = left of one client by conjugate gradients, in place.
-
-    w and K√W w start at 0, and what is left of the right side is the residual.
+    """Solve (I + √W K √W)w = right of one client by conjugate gradients; w and K√W w start at 0.
 
     The diagonal is the preconditioner. Returns whether the residual of the Newton system came
     below ``enough`` times the way, after at most so many products as K is worth.
@@ -193,6 +191,7 @@ def _by_products(
     most = MOST_PRODUCTS if K.array is not None else MOST_WITHOUT_FACTOR
     diagonal = np.square(root) * K.diagonal()[0]
     inverse = 1.0 / (1.0 + diagonal)
+    left = right.copy()
     q = inverse * left
     size = left @ q
     for _ in range(most):
