@@ -144,7 +144,8 @@ def test_all_clients_as_one_answer_as_one_client_with_all_rows(loss: str, weight
         Direction(x, g),
         Curvature(x),
         Diagonal(x, origin=True),
-        LocalModel(x, x[None] + 0.1, one, 1.0, x - 0.1, both=True),
+        LocalModel(x, x[None] + 0.1, one, 1.0, x - 0.1),
+        LocalModel(x, None, None, 1.0, None, both=True),
     ]
     for question in questions:
         told = placed.clients.pooled().ask(question).parts
