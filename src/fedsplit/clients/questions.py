@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class Prox(CostQuestion):
 
     @property
     def draws(self) -> bool:
-        return isinstance(self.solver, StochasticSolver)
+        return bool(getattr(self.solver, "draws", False))  # a protocol takes long to look for
 
     def answer_parts(self) -> Mapping[str, Part]:
         if not self.gradient:
@@ -70,8 +70,8 @@ class Prox(CostQuestion):
         if start is None:
             start = v
         solver = self.solver
-        if isinstance(solver, StochasticSolver):
-            solved = solver.solve(costs, v, self.s, start, self.streams)
+        if self.draws:
+            solved = cast(StochasticSolver, solver).solve(costs, v, self.s, start, self.streams)
         else:
             solved = solver.solve(costs, v, self.s, start)
         parts = [solved.u, solved.error, all_positive(costs.margin(start))]

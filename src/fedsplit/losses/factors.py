@@ -20,8 +20,8 @@ LANCZOS_STEPS = 20
 """Enough for a first step, which follows the curvature seen from then on."""
 
 
-FEW_STEPS = 8
-"""Where a vector is large, so that all of them together stay so: within a tenth or so."""
+FEW_STEPS = 5
+"""Where a vector is large, so that all of them together stay so: within a fifth or so."""
 
 Inverse: TypeAlias = Callable[[Array], Array]
 

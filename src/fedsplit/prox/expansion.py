@@ -63,8 +63,9 @@ class Expansion:
         origin, at_origin = _origin(costs, terms)
         value = terms.total(eta)
         pull = costs.ridge * X
-        back = (X - V) / s
-        h = value + 0.5 * dots(X, pull) + 0.5 * dots(X - V, back)
+        way = X - V
+        back = way / s
+        h = value + 0.5 * dots(X, pull) + 0.5 * dots(way, back)
         # from a distant start, Newton needs many steps
         far = ~(h <= at_origin + 0.5 * dots(V, V / s))
         if far.any():

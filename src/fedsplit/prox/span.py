@@ -11,7 +11,7 @@ from fedsplit.losses.factors import solve_definite
 from fedsplit.losses.kernels import Kernel
 from fedsplit.losses.terms import Rows
 from fedsplit.losses.work import counter
-from fedsplit.prox.expansion import Expansion, in_metric
+from fedsplit.prox.expansion import Expansion
 
 SEVERAL = 64
 """Up to so many rows, a factor takes no more time than products."""
@@ -71,7 +71,7 @@ class Span:
     def of(cls, h: Expansion, terms: Rows) -> Span:
         P = h.G / h.D
         K = terms.kernel(h.D)
-        return cls(h, terms, K, terms.product(P), in_metric(h.D, P))
+        return cls(h, terms, K, terms.product(P), dots(P, h.G))
 
     def start(self) -> Spanned:
         nothing = np.zeros_like(self.AP)
