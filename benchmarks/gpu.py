@@ -178,6 +178,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--quick", action="store_true", help="without ten million clients")
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     m = options.clients
     found: dict[str, Any] = {}
 

@@ -81,6 +81,19 @@ def column_sums(X: Array) -> Array:
     return ones @ X
 
 
+def column_means(X: Array) -> Array:
+    """The mean of the rows, of an array or of a block vector: (k, d) -> (d,)."""
+    if on_host(X):
+        mean: Array = np.mean(X, axis=0)
+        return mean
+    xp = array_namespace(X)
+    if not hasattr(xp, "ones_like"):  # a block vector, which knows its mean
+        known: Array = xp.mean(X, axis=0)
+        return known
+    of_rows: Array = column_sums(X) / X.shape[0]
+    return of_rows
+
+
 def norms(X: Array) -> Array:
     """‖x_j‖ for every j: (k, d) -> (k,)."""
     lengths: Array = _namespace(X).sqrt(dots(X, X))

@@ -13,6 +13,7 @@ from array_api_compat import (
     device,
     is_array_api_obj,
     is_cupy_array,
+    is_jax_array,
     is_numpy_array,
     to_device,
 )
@@ -88,6 +89,8 @@ def to_host(values: Any) -> Array:
         return np.asarray(values.get())
     if xp.__name__.endswith("array_api_strict"):
         return np.asarray(to_device(values, xp.Device("CPU_DEVICE")))
+    if is_jax_array(values):  # its devices have no names
+        return np.asarray(values)
     return np.asarray(to_device(values, "cpu"))
 
 
@@ -109,6 +112,15 @@ def combined(terms: Sequence[tuple[float, DeviceArray]]) -> DeviceArray:
     for t, array in others:
         result = result + (array if t == 1.0 else t * array)
     return result
+
+
+def difference(a: DeviceArray, b: DeviceArray, dtype: Any) -> DeviceArray:
+    """a - b in the precision of both, rounded to another one afterwards."""
+    xp = array_namespace(a)
+    if not is_cupy_array(a):
+        return xp.astype(a - b, dtype, copy=False)
+    cupy = import_module("cupy")
+    return cupy.subtract(a, b, out=cupy.empty(a.shape, dtype=dtype), casting="unsafe")
 
 
 @cache

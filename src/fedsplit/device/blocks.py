@@ -49,6 +49,33 @@ class Displacement:
         return squares(self.rows, self.dense())
 
 
+class Coefficients:
+    """c = Σ_i t_i c⁽ⁱ⁾, (m, n), in the precision of the rows.
+
+    The sum is carried out when it is needed, unless a kernel that reads the terms has done so.
+
+    Parameters
+    ----------
+    terms : (float, (m, n) array)
+        t_i and c⁽ⁱ⁾.
+    """
+
+    def __init__(self, *terms: tuple[float, DeviceArray]) -> None:
+        self.terms: Sequence[tuple[float, DeviceArray]] = terms
+
+    @property
+    def array(self) -> DeviceArray:
+        """c."""
+        if len(self.terms) > 1:
+            self.become(combined(self.terms))
+        [(t, c)] = self.terms
+        return c if t == 1.0 else t * c
+
+    def become(self, c: DeviceArray) -> None:
+        """Have the sum in the place of its terms."""
+        self.terms = ((1.0, c),)
+
+
 @dataclass(frozen=True, eq=False)
 class Spanned(Displacement):
     """δ_j = e + A_jᵀc_j.
@@ -57,12 +84,20 @@ class Spanned(Displacement):
     ----------
     e : (d,) array
         In float64.
-    c : (m, n) array
-        In the precision of the rows.
+    coefficients : Coefficients
+        c.
+    both : (2, d) array or None
+        e and the total as one array, if they came so: they are then added up as one.
     """
 
     e: DeviceArray
-    c: DeviceArray
+    coefficients: Coefficients
+    both: DeviceArray | None = field(default=None, kw_only=True)
+
+    @property
+    def c(self) -> DeviceArray:
+        """(m, n), in the precision of the rows."""
+        return self.coefficients.array
 
     def dense(self) -> DeviceArray:
         return self.rows.adjoint(self.c) + self.rows.cast(self.e)
@@ -247,12 +282,15 @@ def _merged(terms: Sequence[tuple[float, T]]) -> list[tuple[float, T]]:
 def _added(terms: Sequence[tuple[float, Displacement]]) -> Displacement:
     """Σ_i t_i δ⁽ⁱ⁾ as one displacement, in the span of the rows if all of them are."""
     rows = terms[0][1].rows
-    total = combined([(t, each.total) for t, each in terms])
     spanned = [(t, each) for t, each in terms if isinstance(each, Spanned)]
+    c = Coefficients(*((t, each.c) for t, each in spanned))
+    stacked = [(t, each.both) for t, each in spanned if each.both is not None]
+    if len(stacked) == len(terms):
+        both = combined(stacked)
+        return Spanned(rows, both[1, :], both[0, :], c, both=both)
+    total = combined([(t, each.total) for t, each in terms])
     if len(spanned) == len(terms):
-        e = combined([(t, each.e) for t, each in spanned])
-        c = combined([(t, each.c) for t, each in spanned])
-        return Spanned(rows, total, e, c)
+        return Spanned(rows, total, combined([(t, each.e) for t, each in spanned]), c)
     return Dense(rows, total, combined([(t, each.dense()) for t, each in terms]))
 
 

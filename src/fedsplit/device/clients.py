@@ -22,8 +22,8 @@ from fedsplit.clients.questions import (
 )
 from fedsplit.clients.stacked import StackedClients
 from fedsplit.device.answers import DeviceAnswer, Told
-from fedsplit.device.backend import DeviceArray, vector
-from fedsplit.device.blocks import BlockVector, Spanned
+from fedsplit.device.backend import DeviceArray, to_host, vector
+from fedsplit.device.blocks import BlockVector, Coefficients, Spanned
 from fedsplit.device.curvature import bounds, bounds_at, diagonal
 from fedsplit.device.local import Local
 from fedsplit.device.pooled import PooledTerms
@@ -54,6 +54,7 @@ class DeviceClients(Clients):
             self.rounded = "about the rows as rounded to float32"
         self._everyone: Mask = np.ones(self.m, dtype=bool)
         self._asked: Mask | None = None  # the last mask of all clients
+        self._measured = (b"", 0.0)  # the last x of ``objective``, and F there
         xp = rows.xp
         self._present = xp.ones((self.m,), dtype=xp.bool, device=rows.device)
         self._answers: Mapping[type, Callable[[Any], DeviceAnswer]] = {
@@ -90,7 +91,11 @@ class DeviceClients(Clients):
         return BlockVector(self.rows, ((1.0, x),))
 
     def objective(self, x: DeviceArray) -> float:
-        return self.local.objective(x)
+        # the end of a run is looked at twice, and each look reads all rows
+        at = to_host(x).tobytes()
+        if at != self._measured[0]:
+            self._measured = at, self.local.objective(x)
+        return self._measured[1]
 
     @cached_property
     def _pooled(self) -> StackedClients:
@@ -180,4 +185,5 @@ class DeviceClients(Clients):
         slopes = rows.slopes(rows.predictor(rows.product(x)))
         e = self.vector(self.ridge) * x
         total = rows.adjoint_total(slopes) + self.m * e
-        return BlockVector.moved(rows.zeros(self.d), Spanned(rows, total, e, slopes))
+        moved = Spanned(rows, total, e, Coefficients((1.0, slopes)))
+        return BlockVector.moved(rows.zeros(self.d), moved)

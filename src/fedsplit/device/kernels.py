@@ -6,6 +6,7 @@ what ``span_steps`` does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.resources import files
@@ -16,7 +17,7 @@ from array_api_compat import is_cupy_array
 
 from fedsplit.device.answers import Numbers, Told, nothing
 from fedsplit.device.backend import DeviceArray
-from fedsplit.device.blocks import Dense, Displacement, Spanned
+from fedsplit.device.blocks import Coefficients, Dense, Displacement, Spanned
 from fedsplit.device.rows import DeviceRows
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.two_classes import BinaryLoss
@@ -98,15 +99,19 @@ class Kernels:
         rows = self.rows
         own_steps = not isinstance(what.step, float)
         dense = own_steps or isinstance(moved, Dense)
-        run, gather = self._compiled(what.newton, own_steps, dense, moved is not None)
+        terms = self._terms(moved, dense)
+        run, gather = self._compiled(what.newton, own_steps, dense, len(terms))
         alpha, beta = _end(what)
         size = rows.d if dense else rows.n
         out = self._cupy.empty((rows.m, size), dtype=np.float32)
-        displaced = self._array(moved, dense)
-        nowhere = self._partial  # a pointer that is not read
+        carried = self._cupy.empty_like(out) if len(terms) == 2 else None
+        nowhere = self._partial  # a pointer that is not used
         numbers = [*what.start, *what.linear, 0.0 if own_steps else what.step]
+        missing = 2 - len(terms)
+        numbers += [*(t for t, _ in terms), *(0.0,) * missing]
         numbers += [factor, alpha, beta - 1.0, what.proved]
-        arrays = [rows.A, rows.b, rows.w, rows.o, self._gram_of_lanes, displaced]
+        displaced = [*(c for _, c in terms), *(None,) * missing]
+        arrays = [rows.A, rows.b, rows.w, rows.o, self._gram_of_lanes, *displaced, carried]
         arrays.append(what.step if own_steps else None)
         run(
             (self._blocks,),
@@ -122,16 +127,20 @@ class Kernels:
                 *map(np.float32, numbers),
             ),
         )
+        if carried is not None and isinstance(moved, Spanned):
+            moved.coefficients.become(carried)
         found = self._cupy.empty(2 * rows.d + 4)
         clients = 0.0 if dense else float(rows.m)
         scalars = map(np.float64, (clients, alpha, beta - 1.0, half_ridge))
         gather((rows.d + 4,), (256,), (self._partial, np.int32(self._warps), x, e, *scalars, found))
         read = Numbers(found[2 * rows.d :])
-        total = found[rows.d : 2 * rows.d]
+        both = found[: 2 * rows.d].reshape(2, rows.d)
+        moved_e, total = both
         square = read.number(0)
         if dense:
             return Dense(rows, total, out, square=square), read
-        return Spanned(rows, total, found[: rows.d], out, square=square), read
+        c = Coefficients((1.0, out))
+        return Spanned(rows, total, moved_e, c, square=square, both=both), read
 
     def told(self, numbers: Numbers, work: tuple[int, int, int]) -> Told:
         """What the host may read of an answer."""
@@ -146,27 +155,32 @@ class Kernels:
         groups = -(-rows.m // (32 // rows.n))
         size = groups * rows.n * 32
         laid_out = self._cupy.empty(size, dtype=np.float32)
-        code = _module(rows, False, False, False, False).get_function("lay_out")
+        code = _module(rows, False, False, False, 0).get_function("lay_out")
         code((-(-size // 256),), (256,), (rows.row_gram, laid_out, np.int64(rows.m)))
         return laid_out
 
-    def _compiled(self, newton: bool, own_steps: bool, dense: bool, moved: bool) -> tuple[Any, Any]:
-        key = (newton, own_steps, dense, moved)
+    def _compiled(self, newton: bool, own_steps: bool, dense: bool, terms: int) -> tuple[Any, Any]:
+        key = (newton, own_steps, dense, terms)
         if key not in self._functions:
             module = _module(self.rows, *key)
             self._functions[key] = module.get_function("prox"), module.get_function("gather")
         return self._functions[key]
 
     @cached_property
-    def _functions(self) -> dict[tuple[bool, ...], tuple[Any, Any]]:
+    def _functions(self) -> dict[tuple[bool, bool, bool, int], tuple[Any, Any]]:
         return {}
 
-    def _array(self, moved: Displacement | None, dense: bool) -> DeviceArray | None:
+    def _terms(
+        self, moved: Displacement | None, dense: bool
+    ) -> Sequence[tuple[float, DeviceArray]]:
+        """At most two multiples of arrays that a displacement is the sum of."""
         if moved is None:
-            return None
-        if isinstance(moved, Spanned) and not dense:
-            return moved.c
-        return self._cupy.ascontiguousarray(moved.dense())
+            return ()
+        if dense or not isinstance(moved, Spanned):
+            return ((1.0, self._cupy.ascontiguousarray(moved.dense())),)
+        if len(moved.coefficients.terms) > 2:
+            return ((1.0, moved.c),)
+        return moved.coefficients.terms
 
 
 def _end(what: Pass) -> tuple[float, float]:
@@ -183,7 +197,7 @@ def _end(what: Pass) -> tuple[float, float]:
     return alpha, beta
 
 
-def _module(rows: DeviceRows, newton: bool, own_steps: bool, dense: bool, moved: bool) -> Any:
+def _module(rows: DeviceRows, newton: bool, own_steps: bool, dense: bool, terms: int) -> Any:
     settings = {
         "N": rows.n,
         "D": rows.d,
@@ -191,7 +205,7 @@ def _module(rows: DeviceRows, newton: bool, own_steps: bool, dense: bool, moved:
         "QUADRATIC": isinstance(rows.phi.loss, LeastSquares),
         "OWN_STEPS": own_steps,
         "DENSE": dense,
-        "MOVED": moved,
+        "TERMS": terms,
         "WEIGHTS": rows.w is not None,
         "OFFSETS": rows.o is not None,
         "STEADY": rows.phi.loss.concordance <= 1.0,

@@ -10,8 +10,15 @@ from typing import Any, NamedTuple
 from fedsplit.arrays import Array
 from fedsplit.device import column_steps, span_steps
 from fedsplit.device.answers import Numbers, Told, nothing
-from fedsplit.device.backend import DeviceArray, combined, vector
-from fedsplit.device.blocks import BlockVector, Dense, Displacement, Spanned, squares
+from fedsplit.device.backend import DeviceArray, combined, difference, vector
+from fedsplit.device.blocks import (
+    BlockVector,
+    Coefficients,
+    Dense,
+    Displacement,
+    Spanned,
+    squares,
+)
 from fedsplit.device.column_steps import Quadratic
 from fedsplit.device.kernels import NEWTON_STEPS, Kernels, Pass, fits
 from fedsplit.device.rows import DeviceRows
@@ -187,8 +194,8 @@ class Local:
         elif v.ndim == 1:
             e = v
         else:
-            e = rows.zeros(rows.d)
-            moved = Dense(rows, e, rows.cast(v))
+            e = origin.x
+            moved = Dense(rows, e, difference(v, e, rows.A.dtype))
         half_ridge = 0.5 * rows.m * float(self.ridge[0])
         found, numbers = kernels.prox(origin.x, e, t, moved, what, half_ridge)
         told = kernels.told(numbers, work)
@@ -278,8 +285,8 @@ class Local:
             array = kept + rows.adjoint(c)
             return Dense(rows, rows.total(array), array)
         total = rows.m * e + rows.adjoint_total(c)
-        spanned = Spanned(rows, total, e, c)
-        return Spanned(rows, total, e, c, square=lambda: squares(rows, spanned.dense()))
+        spanned = Spanned(rows, total, e, Coefficients((1.0, c)))
+        return replace(spanned, square=lambda: squares(rows, spanned.dense()))
 
     def _dense(self, U: DeviceArray, x: DeviceArray) -> Displacement:
         array = U - self.rows.cast(x)
@@ -359,7 +366,7 @@ def _dense(v: Any, rows: DeviceRows) -> DeviceArray:
 def _point(v: Any, x: DeviceArray, displacement: Displacement) -> Any:
     """The answer in the form of the question."""
     if not isinstance(v, BlockVector) and v.ndim == 2:
-        return displacement.dense() + displacement.rows.cast(x)
+        return displacement.dense() + x
     return BlockVector.moved(x, displacement)
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, NamedTuple
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from array_api_compat import array_namespace, is_cupy_array
+from array_api_compat import device as device_of
 
 from fedsplit.arrays import Array
 from fedsplit.device.backend import (
@@ -17,6 +20,7 @@ from fedsplit.device.backend import (
     floats,
     library,
     on_device,
+    to_host,
 )
 from fedsplit.device.phi import phi_of
 from fedsplit.device.rows import DeviceRows
@@ -24,6 +28,9 @@ from fedsplit.errors import InputError
 from fedsplit.losses.observations import Observations, is_sparse, read
 from fedsplit.losses.poisson import Poisson
 from fedsplit.losses.two_classes import BinaryLoss
+
+CUDA = 2
+"""DLPack's number for NVIDIA's devices."""
 
 
 class StackedRows(NamedTuple):
@@ -82,6 +89,8 @@ def place(
         library(device)  # before anything is copied
     if not isinstance(clients, StackedRows):
         clients = _stacked(loss, clients, dtype)
+    if device is None and _on_gpu(clients.A) and find_spec("cupy") is not None:
+        device = "cuda"  # where CuPy's kernels take them as they are
     if device is not None:
         clients = _moved(clients, device, dtype)
     else:
@@ -147,6 +156,26 @@ def _stacked_on_device(data: Sequence[Sequence[DeviceArray]]) -> StackedRows:
     return StackedRows(xp.stack([A for A, _ in data]), xp.stack([b for _, b in data]))
 
 
+def _on_gpu(A: Any) -> bool:
+    """Whether an array of another library than CuPy is on an NVIDIA GPU."""
+    if not on_device(A) or is_cupy_array(A) or not hasattr(A, "__dlpack_device__"):
+        return False
+    return int(A.__dlpack_device__()[0]) == CUDA
+
+
+def _check_float64(A: DeviceArray) -> None:
+    """Raise InputError if the library of an array has no float64, as JAX unless it is told so."""
+    xp = array_namespace(A)
+    with catch_warnings():
+        simplefilter("ignore")
+        one = xp.ones(1, dtype=xp.float64)
+    if one.dtype != xp.float64:
+        raise InputError(
+            f"{xp.__name__} has no float64, which sums over clients are in: "
+            'set jax_enable_x64 before the arrays are made, or pass device="cuda"'
+        )
+
+
 def _moved(clients: StackedRows, device: str, dtype: str | None) -> StackedRows:
     """On the device: by DLPack without a copy if they are there already."""
     xp, place = library(device)
@@ -157,9 +186,9 @@ def _moved(clients: StackedRows, device: str, dtype: str | None) -> StackedRows:
     def moved(values: Any) -> Any:
         if values is None or is_cupy_array(values):
             return values
-        if on_device(values):
-            return xp.from_dlpack(values)
-        wanted = np.asarray(values, dtype=dtype or None)
+        if _on_gpu(values):
+            return _by_dlpack(xp, values)
+        wanted = np.asarray(to_host(values), dtype=dtype or None)
         return xp.asarray(wanted, device=place)
 
     return StackedRows(*map(moved, clients))
@@ -176,6 +205,20 @@ def _check_library(clients: StackedRows) -> None:
                 f"{name} is of type {type(each).__name__}, and A of type "
                 f"{type(clients.A).__name__}: put both on one device"
             )
+        if each is not None and device_of(each) != device_of(clients.A):
+            raise InputError(f"{name} is on another device than A: put both on one")
+    _check_float64(clients.A)
+
+
+def _by_dlpack(xp: Any, values: Any) -> DeviceArray:
+    """An array of another library, not copied."""
+    try:
+        return xp.from_dlpack(values)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"an array of type {type(values).__module__}.{type(values).__name__} cannot be taken "
+            f'to device "cuda": {str(error).splitlines()[0]}'
+        ) from None
 
 
 def _cast(clients: StackedRows, dtype: str | None) -> list[DeviceArray | None]:

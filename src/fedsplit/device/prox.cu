@@ -6,7 +6,8 @@
 //
 // Compiled with these macros: N, D (rows and columns of a client), NEWTON, QUADRATIC (which solver),
 // OWN_STEPS (one inner step per client), DENSE (answers and displacements are D numbers per client,
-// and not N), MOVED (v has a displacement), WEIGHTS, OFFSETS, STEADY (|φ'''| ≤ φ''); and with the functions of the loss.
+// and not N), TERMS (v has a displacement, the sum of so many), WEIGHTS, OFFSETS, STEADY
+// (|φ'''| ≤ φ''); and with the functions of the loss.
 
 #define INFINITE __int_as_float(0x7f800000)
 constexpr unsigned ALL = 0xffffffffu;
@@ -67,6 +68,11 @@ __device__ __forceinline__ float product(const float (&K)[N], float v, int base)
     return sum;
 }
 
+// Have a line of memory brought to the cache.
+__device__ __forceinline__ void fetch(const void* line) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+}
+
 // (I + kappa·W·K)⁻¹ v by Gauss-Jordan elimination: every pivot is at least 1.
 __device__ __forceinline__ float solve(const float (&K)[N], float W, float v, int row, int base) {
     float M[N];
@@ -91,11 +97,12 @@ __device__ __forceinline__ float solve(const float (&K)[N], float W, float v, in
 extern "C" __global__ void __launch_bounds__(128, 2)
 prox(const float* __restrict__ A, const float* __restrict__ b, const float* __restrict__ weights,
      const float* __restrict__ offsets, const float* __restrict__ Kt,
-     const float* __restrict__ displaced, const float* __restrict__ own_steps,
+     const float* __restrict__ displaced, const float* __restrict__ added,
+     float* __restrict__ carried, const float* __restrict__ own_steps,
      const double* __restrict__ x, const double* __restrict__ e, float* __restrict__ out,
      double* __restrict__ partial, long long m, int steps, float alpha0, float beta0, float s,
-     float r, float pull, float inner, float factor, float alpha_end, float beta_end,
-     float proved) {
+     float r, float pull, float inner, float first_share, float second_share, float factor,
+     float alpha_end, float beta_end, float proved) {
     const int lane = threadIdx.x & 31;
     const long long warp = (blockIdx.x * (long long)blockDim.x + threadIdx.x) >> 5;
     const long long warps = (gridDim.x * (long long)blockDim.x) >> 5;
@@ -108,7 +115,11 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
     for (int q = 0; q < Q; ++q) {
         const int at = column(lane, q);
         xs[q] = at < D ? (float)x[at] : 0.0f;
+#if DENSE
+        es[q] = at < D ? (float)(e[at] - x[at]) : 0.0f;
+#else
         es[q] = at < D ? (float)e[at] : 0.0f;
+#endif
         total[q] = 0.0;
     }
     float ee = 0.0f, ex = 0.0f, xx = 0.0f;
@@ -162,33 +173,51 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
         float K[N];
 #pragma unroll
         for (int k = 0; k < N; ++k) K[k] = __ldcs(Kt + (g * N + k) * 32 + lane);
-#if MOVED && !DENSE
-        const float c = mine ? factor * displaced[id] : 0.0f;
-#else
-        const float c = 0.0f;
+        float c = 0.0f;
+#if TERMS && !DENSE
+        if (mine) c = first_share * displaced[id];
+#if TERMS == 2
+        if (mine) {
+            c = fmaf(second_share, added[id], c);
+            carried[id] = c;
+        }
+#endif
+        c *= factor;
 #endif
 #if DENSE
-        float v[G][Q];
+        float v[G][Q];  // v - x: differences of large numbers would be rounded
 #pragma unroll
         for (int h = 0; h < G; ++h) {
 #pragma unroll
             for (int q = 0; q < Q; ++q) {
                 v[h][q] = es[q];
-#if MOVED
+#if TERMS
                 const int at = column(lane, q);
                 if (at < D && g * G + h < m) v[h][q] += factor * displaced[(g * G + h) * D + at];
 #endif
             }
         }
 #endif
-        {   // the next clients' rows, on their way to the cache meanwhile
+        {   // the next clients' rows, K and numbers, on their way to the cache meanwhile
+            const long long later = g + warps;
+            if (later < groups) {
+                if (lane < N) fetch(Kt + (later * N + lane) * 32);
+                const long long number = later * R + (lane & 1 ? R - 1 : 0);
+                if (lane < 2 && number < m * N) fetch(b + number);
+#if TERMS && !DENSE
+                if (lane >= 2 && lane < 4 && number < m * N) fetch(displaced + number);
+#if TERMS == 2
+                if (lane >= 4 && lane < 6 && number < m * N) fetch(added + number);
+#endif
+#endif
+            }
             const char* next = (const char*)(rows + warps * R * D);
             const char* end = (const char*)(A + m * (long long)N * D);
 #pragma unroll
             for (int i = 0; i < (R * D * 4 + 4095) / 4096; ++i) {
                 const char* line = next + (i * 32 + lane) * 128;
                 if (line < end && (i * 32 + lane) * 128 < R * D * 4) {
-                    asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+                    fetch(line);
                 }
             }
         }
@@ -220,7 +249,9 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
         }
         const float ae = transposed(sums, lane);
         float av = ae;
-#if MOVED && !DENSE
+#if DENSE
+        av += ax;
+#elif TERMS
         av += product(K, c, base);
 #endif
         objective += (double)(weight * value(ax + offset, target));
@@ -326,8 +357,8 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
             float away[Q], residual[Q];
 #pragma unroll
             for (int q = 0; q < Q; ++q) {
-                away[q] = al * v[h][q] + (be - 1.0f) * xs[q];
-                residual[q] = le * v[h][q] + re * xs[q];
+                away[q] = al * v[h][q] + (al + be - 1.0f) * xs[q];
+                residual[q] = le * v[h][q] + (le + re) * xs[q];
             }
 #pragma unroll
             for (int i = 0; i < N; ++i) {

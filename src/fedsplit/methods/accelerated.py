@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from array_api_compat import array_namespace, device
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer
+from fedsplit.device.programs import Found, for_each_client
 from fedsplit.errors import InputError
 from fedsplit.methods.accelerator import Accelerator, Proposal, View
 from fedsplit.methods.adapt import Adapt, Outset, StepSize
@@ -158,7 +159,7 @@ class AcceleratedFedSplit:
         answer = clients.prox(v, state.s, start, solver)
         unanimous = self._accelerator(clients.d).unanimous
         memory = state.memory.update(x, v, answer, state.step.scale, state.step.s, unanimous)
-        z = z + 2.0 * (answer.rows_or(x) - x)
+        [z] = for_each_client(_centred, (z, answer.rows_or(x)), shared=(x,)).vectors
         del v, start  # where m·d is large, the memory that is left
         return self._after(state, memory, answer, z)
 
@@ -276,6 +277,11 @@ class AcceleratedFedSplit:
                 step = step._replace(first=s)
             step = step._replace(s=s)
         return step, trust
+
+
+def _centred(operations: Any, z: Array, p: Array, x: Array) -> Found:
+    """z + 2(p - x): Algorithm 1's local centring step."""
+    return Found(vectors=(z + 2.0 * (p - x),))
 
 
 def _with_gradients(z: Array, s: float | Array, gradients: Answer) -> Array:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from fedsplit.arrays import Array
+from fedsplit.device.programs import Found, for_each_client
 from fedsplit.methods.adapt import StepSize
 from fedsplit.methods.memory import Memory, in_scale
 from fedsplit.methods.method import average
@@ -83,8 +84,14 @@ class Proposal(NamedTuple):
         z = self.z
         if step.s != self.s:
             x = self.x / step.scale
-            z = x - step.s / self.s * (x - z)
+            share = step.s / self.s
+            [z] = for_each_client(_with_step, (z,), shared=(x, share)).vectors
         return in_scale(z, 1.0 / step.scale)
+
+
+def _with_step(operations: Any, z: Array, x: Array, share: float) -> Found:
+    """z for another step: the gradient (x - z)/s is the same."""
+    return Found(vectors=(x - share * (x - z),))
 
 
 class Accelerator(Protocol):

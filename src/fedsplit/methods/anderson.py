@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from array_api_compat import array_namespace, device
 
-from fedsplit.arrays import Array, combination, dots
+from fedsplit.arrays import Array, column_means, combination, dots
 from fedsplit.checks import count, number
 from fedsplit.methods.accelerator import Proposal, View
 
@@ -69,7 +69,7 @@ class Anderson:
         xp = array_namespace(view.z)
         pairs = [memory.pairs[i] for i in used]
         m = view.z.shape[0]
-        mean = xp.mean(memory.p, axis=0)
+        mean = column_means(memory.p)
         common = xp.stack([pair.mean - pair.dx for pair in pairs])
         places = xp.asarray(used, device=device(memory.gram))
         gram = xp.take(xp.take(memory.gram, places, axis=0), places, axis=1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace, device
 
-from fedsplit.arrays import Array, Mask, column_sums, dots, norms
+from fedsplit.arrays import Array, Mask, column_means, dots
 from fedsplit.clients.question import Answer
+from fedsplit.device.programs import Found, for_each_client
 from fedsplit.methods.models import Models
 
 ROUNDING = 1e-11
@@ -42,17 +44,19 @@ class Pair(NamedTuple):
     @classmethod
     def of(cls, dx: Array, dp: Array, dy: Array) -> Pair:
         """The pair of these changes."""
-        return cls.with_squares(dx, dp, dy, dots(dp, dp), dots(dy, dy))
+        return cls.measured(dx, dp, dy, column_means(dp), dots(dp, dp), dots(dy, dy))
 
     @classmethod
-    def with_squares(cls, dx: Array, dp: Array, dy: Array, points: Array, gradients: Array) -> Pair:
-        """The same where ‖dp_j‖² and ‖dy_j‖² of every client are known, (m,)."""
+    def measured(
+        cls, dx: Array, dp: Array, dy: Array, mean: Array, points: Array, gradients: Array
+    ) -> Pair:
+        """The same where the mean of dp, (d,), and all ‖dp_j‖² and ‖dy_j‖², (m,), are known."""
         xp = array_namespace(dp)
         curvature = 0.0
         square = float(xp.sum(points))
         if square > 0:
             curvature = math.sqrt(float(xp.sum(gradients)) / square)
-        return cls(dx, dp, dy, column_sums(dp) / dp.shape[0], curvature)
+        return cls(dx, dp, dy, mean, curvature)
 
     @classmethod
     def none(cls, p: Array) -> Pair:
@@ -127,14 +131,12 @@ class Memory(NamedTuple):
     @property
     def dp(self) -> Array:
         """The changes of the answers, (k, m, d)."""
-        stacked: Array = array_namespace(self.p).stack([pair.dp for pair in self.pairs])
-        return stacked
+        return _stacked([pair.dp for pair in self.pairs])
 
     @property
     def dy(self) -> Array:
         """The changes of the gradients, (k, m, d)."""
-        stacked: Array = array_namespace(self.p).stack([pair.dy for pair in self.pairs])
-        return stacked
+        return _stacked([pair.dy for pair in self.pairs])
 
     def update(
         self, x: Array, v: Array, answer: Answer, scale: Array, s: float, unanimous: bool
@@ -148,34 +150,30 @@ class Memory(NamedTuple):
         present = answer.present
         # An absent client keeps its latest answer and gradient, so x stays that of all clients.
         p = in_scale(answer.rows, scale)
-        y = (in_scale(v, scale) - p) / s
+        [y] = for_each_client(_gradient, (in_scale(v, scale), p), shared=(s,)).vectors
         if not xp.all(present):
             p = xp.where(present[:, None], p, self.p)
             y = xp.where(present[:, None], y, self.y)
-        dp = p - self.p
-        dy = y - self.y
+        found = for_each_client(_changes, (p, y, self.p, self.y), shared=(x,))
+        dp, dy = found.vectors
+        sizes, moves, points, gradients, slope, along, before = found.numbers
         # A change at the level of rounding has no curvature to show.
-        sizes = norms(p)
-        points = dots(dp, dp)
-        gradients = dots(dy, dy)
         new = present & self.heard & (xp.sqrt(points) > ROUNDING * sizes)
         if unanimous and not xp.all(present & self.heard):
             new = xp.zeros_like(new)
         # Rayleigh quotients of the new pair: dpᵀdy/dpᵀdp from below, dyᵀdy/dpᵀdy from above.
-        slope = dots(dp, dy)
         curved = new & (slope > 0)
         lower = slope / xp.where(curved, points, 1.0)
         upper = gradients / xp.where(curved, slope, 1.0)
         # The trapezium of the gradients at both ends. That at the start was not told: with the
         # curvature 1/s, which is FedSplit's model, it is twice the first one.
-        along = dots(y, dp)
-        ends = along + xp.where(self.heard, dots(self.y, dp), 2.0 * along)
+        ends = along + xp.where(self.heard, before, 2.0 * along)
         later = self._replace(
             x=x,
             p=p,
             y=y,
             sizes=sizes,
-            moves=norms(p - x),
+            moves=moves,
             heard=self.heard | present,
             low=xp.where(curved, xp.minimum(self.low, lower), self.low),
             high=xp.where(curved, xp.maximum(self.high, upper), self.high),
@@ -183,7 +181,8 @@ class Memory(NamedTuple):
         )
         if not xp.any(new):
             return later
-        pair = Pair.with_squares(x - self.x, dp, dy, points, gradients)
+        mean = found.totals[0] / p.shape[0]
+        pair = Pair.measured(x - self.x, dp, dy, mean, points, gradients)
         if unanimous:  # the map z → z⁺ is of all clients together
             return later._joined(pair)
         return later._pushed(pair, new)
@@ -259,7 +258,7 @@ class Memory(NamedTuple):
         p - x is in proportion to s. Where a penalty holds x, it does so with any step.
         """
         xp = array_namespace(self.p)
-        p = xp.mean(self.p, axis=0)
+        p = column_means(self.p)
 
         def moved(pair: Pair) -> Pair:
             dx = pair.mean + s / before * (pair.dx - pair.mean)
@@ -326,6 +325,30 @@ class Memory(NamedTuple):
             gram=xp.zeros_like(self.gram),
             models=None,
         )
+
+
+def _gradient(operations: Any, v: Array, p: Array, s: float) -> Found:
+    """y = (v - p)/s."""
+    return Found(vectors=((v - p) / s,))
+
+
+def _changes(operations: Any, p: Array, y: Array, p0: Array, y0: Array, x: Array) -> Found:
+    """What became of a client's p and y since p0 and y0: dp, dy, and what is measured of them."""
+    dot = operations.dot
+    dp = p - p0
+    dy = y - y0
+    away = p - x
+    lengths = (operations.sqrt(dot(p, p)), operations.sqrt(dot(away, away)))
+    products = (dot(dp, dp), dot(dy, dy), dot(dp, dy), dot(y, dp), dot(y0, dp))
+    return Found((dp, dy), (*lengths, *products), totals=(dp,))
+
+
+def _stacked(arrays: Sequence[Array]) -> Array:
+    """Arrays as one, (k, m, d); a single one is not copied."""
+    if len(arrays) == 1:
+        return arrays[0][None, :, :]
+    stacked: Array = array_namespace(arrays[0]).stack(arrays)
+    return stacked
 
 
 def in_scale(rows: Array, scale: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, column_means
 from fedsplit.checks import instance, number
 from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError
@@ -77,13 +77,12 @@ NUMERICAL_HAZARD = (
 
 def average(z: Array, s: float | Array, penalty: Penalty | None) -> Array:
     """argmin_x g(x) + Σ_j ‖x - z_j‖²/(2s) = prox_{(s/m)g}(mean z): the mean without a penalty."""
-    mean: Array = array_namespace(z).mean(z, axis=0)
-    return prox_or_same(penalty, mean, s / z.shape[0])
+    return prox_or_same(penalty, column_means(z), s / z.shape[0])
 
 
 def subgradient_of_average(x: Array, z: Array, s: float | Array) -> Array:
     """The subgradient of g at x = prox_{(s/m)g}(mean z), (d,): 0 to rounding without a penalty."""
-    slope: Array = z.shape[0] * (array_namespace(z).mean(z, axis=0) - x) / s
+    slope: Array = z.shape[0] * (column_means(z) - x) / s
     return slope
 
 

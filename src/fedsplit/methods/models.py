@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace, device
 
-from fedsplit.arrays import Array, Mask, dots, matvec, norms, on_host, rmatvec
+from fedsplit.arrays import Array, Mask, column_sums, dots, matvec, norms, on_host, rmatvec
+from fedsplit.device.programs import Found, for_each_client
 
 INDEPENDENT = 1e-2
 """A direction adds to those that are kept if at least this share of it is new."""
@@ -60,6 +62,32 @@ class Models(NamedTuple):
         """B_j u_j for every client, (m, d)."""
         inside = rmatvec(self.S, matvec(self.S, U))
         return self.sigma[:, None] * (U - inside) + rmatvec(self.Z, matvec(self.Z, U))
+
+    def gradients(self, x: Array, p: Array, y: Array) -> tuple[Array, Array]:
+        """The y_j + B_j(x - p_j), (m, d), and their sum, (d,), for x that is (d,)."""
+        if self._of_one_pair:
+            found = for_each_client(_gradients, (*self._pair, p, y), (self.sigma,), (x,))
+            return found.vectors[0], found.totals[0]
+        Y: Array = y + self.times(x - p)
+        return Y, column_sums(Y)
+
+    def right_side(self, p: Array, y: Array) -> Array:
+        """Σ_j (B_jp_j - y_j), (d,): Σ_j B_jx for the x at which the models' gradients cancel."""
+        if self._of_one_pair:
+            found = for_each_client(_pull, (*self._pair, p, y), (self.sigma,))
+            total: Array = found.totals[0]
+            return total
+        return column_sums(self.times(p) - y)
+
+    @property
+    def _of_one_pair(self) -> bool:
+        """Whether models are of one pair each, on a device, where arithmetic costs its passes."""
+        return self.S.shape[1] == 1 and not on_host(self.S)
+
+    @property
+    def _pair(self) -> tuple[Array, Array]:
+        """The only rows of S and Z, each (m, d)."""
+        return self.S[:, 0, :], self.Z[:, 0, :]
 
     def pooled(self) -> Array:
         """Σ_j B_j, (d, d)."""
@@ -128,14 +156,13 @@ def learn(dp: Array, dy: Array, low: Array, high: Array, known: Models | None = 
 def _learn_at_once(dp: Array, dy: Array, low: Array, high: Array, known: Models | None) -> Models:
     """The same for arrays on a device, where many small steps take longer than a large one."""
     xp = array_namespace(dp)
+    if dp.shape[0] == 1:
+        return _learn_pair(dp[0, :, :], dy[0, :, :], low, high, known)
     used = [i for i in range(dp.shape[0]) if float(xp.max(xp.abs(dp[i, :, :]))) > 0.0]
     k = max(1, len(used))
     dp = dp[:k, :, :]
     dy = dy[:k, :, :]
-    if k == 1:
-        S, Z, lowest, highest = _learn_pair(dp[0, :, :], dy[0, :, :])
-    else:
-        S, Z, lowest, highest = _learn_block(dp, dy)
+    S, Z, lowest, highest = _learn_block(dp, dy)
     if known is not None and known.S.shape == S.shape:
         same = known.explains(dp[0, :, :], dy[0, :, :])
         kept = same[:, None, None]
@@ -146,17 +173,73 @@ def _learn_at_once(dp: Array, dy: Array, low: Array, high: Array, known: Models 
     return Models(low, S, Z, lowest, highest, low, high).faded(low, high)
 
 
-def _learn_pair(dp: Array, dy: Array) -> tuple[Array, Array, Array, Array]:
-    """The same as ``_learn_block`` of one pair, (m, d) each: B = σ(I - aaᵀ) + bbᵀ/aᵀb."""
-    xp = array_namespace(dp)
-    length = norms(dp)
-    curvature = dots(dp, dy)
-    used = (length > 0) & (curvature > DEFINITE * length * norms(dy))
-    curvature = xp.where(used, curvature, 1.0)
-    S = (xp.where(used, 1.0 / xp.where(used, length, 1.0), 0.0 * length)[:, None] * dp)[:, None, :]
-    Z = (xp.where(used, 1.0 / xp.sqrt(curvature), 0.0 * length)[:, None] * dy)[:, None, :]
-    seen = curvature / xp.where(used, length, 1.0) ** 2
-    return S, Z, xp.where(used, seen, xp.inf), xp.where(used, seen, -xp.inf)
+def _learn_pair(dp: Array, dy: Array, low: Array, high: Array, known: Models | None) -> Models:
+    """The same of one pair per client, (m, d) each: B = σ(I - aaᵀ) + bbᵀ, a = dp/‖dp‖."""
+    if known is None:
+        found = for_each_client(_model_of_pair, (dp, dy))
+    else:
+        vectors = (dp, dy, *known._pair)
+        numbers = (known.sigma, known.lowest, known.highest)
+        found = for_each_client(_kept_or_new, vectors, numbers)
+    S, Z = (each[:, None, :] for each in found.vectors)
+    lowest, highest = found.numbers
+    return Models(low, S, Z, lowest, highest, low, high).faded(low, high)
+
+
+def _model_of_pair(operations: Any, dp: Array, dy: Array) -> Found:
+    """a, b, and the curvature along a, as the least and as the largest."""
+    where, sqrt = operations.where, operations.sqrt
+    square = operations.dot(dp, dp)
+    slope = operations.dot(dp, dy)
+    used = (square > 0.0) & (slope > DEFINITE * sqrt(square * operations.dot(dy, dy)))
+    square = where(used, square, 1.0)
+    slope = where(used, slope, 1.0)
+    a = where(used, 1.0 / sqrt(square), 0.0) * dp
+    b = where(used, 1.0 / sqrt(slope), 0.0) * dy
+    curvature = slope / square
+    return Found((a, b), (where(used, curvature, math.inf), where(used, curvature, -math.inf)))
+
+
+def _kept_or_new(
+    operations: Any,
+    dp: Array,
+    dy: Array,
+    a: Array,
+    b: Array,
+    sigma: Array,
+    lowest: Array,
+    highest: Array,
+) -> Found:
+    """The model before the pair if it explains that, else one of the pair."""
+    off = dy - _times(operations, a, b, sigma, dp)
+    square = operations.dot(off, off)
+    same = square <= EXPLAINED**2 * operations.dot(dy, dy)
+    new = _model_of_pair(operations, dp, dy)
+    pairs = zip((a, b), new.vectors, strict=True)
+    extremes = zip((lowest, highest), new.numbers, strict=True)
+    vectors = [operations.where(same, *each) for each in pairs]
+    numbers = [operations.where(same, *each) for each in extremes]
+    return Found(tuple(vectors), tuple(numbers))
+
+
+def _times(operations: Any, a: Array, b: Array, sigma: Array, u: Array) -> Array:
+    """Bu with B = σ(I - aaᵀ) + bbᵀ."""
+    inside = operations.dot(a, u) * a
+    image: Array = sigma * (u - inside) + operations.dot(b, u) * b
+    return image
+
+
+def _pull(operations: Any, a: Array, b: Array, p: Array, y: Array, sigma: Array) -> Found:
+    """Bp - y."""
+    return Found(totals=(_times(operations, a, b, sigma, p) - y,))
+
+
+def _gradients(
+    operations: Any, a: Array, b: Array, p: Array, y: Array, sigma: Array, x: Array
+) -> Found:
+    """y + B(x - p)."""
+    at_x = y + _times(operations, a, b, sigma, x - p)
+    return Found(vectors=(at_x,), totals=(at_x,))
 
 
 def _learn_block(dp: Array, dy: Array) -> tuple[Array, Array, Array, Array]:
@@ -188,8 +271,9 @@ def _orthonormal(dp: Array, dy: Array) -> tuple[Array, Array]:
     """The directions of the pairs made orthonormal, and their images, both (m, k', d)."""
     xp = array_namespace(dp)
     k, m, d = dp.shape
-    A = xp.zeros((m, k, d), device=device(dp))
-    B = xp.zeros((m, k, d), device=device(dp))
+    shape = (m, k if on_host(dp) else 0, d)
+    A = xp.zeros(shape, device=device(dp))
+    B = xp.zeros(shape, device=device(dp))
     for i in range(k):
         newer_a = A[:, :i, :]
         newer_b = B[:, :i, :]
@@ -212,6 +296,15 @@ def _orthonormal(dp: Array, dy: Array) -> tuple[Array, Array]:
         size = norms(b)
         asymmetry = norms(matvec(newer_a, b) - matvec(newer_b, a))
         used = used & (asymmetry <= SYMMETRIC * size) & (dots(a, b) > DEFINITE * size)
-        A[:, i, :] = xp.where(used[:, None], a, 0.0)
-        B[:, i, :] = xp.where(used[:, None], b, 0.0)
+        A = _with_row(A, i, xp.where(used[:, None], a, 0.0))
+        B = _with_row(B, i, xp.where(used[:, None], b, 0.0))
     return A, B
+
+
+def _with_row(A: Array, i: int, a: Array) -> Array:
+    """A, (m, k, d), with the rows a, (m, d), at i; on a device A is longer by them."""
+    if on_host(A):
+        A[:, i, :] = a
+        return A
+    longer: Array = array_namespace(A).concat([A, a[:, None, :]], axis=1)
+    return longer

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array, column_sums
+from fedsplit.arrays import Array
 from fedsplit.checks import count
+from fedsplit.device.programs import Found, for_each_client
 from fedsplit.losses.factors import MANY, lanczos
 from fedsplit.methods.accelerator import Proposal, View
 from fedsplit.methods.models import learn
@@ -64,7 +65,7 @@ class Secants:
         low = max(smallest, NEARLY_SINGULAR * largest) / m
         high = largest / m
         if view.trusted:
-            b = column_sums(models.times(memory.p) - memory.y)
+            b = models.right_side(memory.p, memory.y)
             x, slope = minimise(total, b, largest, view.penalty, scale, view.x)
             gained = gain(total, view.penalty, scale, view.x, x, slope)
             excess = max(1.0, float(xp.linalg.vector_norm((x - view.x) / scale)) / view.longest)
@@ -74,12 +75,19 @@ class Secants:
             # With a penalty, part of the way would not be an output of its prox: no step at all.
             if excess == 1.0 or view.penalty is None:
                 # The models' gradients at x, shifted alike so that their sum is -slope.
-                y: Array = memory.y + models.times(x / scale - memory.p)
-                y = y - (column_sums(y) + slope) / m
                 s = view.step.s
-                return Proposal(x, x / scale - s * y, s, memory, low, high, True, True, gained)
+                at_x = x / scale
+                y, total = models.gradients(at_x, memory.p, memory.y)
+                shared = (at_x, (total + slope) / m, s)
+                [z] = for_each_client(_with_gradient, (y,), shared=shared).vectors
+                return Proposal(x, z, s, memory, low, high, True, True, gained)
         x = view.average(view.z)
         return Proposal(x, view.z, view.step.s, memory, low, high, accelerated=False, adapts=False)
+
+
+def _with_gradient(operations: Any, y: Array, x: Array, shift: Array, s: float) -> Found:
+    """z = x - s(y - shift), of which FedSplit takes y - shift to be the gradient at x."""
+    return Found(vectors=(x - s * (y - shift),))
 
 
 def _extremes(M: Array) -> tuple[float, float]:

@@ -376,7 +376,7 @@ class Run:
 
     def _result(self, stopped_by: StoppedBy) -> Result:
         absent: tuple[int, ...] = ()
-        if self.trace.rows:
+        if self.trace.rows and not self.meter.heard.all():
             absent = tuple(self._numbers[~self.meter.heard].tolist())
         certificate, reached = self.rule.conclude(self, stopped_by)
         return Result(

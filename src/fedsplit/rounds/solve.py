@@ -32,6 +32,7 @@ from fedsplit.penalties.penalty import Penalty, check_dimension
 from fedsplit.problem import Problem
 from fedsplit.rounds.loop import Callback, Run, StoppingRule
 from fedsplit.rounds.origin import Origin, origin_of, with_origin
+from fedsplit.rounds.refinement import UNREFINED, refined
 from fedsplit.rounds.result import Result
 from fedsplit.rounds.stopping import ProvedGap
 
@@ -40,11 +41,6 @@ OF_EACH = (FedSplit, FedGD, FedProx)
 
 OF_SUMS = (FedSplitInformation, Newton, GD, AGD, CG, LBFGS)
 """Methods that need nothing of the clients but sums over all of them."""
-
-FLOAT32 = (
-    "local solvers in float32 may not come closer: go on with solve(problem, x0=result.x), which "
-    'adds up Newton steps in float64, or pass dtype="float64"'
-)
 
 CHANGED = "the problem has changed since the state was reached: the run started anew from its x"
 
@@ -201,8 +197,10 @@ def solve(
                 called.append(callback)
         run = Run(kept, method, rule, rounds, penalty, participation, seed, called, asynchronous)
         result = run.go(start, state)
+    if rounded and isinstance(method, FedSplit):
+        result = refined(result, clients, tol, rounds, called)
     if rounded and tol > 0 and not result.converged:
-        notes = (*notes, FLOAT32)
+        notes = (*notes, UNREFINED)
     result = replace(result, certificate=result.certificate.about(rounded))
     if result.removed:  # the state is of fewer clients than the next run may have
         return replace(result, notes=(*notes, *result.notes))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 from array_api_compat import array_namespace
 
@@ -30,6 +32,12 @@ STANDSTILL = 1e-12
 
 STOOD = 3
 """How many rounds in a row with a penalty stand still before a run ends without a proof."""
+
+ROUNDED = 1e-5
+"""With rows in float32, a residual below this share of ‖z‖ that falls no more is rounding."""
+
+WINDOW = 10
+"""Over so many rounds the residual should at least have halved."""
 
 ROUGHEST = 1e-6
 """A residual says nothing if local solvers err by more than this share of ‖z‖, or than the
@@ -116,6 +124,7 @@ class ProvedGap(StoppingRule):
         self._looseness = LOOSENESS
         self._level = np.nan  # |F|, if it is known
         self._stood = 0  # rounds in a row that stood still
+        self._residuals: deque[float] = deque(maxlen=WINDOW)
         self._heard: Mask = np.zeros(run.clients.m, dtype=bool)
 
     def look(self, run: Run, before: State, residual: float) -> StoppedBy | None:
@@ -143,6 +152,8 @@ class ProvedGap(StoppingRule):
         self._heard = heard_since(still or gap <= enough, self._heard, present)
         promising = still or (self._provable and promised <= enough)
         if not (promising and self._heard.all()):
+            if run.clients.rounded and self._provable and self._falls_no_more(residual, size):
+                return "residual"
             return None
         if self._provable:
             if not self._affordable(run):
@@ -159,6 +170,14 @@ class ProvedGap(StoppingRule):
         if still:
             return "residual"
         return None
+
+    def _falls_no_more(self, residual: float, size: float) -> bool:
+        """Whether the residual of rows in float32 is down to rounding."""
+        earlier = list(self._residuals)
+        self._residuals.append(residual)
+        if len(earlier) < WINDOW or residual > ROUNDED * max(1.0, size):
+            return False
+        return residual > 0.5 * earlier[0]
 
     def _judge(self, run: Run, evidence: Evidence, residual: float) -> StoppedBy | None:
         """Look at what the answers of the last round prove, at no price."""
