@@ -299,8 +299,7 @@ class Memory(NamedTuple):
         y = in_scale(answer.rows, 1.0 / scale)
         if not xp.all(xp.isfinite(y)):
             return self
-        mean: Array = column_sums(y) / y.shape[0]
-        return self._replace(x=self.x + s * mean, y=y, heard=answer.present)
+        return self._replace(x=self.x + s * column_means(y), y=y, heard=answer.present)
 
     def of(self, kept: Mask) -> Memory:
         """Of these clients alone: their curvatures, without pairs."""
