@@ -51,7 +51,7 @@ SOLVERS: dict[str, Any] = {
     "exact": fs.ExactProx(),
 }
 
-SHAPES = {"wide": (5, 3, 6), "tall": (4, 7, 3), "one": (1, 1, 1), "narrow": (3, 2, 1)}
+SHAPES = {"wide": (5, 3, 6), "tall": (4, 7, 3), "one": (1, 1, 1)}
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
 
@@ -205,7 +205,7 @@ def test_two_rounds_of_proxes_are_those_of_this_process(
         assert our_summary.margin == pytest.approx(summary.margin, nan_ok=True)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["wide", "tall"])
 def test_the_error_of_a_prox_that_ended_early_is_bounded(
     shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
