@@ -138,6 +138,8 @@ def compare_command(
             _refuse("is for clients on a --device", "dtype")
         problem = generate(ensemble, clients, features, observations, kappa, seed, device, dtype)
         subject = _random(ensemble, clients, features, observations, kappa, seed)
+        if device is not None:
+            subject = subject.on(device, dtype)
     else:
         _refuse("is for random problems", "ensemble", "features", "observations", "kappa")
         _refuse("is for dense rows, and those of --libsvm stay sparse", "device", "dtype")
@@ -162,11 +164,7 @@ def compare_command(
     else:
         Console().print(_table(runs, subject.title))
     if plot is not None:
-        tables = {
-            STYLED.get(run.label, run.label): {"round": np.arange(len(run.gaps)), "gap": run.gaps}
-            for run in runs
-        }
-        plots.save(plots.curves(tables, list(tables), subject.title), plot)
+        _plot(runs, subject.title, plot)
 
 
 def _refuse(reason: str, *names: str) -> None:
@@ -177,11 +175,25 @@ def _refuse(reason: str, *names: str) -> None:
             raise InputError(f"--{name} {reason}: leave it out")
 
 
+def _plot(runs: list[ComparedRun], title: str, target: Path) -> None:
+    """Write a figure of all gaps."""
+    tables = {
+        STYLED.get(run.label, run.label): {"round": np.arange(len(run.gaps)), "gap": run.gaps}
+        for run in runs
+    }
+    plots.save(plots.curves(tables, list(tables), title), target)
+
+
 class Subject(NamedTuple):
     """What is compared on: a line about it, and its part of the JSON object."""
 
     title: str
     facts: dict[str, object]
+
+    def on(self, device: str, dtype: str) -> Subject:
+        """The same, drawn on a device: another problem than the one that NumPy draws."""
+        facts = {**self.facts, "device": device, "dtype": dtype}
+        return Subject(f"{self.title}, on {device} in {dtype}", facts)
 
 
 def _random(ensemble: str, m: int, d: int, n: int, kappa: float, seed: int) -> Subject:
