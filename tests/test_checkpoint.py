@@ -223,7 +223,7 @@ def test_a_resumed_fit_ends_in_the_same_table(
     [
         (fs.FedSplitInformation(), 5),
         (fs.FedSplit(), 10),
-        (fs.FedSplit(accelerate=fs.Anderson()), 20),
+        (fs.FedSplit(accelerate=fs.Anderson()), 15),
     ],
     ids=[*NAMES, "anderson"],
 )
