@@ -296,11 +296,12 @@ def test_gradients_at_the_start_are_a_round_that_the_first_proxes_are_compared_w
     np.testing.assert_allclose(x0, s * y.mean(axis=0), atol=1e-12)
 
 
+@pytest.mark.parametrize("limit", ["losses.sparse.SMALL", "problem.MOST_COORDINATES"])
 def test_the_pooled_solution_by_products_is_that_by_matrices(
-    monkeypatch: pytest.MonkeyPatch,
+    limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dense, sparse = both("poisson", 24)
-    monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
+    monkeypatch.setattr(f"fedsplit.{limit}", 0)
     np.testing.assert_allclose(sparse.solution(), dense.solution(), atol=1e-8)
 
 

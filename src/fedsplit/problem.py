@@ -22,11 +22,16 @@ from fedsplit.device.placing import StackedRows, belongs_on_device, place
 from fedsplit.errors import InputError, NoMinimiser
 from fedsplit.losses.conjugate_gradients import conjugate_gradients
 from fedsplit.losses.logistic import Logistic
+from fedsplit.losses.sparse import SparseDesign
 from fedsplit.losses.terms import Block, Loss
 from fedsplit.threads import one_blas_thread
 
 NEWTON_STEPS = 100
 """The most Newton steps of ``Problem.solution``: an objective that still falls has no minimum."""
+
+MOST_COORDINATES = 2000
+"""Of sparse rows whose pooled Hessian is still decomposed in ``Problem.solution``: with more it
+takes minutes."""
 
 NO_MINIMISER = (
     f"no minimiser found in {NEWTON_STEPS} Newton steps: the objective may fall forever "
@@ -210,9 +215,18 @@ class Problem:
             If F still falls after many steps, as for separable classes without a ridge.
         """
         with one_blas_thread(), np.errstate(**QUIET):
-            if any(block.terms.large for block in self.blocks):
+            if self._too_wide():
                 return self._newton_by_products()
             return self._newton()
+
+    def _too_wide(self) -> bool:
+        """Whether the pooled Hessian is too large, or takes too long to decompose."""
+        wide = self.d > MOST_COORDINATES
+        return any(
+            block.terms.large
+            or (wide and isinstance(getattr(block.terms, "design", None), SparseDesign))
+            for block in self.blocks
+        )
 
     @property
     def _together(self) -> StackedClients:
