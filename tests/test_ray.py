@@ -220,8 +220,11 @@ def said(model: fs.Model) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "kind",
     [
-        *("group", "secure", "frames"),
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("toml", "noise", "noise shared")),
+        *("group", "secure"),
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("frames", "toml", "noise", "noise shared")
+        ),
     ],
 )
 def test_a_fit_on_ray_is_the_fit_of_this_process_to_the_bit(kind: str, tmp_path: Path) -> None:
@@ -249,8 +252,10 @@ def kill(pid: int) -> None:
 
 @pytest.mark.parametrize(
     ("method", "rounds"),
-    [(fs.FedSplitInformation(), (1, 2)), (fs.FedSplit(), (3, 6))],
-    ids=["information", "vectors"],
+    [
+        pytest.param(fs.FedSplitInformation(), (1, 2), id="information"),
+        pytest.param(fs.FedSplit(), (3, 6), id="vectors", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("kind", ["arrays", pytest.param("files", marks=pytest.mark.slow)])
 def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(
@@ -312,7 +317,7 @@ def test_a_fit_whose_worker_is_killed_goes_on_to_the_same_bits(
     np.testing.assert_allclose(secure.coef, ours.coef, rtol=1e-9)
 
 
-@pytest.mark.parametrize("what", ["gone", "others"])
+@pytest.mark.parametrize("what", ["gone", pytest.param("others", marks=pytest.mark.slow)])
 def test_a_worker_that_is_not_made_again_as_it_was_ends_the_run_in_one_line(
     what: str, tmp_path: Path
 ) -> None:
