@@ -301,7 +301,10 @@ def test_the_table_says_that_it_is_noisy_and_never_that_it_is_the_pooled_fit(
     again = fs.load(tmp_path)
     assert str(again.summary()) == text
     assert again.settings.dp == model.settings.dp
-    assert "not the pooled fit" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "not the pooled fit" in page
+    assert "dp epsilon" in page
+    assert "y: number; x: number; g: text" in page
     assert np.isclose(again.predict(pd.DataFrame({"x": [0.1], "g": ["b"]})).iloc[0], 0.5, atol=0.3)
 
 
@@ -395,6 +398,9 @@ WRONG: Sequence[tuple[dict[str, Any], str]] = [
     ({"strict": True}, "leave out strict"),
     ({"missing": "mean"}, "missing=mean would tell of rows"),
     ({"method": "newton"}, "dp has its own method"),
+    ({"tol": 1e-6}, "dp: tol has no effect on a fit with noise: leave it out"),
+    ({"separation": "refuse"}, "dp: separation has no effect"),
+    ({"rounds": 20}, "dp: rounds has no effect"),
     ({"formula": "y ~ ."}, "dp: name the columns in the formula"),
     ({"formula": "y ~ scale(x)", "types": {"y": "number", "x": "number"}}, "depends on all rows"),
     ({"dp": fs.Privacy(1, 1e-6, 2, 3, colluding=1)}, "colluding is for secure sums"),

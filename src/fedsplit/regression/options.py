@@ -29,6 +29,9 @@ from fedsplit.remote.members import Patience
 if TYPE_CHECKING:
     from fedsplit.regression.server.search import Progress
 
+WITHOUT_NOISE = ("standardize", "aliased", "separation", "empty_site", "tol", "rounds", "seed")
+"""Options that have no effect on a fit with noise."""
+
 
 def names(text: str) -> list[str]:
     """Names separated by commas."""
@@ -431,6 +434,10 @@ class Settings:
             )
         if self.method != AUTO:
             raise InputError(f"dp has its own method: leave out {self.method}, or dp")
+        defaults = {each.name: each.default for each in fields(Settings)}
+        for name in WITHOUT_NOISE:
+            if getattr(self, name) != defaults[name]:
+                raise InputError(f"dp: {name} has no effect on a fit with noise: leave it out")
         if privacy.colluding and not self.secure:
             raise InputError(
                 "dp: colluding is for secure sums, without which every client adds all the noise"

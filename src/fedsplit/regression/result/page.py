@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from fedsplit import files
 from fedsplit import html as pages
 from fedsplit.data.formula.formula import Formula
 from fedsplit.regression.client.design import SMALLEST_CELL
+from fedsplit.regression.options import Settings
 from fedsplit.regression.result import figures
 from fedsplit.regression.result.table import (
     absent,
@@ -51,7 +53,6 @@ def html(model: Model) -> str:
     columns = _coefficients(model, interval)
     participants = len(model.summed) or max(1, int((model.clients["n"] > 0).sum()))
     kinds = model.trace.kind.tolist()
-    settings = dataclasses.asdict(model.settings)
     return pages.render(
         "fit.html",
         model=model,
@@ -86,7 +87,7 @@ def html(model: Model) -> str:
         others=Counter(row.kind for row in model.beside if row.questions),
         sent=sum(row.floats_up for row in model.exchanges) // participants,
         received=sum(row.floats_down for row in model.exchanges) // participants,
-        settings={name: _setting(value) for name, value in settings.items()},
+        settings=_settings(model.settings),
         versions=pages.versions("numpy", "scipy", "matplotlib"),
     )
 
@@ -96,7 +97,6 @@ def _noisy(model: Model) -> str:
     interval = None
     if model.covariance_ is not None:
         interval = model.conf_int()
-    settings = dataclasses.asdict(model.settings)
     return pages.render(
         "noisy_fit.html",
         model=model,
@@ -104,7 +104,7 @@ def _noisy(model: Model) -> str:
         target=Formula(model.formula).target,
         table=fragment(model),
         figure=figures.svg(figures.coefficients(model, interval)),
-        settings={name: _setting(value) for name, value in settings.items()},
+        settings=_settings(model.settings),
         versions=pages.versions("numpy", "scipy", "matplotlib"),
     )
 
@@ -160,14 +160,24 @@ def _figures(model: Model, interval: pd.DataFrame | None) -> dict[str, bytes]:
     return {name: figures.svg(figure) for name, figure in drawn.items()}
 
 
+def _settings(settings: Settings) -> dict[str, str]:
+    """The options and their values as people write them."""
+    values = dataclasses.asdict(settings)
+    if settings.dp is not None:
+        values |= {f"dp {name}": value for name, value in values.pop("dp").items()}
+    return {name: _setting(value) for name, value in values.items()}
+
+
 def _setting(value: object) -> str:
     """The value of an option as people write it."""
-    if value is None or value == ():
+    if value is None or value == () or value == {}:
         return "none"
     if value is True:
         return "yes"
     if value is False:
         return "no"
-    if isinstance(value, tuple):
-        return ", ".join(value)
+    if isinstance(value, Mapping):
+        return "; ".join(f"{column}: {_setting(each)}" for column, each in value.items())
+    if isinstance(value, tuple | list):
+        return ", ".join(str(each) for each in value)
     return str(value)
