@@ -10,6 +10,9 @@ LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py
 .DEFAULT_GOAL := help
 .PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-secure bench-engines bench-faults bench-sites bench-estimators bench-open bench-sparse test-gpu bench-gpu docs figures clean
 
+# The workers of pytest share the cores: more threads of BLAS would wait for each other.
+test test-slow test-lowest: export OPENBLAS_NUM_THREADS = 1
+
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
 

@@ -19,6 +19,17 @@ def test_help_describes_names_that_are_imported_later() -> None:
         assert name in text
 
 
+def test_a_command_loads_no_library_that_it_does_not_need() -> None:
+    code = (
+        "import sys\n"
+        "import fedsplit.commands.app\n"
+        "slow = {'matplotlib', 'pandas', 'scipy.stats', 'scipy.optimize', 'sklearn'}\n"
+        "print(sorted(slow & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_everything_can_be_imported_without_the_extras() -> None:
     code = (
         "import sys\n"

@@ -6,16 +6,17 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedsplit import files
 from fedsplit.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
 """A table: named columns of equal length."""
@@ -249,6 +250,8 @@ def save(figure: Figure, path: Path) -> None:
 
 def render(figure: Figure, kind: str) -> bytes:
     """Return a figure as the bytes of a file of this kind; the same figure gives the same bytes."""
+    import matplotlib as mpl
+
     no_date: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     content = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "fedsplit"}):
@@ -257,6 +260,8 @@ def render(figure: Figure, kind: str) -> bytes:
 
 
 def _axes(title: str, xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure  # takes as long to import as all of fedsplit
+
     figure = Figure(figsize=(7.2, 4.0), layout="constrained")
     axes = figure.subplots()
     axes.set(xlabel=xlabel, ylabel=ylabel, yscale="log")

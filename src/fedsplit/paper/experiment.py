@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from fedsplit.paper.measurements import Measurements
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Watch: TypeAlias = Callable[[float, float], None]
 """Called as ``watch(share, gap)`` while an experiment runs: how much is done, and F(x) - F*."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from fedsplit import ensembles, plots, theory
 from fedsplit.losses.least_squares import LeastSquares
@@ -18,6 +16,9 @@ from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem, meter
 from fedsplit.problem import Problem
 from fedsplit.prox.gradient import GradientProx
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BIASED = ("fedgd-e10", "fedgd-e100", "fedprox")
 """The methods whose fixed points are not the minimiser."""

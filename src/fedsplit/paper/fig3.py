@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from fedsplit import ensembles, plots
 from fedsplit.losses.logistic import Logistic
@@ -17,6 +15,9 @@ from fedsplit.paper.inexact import LOCAL_STEPS, broadcast_curves, curves_of, dra
 from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem, meter
 from fedsplit.problem import Problem
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 EXACT_COST = 25.0
 """An exact logistic prox takes about as long as this many gradients."""

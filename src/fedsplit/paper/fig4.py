@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedsplit import ensembles, plots, theory
 from fedsplit.arrays import Array
@@ -22,6 +21,9 @@ from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem, meter
 from fedsplit.problem import Problem
 from fedsplit.prox.gradient import GradientProx
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PAPERS = ("fedgd-e1", "fedsplit-exact")
 """The two methods of the paper's figure."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Literal
 
 from fedsplit import plots
 from fedsplit.methods.variants import FedSplit
@@ -14,6 +12,9 @@ from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem
 from fedsplit.plots import Columns
 from fedsplit.prox.gradient import GradientProx
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LOCAL_STEPS = (1, 5, 10)
 """Gradient steps e of the inexact prox."""

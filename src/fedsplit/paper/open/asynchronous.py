@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedsplit import ensembles, plots, theory
 from fedsplit.clients.delayed import Latency
@@ -22,6 +21,9 @@ from fedsplit.paper.measurements import Measurements
 from fedsplit.problem import Problem
 from fedsplit.rounds.result import Diverged, Result
 from fedsplit.rounds.solve import solve
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LATENCIES = {
     "constant": Latency("constant"),

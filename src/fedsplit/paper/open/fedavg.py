@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedsplit import ensembles, plots, theory
 from fedsplit.arrays import Array
@@ -18,6 +17,9 @@ from fedsplit.paper.runs import SolvedProblem
 from fedsplit.plots import Columns
 from fedsplit.problem import Problem
 from fedsplit.rounds.solve import solve
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class _Runs:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedsplit import ensembles, plots, theory
 from fedsplit.arrays import Array
@@ -27,6 +26,9 @@ from fedsplit.prox.gradient import GradientProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.rounds.solve import solve
 from fedsplit.rounds.trace import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class _Path(NamedTuple):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedsplit import plots
 from fedsplit.paper.experiment import Claim, Experiment, Watch
@@ -16,6 +15,9 @@ from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.prox.subsampled_newton import SubsampledNewtonProx
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ROWS = (50, 100, 200, 400)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedsplit import plots
 from fedsplit.paper.curves import floor
@@ -16,6 +15,9 @@ from fedsplit.paper.open.work import bound_ratios, passes_to, run, solved_proble
 from fedsplit.prox.gradient import GradientProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.prox.stochastic import StochasticProx
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 GRADIENT_STEPS = (1, 2, 3, 5, 10)
 
