@@ -21,7 +21,7 @@ import fedsplit as fs
 import fit_rounds
 import frontier
 import random_problems
-import sparse
+import sparse_rows
 from fedsplit import ensembles
 from fedsplit.arrays import Array
 from fedsplit.methods.method import Method, State
@@ -228,7 +228,9 @@ def better(found: dict[str, Cost]) -> str:
     names = [
         label
         for label, (q, f) in found.items()
-        if label not in OURS and sparse.BETTER * q < questions and sparse.BETTER * f < floats
+        if label not in OURS
+        and sparse_rows.BETTER * q < questions
+        and sparse_rows.BETTER * f < floats
     ]
     return ", ".join(names) or "none"
 
@@ -240,7 +242,7 @@ def show_suite(names: list[str], seeds: range, quick: bool) -> frontier.Costs:
         f"Questions (thousands of floats, both directions), medians of {len(seeds)} seeds; "
         "– is not within the budget."
     )
-    head("problem", "gap", *labels, f"better by {sparse.BETTER} × in both")
+    head("problem", "gap", *labels, f"better by {sparse_rows.BETTER} × in both")
     drawn: frontier.Costs = {}
     for name in names:
         case = CASES[name]
@@ -277,7 +279,9 @@ def main() -> None:
     if "fits" in arguments.only:
         fit_rounds.show(list(fit_rounds.FITS))
     if "sparse" in arguments.only:
-        drawn |= sparse.show(sparse.rows(arguments.libsvm, arguments.quick), arguments.quick)
+        drawn |= sparse_rows.show(
+            sparse_rows.rows(arguments.libsvm, arguments.quick), arguments.quick
+        )
     if "random" in arguments.only:
         random_problems.show(arguments.quick)
     if arguments.figure is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import Any
 
 import array_api_strict as xp
@@ -29,7 +30,7 @@ from fedsplit.clients.questions import (
     Value,
 )
 from fedsplit.commands.app import run
-from fedsplit.device.backend import to_host
+from fedsplit.device.backend import on_device, to_host
 from fedsplit.device.blocks import BlockVector
 from fedsplit.paper.comparison import compare
 
@@ -563,3 +564,15 @@ def test_methods_are_compared_on_a_device_as_in_this_process() -> None:
         assert ours.outcome == theirs.outcome
         np.testing.assert_allclose(ours.gaps, theirs.gaps, atol=1e-11)
     assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
+
+
+def test_a_users_module_with_the_name_of_an_array_library_is_in_nobodys_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "sparse", ModuleType("sparse"))
+
+    class Table:
+        """Of a class that nobody has looked at before."""
+
+    assert not on_device(Table())
+    assert on_device(xp.zeros(1))

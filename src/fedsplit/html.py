@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import platform
+from functools import cache
 from importlib.metadata import version
 
 import jinja2
@@ -12,6 +13,12 @@ import jinja2
 
 def render(template: str, **values: object) -> str:
     """Return a page; every value is escaped, and a value that the template lacks is an error."""
+    return _environment().get_template(template).render(values)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Where the templates are, each compiled once in a process."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fedsplit"),
         autoescape=True,
@@ -22,7 +29,7 @@ def render(template: str, **values: object) -> str:
         "data_uri": lambda svg: "data:image/svg+xml;base64," + base64.b64encode(svg).decode(),
         "number": _number,
     }
-    return environment.get_template(template).render(values)
+    return environment
 
 
 def versions(*packages: str) -> dict[str, str]:

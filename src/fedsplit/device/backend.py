@@ -32,7 +32,12 @@ DTYPES = ("float32", "float64")
 
 def on_device(values: object) -> bool:
     """Whether this is an array of another library than NumPy."""
-    return is_array_api_obj(values) and not is_numpy_array(values)
+    if is_numpy_array(values):
+        return False
+    try:
+        return bool(is_array_api_obj(values))
+    except AttributeError:  # a module of the user's has the name of an array library
+        return False
 
 
 def library(name: str) -> tuple[Namespace, Any]:
