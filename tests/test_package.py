@@ -1,11 +1,17 @@
 """The package as a user meets it first: ``dir``, ``help`` and ``import *``."""
 
+import ast
 import pydoc
+import re
 import subprocess
 import sys
+import tomllib
+from itertools import chain
+from pathlib import Path
 
 import fedsplit as fs
 
+ROOT = Path(__file__).parents[1]
 LATER = ("fit", "path", "load", "FedLasso", "FedRidge", "FedGammaRegressor")
 
 
@@ -17,6 +23,25 @@ def test_help_describes_names_that_are_imported_later() -> None:
     text = pydoc.render_doc(fs, renderer=pydoc.plaintext)  # type: ignore[attr-defined]  # typeshed lacks it
     for name in ("fit(", "path(", "load(", "class FedLasso(", "class FedGammaRegressor("):
         assert name in text
+
+
+def test_every_library_that_is_imported_is_a_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    ours = {name: extras[name] for name in extras if name not in ("test", "browser")}
+    declared = {
+        re.split(r"[\[><=]", each)[0] for each in chain(project["dependencies"], *ours.values())
+    }
+    modules = {each.replace("-", "_") for each in declared} | {"sklearn", "cvxpy"}
+    imported = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Import(names=names):
+                    imported |= {each.name.split(".")[0] for each in names}
+                case ast.ImportFrom(module=str(name), level=0):
+                    imported.add(name.split(".")[0])
+    assert imported - set(sys.stdlib_module_names) - modules == {"fedsplit"}
 
 
 def test_a_command_loads_no_library_that_it_does_not_need() -> None:

@@ -8,10 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import click
 import numpy as np
 import typer
-from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
@@ -57,6 +55,7 @@ DEFAULT_METHODS = [
     *(each for each in fields(FitOptions) if each.name in ("engine", "address", "cohorts"))
 )
 def compare_command(
+    context: typer.Context,
     ensemble: Annotated[
         str,
         typer.Option(metavar="NAME", help=f"Kind of random problem: {', '.join(ENSEMBLES)}."),
@@ -133,16 +132,16 @@ def compare_command(
     if plot is not None:
         plots.check_target(plot)
     if libsvm is None:
-        _refuse("is for the rows of --libsvm", "split", "ridge")
+        _refuse(context, "is for the rows of --libsvm", "split", "ridge")
         if device is None:
-            _refuse("is for clients on a --device", "dtype")
+            _refuse(context, "is for clients on a --device", "dtype")
         problem = generate(ensemble, clients, features, observations, kappa, seed, device, dtype)
         subject = _random(ensemble, clients, features, observations, kappa, seed)
         if device is not None:
             subject = subject.on(device, dtype)
     else:
-        _refuse("is for random problems", "ensemble", "features", "observations", "kappa")
-        _refuse("is for dense rows, and those of --libsvm stay sparse", "device", "dtype")
+        _refuse(context, "is for random problems", "ensemble", "features", "observations", "kappa")
+        _refuse(context, "is for dense rows, and those of --libsvm stay sparse", "device", "dtype")
         problem = Problem.from_libsvm(libsvm, clients=clients, split=split, ridge=ridge, seed=seed)
         subject = _file(libsvm, split, ridge, problem, seed)
     open_clients = ENGINES[chosen["engine"]].of_problem
@@ -167,11 +166,11 @@ def compare_command(
         _plot(runs, subject.title, plot)
 
 
-def _refuse(reason: str, *names: str) -> None:
+def _refuse(context: typer.Context, reason: str, *names: str) -> None:
     """Raise InputError if one of these options was given, instead of leaving it without effect."""
-    context = click.get_current_context()
     for name in names:
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
             raise InputError(f"--{name} {reason}: leave it out")
 
 
