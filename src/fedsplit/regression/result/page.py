@@ -15,7 +15,7 @@ from fedsplit import files
 from fedsplit import html as pages
 from fedsplit.data.formula.formula import Formula
 from fedsplit.regression.client.design import SMALLEST_CELL
-from fedsplit.regression.options import Settings
+from fedsplit.regression.options import WITHOUT_NOISE, Settings
 from fedsplit.regression.result import figures
 from fedsplit.regression.result.table import (
     absent,
@@ -161,9 +161,10 @@ def _figures(model: Model, interval: pd.DataFrame | None) -> dict[str, bytes]:
 
 
 def _settings(settings: Settings) -> dict[str, str]:
-    """The options and their values as people write them."""
+    """The options that have an effect, and their values, as people write them."""
     values = dataclasses.asdict(settings)
     if settings.dp is not None:
+        values = {name: each for name, each in values.items() if name not in WITHOUT_NOISE}
         values |= {f"dp {name}": value for name, value in values.pop("dp").items()}
     return {name: _setting(value) for name, value in values.items()}
 
