@@ -96,7 +96,17 @@ def test_every_family_is_in_the_help(family: str, capsys: pytest.CaptureFixture[
 
 
 def test_the_command_line_starts_without_what_takes_long_to_import() -> None:
-    slow = "pandas", "duckdb", "formulaic", "sklearn", "ray", "flwr", "aiohttp", "cryptography"
+    slow = (
+        "matplotlib",
+        "pandas",
+        "duckdb",
+        "formulaic",
+        "sklearn",
+        "ray",
+        "flwr",
+        "aiohttp",
+        "cryptography",
+    )
     code = f"import sys, fedsplit.commands.app; print([n for n in {slow} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

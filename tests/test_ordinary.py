@@ -214,12 +214,6 @@ def test_models_of_the_rand_data_are_answered_one_after_the_other(tmp_path: Path
     check(randhie(tmp_path), RAND)
 
 
-def test_a_table_of_the_rand_data_is_answered_and_its_three_way_interaction_is_not(
-    tmp_path: Path,
-) -> None:
-    check(randhie(tmp_path), [RAND[0], RAND[-1]])
-
-
 @pytest.mark.parametrize("family", ["poisson", "gaussian"])
 def test_rounded_sums_cost_a_strict_fit_less_than_its_certificate_allows(family: str) -> None:
     plain = fs.fit(real.EXAMPLES / "randhie", TABLE, family=family)

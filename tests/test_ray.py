@@ -220,10 +220,10 @@ def said(model: fs.Model) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "kind",
     [
-        *("group", "secure"),
+        "secure",
         *(
             pytest.param(kind, marks=pytest.mark.slow)
-            for kind in ("frames", "toml", "noise", "noise shared")
+            for kind in ("group", "frames", "toml", "noise", "noise shared")
         ),
     ],
 )
@@ -250,14 +250,15 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "rounds"),
     [
         pytest.param(fs.FedSplitInformation(), (1, 2), id="information"),
-        pytest.param(fs.FedSplit(), (3, 6), id="vectors", marks=pytest.mark.slow),
+        pytest.param(fs.FedSplit(), (3, 6), id="vectors"),
     ],
 )
-@pytest.mark.parametrize("kind", ["arrays", pytest.param("files", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["arrays", "files"])
 def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(
     kind: str, method: Method[Any], rounds: tuple[int, int], tmp_path: Path
 ) -> None:
