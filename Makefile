@@ -12,6 +12,8 @@ LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py
 
 # The workers of pytest share the cores: more threads of BLAS would wait for each other.
 test test-slow test-lowest: export OPENBLAS_NUM_THREADS = 1
+# Many tests start processes, which need not compile the sources again.
+test test-slow test-lowest: export PYTHONDONTWRITEBYTECODE =
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
