@@ -101,7 +101,7 @@ def proved(m: int) -> dict[str, float]:
 
     found["fs.solve, seconds"] = seconds(run, 3)
     found["fs.Newton(), seconds"] = seconds(lambda: run(fs.Newton()), 3)
-    found["FedSplit, plain, seconds"] = seconds(lambda: run(fs.FedSplit.plain(STEP)), 3)
+    found["FedSplit, plain, seconds"] = seconds(lambda: run(fs.FedSplit(STEP)), 3)
     return found
 
 
@@ -111,16 +111,16 @@ def table(m: int) -> dict[str, float]:
     release()
     problem = logistic(m)
     for name, solver in SOLVERS.items():
-        found[f"{name}, ms"] = per_round(problem, fs.FedSplit.plain(STEP, solver))
+        found[f"{name}, ms"] = per_round(problem, fs.FedSplit(STEP, solver))
     found["FedGD(0.01, 10), ms"] = per_round(problem, fs.FedGD(0.01, 10))
-    found["FedSplit(), ms"] = per_round(problem, fs.FedSplit(), rounds=40, repeats=3)
+    found["FedSplitVectors(), ms"] = per_round(problem, fs.FedSplitVectors(), rounds=40, repeats=3)
     plain = without_kernels(problem)
     solver = SOLVERS["GradientProx(10, step=0.1)"]
-    found["the same by the plain path, ms"] = per_round(plain, fs.FedSplit.plain(STEP, solver), 20)
+    found["the same by the plain path, ms"] = per_round(plain, fs.FedSplit(STEP, solver), 20)
     del problem, plain
     release()
     squares = least_squares(m)
-    found["least squares, ExactProx(), ms"] = per_round(squares, fs.FedSplit.plain(STEP))
+    found["least squares, ExactProx(), ms"] = per_round(squares, fs.FedSplit(STEP))
     del squares
     release()
     return found
@@ -128,7 +128,7 @@ def table(m: int) -> dict[str, float]:
 
 def beside_numpy(m: int) -> dict[str, float]:
     """The same round on this machine's cores, by NumPy, and on the GPU."""
-    method = fs.FedSplit.plain(STEP, SOLVERS["GradientProx(10, step=0.1)"])
+    method = fs.FedSplit(STEP, SOLVERS["GradientProx(10, step=0.1)"])
     data = fs.ensembles.logistic(m, 100, 10, 0.01).clients
     host = fs.Problem(fs.Logistic(), data)
     spent = seconds(lambda: fs.solve(host, method, rounds=5, tol=0), 3)
@@ -138,7 +138,7 @@ def beside_numpy(m: int) -> dict[str, float]:
 
 def sweep(shapes: list[tuple[int, int, int]]) -> list[dict[str, float]]:
     """Milliseconds a round for problems of m clients, n rows and d columns."""
-    method = fs.FedSplit.plain(STEP, SOLVERS["GradientProx(10, step=0.1)"])
+    method = fs.FedSplit(STEP, SOLVERS["GradientProx(10, step=0.1)"])
     found = []
     for m, n, d in shapes:
         problem = logistic(m, n, d)
@@ -195,7 +195,7 @@ def main() -> None:
     keep("proved", lambda: proved(m))
     keep("beside NumPy", lambda: beside_numpy(m // 10))
     if not options.quick:
-        method = fs.FedSplit.plain(STEP, SOLVERS["GradientProx(10, step=0.1)"])
+        method = fs.FedSplit(STEP, SOLVERS["GradientProx(10, step=0.1)"])
         keep("ten times as many, ms", lambda: per_round(logistic(10 * m), method, 200, 3))
     top = 7 if options.quick else 8
     shapes = [10**k for k in range(3, top)]

@@ -24,8 +24,9 @@ import random_problems
 import sparse_rows
 from fedsplit import ensembles
 from fedsplit.arrays import Array
+from fedsplit.clients.questions import Curvature
+from fedsplit.loop.trace import Row
 from fedsplit.methods.method import Method, State
-from fedsplit.rounds.trace import Row
 from measuring import head, row
 
 
@@ -102,7 +103,7 @@ CASES = {
 }
 
 BASELINES: dict[str, Callable[[], Method[Any]]] = {
-    "Anderson": lambda: fs.FedSplit(accelerate=fs.Anderson()),
+    "Anderson": lambda: fs.FedSplitVectors(accelerate=fs.Anderson()),
     "CG": fs.CG,
     "L-BFGS": fs.LBFGS,
     "ADMM": fs.ADMM,
@@ -165,10 +166,10 @@ def measure(name: str, seed: int, quick: bool) -> dict[str, Cost]:
     found: dict[str, Cost] = {}
     if case.prox is None:
         found["default"] = run(None)
-    found["vectors"] = run(fs.FedSplit(prox=case.prox))
+    found["vectors"] = run(fs.FedSplitVectors(prox=case.prox))
     first = first_step(problem, case.prox)
-    found["vectors, step × 100"] = run(fs.FedSplit(100 * first, case.prox))
-    found["vectors, step / 100"] = run(fs.FedSplit(first / 100, case.prox))
+    found["vectors, step × 100"] = run(fs.FedSplitVectors(100 * first, case.prox))
+    found["vectors, step / 100"] = run(fs.FedSplitVectors(first / 100, case.prox))
     if case.prox is not None:
         return found
     found |= {label: run(make()) for label, make in BASELINES.items() if not quick or label in FAST}
@@ -182,18 +183,18 @@ def informed(
 ) -> dict[str, Cost]:
     """Return the costs of methods that are told about the curvature, at x* where need be."""
     clients = problem.clients
-    bounds = clients.curvature().rows
+    bounds = clients.ask(Curvature()).rows
     ell = bounds[:, 0].min()
     L = bounds[:, 1].max()
     if ell == 0:
-        ell = clients.curvature(x).rows[:, 0].min()  # which only hindsight knows
+        ell = clients.ask(Curvature(x)).rows[:, 0].min()  # which only hindsight knows
     s = 1.0 / math.sqrt(ell * L)
     pooled = np.linalg.eigvalsh(clients.pooled_information(x))
     # A logistic cost is most curved at the start, x = 0.
     start = np.linalg.eigvalsh(clients.pooled_information(np.zeros(problem.d)))
     return {
-        "plain, Theorem 1": run(fs.FedSplit.plain(s)),
-        "plain, best s": min(run(fs.FedSplit.plain(factor * s)) for factor in GRID),
+        "plain, Theorem 1": run(fs.FedSplit(s)),
+        "plain, best s": min(run(fs.FedSplit(factor * s)) for factor in GRID),
         "GD, pooled ℓ, L": run(fs.GD(2.0 / float(pooled[0] + pooled[-1]))),
         "AGD, pooled L": run(fs.AGD(1.0 / float(max(pooled[-1], start[-1])))),
     }
@@ -201,7 +202,7 @@ def informed(
 
 def first_step(problem: fs.Problem, prox: fs.GradientProx | None) -> float:
     """Return the step that FedSplit begins with."""
-    state = fs.solve(problem, fs.FedSplit(prox=prox), rounds=2, tol=0).state
+    state = fs.solve(problem, fs.FedSplitVectors(prox=prox), rounds=2, tol=0).state
     first: float = state.step.first  # type: ignore[attr-defined]  # FedSplit's state has it
     return first
 

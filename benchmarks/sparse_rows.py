@@ -18,8 +18,8 @@ import numpy as np
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from fedsplit.loop.trace import Row
 from fedsplit.methods.method import Method, State
-from fedsplit.rounds.trace import Row
 from measuring import head, row
 
 CLIENTS = (12, 142, 1000)

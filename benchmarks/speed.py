@@ -19,6 +19,7 @@ import fedsplit as fs
 from fedsplit import threads
 from fedsplit.arrays import Array
 from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Curvature, Prox
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.threads import one_blas_thread
 from measuring import head, resident, row, side_by_side
@@ -40,7 +41,7 @@ def least_squares_round(m: int, d: int) -> tuple[float, float, float]:
     all_cores, one_core, bare : float
     """
     clients = fs.Problem(fs.LeastSquares(), gaussian(m, d, d)).clients
-    method = fs.FedSplit.plain(step=0.01)
+    method = fs.FedSplit(step=0.01)
     state = method.start(clients, np.zeros(d))
     H = np.random.default_rng(1).standard_normal((m, d, d))
     v = np.ones((m, d, 1))
@@ -66,11 +67,11 @@ def logistic_prox() -> tuple[list[float], list[float]]:
     """
     data = fs.ensembles.logistic(m=10, d=100, n=1000).clients
     clients = fs.Problem(fs.Logistic(), data).clients
-    s = 1.0 / float(clients.curvature().rows[:, 1].max())
+    s = 1.0 / float(clients.ask(Curvature()).rows[:, 1].max())
     v = 0.1 * np.random.default_rng(0).standard_normal((10, 100))
 
     def ask(solver: ProxSolver) -> Answer:
-        return clients.prox(v, s, np.zeros(100), solver)
+        return clients.ask(Prox(v, s, np.zeros(100), solver))
 
     times = side_by_side([lambda: ask(fs.ExactProx()), lambda: ask(fs.CvxpyProx())], 3)
     errors = [float(ask(solver).error.max()) for solver in (fs.ExactProx(), fs.CvxpyProx())]
@@ -96,7 +97,7 @@ def dense_rows(m: int, n: int, d: int) -> fs.Problem:
 def beside_lbfgs(problem: fs.Problem) -> list[float]:
     """Return times of a whole run of the vector default, and of L-BFGS, to the same proved gap."""
     return side_by_side(
-        [lambda: fs.solve(problem, fs.FedSplit()), lambda: fs.solve(problem, fs.LBFGS())], 3
+        [lambda: fs.solve(problem, fs.FedSplitVectors()), lambda: fs.solve(problem, fs.LBFGS())], 3
     )
 
 
@@ -123,7 +124,7 @@ def measure_peak(loss: str, m: int, n: int, d: int) -> int:
     fs.solve(small(), rounds=2)  # loads what is imported lazily
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
     before = resident("VmRSS")
-    fs.solve(large(), fs.FedSplit.plain(step=0.01), rounds=5, tol=0)
+    fs.solve(large(), fs.FedSplit(step=0.01), rounds=5, tol=0)
     return resident("VmHWM") - before
 
 
@@ -154,7 +155,7 @@ def main() -> None:
         ):
             ours, other = beside_lbfgs(make(m, n, d))
             row(
-                f"FedSplit() to a proved gap, logistic, m={m}, n={n}, d={d}",
+                f"FedSplitVectors() to a proved gap, logistic, m={m}, n={n}, d={d}",
                 f"{ours:.2f} s",
                 f"LBFGS() {other:.2f} s",
                 f"{ours / other:.2f}",

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from fedsplit.loop.trace import Row
 from fedsplit.losses import LOSSES as LOSSES
 from fedsplit.losses.exponential import ExponentialLoss
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.methods.method import Method, State
-from fedsplit.rounds.trace import Row
 
 Loss = LinearLoss | fs.Multinomial
 

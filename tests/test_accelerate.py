@@ -11,14 +11,14 @@ from faulty import Unreliable
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
-from fedsplit.clients.questions import Prox, Value
+from fedsplit.clients.questions import Curvature, Prox, Value
+from fedsplit.loop.trace import Row
 from fedsplit.methods import models
-from fedsplit.methods.accelerated import AcceleratedState
 from fedsplit.methods.fedsplit import FedSplitState, PlainFedSplit
 from fedsplit.methods.memory import Memory
 from fedsplit.methods.method import State
 from fedsplit.methods.models import learn
-from fedsplit.rounds.trace import Row
+from fedsplit.methods.vectors import AcceleratedState
 from problems import LOSSES, problem
 
 
@@ -99,9 +99,9 @@ def test_the_default_needs_a_third_of_the_plain_rounds_at_most(
     make: Callable[[], fs.Problem],
 ) -> None:
     p = make()
-    ours = rounds_to(p, fs.FedSplit(), 1e-6, 300)
+    ours = rounds_to(p, fs.FedSplitVectors(), 1e-6, 300)
     assert ours <= 30
-    assert rounds_to(p, fs.FedSplit.plain(), 1e-6, 3 * ours) >= 3 * ours
+    assert rounds_to(p, fs.FedSplit(), 1e-6, 3 * ours) >= 3 * ours
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -111,11 +111,11 @@ def test_acceleration_is_never_far_behind_the_plain_method(name: str) -> None:
             name, [40, 7, 25, 60][: 1 + seed % 4], 1 + seed % 6, seed, ridge=[0.1, 5.0][seed % 2]
         )
         gap = 1e-8 * max(1.0, abs(p.objective(p.solution())))
-        plain = rounds_to(p, fs.FedSplit.plain(), gap, 1000)
+        plain = rounds_to(p, fs.FedSplit(), gap, 1000)
         for method in (
-            fs.FedSplit(),
-            fs.FedSplit(adapt=None),
-            fs.FedSplit(accelerate=fs.Anderson(), adapt=None),
+            fs.FedSplitVectors(),
+            fs.FedSplitVectors(adapt=None),
+            fs.FedSplitVectors(accelerate=fs.Anderson(), adapt=None),
         ):
             assert rounds_to(p, method, gap, 1000) <= plain + 6, (seed, method)
 
@@ -123,9 +123,9 @@ def test_acceleration_is_never_far_behind_the_plain_method(name: str) -> None:
 def test_anderson_takes_a_tenth_of_the_plain_rounds_on_spikes() -> None:
     p = spiked()
     step = fs.theory.fedsplit_step(1.0, 1e4)
-    plain = rounds_to(p, fs.FedSplit.plain(step), 1e-3, 2000)
+    plain = rounds_to(p, fs.FedSplit(step), 1e-3, 2000)
     assert (
-        rounds_to(p, fs.FedSplit(step, accelerate=fs.Anderson(), adapt=None), 1e-3, 2000)
+        rounds_to(p, fs.FedSplitVectors(step, accelerate=fs.Anderson(), adapt=None), 1e-3, 2000)
         < plain / 10
     )
 
@@ -139,11 +139,11 @@ def test_a_first_step_that_is_wrong_by_100_costs_at_most_double(
     make: Callable[[], fs.Problem], factor: float
 ) -> None:
     p = make()
-    right = rounds_to(p, fs.FedSplit(), 1e-6, 200)
+    right = rounds_to(p, fs.FedSplitVectors(), 1e-6, 200)
     first = factor / np.sqrt(
-        p.clients.curvature().rows[:, 0].min() * p.clients.curvature().rows[:, 1].max()
+        p.clients.ask(Curvature()).rows[:, 0].min() * p.clients.ask(Curvature()).rows[:, 1].max()
     )
-    assert rounds_to(p, fs.FedSplit(float(first)), 1e-6, 400) <= 2 * right
+    assert rounds_to(p, fs.FedSplitVectors(float(first)), 1e-6, 400) <= 2 * right
 
 
 def test_the_step_stays_within_its_bound() -> None:
@@ -154,7 +154,7 @@ def test_the_step_stays_within_its_bound() -> None:
         steps.append(float(np.max(state.s)))
 
     for adapt in (fs.Adapt(), fs.Adapt(bound=2.0)):
-        fs.solve(p, fs.FedSplit(step=1e-9, adapt=adapt), rounds=20, tol=0, callbacks=[look])
+        fs.solve(p, fs.FedSplitVectors(step=1e-9, adapt=adapt), rounds=20, tol=0, callbacks=[look])
     assert max(steps[:19]) > 1e-3
     assert max(steps[19:]) <= 2.0**6 * 1e-9 * (
         1 + 1e-9
@@ -171,7 +171,7 @@ def test_wrong_claims_about_curvature_do_no_harm() -> None:
         lambda c: (1e5, 1e6),
     )
     p = fs.Problem(loss, [np.array([1.0, 2.0, 3.0]), np.array([-5.0, 0.0, 1.0])])
-    assert rounds_to(p, fs.FedSplit(), 1e-9, 100) <= 15
+    assert rounds_to(p, fs.FedSplitVectors(), 1e-9, 100) <= 15
 
 
 def test_the_chosen_local_solver_is_used_with_badly_scaled_features_too() -> None:
@@ -180,7 +180,7 @@ def test_the_chosen_local_solver_is_used_with_badly_scaled_features_too() -> Non
     p = fs.Problem(fs.Logistic(), [(A, np.sign(rng.standard_normal(60))) for A in designs], 1e-6)
     asked = Recorded(p.clients)
     chosen = fs.NewtonProx(0.02)
-    fs.solve(asked, fs.FedSplit(prox=chosen), rounds=6, tol=0)
+    fs.solve(asked, fs.FedSplitVectors(prox=chosen), rounds=6, tol=0)
     proxes = [question for question in asked.questions if isinstance(question, Prox)]
     assert len(proxes) == 5
     assert all(np.shape(question.s) == (5,) for question in proxes)
@@ -192,13 +192,13 @@ def test_badly_scaled_features_take_few_rounds_and_three_vectors_a_question() ->
     scales = 10.0 ** rng.uniform(-3, 3, size=20)
     x, designs = rng.standard_normal(20), [rng.standard_normal((60, 20)) * scales for _ in range(5)]
     p = fs.Problem(fs.LeastSquares(), [(A, A @ x + rng.standard_normal(60)) for A in designs])
-    assert rounds_to(p, fs.FedSplit(), 1e-6, 200) <= 30
-    trace = fs.solve(p, fs.FedSplit(), rounds=6, tol=0).trace
+    assert rounds_to(p, fs.FedSplitVectors(), 1e-6, 200) <= 30
+    trace = fs.solve(p, fs.FedSplitVectors(), rounds=6, tol=0).trace
     assert (trace.floats_down[1:] == 5 * 60).all()  # v, x and the steps
-    cheap = fs.FedSplit(prox=fs.GradientProx(3))
+    cheap = fs.FedSplitVectors(prox=fs.GradientProx(3))
     assert "GradientProx" in fs.solve(p, cheap, rounds=4, tol=0).notes[0]
     with pytest.raises(fs.InputError, match="a step per coordinate"):
-        fs.solve(p, cheap, state=fs.solve(p, fs.FedSplit(), rounds=4, tol=0).state)
+        fs.solve(p, cheap, state=fs.solve(p, fs.FedSplitVectors(), rounds=4, tol=0).state)
 
 
 @pytest.mark.parametrize("accelerate", [None, fs.Secants(5), fs.Anderson(5)], ids=repr)
@@ -207,7 +207,7 @@ def test_a_run_cut_in_two_has_the_same_bits(
     accelerate: fs.Secants | fs.Anderson | None, adapt: fs.Adapt | None
 ) -> None:
     p = problem("logistic", [30, 12, 25], 4, seed=5, ridge=0.1)
-    method = fs.FedSplit(accelerate=accelerate, adapt=adapt)
+    method = fs.FedSplitVectors(accelerate=accelerate, adapt=adapt)
     whole = fs.solve(p, method, rounds=20, tol=0)
     half = fs.solve(p, method, rounds=9, tol=0)
     rest = fs.solve(p, method, rounds=11, tol=0, state=half.state)
@@ -223,7 +223,7 @@ def test_the_default_local_solver_spends_little_and_has_no_floor() -> None:
     v = 0.3 * np.random.default_rng(0).standard_normal((3, 6))
     x = np.zeros(6)
     rough, exact = (
-        p.clients.prox(v, 0.1, x, solver) for solver in (fs.NewtonProx(), fs.ExactProx())
+        p.clients.ask(Prox(v, 0.1, x, solver)) for solver in (fs.NewtonProx(), fs.ExactProx())
     )
     assert (rough.error <= 0.01 * np.linalg.norm(rough.rows - x, axis=1)).all()
     assert (np.linalg.norm(rough.rows - exact.rows, axis=1) <= rough.error + exact.error).all()
@@ -232,7 +232,7 @@ def test_the_default_local_solver_spends_little_and_has_no_floor() -> None:
 
 def test_ten_gradient_steps_as_the_only_local_work_are_enough() -> None:
     p = problem("logistic", [300, 120, 250], 6, seed=5, ridge=0.1)
-    assert rounds_to(p, fs.FedSplit(prox=fs.GradientProx(10)), 1e-9, 100) <= 25
+    assert rounds_to(p, fs.FedSplitVectors(prox=fs.GradientProx(10)), 1e-9, 100) <= 25
 
 
 # Partial participation
@@ -252,7 +252,7 @@ def test_absent_clients_delay_but_do_not_move_the_optimum(name: str, participati
 @pytest.mark.parametrize("participation", [0.9, 0.5, 0.1])
 def test_the_plain_method_and_anderson_bear_absence_too(participation: float) -> None:
     p = problem("least-squares", [60, 20, 40, 80, 30], 3, seed=1)
-    for method in (fs.FedSplit.plain(), fs.FedSplit(accelerate=fs.Anderson())):
+    for method in (fs.FedSplit(), fs.FedSplitVectors(accelerate=fs.Anderson())):
         assert rounds_to(p, method, 1e-8, 1500, participation) < 1500
 
 
@@ -304,8 +304,8 @@ def test_bad_settings_are_refused() -> None:
         lambda: fs.Anderson(-1),
         lambda: fs.Adapt(bound=0.5),
         lambda: fs.NewtonProx(0.0),
-        lambda: fs.FedSplit(accelerate=fs.Adapt()),  # type: ignore[arg-type]  # the wrong type is the point
-        lambda: fs.FedSplit(adapt=fs.Secants()),  # type: ignore[arg-type]  # the same
+        lambda: fs.FedSplitVectors(accelerate=fs.Adapt()),  # type: ignore[arg-type]  # the wrong type is the point
+        lambda: fs.FedSplitVectors(adapt=fs.Secants()),  # type: ignore[arg-type]  # the same
     ):
         with pytest.raises(fs.InputError):
             make()
@@ -324,7 +324,7 @@ def state_after(
 
 def test_an_absent_client_keeps_its_last_point_and_gradient() -> None:
     p = problem("logistic", [30, 12, 25, 40], 3, seed=2, ridge=0.5)
-    method = fs.FedSplit()
+    method = fs.FedSplitVectors()
     before = state_after(p, method, 6)
     clients = unreliable(p, 0.0, gone=[1, 3])
     after = method.update(clients, before)
@@ -342,7 +342,7 @@ def test_anderson_takes_a_plain_step_in_a_round_with_an_absentee_and_learns_noth
     None
 ):
     p = problem("logistic", [30, 12, 25, 40], 3, seed=2, ridge=0.5)
-    method = fs.FedSplit(0.05, accelerate=fs.Anderson(), adapt=None)
+    method = fs.FedSplitVectors(0.05, accelerate=fs.Anderson(), adapt=None)
     before = state_after(p, method, 6)
     clients = unreliable(p, 0.0, gone=[1])
     after = method.update(clients, before)
@@ -362,7 +362,7 @@ def test_anderson_keeps_its_pairs_when_the_step_changes_and_translates_them() ->
         steps.append(state.step.s)
         memories.append(state.memory)
 
-    method = fs.FedSplit(step=1e-4, accelerate=fs.Anderson())
+    method = fs.FedSplitVectors(step=1e-4, accelerate=fs.Anderson())
     fs.solve(p, method, rounds=30, tol=0, callbacks=[look])
     changed = [i for i in range(3, len(steps)) if steps[i] != steps[i - 1]]
     assert changed
@@ -381,7 +381,7 @@ def test_flat_directions_of_single_clients_do_not_mislead_the_step_of_anderson()
     rng = np.random.default_rng(0)
     data = [(rng.standard_normal((60, 120)), rng.standard_normal(60) > 0) for _ in range(20)]
     p = fs.Problem(fs.Logistic(), data, ridge=1.0)
-    result = fs.solve(p, fs.FedSplit(accelerate=fs.Anderson()))
+    result = fs.solve(p, fs.FedSplitVectors(accelerate=fs.Anderson()))
     assert result.converged
     assert result.rounds <= 40  # with the geometric mean of each client's extremes: 73
 
@@ -392,14 +392,14 @@ def test_the_step_changes_seldom_so_that_clients_keep_their_factors() -> None:
     def look(row: Row, state: State) -> None:
         steps.append(float(np.max(state.s)))
 
-    fs.solve(rotated(), fs.FedSplit(), rounds=30, tol=0, callbacks=[look])
+    fs.solve(rotated(), fs.FedSplitVectors(), rounds=30, tol=0, callbacks=[look])
     assert 1 <= sum(a != b for a, b in pairwise(steps)) <= 10
 
 
 def test_a_local_solver_that_does_not_manage_the_step_gets_a_smaller_one() -> None:
     p = problem("logistic", [300, 120, 250], 6, seed=5, ridge=0.1)
-    first = state_after(p, fs.FedSplit(), 2).step.first
-    rough = state_after(p, fs.FedSplit(step=100 * first, prox=fs.GradientProx(1)), 8)
+    first = state_after(p, fs.FedSplitVectors(), 2).step.first
+    rough = state_after(p, fs.FedSplitVectors(step=100 * first, prox=fs.GradientProx(1)), 8)
     assert float(np.max(rough.s)) < 10 * first
 
 
@@ -412,7 +412,7 @@ def test_badly_posed_problems_do_not_throw_the_run_off(
 ) -> None:
     p = problem(name, [8, 15, 40, 5, 25], 6, seed, ridge=1e-5, scale=scale)
     gap = 1e-8 * max(1.0, abs(p.objective(p.solution())))
-    assert rounds_to(p, fs.FedSplit(accelerate=accelerate), gap, 200) < 200
+    assert rounds_to(p, fs.FedSplitVectors(accelerate=accelerate), gap, 200) < 200
 
 
 def test_a_start_where_the_costs_are_flat_or_far_from_the_optimum_is_no_obstacle() -> None:
@@ -421,7 +421,7 @@ def test_a_start_where_the_costs_are_flat_or_far_from_the_optimum_is_no_obstacle
     huber = fs.Problem(
         fs.Huber(), [(A, 50 + rng.standard_normal(30)) for A in designs]
     )  # no curvature at 0
-    assert rounds_to(huber, fs.FedSplit(), 1e-8, 100) < 60
+    assert rounds_to(huber, fs.FedSplitVectors(), 1e-8, 100) < 60
     logistic = fs.Problem(
         fs.Logistic(), [(A, np.where(rng.logistic(size=30) < A[:, 1], 1.0, -1.0)) for A in designs]
     )
@@ -455,10 +455,10 @@ def test_a_start_far_away_ends_at_the_optimum(name: str) -> None:
     p = problem(name, [20, 30, 25], 2, seed=1)
     best = p.objective(p.solution())
     for x0 in ([6.0, 6.0], [-4.0, 4.0], [0.1, 0.1]):
-        result = fs.solve(p, fs.FedSplit(), x0=np.array(x0), rounds=60, tol=1e-12)
+        result = fs.solve(p, fs.FedSplitVectors(), x0=np.array(x0), rounds=60, tol=1e-12)
         assert result.converged
         assert p.objective(result.x) <= best + 1e-9
-    far = fs.solve(p, fs.FedSplit(), x0=np.array([6.0, 6.0]), rounds=60)
+    far = fs.solve(p, fs.FedSplitVectors(), x0=np.array([6.0, 6.0]), rounds=60)
     assert "starts at 0" in far.notes[0]
 
 

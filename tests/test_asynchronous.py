@@ -10,12 +10,13 @@ import pytest
 
 import fedsplit as fs
 from faulty import faulty
-from fedsplit.clients.delayed import DelayedClients
+from fedsplit.clients.clock import DelayedClients
+from fedsplit.clients.questions import Gradient
+from fedsplit.loop.trace import Row
 from fedsplit.methods.asynchronous_information import AsynchronousInformationState
 from fedsplit.methods.information import InformationState
 from fedsplit.methods.method import State
 from fedsplit.paper.open.asynchronous import problems, synchronous_time
-from fedsplit.rounds.trace import Row
 from problems import problem
 
 LATENCIES = {
@@ -62,7 +63,7 @@ def test_what_an_asynchronous_run_proves_is_true_after_every_arrival(
         evidence = state.evidence
         if evidence is None:
             return
-        true = p.clients.gradient(state.x).rows.sum(axis=0)
+        true = p.clients.ask(Gradient(state.x)).rows.sum(axis=0)
         H = evidence.least_hessian
         off = true - evidence.gradients.sum(axis=0)
         rounding = 1e-9
@@ -193,9 +194,7 @@ def test_the_step_of_dave_is_safe_for_every_delay(latency: str) -> None:
 )
 def test_fedsplit_relaxed_as_arock_says_converges(latency: str) -> None:
     p = spiked()
-    result = fs.solve(
-        p, fs.FedSplit.plain(), asynchronous=LATENCIES[latency], rounds=2000, tol=1e-4
-    )
+    result = fs.solve(p, fs.FedSplit(), asynchronous=LATENCIES[latency], rounds=2000, tol=1e-4)
     best = p.objective(p.solution())
     assert result.converged
     assert p.objective(result.x) - best <= 1e-4 * max(1.0, best)
@@ -229,8 +228,8 @@ def test_questions_of_a_synchronous_run_take_as_long_as_the_slowest_client() -> 
     p = spiked()
     latency = fs.Latency("exponential", slow={1: 10.0})
     clients = DelayedClients(p.clients, latency, seed=4)
-    clients.gradient(np.zeros(8))
-    clients.gradient(np.zeros(8))
+    clients.ask(Gradient(np.zeros(8)))
+    clients.ask(Gradient(np.zeros(8)))
     times = [max(latency.draw(4, j, k) for j in range(6)) for k in (0, 1)]
     assert clients.clock == pytest.approx(sum(times))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedsplit as fs
-from fedsplit.clients.questions import ProofScalars
+from fedsplit.clients.questions import Decrement, Information, ProofScalars, Value
 from problems import LOSSES, clients, problem
 
 
@@ -83,7 +83,7 @@ def test_a_certificate_costs_two_rounds_or_a_tenth_of_the_run() -> None:
     for name in LOSSES:
         for seed in range(5):
             p = problem(name, [30, 12, 25], 4, seed, ridge=1.0)
-            for method in (fs.FedSplit(), fs.FedSplit.plain(), fs.FedGD(0.005, local_steps=5)):
+            for method in (fs.FedSplitVectors(), fs.FedSplit(), fs.FedGD(0.005, local_steps=5)):
                 result = fs.solve(p, method, rounds=400)
                 spent = int(np.sum(result.trace.kind == "certificate"))
                 assert spent <= max(2, result.rounds / 10), (name, seed, method)
@@ -103,7 +103,9 @@ def test_without_strong_convexity_the_reason_says_what_to_do() -> None:
     wide = problem("least-squares", [3, 2], 9)
     assert fs.solve(wide).certificate.gap is None
     assert "add a ridge" in fs.solve(wide).certificate.reason
-    assert "before a certificate" in fs.solve(wide, fs.FedSplit(), rounds=3).certificate.reason
+    assert (
+        "before a certificate" in fs.solve(wide, fs.FedSplitVectors(), rounds=3).certificate.reason
+    )
 
 
 PENALTIES: dict[str, tuple[fs.Penalty, float]] = {
@@ -156,9 +158,9 @@ def test_the_floor_is_below_every_cost(name: str) -> None:
     rng = np.random.default_rng(0)
     for scale in (0.0, 0.1, 1.0, 3.0):
         x = scale * rng.standard_normal(4)
-        told = ProofScalars(**p.clients.decrement(x, np.ones(4)).parts)
+        told = ProofScalars(**p.clients.ask(Decrement(x, np.ones(4))).parts)
         assert (told.floor <= told.value + 1e-9).all()
-        np.testing.assert_allclose(told.value, p.clients.value(x).rows)
+        np.testing.assert_allclose(told.value, p.clients.ask(Value(x)).rows)
 
 
 def test_the_bound_of_an_unbalanced_sample_far_from_its_optimum_holds() -> None:
@@ -209,7 +211,7 @@ def test_eigenvalues_at_the_level_of_rounding_prove_nothing() -> None:
 
 def test_the_last_rounds_of_a_budget_are_kept_for_a_proof() -> None:
     p = problem("least-squares", [30, 12, 25], 6, seed=3)
-    result = fs.solve(p, fs.FedSplit.plain(1e-3), rounds=30)
+    result = fs.solve(p, fs.FedSplit(1e-3), rounds=30)
     assert (result.stopped_by, result.converged, result.rounds) == ("rounds", False, 30)
     assert result.certificate.gap is not None
     assert p.objective(result.x) - p.objective(p.solution()) <= result.certificate.gap
@@ -217,7 +219,7 @@ def test_the_last_rounds_of_a_budget_are_kept_for_a_proof() -> None:
 
 def test_a_long_run_asks_once_how_large_the_objective_is() -> None:
     far = [(A, b + 1e3, w) for A, b, w in clients("least-squares", [30, 12, 25], 6, seed=3)]
-    result = fs.solve(fs.Problem(fs.LeastSquares(), far), fs.FedSplit.plain(1e-2), rounds=2000)
+    result = fs.solve(fs.Problem(fs.LeastSquares(), far), fs.FedSplit(1e-2), rounds=2000)
     assert result.stopped_by == "certificate"
     assert result.certificate.objective > 1e6
     asked = [row.floats_up for row in result.trace.rows if row.kind == "certificate"]
@@ -292,7 +294,7 @@ def test_the_radius_bounds_the_distance_in_the_norm_of_the_hessian(name: str) ->
         x = best + 10.0 ** rng.uniform(-6, 0) * rng.standard_normal(4)
         radius = fs.certify(p.clients, x).radius
         if radius is not None:
-            H = p.clients.information(x).rows.sum(axis=0)
+            H = p.clients.ask(Information(x)).rows.sum(axis=0)
             away = float(np.sqrt((x - best) @ H @ (x - best)))
             assert away <= radius * (1 + 1e-8) + 1e-9
             ratios.append(radius / away)
@@ -307,7 +309,7 @@ def test_a_bound_without_curvature_has_no_radius() -> None:
     assert result.certificate.radius is None
 
 
-@pytest.mark.parametrize("method", [fs.FedSplit(), fs.FedSplit.plain()], ids=["default", "plain"])
+@pytest.mark.parametrize("method", [fs.FedSplitVectors(), fs.FedSplit()], ids=["default", "plain"])
 def test_residuals_at_delta_at_the_optimum_leave_the_residual_of_the_method_to_decide(
     method: fs.FedSplit,
 ) -> None:
@@ -322,20 +324,20 @@ def test_residuals_at_delta_at_the_optimum_leave_the_residual_of_the_method_to_d
 def test_clients_without_a_definite_hessian_prove_the_gap_by_that_of_their_sum() -> None:
     p = problem("logistic", [3] * 30, 5, seed=1)
     x = p.solution() + 1e-4
-    told = p.clients.decrement(x, np.ones(5)).parts
+    told = p.clients.ask(Decrement(x, np.ones(5))).parts
     assert np.isinf(told["q"]).all()
     certificate = fs.certify(p.clients, x)
     assert certificate.reason == "self-concordance"
     assert certificate.gap is not None
     truth = p.objective(x) - p.objective(p.solution())
     assert truth <= certificate.gap + 1e-12 <= 1.1 * truth
-    result = fs.solve(p, fs.FedSplit())
+    result = fs.solve(p, fs.FedSplitVectors())
     assert (result.converged, result.stopped_by) == (True, "certificate")
     assert result.trace.rows[-1].floats_up == 30 * 5 * 5
 
 
 def test_hessians_that_are_too_large_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsplit.rounds.certificate.MATRICES", 30 * 5 * 5 - 1)
+    monkeypatch.setattr("fedsplit.loop.certificate.MATRICES", 30 * 5 * 5 - 1)
     p = problem("logistic", [3] * 30, 5, seed=1)
     certificate = fs.certify(p.clients, p.solution())
     assert certificate.gap is None
@@ -345,7 +347,7 @@ def test_hessians_that_are_too_large_are_not_asked_for(monkeypatch: pytest.Monke
 def test_the_bound_of_a_lasso_with_more_columns_than_rows_is_that_of_its_support() -> None:
     p = problem("least-squares", [4] * 5, 40, seed=2)
     penalty = fs.L1(3.0)
-    best = fs.solve(p, fs.FedSplit(), penalty=penalty, rounds=200, tol=0).x
+    best = fs.solve(p, fs.FedSplitVectors(), penalty=penalty, rounds=200, tol=0).x
     assert 0 < np.count_nonzero(best) < 20  # strictly fewer than all rows
     value = p.objective(best) + penalty.value(best)
     for size in (1e-3, 1e-6):

@@ -31,7 +31,7 @@ from problems import clients, problem
 SIZES, D = [30, 25, 40, 35], 4
 FORMULA = "visits ~ age + ward"
 
-METHODS: list[Method[Any]] = [fs.FedSplitInformation(), fs.FedSplit()]
+METHODS: list[Method[Any]] = [fs.FedSplitInformation(), fs.FedSplitVectors()]
 """The defaults: few questions with Hessians, and more of them with vectors only."""
 
 NAMES = ["information", "vectors"]
@@ -118,16 +118,16 @@ RUNS: dict[str, tuple[str, Method[Any], dict[str, Any]]] = {
     "information": ("logistic", fs.FedSplitInformation(), {}),
     "information and a penalty": ("logistic", fs.FedSplitInformation(), {"penalty": L1(2.0)}),
     "information of some": ("gamma", fs.FedSplitInformation(), {"participation": 0.5, "seed": 3}),
-    "fedsplit": ("logistic", fs.FedSplit(), {}),
-    "plain": ("least-squares", fs.FedSplit.plain(), {}),
-    "anderson": ("logistic", fs.FedSplit(accelerate=fs.Anderson()), {}),
+    "fedsplit": ("logistic", fs.FedSplitVectors(), {}),
+    "plain": ("least-squares", fs.FedSplit(), {}),
+    "anderson": ("logistic", fs.FedSplitVectors(accelerate=fs.Anderson()), {}),
     "fedgd": ("logistic", fs.FedGD(local_steps=3), {"rounds": 40, "tol": 0}),
     "lbfgs": ("poisson", fs.LBFGS(), {}),
     "newton": ("gamma", fs.Newton(), {}),
     "scaffold": ("logistic", fs.SCAFFOLD(), {"rounds": 40}),
     "scaffnew": ("logistic", fs.Scaffnew(), {"rounds": 40}),
-    "a penalty": ("logistic", fs.FedSplit(), {"penalty": L1(2.0)}),
-    "half of the clients": ("logistic", fs.FedSplit(), {"participation": 0.5, "seed": 3}),
+    "a penalty": ("logistic", fs.FedSplitVectors(), {"penalty": L1(2.0)}),
+    "half of the clients": ("logistic", fs.FedSplitVectors(), {"participation": 0.5, "seed": 3}),
 }
 
 
@@ -222,8 +222,8 @@ def test_a_resumed_fit_ends_in_the_same_table(
     ("method", "least"),
     [
         (fs.FedSplitInformation(), 5),
-        (fs.FedSplit(), 10),
-        (fs.FedSplit(accelerate=fs.Anderson()), 15),
+        (fs.FedSplitVectors(), 10),
+        (fs.FedSplitVectors(accelerate=fs.Anderson()), 15),
     ],
     ids=[*NAMES, "anderson"],
 )
@@ -730,7 +730,7 @@ def test_a_solver_that_cannot_be_kept_is_refused(p: fs.Problem, tmp_path: Path) 
         def solve(self, *question: Any) -> Any:
             return fs.ExactProx().solve(*question)
 
-    method = fs.FedSplit.plain(prox=Own())
+    method = fs.FedSplit(prox=Own())
     with pytest.raises(
         fs.InputError, match=r"a checkpoint keeps plain values, and a value of type .*Own cannot be"
     ):

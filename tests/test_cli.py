@@ -25,7 +25,7 @@ def test_the_default_problem_shows_the_papers_point(capsys: pytest.CaptureFixtur
         assert methods[wrong]["outcome"] == "floor"
         assert methods[wrong]["floor"] > 0.1
         assert methods[wrong]["rounds_to"] == {"1e-03": None, "1e-06": None, "1e-09": None}
-    for right in ("fedgd", "fedsplit-plain", "fedsplit:steps=5", "fedsplit"):
+    for right in ("fedgd", "fedsplit", "fedsplit:steps=5", "fedsplit"):
         assert methods[right]["outcome"] == "reached"
         assert methods[right]["floor"] is None
         reached = list(methods[right]["rounds_to"].values())

@@ -10,16 +10,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import statsmodels.api as sm
+from fedsplit.clients.metered import MeteredClients
+from fedsplit.clients.sampled import SampledClients
+from fedsplit.methods.asynchronous import next_arrival, post_first
 from scipy.optimize import minimize
 
 import fedsplit as fs
 from faulty import faulty
 from fedsplit import clients, fixed_point, losses, methods, penalties, prox
 from fedsplit.arrays import Array, Mask
-from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.question import CostQuestion, Part
-from fedsplit.clients.questions import QUESTIONS, Gradient
-from fedsplit.clients.sampled import SampledClients
+from fedsplit.clients.questions import QUESTIONS, Gradient, Information
 from fedsplit.commands.app import run
 from fedsplit.data.formula.pooled_functions import NUMBERS
 from fedsplit.data.pooled.agreement import Asking
@@ -28,7 +29,6 @@ from fedsplit.data.pooled.function import Options, State
 from fedsplit.losses.batches import Streams, unseeded
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearLoss
-from fedsplit.methods.asynchronous import next_arrival, post_first
 from fedsplit.methods.fedgd import AverageState
 from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.prox.exact import newton
@@ -93,7 +93,7 @@ class CarefulNewton:
 def test_a_local_solver_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(prox.SOLVERS, "careful", CarefulNewton)
     p = problem("logistic", [30, 40], 3, ridge=1.0)
-    result = fs.solve(p, fs.FedSplit(prox=CarefulNewton()))
+    result = fs.solve(p, fs.FedSplitVectors(prox=CarefulNewton()))
     assert result.converged
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
     for compiled in (codec._decoder, codec._schema, codec._members):
@@ -128,7 +128,7 @@ def test_a_local_solver_that_draws_gets_its_seeds_with_the_question(
 ) -> None:
     monkeypatch.setitem(prox.SOLVERS, "drawn", DrawnStart)
     p = problem("logistic", [30, 40], 3, ridge=1.0)
-    method = fs.FedSplit.plain(0.1, DrawnStart())
+    method = fs.FedSplit(0.1, DrawnStart())
     here, there, other = (
         fs.solve(each, method, rounds=5, tol=0, seed=seed).x
         for each, seed in ((p, 1), (faulty(p), 1), (p, 2))
@@ -185,7 +185,7 @@ class SignDescent:
         return AverageState(x0, self.step)
 
     def update(self, clients: fs.Clients, state: AverageState) -> AverageState:
-        slope = np.sign(clients.gradient(state.x).rows.sum(axis=0))
+        slope = np.sign(clients.ask(Gradient(state.x)).rows.sum(axis=0))
         return AverageState(state.x - state.s * slope, 0.9 * state.s)
 
 
@@ -288,10 +288,10 @@ def test_a_question_of_many_parts_is_one_class_and_one_line(
     there = answer.present
     assert there.sum() == 2
     np.testing.assert_array_equal(
-        answer.parts["gradient"][there], p.clients.gradient(x).rows[there]
+        answer.parts["gradient"][there], p.clients.ask(Gradient(x)).rows[there]
     )
     np.testing.assert_array_equal(
-        answer.parts["hessian"][there], p.clients.information(x).rows[there]
+        answer.parts["hessian"][there], p.clients.ask(Information(x)).rows[there]
     )
     assert np.isnan(answer.parts["hessian"][~there]).all()
     _, exchange = meter.take()  # after the fingerprint of the data

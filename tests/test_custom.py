@@ -11,10 +11,11 @@ from scipy.optimize import minimize
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from fedsplit.clients.questions import Curvature, Diagonal, Gradient, Information, Prox, Value
+from fedsplit.loop.trace import Row
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.terms import Loss
 from fedsplit.methods.method import State
-from fedsplit.rounds.trace import Row
 from problems import Client, clients
 
 DATA = clients("logistic", [30, 8, 3], 3, seed=2)
@@ -60,13 +61,16 @@ def test_the_users_own_logistic_loss_is_ours(kind: str) -> None:
     assert own.objective(x) == pytest.approx(ours.objective(x), rel=1e-12)
     np.testing.assert_allclose(own.gradient(x), ours.gradient(x), rtol=1e-9)
     np.testing.assert_allclose(
-        own.clients.information(x).rows, ours.clients.information(x).rows, rtol=1e-6, atol=1e-8
+        own.clients.ask(Information(x)).rows,
+        ours.clients.ask(Information(x)).rows,
+        rtol=1e-6,
+        atol=1e-8,
     )
     np.testing.assert_allclose(own.solution(), ours.solution(), rtol=1e-9)
     V = np.random.default_rng(0).standard_normal((3, 3))
-    a, b = (p.clients.prox(V, 0.7, np.zeros(3), fs.ExactProx()) for p in (own, ours))
+    a, b = (p.clients.ask(Prox(V, 0.7, np.zeros(3), fs.ExactProx())) for p in (own, ours))
     np.testing.assert_allclose(a.rows, b.rows, rtol=1e-11)
-    result = fs.solve(own, fs.FedSplit(step=0.3), rounds=500)
+    result = fs.solve(own, fs.FedSplitVectors(step=0.3), rounds=500)
     np.testing.assert_allclose(result.x, ours.solution(), rtol=1e-6)
 
 
@@ -77,13 +81,13 @@ def test_given_curvature_sets_the_step() -> None:
 
 def test_unknown_curvature_takes_the_local_one_and_a_line_search() -> None:
     own = fs.Problem(OWN["without a Hessian"], DATA, 0.5)
-    result = fs.solve(own, fs.FedSplit(prox=fs.GradientProx(10)), rounds=2000, tol=1e-11)
+    result = fs.solve(own, fs.FedSplitVectors(prox=fs.GradientProx(10)), rounds=2000, tol=1e-11)
     np.testing.assert_allclose(result.x, own.solution(), rtol=1e-6)
 
 
 def test_a_cvxpy_expression_can_be_solved_by_cvxpy() -> None:
     own = fs.Problem(OWN["a CVXPY expression"], DATA, ridge=0.5)
-    result = fs.solve(own, fs.FedSplit.plain(step=0.3, prox=fs.CvxpyProx()), rounds=30, tol=0)
+    result = fs.solve(own, fs.FedSplit(step=0.3, prox=fs.CvxpyProx()), rounds=30, tol=0)
     np.testing.assert_allclose(result.x, own.solution(), atol=1e-3)
 
 
@@ -128,7 +132,10 @@ def test_bad_custom_problems_are_refused() -> None:
 def test_rounds_are_the_same_whoever_wrote_the_quadratic(data: list[Any]) -> None:
     ours = fs.Problem(fs.LeastSquares(), data)
     m, d = ours.m, ours.d
-    H, c = ours.clients.information(np.zeros(d)).rows, -ours.clients.gradient(np.zeros(d)).rows
+    H, c = (
+        ours.clients.ask(Information(np.zeros(d))).rows,
+        -ours.clients.ask(Gradient(np.zeros(d))).rows,
+    )
     own = fs.Problem(
         fs.CustomLoss(
             lambda x, j: float(0.5 * x @ H[j] @ x - c[j] @ x),
@@ -139,7 +146,7 @@ def test_rounds_are_the_same_whoever_wrote_the_quadratic(data: list[Any]) -> Non
         range(m),
     )
     best = ours.solution()
-    for method in (fs.FedSplit(), fs.FedSplit.plain(0.05)):
+    for method in (fs.FedSplitVectors(), fs.FedSplit(0.05)):
         counts = []
         for p in (own, ours):
 
@@ -186,13 +193,13 @@ def test_the_users_own_scalar_function_gives_the_bits_of_the_loss_that_has_it(
     a, b = (fs.Problem(loss, data, ridge=0.3) for loss in (ours, scalar(ours)))
     x = np.array([0.3, -1.0, 0.2])
     for ask in (
-        lambda p: p.clients.value(x).rows,
-        lambda p: p.clients.gradient(x).rows,
-        lambda p: p.clients.information(x).rows,
-        lambda p: p.clients.curvature().rows,
-        lambda p: p.clients.diagonal(x).rows,
-        lambda p: p.clients.prox(x, 0.7, x, fs.NewtonProx()).rows,
-        lambda p: p.clients.prox(x, 0.7, x, fs.GradientProx(3)).rows,
+        lambda p: p.clients.ask(Value(x)).rows,
+        lambda p: p.clients.ask(Gradient(x)).rows,
+        lambda p: p.clients.ask(Information(x)).rows,
+        lambda p: p.clients.ask(Curvature()).rows,
+        lambda p: p.clients.ask(Diagonal(x)).rows,
+        lambda p: p.clients.ask(Prox(x, 0.7, x, fs.NewtonProx())).rows,
+        lambda p: p.clients.ask(Prox(x, 0.7, x, fs.GradientProx(3))).rows,
         lambda p: p.solution(),
         lambda p: fs.solve(p, rounds=30, tol=0).x,
     ):

@@ -213,10 +213,10 @@ def test_the_error_of_a_prox_that_ended_early_is_bounded(
     host, placed = both(shape=shape)
     x = np.linspace(-0.4, 0.6, host.d)
     at = placed.clients.vector(x)
-    exact = host.clients.prox(x, 5.0, x, fs.ExactProx()).rows
+    exact = host.clients.ask(Prox(x, 5.0, x, fs.ExactProx())).rows
     monkeypatch.setattr("fedsplit.device.span_steps.MOST_STEPS", 1)
     monkeypatch.setattr("fedsplit.device.column_steps.MOST_STEPS", 1)
-    answer = placed.clients.prox(at, 5.0, at, fs.ExactProx())
+    answer = placed.clients.ask(Prox(at, 5.0, at, fs.ExactProx()))
     missed = np.linalg.norm(dense(answer.rows) - exact, axis=1)
     assert missed.max() > 1e-4
     assert (missed <= to_host(answer.error)).all()
@@ -232,19 +232,19 @@ def test_steps_and_ridges_per_coordinate_are_taken(solver: Any) -> None:
     if isinstance(solver, fs.GradientProx):  # which takes one step for all coordinates
         s = np.full(6, 0.5)
     v = np.arange(30.0).reshape(5, 6) / 30
-    expected = host.clients.prox(v, s, x, solver)
+    expected = host.clients.ask(Prox(v, s, x, solver))
     place = placed.clients.vector
-    ours = placed.clients.prox(place(v), place(s), place(x), solver)
+    ours = placed.clients.ask(Prox(place(v), place(s), place(x), solver))
     assert near(ours.rows, expected.rows)
 
 
 METHODS: dict[str, Any] = {
-    "plain": fs.FedSplit.plain(0.5),
-    "plain, gradient": fs.FedSplit.plain(0.3, fs.GradientProx(10, step=0.1)),
-    "plain, own steps": fs.FedSplit.plain(0.3, fs.GradientProx(10)),
-    "default of vectors": fs.FedSplit(),
-    "one pair": fs.FedSplit(accelerate=fs.Secants(memory=1)),
-    "anderson": fs.FedSplit(accelerate=fs.Anderson(5)),
+    "plain": fs.FedSplit(0.5),
+    "plain, gradient": fs.FedSplit(0.3, fs.GradientProx(10, step=0.1)),
+    "plain, own steps": fs.FedSplit(0.3, fs.GradientProx(10)),
+    "default of vectors": fs.FedSplitVectors(),
+    "one pair": fs.FedSplitVectors(accelerate=fs.Secants(memory=1)),
+    "anderson": fs.FedSplitVectors(accelerate=fs.Anderson(5)),
     "fedgd": fs.FedGD(),
     "information": fs.FedSplitInformation(),
     "newton": fs.Newton(),
@@ -372,7 +372,7 @@ def test_what_two_block_vectors_share_cancels_exactly() -> None:
     _, placed = both()
     x = placed.clients.vector(np.ones(6))
     z: Any = placed.clients.repeated(x)
-    p: Any = placed.clients.prox(z, 0.5, x, fs.ExactProx()).rows
+    p: Any = placed.clients.ask(Prox(z, 0.5, x, fs.ExactProx())).rows
     later = z + 2.0 * (p - x)
     later.mean()
     assert length(later - z) == pytest.approx(2.0 * length(p - x), rel=1e-15)
@@ -440,7 +440,7 @@ def test_padding_does_not_count() -> None:
 
 
 def refuse(**changes: Any) -> dict[str, Any]:
-    return {"method": fs.FedSplit.plain(0.5), **changes}
+    return {"method": fs.FedSplit(0.5), **changes}
 
 
 @pytest.mark.parametrize(
@@ -450,8 +450,8 @@ def refuse(**changes: Any) -> dict[str, Any]:
         (refuse(penalty=fs.L1(0.1)), "FedSplit with a penalty"),
         (refuse(method=fs.ADMM()), "ADMM"),
         (refuse(asynchronous=True), "asynchronous"),
-        (refuse(method=fs.FedSplit.plain(0.5, fs.StochasticProx())), "StochasticProx"),
-        (refuse(method=fs.FedSplit.plain(0.5, fs.GradientProx(step="backtracking"))), "backtrack"),
+        (refuse(method=fs.FedSplit(0.5, fs.StochasticProx())), "StochasticProx"),
+        (refuse(method=fs.FedSplit(0.5, fs.GradientProx(step="backtracking"))), "backtrack"),
     ],
 )
 def test_what_has_no_device_path_is_refused_in_a_line(settings: Any, what: str) -> None:

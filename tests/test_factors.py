@@ -5,6 +5,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.arrays import Array, matvec
+from fedsplit.clients.questions import Curvature, Diagonal, Prox
 from fedsplit.losses import costs, factors
 from fedsplit.losses.work import counter
 from problems import problem
@@ -43,9 +44,9 @@ def test_the_first_step_with_many_coordinates_needs_no_factorisation(
     for sizes in ([40, 60], [4, 3]):
         p = problem("logistic", sizes, 6, ridge=0.1)
         before = counter.read()
-        look = p.clients.diagonal(np.zeros(6))
+        look = p.clients.ask(Diagonal(np.zeros(6)))
         assert counter.read().factorisations == before.factorisations
-        bounds = p.clients.curvature(np.zeros(6)).rows
+        bounds = p.clients.ask(Curvature(np.zeros(6))).rows
         np.testing.assert_allclose(look.parts["largest"], bounds[:, 1], rtol=1e-6)
 
 
@@ -59,5 +60,5 @@ def test_one_product_of_the_rows_serves_all_steps(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(np, "swapaxes", transposed)
     for s in (0.1, 0.7, 3.0):
-        p.clients.prox(np.ones((2, 9)), s, np.zeros(9), fs.NewtonProx())
+        p.clients.ask(Prox(np.ones((2, 9)), s, np.zeros(9), fs.NewtonProx()))
     assert len(made) == 1

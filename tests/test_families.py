@@ -10,6 +10,7 @@ import statsmodels.api as sm
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from fedsplit.clients.questions import Information
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.multinomial import Multinomial
 from fedsplit.regression.families import FAMILIES
@@ -87,7 +88,9 @@ def test_the_hessian_of_a_canonical_family_does_not_depend_on_the_target(family:
     A = np.column_stack([np.ones(200), np.linspace(-1, 1, 200)])
     x = np.full((CLASSES - 1 if family.has_reference else 1) * 2, 0.3)
     one, other = (
-        fs.Problem(loss_of(family), [(A, drawn(family, eta, seed)[0])]).clients.information(x).rows
+        fs.Problem(loss_of(family), [(A, drawn(family, eta, seed)[0])])
+        .clients.ask(Information(x))
+        .rows
         for seed in (0, 1)
     )
     assert np.allclose(one, other, rtol=1e-12) == family.canonical

@@ -120,7 +120,7 @@ def test_a_fit_goes_on_without_a_bad_answer_and_ends_at_the_same_table(name: str
 
 def test_a_row_of_z_without_an_answer_does_not_move(p: fs.Problem) -> None:
     states: list[Any] = []
-    method = fs.FedSplit.plain(0.1)
+    method = fs.FedSplit(0.1)
     script = at_times(FAULTS["NaN"][0], "1")
     trace = fs.solve(
         faulty(p, script), method, callbacks=[lambda row, state: states.append(state)]
@@ -181,7 +181,7 @@ def test_a_round_closes_in_time_and_a_slow_client_is_heard_when_it_is_quick_agai
 
 
 @pytest.mark.parametrize(
-    "method", [fs.FedSplit(), fs.FedSplit.plain(), fs.FedGD(), fs.SCAFFOLD()], ids=repr
+    "method", [fs.FedSplitVectors(), fs.FedSplit(), fs.FedGD(), fs.SCAFFOLD()], ids=repr
 )
 def test_nothing_is_called_converged_while_a_client_is_absent(
     p: fs.Problem, method: Method[Any]
@@ -217,17 +217,17 @@ def test_clients_of_whom_one_is_absent_in_every_round_still_come_to_an_end(p: fs
 def test_where_nothing_can_be_proved_an_absent_client_keeps_a_run_from_its_end_too() -> None:
     p = problem("huber", [30, 25, 40], 3, seed=1)
     patient = fs.Patience(give_up=1e9)
-    clean = fs.solve(p, fs.FedSplit.plain(), rounds=400)
-    away = fs.solve(faulty(p, from_then_on("1", 30), patient), fs.FedSplit.plain(), rounds=400)
+    clean = fs.solve(p, fs.FedSplit(), rounds=400)
+    away = fs.solve(faulty(p, from_then_on("1", 30), patient), fs.FedSplit(), rounds=400)
     assert clean.converged
     assert not away.converged
 
 
 REMOVALS: dict[str, Method[Any]] = {
     "information": fs.FedSplitInformation(),
-    "fedsplit": fs.FedSplit(),
-    "plain": fs.FedSplit.plain(),
-    "anderson": fs.FedSplit(accelerate=fs.Anderson()),
+    "fedsplit": fs.FedSplitVectors(),
+    "plain": fs.FedSplit(),
+    "anderson": fs.FedSplitVectors(accelerate=fs.Anderson()),
     "fedgd": fs.FedGD(),
     "scaffold": fs.SCAFFOLD(),
     "admm": fs.ADMM(),
@@ -256,7 +256,7 @@ def test_a_client_that_stays_away_is_removed_and_the_others_problem_is_solved(
 
 def test_a_row_that_stays_frozen_would_end_at_nobodys_optimum(p: fs.Problem) -> None:
     patient = fs.Patience(give_up=1e9)
-    frozen = fs.solve(faulty(p, from_then_on("2", 4), patient), fs.FedSplit.plain(), rounds=300)
+    frozen = fs.solve(faulty(p, from_then_on("2", 4), patient), fs.FedSplit(), rounds=300)
     assert frozen.trace.residual[frozen.trace.kind == "round"][-1] < 1e-9
     assert np.abs(frozen.x - p.solution()).max() > 1e-3
     assert np.abs(frozen.x - others({2}).solution()).max() > 1e-3
@@ -364,7 +364,7 @@ def test_of_two_that_are_gone_none_is_removed_where_only_one_may_be(p: fs.Proble
         fs.solve(faulty(p, lambda moment: silent if moment.client in "12" else None, enough(3)))
 
 
-@pytest.mark.parametrize("method", [fs.FedSplit(), fs.FedGD(), fs.LBFGS()], ids=repr)
+@pytest.mark.parametrize("method", [fs.FedSplitVectors(), fs.FedGD(), fs.LBFGS()], ids=repr)
 @pytest.mark.parametrize("since", [1, 7])
 def test_a_run_of_which_all_clients_are_absent_waits_for_them(
     p: fs.Problem, method: Method[Any], since: int
@@ -570,9 +570,9 @@ def test_a_line_search_may_leave_the_numbers_at_one_client(p: fs.Problem) -> Non
 
 
 def test_what_was_learnt_is_forgotten_with_a_client(p: fs.Problem) -> None:
-    state: Any = fs.solve(p, fs.FedSplit(), rounds=9, tol=0).state
+    state: Any = fs.solve(p, fs.FedSplitVectors(), rounds=9, tol=0).state
     kept = np.array([True, True, False, True])
-    after: Any = fs.FedSplit().remaining(state, kept)
+    after: Any = fs.FedSplitVectors().remaining(state, kept)
     np.testing.assert_array_equal(after.z, state.z[kept])
     np.testing.assert_allclose(after.x, state.z[kept].mean(axis=0))
     assert not after.memory.heard.any()

@@ -18,6 +18,7 @@ import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, fit
 from fedsplit.arrays import packed, unpacked
 from fedsplit.clients.local_models import ModifiedScore
+from fedsplit.clients.questions import Information
 from fedsplit.data.sources.sources import sources
 from fedsplit.losses.jeffreys import jeffreys
 from fedsplit.regression.client.dataset import Dataset
@@ -350,15 +351,15 @@ def test_the_slope_of_jeffreys_penalty_is_that_of_half_the_log_determinant() -> 
     x = rng.standard_normal(3)
 
     def penalty(x: np.ndarray) -> float:
-        return 0.5 * float(slogdet(p.clients.information(x).rows.sum(axis=0))[1])
+        return 0.5 * float(slogdet(p.clients.ask(Information(x)).rows.sum(axis=0))[1])
 
-    V = np.linalg.inv(p.clients.information(x).rows.sum(axis=0))
+    V = np.linalg.inv(p.clients.ask(Information(x)).rows.sum(axis=0))
     answer = p.clients.ask(ModifiedScore(x, packed(V), x, True, True)).parts
     slope = p.gradient(x) - answer["gradient"].sum(axis=0)
     steps = 1e-6 * np.eye(3)
     differences = [(penalty(x + step) - penalty(x - step)) / 2e-6 for step in steps]
     assert_allclose(slope, differences, rtol=1e-7)
-    assert_allclose(unpacked(answer["hessian"]), p.clients.information(x).rows, rtol=1e-12)
+    assert_allclose(unpacked(answer["hessian"]), p.clients.ask(Information(x)).rows, rtol=1e-12)
 
 
 def test_the_bound_on_leverages_of_another_point_holds() -> None:

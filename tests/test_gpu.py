@@ -158,7 +158,7 @@ def test_a_program_as_a_kernel_finds_what_it_does_over_the_array_api(
 def test_the_default_of_vectors_proves_what_it_finds(dtype: str) -> None:
     rows = fs.ensembles.logistic(200, 20, 5, 0.05, device="cuda", dtype=dtype).clients
     problem = fs.Problem(fs.Logistic(), rows, ridge=10.0)
-    result = fs.solve(problem, fs.FedSplit(accelerate=fs.Secants(memory=1)), tol=1e-7)
+    result = fs.solve(problem, fs.FedSplitVectors(accelerate=fs.Secants(memory=1)), tol=1e-7)
     assert result.converged
     assert result.certificate.gap is not None
     best = problem.objective(problem.solution())
@@ -173,7 +173,7 @@ def test_arrays_of_pytorch_are_taken_as_they_are() -> None:
     for array in (cp.asarray, lambda a: torch.tensor(a, device="cuda")):
         rows = StackedRows(array(A), array(b))
         problem = fs.Problem(fs.Logistic(), rows, ridge=5.0, dtype="float32")
-        found.append(fs.solve(problem, fs.FedSplit.plain(0.5), tol=1e-6).x)
+        found.append(fs.solve(problem, fs.FedSplit(0.5), tol=1e-6).x)
     assert (found[0] == found[1]).all()
     wanted = torch.tensor(A, device="cuda")
     taken = place(fs.Logistic(), StackedRows(wanted, array(b)), np.array(1.0), None, None)

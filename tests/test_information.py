@@ -7,6 +7,7 @@ import fedsplit as fs
 from fedsplit.arrays import Array, packed, unpacked
 from fedsplit.clients.local_models import WAY, LocalModel
 from fedsplit.clients.question import NOT_FINITE
+from fedsplit.clients.questions import Line, Value
 from fedsplit.methods.information import InformationState
 from problems import clients, problem
 
@@ -34,7 +35,7 @@ def test_a_quadratic_takes_one_question_and_one_for_the_proof() -> None:
 def test_a_penalty_is_part_of_the_servers_problem(penalty: fs.Penalty) -> None:
     p = problem("logistic", [60, 25, 80], 5, seed=2)
     ours = fs.solve(p, fs.FedSplitInformation(), tol=1e-12, penalty=penalty)
-    vectors = fs.solve(p, fs.FedSplit(), tol=1e-12, penalty=penalty)
+    vectors = fs.solve(p, fs.FedSplitVectors(), tol=1e-12, penalty=penalty)
     assert ours.stopped_by == "certificate"
     assert ours.rounds <= 8
     np.testing.assert_allclose(ours.x, vectors.x, atol=1e-5)
@@ -85,7 +86,7 @@ def test_the_values_on_the_way_are_those_of_the_cost() -> None:
     x = np.array([0.3, -1.0, 2.0])
     before = np.array([1.0, 0.0, -1.0])
     answer = p.clients.ask(LocalModel(x, None, None, 1.0, before))
-    expected = [p.clients.value(before + t * (x - before)).rows for t in WAY]
+    expected = [p.clients.ask(Value(before + t * (x - before))).rows for t in WAY]
     np.testing.assert_allclose(answer.parts["values"].T, expected, rtol=1e-12)
 
 
@@ -105,7 +106,7 @@ def test_without_a_method_solve_chooses_one_and_says_so() -> None:
         "method: FedSplitInformation, as Hessians of 4 clients × 3 coordinates are affordable",
     )
     assert fs.solve(fs.Problem(fs.LeastSquares(), rows), state=chosen.state).converged
-    vectors = fs.solve(fs.Problem(fs.LeastSquares(), rows), fs.FedSplit())
+    vectors = fs.solve(fs.Problem(fs.LeastSquares(), rows), fs.FedSplitVectors())
     continued = fs.solve(fs.Problem(fs.LeastSquares(), rows), state=vectors.state)
     assert continued.notes == ("method: FedSplit, as it continues from its state",)
 
@@ -137,11 +138,11 @@ def test_costs_between_two_points_are_those_of_the_terms(loss: str) -> None:
     shares = [1.0, 0.5, 0.25, 0.0]
     for size, rtol in ((1e-2, 1e-6), (4.0, 1e-12)):
         before, x = size * rng.standard_normal((2, d))
-        asked = federated.clients.local_model(x, None, None, 0.0, before, False)
-        line = federated.clients.line(before, x - before, np.array(shares[::-1]))
+        asked = federated.clients.ask(LocalModel(x, None, None, 0.0, before, False))
+        line = federated.clients.ask(Line(before, x - before, np.array(shares[::-1])))
         found = asked.parts["values"][:, [0, 1, 2, -1]]
         np.testing.assert_allclose(found, line.rows[:, ::-1], rtol=rtol)
-        ends = [federated.clients.value(u).rows for u in (x, before)]
+        ends = [federated.clients.ask(Value(u)).rows for u in (x, before)]
         np.testing.assert_allclose(found[:, [0, -1]], np.stack(ends, axis=1), rtol=1e-13)
 
 
@@ -195,7 +196,7 @@ def test_a_start_far_away_is_refused_by_those_who_answer() -> None:
 
 def test_a_start_without_finite_curvature_is_left_for_a_better_one() -> None:
     p = problem("poisson", [15, 20, 25], 3, seed=1, ridge=1e-3)
-    result = fs.solve(p, fs.FedSplit(), x0=np.full(3, 500.0))
+    result = fs.solve(p, fs.FedSplitVectors(), x0=np.full(3, 500.0))
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-4)
 
 

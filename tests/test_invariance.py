@@ -8,6 +8,7 @@ from hypothesis import given
 from threadpoolctl import threadpool_info
 
 import fedsplit as fs
+from fedsplit.clients.questions import Prox
 from fedsplit.losses.stacking import padded
 from fedsplit.threads import each, one_blas_thread
 from problems import LOSSES, clients, columns, dimensions, loss, names, ridges, seeds, sizes
@@ -46,7 +47,7 @@ def test_observations_of_weight_zero_change_nothing(
     ]
     p, q = (fs.Problem(loss(name, d), c) for c in (data, longer))
     V = rng.standard_normal((p.m, d))
-    a, b = (clients.prox(V, 0.3, V, fs.ExactProx()).rows for clients in (p.clients, q.clients))
+    a, b = (clients.ask(Prox(V, 0.3, V, fs.ExactProx())).rows for clients in (p.clients, q.clients))
     np.testing.assert_array_equal(a, b)
 
 
@@ -85,9 +86,9 @@ def test_blocks_and_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("fedsplit.threads.WORKERS", 2)
     data = clients("logistic", [30] * 50, 8, seed=1)
     V = np.random.default_rng(0).standard_normal((50, 8))
-    whole = fs.Problem(fs.Logistic(), data).clients.prox(V, 0.3, V, fs.ExactProx())
+    whole = fs.Problem(fs.Logistic(), data).clients.ask(Prox(V, 0.3, V, fs.ExactProx()))
     monkeypatch.setattr("fedsplit.losses.stacking.BLOCK_BYTES", 8 * 30 * 8 * 7)
-    cut = fs.Problem(fs.Logistic(), data).clients.prox(V, 0.3, V, fs.ExactProx())
+    cut = fs.Problem(fs.Logistic(), data).clients.ask(Prox(V, 0.3, V, fs.ExactProx()))
     np.testing.assert_array_equal(whole.rows, cut.rows)
     np.testing.assert_array_equal(whole.error, cut.error)
 

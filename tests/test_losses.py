@@ -9,7 +9,14 @@ from hypothesis import given
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.clients.questions import ProofScalars
+from fedsplit.clients.questions import (
+    Curvature,
+    Decrement,
+    Gradient,
+    Information,
+    ProofScalars,
+    Value,
+)
 from fedsplit.losses.linear import LinearLoss
 from problems import (
     LOSSES,
@@ -36,9 +43,9 @@ def test_gradient_is_the_derivative_of_the_value(
 ) -> None:
     p = problem(name, n, d, seed, ridge)
     x = 0.5 * np.random.default_rng(seed).standard_normal(d)
-    numeric = differences(lambda y: p.clients.value(y).rows, x)
+    numeric = differences(lambda y: p.clients.ask(Value(y)).rows, x)
     np.testing.assert_allclose(
-        p.clients.gradient(x).rows, numeric.T, rtol=1e-5, atol=1e-5 * (1 + abs(numeric).max())
+        p.clients.ask(Gradient(x)).rows, numeric.T, rtol=1e-5, atol=1e-5 * (1 + abs(numeric).max())
     )
 
 
@@ -52,9 +59,9 @@ def test_hessian_is_the_derivative_of_the_gradient(
         kinks = [abs(abs(A @ x - b) - 0.7).min() for A, b, _ in clients(name, n, d, seed)]
         if min(kinks) < 1e-4:
             return
-    numeric = np.moveaxis(differences(lambda y: p.clients.gradient(y).rows, x), 0, 2)
+    numeric = np.moveaxis(differences(lambda y: p.clients.ask(Gradient(y)).rows, x), 0, 2)
     np.testing.assert_allclose(
-        p.clients.information(x).rows, numeric, rtol=1e-5, atol=1e-5 * (1 + abs(numeric).max())
+        p.clients.ask(Information(x)).rows, numeric, rtol=1e-5, atol=1e-5 * (1 + abs(numeric).max())
     )
 
 
@@ -63,20 +70,20 @@ def test_global_curvature_bounds_the_local_one(
     name: str, n: list[int], d: int, seed: int, ridge: float
 ) -> None:
     p = problem(name, n, d, seed, ridge)
-    bounds = p.clients.curvature().rows
+    bounds = p.clients.ask(Curvature()).rows
     for x in np.random.default_rng(seed).standard_normal((5, d)):
-        local = p.clients.curvature(x).rows
+        local = p.clients.ask(Curvature(x)).rows
         assert (bounds[:, 0] <= local[:, 0] * (1 + 1e-9) + 1e-12).all()
         assert (bounds[:, 1] >= local[:, 1] * (1 - 1e-9) - 1e-12).all()
-        H = p.clients.information(x).rows
+        H = p.clients.ask(Information(x)).rows
         np.testing.assert_allclose(local[:, 1], np.linalg.eigvalsh(H)[:, -1], rtol=1e-9)
 
 
 def test_least_squares_curvature_is_the_spectrum_of_the_gram_matrix() -> None:
     p = problem("least-squares", [30, 4], 6, ridge=2.0)
-    H = p.clients.information(np.zeros(6)).rows
+    H = p.clients.ask(Information(np.zeros(6))).rows
     spectrum = np.linalg.eigvalsh(H)
-    np.testing.assert_allclose(p.clients.curvature().rows, spectrum[:, [0, -1]], rtol=1e-10)
+    np.testing.assert_allclose(p.clients.ask(Curvature()).rows, spectrum[:, [0, -1]], rtol=1e-10)
 
 
 @pytest.mark.parametrize("coding", [(-1, 1), (0, 1), (False, True)])
@@ -164,7 +171,7 @@ def test_curvature_constants_are_those_of_the_gram_matrix() -> None:
         ridge = np.array([0.0, 3.0, 9.0])
         data = clients(name, [30, 2], 3)
         top = [np.linalg.eigvalsh((A * w[:, None]).T @ A)[-1] for A, _, w in data]
-        bounds = fs.Problem(loss(name, 3), data, ridge).clients.curvature().rows
+        bounds = fs.Problem(loss(name, 3), data, ridge).clients.ask(Curvature()).rows
         np.testing.assert_allclose(bounds[:, 1], factor * np.array(top) + 4.5, rtol=1e-12)  # 9/m
         np.testing.assert_array_equal(bounds[:, 0], [0.0, 0.0])  # the smallest ridge is 0
 
@@ -258,7 +265,7 @@ def test_gamma_is_infinite_where_the_truth_exceeds_float64() -> None:
 
 def test_twice_what_gamma_costs_above_its_floor_is_the_deviance() -> None:
     p = problem("gamma", [17, 33, 2], 3, seed=7)
-    told = ProofScalars(**p.clients.decrement(np.array([0.3, -0.2, 0.1]), np.ones(3)).parts)
+    told = ProofScalars(**p.clients.ask(Decrement(np.array([0.3, -0.2, 0.1]), np.ones(3))).parts)
     deviances = [
         2 * np.sum(w * (b / np.exp(eta) - 1 - np.log(b / np.exp(eta))))
         for A, b, w in clients("gamma", [17, 33, 2], 3, seed=7)
@@ -394,21 +401,21 @@ def test_the_hessian_is_constant_within_the_steady_radius(name: str) -> None:
     for seed in range(30):
         p = problem(name, [17, 3], 4, seed)
         x, h = rng.standard_normal(4), rng.standard_normal(4)
-        H = p.clients.information(x).rows
-        steady = ProofScalars(**p.clients.decrement(x, np.ones(4)).parts).steady
+        H = p.clients.ask(Information(x)).rows
+        steady = ProofScalars(**p.clients.ask(Decrement(x, np.ones(4))).parts).steady
         if name != "huber":
             assert (steady == (np.inf if name == "least-squares" else 0.0)).all()
             continue
         assert (steady > 0).all()
         for j, radius in enumerate(steady):
             for r in (0.5, 1.0, -0.5, -1.0):
-                near = p.clients.information(x + r * radius * h / np.linalg.norm(h)).rows
+                near = p.clients.ask(Information(x + r * radius * h / np.linalg.norm(h))).rows
                 np.testing.assert_array_equal(near[j], H[j])
         A, b, _ = clients(name, [17, 3], 4, seed)[0]
         nearest = np.argmin(np.abs(np.abs(A @ x - b) - 0.7) / np.linalg.norm(A, axis=1))
         along = 2.002 * steady[0] * A[nearest] / np.linalg.norm(A[nearest])
         crossed += any(
-            (p.clients.information(x + s * along).rows[0] != H[0]).any() for s in (1, -1)
+            (p.clients.ask(Information(x + s * along)).rows[0] != H[0]).any() for s in (1, -1)
         )
     assert crossed == (30 if name == "huber" else 0)  # the largest power of two
 

@@ -16,13 +16,13 @@ import pytest
 from statsmodels.stats.proportion import proportion_confint
 
 import fedsplit as fs
+from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.result import figures
 from fedsplit.regression.result.io import load
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.result.table import number
-from fedsplit.rounds.trace import Trace
 
 NASTY = "<script>alert(1)</script>"
 LONG = "w" * 300

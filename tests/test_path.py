@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression, enet_path, lasso_path
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.methods.accelerated import AcceleratedState
+from fedsplit.methods.vectors import AcceleratedState
 from fedsplit.regression.client.design import Design, Scaling
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.path import RegularisationPath
@@ -196,11 +196,11 @@ def test_a_warm_start_saves_a_third_of_the_rounds_and_changes_nothing() -> None:
 def test_a_state_goes_on_under_another_penalty() -> None:
     federated = problem("logistic", [30, 20, 50], d=6)
     other = fs.L1(2.0)
-    first = fs.solve(federated, fs.FedSplit(), penalty=fs.L1(4.0))
+    first = fs.solve(federated, fs.FedSplitVectors(), penalty=fs.L1(4.0))
     assert isinstance(first.state, AcceleratedState)
-    resumed = fs.FedSplit(penalty=other).resume(first.state)
-    warm = fs.solve(federated, fs.FedSplit(), penalty=other, state=resumed)
-    cold = fs.solve(federated, fs.FedSplit(), penalty=other)
+    resumed = fs.FedSplitVectors(penalty=other).resume(first.state)
+    warm = fs.solve(federated, fs.FedSplitVectors(), penalty=other, state=resumed)
+    cold = fs.solve(federated, fs.FedSplitVectors(), penalty=other)
     assert warm.converged
     assert warm.rounds < cold.rounds
     np.testing.assert_allclose(warm.x, cold.x, atol=1e-5)  # as far as the gaps prove

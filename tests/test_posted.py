@@ -16,13 +16,13 @@ from faulty import FAULTS, Fault, Moment, Script, channel_of, faulty, together
 from federation import until
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
+from fedsplit.loop.trace import Row
 from fedsplit.methods.method import State
 from fedsplit.remote.channel import Reply
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.cohort import Fingerprint, ProblemCohort
 from fedsplit.remote.members import Members
 from fedsplit.remote.messages import PostingMessageChannel, read_request, write_reply
-from fedsplit.rounds.trace import Row
 from problems import problem
 
 BRIEF = fs.Patience(round_timeout=60, give_up=300, min_clients=2)
@@ -75,7 +75,7 @@ def test_the_others_are_asked_again_while_one_is_at_work(p: fs.Problem) -> None:
     assert early.count(["0"]) > 2
 
 
-@pytest.mark.parametrize("method", [fs.DAvePG(), fs.FedSplit.plain()], ids=["dave", "fedsplit"])
+@pytest.mark.parametrize("method", [fs.DAvePG(), fs.FedSplit()], ids=["dave", "fedsplit"])
 def test_a_method_that_asks_for_its_proof_waits_for_what_is_under_way(
     p: fs.Problem, method: Any
 ) -> None:

@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 
 import fedsplit as fs
 from fedsplit.arrays import Array, matvec, norms
+from fedsplit.clients.questions import Curvature, Gradient, Margin, Prox, Value
 from fedsplit.losses import designs
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearTerms
@@ -48,11 +49,11 @@ def test_the_exact_prox_is_optimal_to_rounding(
 ) -> None:
     p = problem(name, n, d, seed, ridge)
     V = arguments(p, seed)
-    answer = p.clients.prox(V, s, np.zeros(d), EXACT)
-    g = p.clients.gradient(answer.rows).rows
+    answer = p.clients.ask(Prox(V, s, np.zeros(d), EXACT))
+    g = p.clients.ask(Gradient(answer.rows)).rows
     scale = norms(answer.rows) + norms(V) + s * norms(g)
     # a prox from a stored inverse is exact up to the condition number of I + sH
-    condition = 1 + (s * p.clients.curvature().rows[:, 1] if name == "least-squares" else 0.0)
+    condition = 1 + (s * p.clients.ask(Curvature()).rows[:, 1] if name == "least-squares" else 0.0)
     assert (norms(s * g + answer.rows - V) <= 1e-12 * scale * condition).all()
     assert (answer.error <= 1e-12 * scale).all()
 
@@ -63,8 +64,8 @@ def test_a_step_for_each_coordinate_gives_the_prox_in_that_metric(
 ) -> None:
     p = problem(name, n, d, seed, ridge)
     V, S = arguments(p, seed), metric(s, d, seed)
-    U = p.clients.prox(V, S, np.zeros(d), EXACT).rows
-    g = p.clients.gradient(U).rows
+    U = p.clients.ask(Prox(V, S, np.zeros(d), EXACT)).rows
+    g = p.clients.ask(Gradient(U)).rows
     assert (norms(S * g + U - V) <= 1e-9 * (1 + norms(U) + norms(V) + norms(S * g))).all()
 
 
@@ -74,7 +75,7 @@ def test_the_prox_is_firmly_nonexpansive(
 ) -> None:
     p = problem(name, n, d, seed, ridge)
     V, W = arguments(p, seed), arguments(p, seed + 1)
-    P, Q = (p.clients.prox(v, s, np.zeros(d), EXACT).rows for v in (V, W))
+    P, Q = (p.clients.ask(Prox(v, s, np.zeros(d), EXACT)).rows for v in (V, W))
     inner = np.sum((P - Q) * (V - W), axis=1)
     assert (norms(P - Q) ** 2 <= inner + 1e-10 * (1 + norms(V - W) ** 2)).all()
 
@@ -86,11 +87,11 @@ def test_the_gradient_of_the_moreau_envelope_is_the_prox_residual(
     p = problem(name, n, d, seed, ridge)
 
     def envelope(v: Array) -> Array:
-        U = p.clients.prox(v, s, np.zeros(d), EXACT).rows
-        return np.asarray(p.clients.value(U).rows + norms(U - v) ** 2 / (2 * s))
+        U = p.clients.ask(Prox(v, s, np.zeros(d), EXACT)).rows
+        return np.asarray(p.clients.ask(Value(U)).rows + norms(U - v) ** 2 / (2 * s))
 
     v, h = arguments(p, seed)[0], 1e-5
-    U = p.clients.prox(v, s, np.zeros(d), EXACT).rows
+    U = p.clients.ask(Prox(v, s, np.zeros(d), EXACT)).rows
     numeric = np.stack(
         [(envelope(v + e) - envelope(v - e)) / (2 * h) for e in h * np.eye(d)], axis=1
     )
@@ -117,7 +118,7 @@ CONJUGATES: dict[
 def test_moreau_identity_with_the_conjugate_in_one_dimension(name: str, s: float, v: float) -> None:
     """prox_{s f}(v) + s prox_{f*/s}(v/s) = v."""
     p = fs.Problem(loss(name, 1), [(np.ones((1, 1)), [1.0])])
-    u = float(p.clients.prox(np.array([[v]]), s, np.zeros(1), EXACT).rows[0, 0])
+    u = float(p.clients.ask(Prox(np.array([[v]]), s, np.zeros(1), EXACT)).rows[0, 0])
     conjugate, interval = CONJUGATES[name]
     dual = minimize_scalar(
         lambda y: conjugate(y) + 0.5 * s * (y - v / s) ** 2,
@@ -137,20 +138,20 @@ def test_the_stated_error_bounds_the_distance_to_the_prox(
     p = problem(name, n, d, seed, 0.3)
     if name == "least-squares":  # for those that draw rows
         p = fs.Problem(fs.LeastSquares(rows=True), clients(name, n, d, seed), 0.3)
-    known = np.isfinite(p.clients.curvature().rows).all()
+    known = np.isfinite(p.clients.ask(Curvature()).rows).all()
     if solver == "gradient, paper's step" and not known:  # refused, tested below
         return
     V = arguments(p, seed)
-    answer = p.clients.prox(V, s, np.zeros(d), VARIANTS[solver])
-    exact = p.clients.prox(V, s, np.zeros(d), EXACT).rows
+    answer = p.clients.ask(Prox(V, s, np.zeros(d), VARIANTS[solver]))
+    exact = p.clients.ask(Prox(V, s, np.zeros(d), EXACT)).rows
     assert (norms(answer.rows - exact) <= answer.error * (1 + 1e-9) + 1e-11).all()
 
 
 def test_the_stated_error_holds_in_a_metric_too() -> None:
     p = problem("logistic", [20, 5], 4, ridge=0.3)
     V, S = arguments(p, 0), metric(0.1, 4, 0)
-    answer = p.clients.prox(V, S, np.zeros(4), fs.GradientProx(3))
-    exact = p.clients.prox(V, S, np.zeros(4), EXACT).rows
+    answer = p.clients.ask(Prox(V, S, np.zeros(4), fs.GradientProx(3)))
+    exact = p.clients.ask(Prox(V, S, np.zeros(4), EXACT)).rows
     distance = norms(answer.rows - exact)
     assert (distance <= answer.error).all()
     assert (distance > 1e-6).all()
@@ -161,9 +162,9 @@ def test_the_stated_error_holds_in_a_metric_too() -> None:
 def test_more_gradient_steps_end_closer_to_the_prox(name: str, step: None) -> None:
     p = problem(name, [30, 12, 3], 4, ridge=1.0)
     V = arguments(p, 0)
-    exact = p.clients.prox(V, 0.1, np.zeros(4), EXACT).rows
+    exact = p.clients.ask(Prox(V, 0.1, np.zeros(4), EXACT)).rows
     ends = [
-        p.clients.prox(V, 0.1, np.zeros(4), fs.GradientProx(e, step=step)).rows
+        p.clients.ask(Prox(V, 0.1, np.zeros(4), fs.GradientProx(e, step=step))).rows
         for e in (1, 10, 300)
     ]
     distances = [norms(U - exact).max() for U in ends]
@@ -174,24 +175,24 @@ def test_more_gradient_steps_end_closer_to_the_prox(name: str, step: None) -> No
 def test_the_line_search_replaces_an_unknown_curvature() -> None:
     p = problem("poisson", [30, 12], 4, ridge=1.0)
     V = arguments(p, 0)
-    exact = p.clients.prox(V, 0.1, np.zeros(4), EXACT).rows
-    U = p.clients.prox(V, 0.1, np.zeros(4), fs.GradientProx(400)).rows
+    exact = p.clients.ask(Prox(V, 0.1, np.zeros(4), EXACT)).rows
+    U = p.clients.ask(Prox(V, 0.1, np.zeros(4), fs.GradientProx(400))).rows
     np.testing.assert_allclose(U, exact, atol=1e-8)
 
 
 def test_newton_finds_the_prox_from_a_start_where_the_cost_is_infinite() -> None:
     p = fs.Problem(fs.Poisson(), [(np.array([[1.0, 0.5], [2.0, 1.0]]), [3, 1])])
     V = np.array([[1.0, -2.0]])
-    near = p.clients.prox(V, 0.5, np.zeros(2), EXACT).rows
+    near = p.clients.ask(Prox(V, 0.5, np.zeros(2), EXACT)).rows
     for far in ([1e3, 0.0], [500.0, 500.0], [-1e5, 0.0]):
         np.testing.assert_allclose(
-            p.clients.prox(V, 0.5, np.array(far), EXACT).rows, near, rtol=1e-12
+            p.clients.ask(Prox(V, 0.5, np.array(far), EXACT)).rows, near, rtol=1e-12
         )
 
 
 def test_newton_survives_a_prox_argument_where_the_cost_is_infinite() -> None:
     p = fs.Problem(fs.Poisson(), [(np.array([[1.0]]), [3])])
-    answer = p.clients.prox(np.array([[900.0]]), 1.0, np.array([900.0]), EXACT)
+    answer = p.clients.ask(Prox(np.array([[900.0]]), 1.0, np.array([900.0]), EXACT))
     u = float(answer.rows[0, 0])
     assert np.exp(u) - 3 + u - 900 == pytest.approx(0.0, abs=1e-10)
 
@@ -200,14 +201,14 @@ def test_the_answer_does_not_depend_on_the_start() -> None:
     for name in LOSSES:
         p = problem(name, [9, 30], 5, ridge=0.1)
         V = arguments(p, 3)
-        a, b = (p.clients.prox(V, 2.0, start, EXACT).rows for start in (np.zeros(5), 3 * V))
+        a, b = (p.clients.ask(Prox(V, 2.0, start, EXACT)).rows for start in (np.zeros(5), 3 * V))
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
 def test_the_paper_step_needs_a_known_curvature() -> None:
     p = problem("poisson", [9], 2)
     with pytest.raises(fs.InputError, match=r'step="paper".*use step=None or "backtracking"'):
-        fs.solve(p, fs.FedSplit.plain(step=0.1, prox=fs.GradientProx(3, step="paper")))
+        fs.solve(p, fs.FedSplit(step=0.1, prox=fs.GradientProx(3, step="paper")))
 
 
 @pytest.mark.parametrize(
@@ -232,8 +233,8 @@ def test_cvxpy_agrees_with_newton_to_its_own_accuracy() -> None:
     for name in LOSSES:
         p = problem(name, [30, 3], 4, ridge=0.5)
         V = arguments(p, 1)
-        answer = p.clients.prox(V, 0.2, np.zeros(4), fs.CvxpyProx())
-        exact = p.clients.prox(V, 0.2, np.zeros(4), EXACT).rows
+        answer = p.clients.ask(Prox(V, 0.2, np.zeros(4), fs.CvxpyProx()))
+        exact = p.clients.ask(Prox(V, 0.2, np.zeros(4), EXACT)).rows
         np.testing.assert_allclose(answer.rows, exact, atol=1e-3)
         assert (norms(answer.rows - exact) <= answer.error + 1e-12).all()
 
@@ -241,7 +242,7 @@ def test_cvxpy_agrees_with_newton_to_its_own_accuracy() -> None:
 def test_cvxpy_has_no_expression_for_a_function_of_the_users_own() -> None:
     loss = fs.CustomLoss(lambda x, a: 0.5 * float(x @ x), lambda x, a: x, d=2)
     with pytest.raises(fs.InputError, match="use ExactProx or GradientProx"):
-        fs.solve(fs.Problem(loss, [None]), fs.FedSplit.plain(step=1.0, prox=fs.CvxpyProx()))
+        fs.solve(fs.Problem(loss, [None]), fs.FedSplit(step=1.0, prox=fs.CvxpyProx()))
 
 
 def test_the_stated_error_is_the_gradient_over_the_strong_convexity() -> None:
@@ -250,7 +251,9 @@ def test_the_stated_error_is_the_gradient_over_the_strong_convexity() -> None:
     At s = 1/2 and v = 3: h'(u) = 2(u - 1) + u - 3, the prox is 5/3, and 1 + sℓ = 3.
     """
     p = fs.Problem(fs.LeastSquares(), [(np.array([[2.0]]), [2.0])])
-    answer = p.clients.prox(np.array([[3.0]]), 0.5, np.array([3.0]), fs.GradientProx(1, step=0.25))
+    answer = p.clients.ask(
+        Prox(np.array([[3.0]]), 0.5, np.array([3.0]), fs.GradientProx(1, step=0.25))
+    )
     u = 3.0 - 0.25 * 4.0
     assert answer.rows[0, 0] == pytest.approx(u)
     assert answer.error[0] == pytest.approx(abs(3 * u - 5) / 3)
@@ -260,8 +263,8 @@ def test_the_stated_error_is_the_gradient_over_the_strong_convexity() -> None:
 def test_newton_states_its_error_too() -> None:
     p = problem("logistic", [30, 12], 4, ridge=1.0)
     V = arguments(p, 0)
-    answer = p.clients.prox(V, 0.7, np.zeros(4), EXACT)
-    r = norms(0.7 * p.clients.gradient(answer.rows).rows + answer.rows - V)
+    answer = p.clients.ask(Prox(V, 0.7, np.zeros(4), EXACT))
+    r = norms(0.7 * p.clients.ask(Gradient(answer.rows)).rows + answer.rows - V)
     np.testing.assert_allclose(answer.error, r / (1 + 0.7 * 0.5), rtol=1e-6)
 
 
@@ -272,8 +275,8 @@ def test_newton_is_accurate_relative_to_its_way_from_x_in_the_metric_of_the_step
     p = problem(name, n, d, seed, ridge)
     V, S = arguments(p, seed), metric(s, d, seed)
     x = 0.3 * arguments(p, seed + 1)[0]
-    answer = p.clients.prox(V, S, x, fs.NewtonProx())
-    exact = p.clients.prox(V, S, x, EXACT).rows
+    answer = p.clients.ask(Prox(V, S, x, fs.NewtonProx()))
+    exact = p.clients.ask(Prox(V, S, x, EXACT)).rows
     away = norms((answer.rows - exact) / np.sqrt(S))
     D = 1 / S + ridge / p.m
     way = np.maximum(norms((answer.rows - x) * np.sqrt(D)), norms(answer.rows * np.sqrt(D)))
@@ -283,8 +286,8 @@ def test_newton_is_accurate_relative_to_its_way_from_x_in_the_metric_of_the_step
 
 def assert_as_accurate(p: fs.Problem, V: Array, S: Array, x: Array, ridge: float) -> None:
     """NewtonProx is within its tolerance of the exact prox, and within the bound that it states."""
-    answer = p.clients.prox(V, S, x, fs.NewtonProx())
-    exact = p.clients.prox(V, S, x, EXACT).rows
+    answer = p.clients.ask(Prox(V, S, x, fs.NewtonProx()))
+    exact = p.clients.ask(Prox(V, S, x, EXACT)).rows
     away = norms((answer.rows - exact) / np.sqrt(S))
     way = norms(np.maximum(abs(answer.rows - x), abs(answer.rows)) * np.sqrt(1 / S + ridge))
     assert (away <= 0.0101 * way).all()
@@ -306,9 +309,9 @@ def test_newton_makes_a_factor_where_products_would_be_too_many(
     monkeypatch.setattr(krylov, "MOST_PRODUCTS", 1)
     p = problem("poisson", [60, 45, 70], 20, seed=3, ridge=0.1)
     V = arguments(p, 2)
-    answer = p.clients.prox(V, 3.0, np.zeros(20), fs.NewtonProx(1e-8))
+    answer = p.clients.ask(Prox(V, 3.0, np.zeros(20), fs.NewtonProx(1e-8)))
     assert (answer.work[:, 1:] > 2).all()
-    exact = p.clients.prox(V, 3.0, np.zeros(20), EXACT).rows
+    exact = p.clients.ask(Prox(V, 3.0, np.zeros(20), EXACT)).rows
     np.testing.assert_allclose(answer.rows, exact, rtol=1e-6, atol=1e-9)
 
 
@@ -336,12 +339,12 @@ def test_the_margin_of_a_classifier_takes_no_further_product_with_the_rows(
         return matvec(M, X)
 
     monkeypatch.setattr(designs, "matvec", counted)
-    p.clients.prox(arguments(p, 0), 5.0, np.zeros(30), fs.NewtonProx())
+    p.clients.ask(Prox(arguments(p, 0), 5.0, np.zeros(30), fs.NewtonProx()))
     products.clear()
     x = 0.1 * arguments(p, 1)[0]
-    answer = p.clients.prox(arguments(p, 0), 5.0, x, fs.NewtonProx())
+    answer = p.clients.ask(Prox(arguments(p, 0), 5.0, x, fs.NewtonProx()))
     assert len(products) == 2  # the predictors of x, and the image of the gradient
-    np.testing.assert_allclose(answer.parts["margin"], p.clients.margin(x).rows, rtol=1e-12)
+    np.testing.assert_allclose(answer.parts["margin"], p.clients.ask(Margin(x)).rows, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("rows", "d"), [(9, 6), (40, 20), (70, 90)])
@@ -353,9 +356,9 @@ def test_an_answer_depends_neither_on_earlier_questions_nor_on_who_shares_the_bl
     # some clients are done at once, others need many steps: the block gets smaller on the way
     V = arguments(p, 1) * 10.0 ** np.arange(-8, 1).repeat(2)[:17, None]
     x = np.full(p.d, 1e-9)
-    first = p.clients.prox(V, 0.7, x, fs.NewtonProx()).rows
-    p.clients.prox(V, 31.0, x, fs.NewtonProx())
-    np.testing.assert_array_equal(p.clients.prox(V, 0.7, x, fs.NewtonProx()).rows, first)
+    first = p.clients.ask(Prox(V, 0.7, x, fs.NewtonProx())).rows
+    p.clients.ask(Prox(V, 31.0, x, fs.NewtonProx()))
+    np.testing.assert_array_equal(p.clients.ask(Prox(V, 0.7, x, fs.NewtonProx())).rows, first)
     for at, costs in p.clients._blocks:
         for row, j in enumerate(np.arange(17)[at]):
             alone = Costs(costs.terms.take([row]), costs.ridge)
@@ -377,7 +380,7 @@ def test_newton_steps_of_few_rows_and_many_columns_need_no_product_with_them(
 
         monkeypatch.setattr(LinearTerms, name, counted)
     before = counter.read()
-    p.clients.prox(20 * arguments(p, 0), 5.0, np.zeros(30), fs.NewtonProx(1e-6))
+    p.clients.ask(Prox(20 * arguments(p, 0), 5.0, np.zeros(30), fs.NewtonProx(1e-6)))
     assert counter.read().hessians - before.hessians > 4
     assert len(products) == 3  # the gradient at x, its image, and the answer
 
@@ -419,13 +422,13 @@ def test_a_step_beyond_rounding_is_refused_in_words() -> None:
     A = np.ones((5, 2))
     p = fs.Problem(fs.LeastSquares(), [(A, np.ones(5))])
     with pytest.raises(fs.InputError, match="use a smaller one"):
-        p.clients.prox(np.zeros((1, 2)), 1e18, np.zeros(2), EXACT)
+        p.clients.ask(Prox(np.zeros((1, 2)), 1e18, np.zeros(2), EXACT))
 
 
 def test_a_line_search_leaves_a_start_with_a_huge_cost() -> None:
     p = fs.Problem(fs.Poisson(), [(np.array([[1.0]]), [3])])
-    near = p.clients.prox(np.array([[2.0]]), 0.5, np.zeros(1), EXACT).rows
-    far = p.clients.prox(np.array([[2.0]]), 0.5, np.array([60.0]), fs.GradientProx(400)).rows
+    near = p.clients.ask(Prox(np.array([[2.0]]), 0.5, np.zeros(1), EXACT)).rows
+    far = p.clients.ask(Prox(np.array([[2.0]]), 0.5, np.array([60.0]), fs.GradientProx(400))).rows
     np.testing.assert_allclose(far, near, rtol=1e-9)
 
 

@@ -22,13 +22,13 @@ from threadpoolctl import threadpool_info
 import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.commands import app as cli
+from fedsplit.loop.trace import Row
 from fedsplit.methods import METHODS, parse
 from fedsplit.methods.method import Method, State
 from fedsplit.remote.ray import npz
 from fedsplit.remote.ray import workers as engine
 from fedsplit.remote.ray.ray_clients import RayClients
 from fedsplit.remote.ray.workers import RayChannel
-from fedsplit.rounds.trace import Row
 from hospitals import FORMULA, RANDHIE, people, write
 from problems import clients, loss, problem
 
@@ -122,8 +122,10 @@ def test_every_bit_is_that_of_this_process(name: str) -> None:
     p = make()
     with RayClients(p, cohorts=cohorts, measured=True) as on_ray:
         both(p, on_ray)
-        both(p, on_ray, fs.FedSplit.plain(prox=fs.GradientProx(3)), rounds=15)
-        both(p, on_ray, fs.FedSplit(prox=fs.ExactProx(), accelerate=fs.Anderson()), rounds=15)
+        both(p, on_ray, fs.FedSplit(prox=fs.GradientProx(3)), rounds=15)
+        both(
+            p, on_ray, fs.FedSplitVectors(prox=fs.ExactProx(), accelerate=fs.Anderson()), rounds=15
+        )
         both(p, on_ray, penalty=fs.L1(0.5), rounds=40)
         both(p, on_ray, participation=0.6, seed=3, rounds=25)
         for method in METHODS if name == "logistic, unequal" else ("cg", "giant"):
@@ -132,7 +134,7 @@ def test_every_bit_is_that_of_this_process(name: str) -> None:
             both(p, on_ray, fs.FedAvg(0.01, 3, batch=5), seed=1, rounds=10, participation=0.6)
             both(p, on_ray, fs.FedAvg(0.01, batch=5, clients=0.6, epochs=1), seed=1, rounds=10)
             stochastic = fs.StochasticProx(5, 8)
-            both(p, on_ray, fs.FedSplit.plain(0.1, stochastic), seed=1, rounds=10)
+            both(p, on_ray, fs.FedSplit(0.1, stochastic), seed=1, rounds=10)
 
 
 def saved(data: Sequence[tuple[Array, ...]], folder: Path) -> list[Path]:
@@ -255,7 +257,7 @@ def kill(pid: int) -> None:
     ("method", "rounds"),
     [
         pytest.param(fs.FedSplitInformation(), (1, 2), id="information"),
-        pytest.param(fs.FedSplit(), (3, 6), id="vectors"),
+        pytest.param(fs.FedSplitVectors(), (3, 6), id="vectors"),
     ],
 )
 @pytest.mark.parametrize("kind", ["arrays", "files"])
@@ -372,7 +374,7 @@ def test_a_round_closes_on_a_slow_worker_and_names_its_clients(tmp_path: Path) -
             elif row.answered == 2:
                 flag.unlink(missing_ok=True)
 
-        result = fs.solve(on_ray, fs.FedSplit.plain(0.7), tol=1e-12, callbacks=[watch])
+        result = fs.solve(on_ray, fs.FedSplit(0.7), tol=1e-12, callbacks=[watch])
     assert 2 in heard
     assert heard[-1] == 4
     assert {incident.client for incident in result.incidents} == {"2", "3"}
@@ -429,7 +431,7 @@ def test_clients_that_are_not_drawn_compute_nothing_on_ray(tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "rounds"),
-    [(fs.FedSplitInformation(), 1), (fs.FedSplit.plain(0.7), 2)],
+    [(fs.FedSplitInformation(), 1), (fs.FedSplit(0.7), 2)],
     ids=["information", "vectors"],
 )
 def test_a_cohort_that_stays_away_is_removed_where_enough_are_left(
@@ -448,7 +450,7 @@ def test_a_cohort_that_stays_away_is_removed_where_enough_are_left(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "rounds"),
-    [(fs.FedSplitInformation(), 2), (fs.FedSplit(), 5)],
+    [(fs.FedSplitInformation(), 2), (fs.FedSplitVectors(), 5)],
     ids=["information", "vectors"],
 )
 def test_a_run_on_ray_is_resumed_from_its_checkpoint_with_the_same_bits(

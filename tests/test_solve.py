@@ -10,9 +10,10 @@ import pytest
 import fedsplit as fs
 from faulty import Unreliable
 from fedsplit.arrays import Array
+from fedsplit.clients.questions import Curvature, Prox
+from fedsplit.loop.result import StoppedBy
+from fedsplit.loop.run import Run, StoppingRule
 from fedsplit.methods.method import Method, State
-from fedsplit.rounds.loop import Run, StoppingRule
-from fedsplit.rounds.result import StoppedBy
 from problems import LOSSES, Client, clients, problem
 
 D, M = 4, 3
@@ -40,7 +41,7 @@ COLUMNS = (
 METHODS: dict[str, Method[Any]] = {
     "fedgd": fs.FedGD(),
     "fedprox": fs.FedProx(),
-    "fedsplit": fs.FedSplit.plain(),
+    "fedsplit": fs.FedSplit(),
 }
 
 
@@ -66,9 +67,9 @@ def test_the_trace_has_one_row_a_round_and_one_more_objective(p: fs.Problem, nam
 def test_floats_are_counted_both_ways(p: fs.Problem) -> None:
     setup = (0, 2 * M)  # two scalars from every client
     cases: list[tuple[Method[Any], int, int]] = [
-        (fs.FedSplit.plain(), 2 * D + 1, D + 1),  # v, x and s down; the prox and its error up
+        (fs.FedSplit(), 2 * D + 1, D + 1),  # v, x and s down; the prox and its error up
         (
-            fs.FedSplit.plain(prox=fs.GradientProx(2, start="argument")),
+            fs.FedSplit(prox=fs.GradientProx(2, start="argument")),
             D + 1,
             D + 1,
         ),  # the start is v itself
@@ -94,38 +95,38 @@ def test_a_round_is_a_question_and_the_work_of_all_clients_is_counted_once() -> 
 
 
 def test_a_given_step_needs_no_set_up(p: fs.Problem) -> None:
-    result = fs.solve(p, fs.FedSplit.plain(step=0.01), rounds=3, tol=0)
+    result = fs.solve(p, fs.FedSplit(step=0.01), rounds=3, tol=0)
     assert list(result.trace.kind) == ["round"] * 3
     assert result.step == 0.01
 
 
 def test_the_step_that_the_theory_gives_is_recorded(p: fs.Problem) -> None:
-    bounds = p.clients.curvature().rows
+    bounds = p.clients.ask(Curvature()).rows
     ell, L = bounds[:, 0].min(), bounds[:, 1].max()
-    assert fs.solve(p, fs.FedSplit.plain(), rounds=2).step == pytest.approx(1 / np.sqrt(ell * L))
+    assert fs.solve(p, fs.FedSplit(), rounds=2).step == pytest.approx(1 / np.sqrt(ell * L))
     assert fs.solve(p, fs.FedProx(), rounds=2).step == pytest.approx(1 / np.sqrt(ell * L))
     assert fs.solve(p, fs.FedGD(), rounds=2).step == pytest.approx(2 / (ell + L))
 
 
-@pytest.mark.parametrize("method", [fs.FedGD(), fs.FedProx(), fs.FedSplit.plain()], ids=repr)
+@pytest.mark.parametrize("method", [fs.FedGD(), fs.FedProx(), fs.FedSplit()], ids=repr)
 def test_without_strong_convexity_the_step_is_one_over_l(method: fs.FedGD) -> None:
     p = problem("logistic", [30, 2, 25], D)
     assert fs.solve(p, method, rounds=2).step == pytest.approx(
-        1 / p.clients.curvature().rows[:, 1].max()
+        1 / p.clients.ask(Curvature()).rows[:, 1].max()
     )
 
 
 def test_without_global_curvature_the_step_comes_from_the_start() -> None:
     p = problem("poisson", [30, 12], 3, ridge=1.0)
-    result = fs.solve(p, fs.FedSplit.plain(), rounds=500)
-    local = p.clients.curvature(np.zeros(3)).rows
+    result = fs.solve(p, fs.FedSplit(), rounds=500)
+    local = p.clients.ask(Curvature(np.zeros(3))).rows
     assert result.step == pytest.approx(1 / np.sqrt(local[:, 0].min() * local[:, 1].max()))
     assert list(result.trace.kind[:3]) == ["setup", "setup", "round"]
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-7)
 
 
 def test_tol_stops_at_a_proved_gap(p: fs.Problem) -> None:
-    result = fs.solve(p, fs.FedSplit(), rounds=1000, tol=1e-8)
+    result = fs.solve(p, fs.FedSplitVectors(), rounds=1000, tol=1e-8)
     assert result.converged
     assert result.stopped_by == "certificate"
     assert result.certificate.gap is not None
@@ -154,7 +155,7 @@ def own(huber: fs.Huber) -> fs.CustomLoss:
 
 def test_where_nothing_can_be_proved_tol_stops_at_a_small_relative_residual() -> None:
     p = fs.Problem(own(fs.Huber(0.7)), clients("huber", [30, 25, 40], 3))
-    result = fs.solve(p, fs.FedSplit.plain(), rounds=1000, tol=1e-8)
+    result = fs.solve(p, fs.FedSplit(), rounds=1000, tol=1e-8)
     assert result.converged
     assert result.stopped_by == "residual"
     assert result.certificate.gap is None
@@ -165,7 +166,7 @@ def test_where_nothing_can_be_proved_tol_stops_at_a_small_relative_residual() ->
 
 
 def test_a_spent_budget_is_not_called_converged(p: fs.Problem) -> None:
-    result = fs.solve(p, fs.FedSplit(), rounds=4, tol=1e-12)
+    result = fs.solve(p, fs.FedSplitVectors(), rounds=4, tol=1e-12)
     assert (result.rounds, result.converged, result.stopped_by) == (4, False, "rounds")
 
 
@@ -180,14 +181,14 @@ def test_a_callback_sees_every_round_and_can_stop_the_run(p: fs.Problem) -> None
         seen.append((row, state))
         return len(seen) == 5
 
-    result = fs.solve(p, fs.FedSplit.plain(0.01), callbacks=[stop_at_five])
+    result = fs.solve(p, fs.FedSplit(0.01), callbacks=[stop_at_five])
     assert (result.rounds, result.stopped_by, result.converged) == (5, "callback", False)
     assert seen[-1] == (result.trace.rows[-1], result.state)
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
 @pytest.mark.parametrize(
-    "method", [fs.FedGD(1e-3, 3), fs.FedProx(0.02), fs.FedSplit.plain(0.02)], ids=repr
+    "method", [fs.FedGD(1e-3, 3), fs.FedProx(0.02), fs.FedSplit(0.02)], ids=repr
 )
 def test_going_on_from_a_state_is_exact_to_the_bit(name: str, method: fs.FedGD) -> None:
     p = problem(name, [30, 12, 3], D, ridge=0.5)
@@ -198,7 +199,7 @@ def test_going_on_from_a_state_is_exact_to_the_bit(name: str, method: fs.FedGD) 
     np.testing.assert_array_equal(rest.trace.objective, whole.trace.objective[4:])
 
 
-@pytest.mark.parametrize("method", [fs.FedSplit(), fs.LBFGS(), fs.Newton()], ids=repr)
+@pytest.mark.parametrize("method", [fs.FedSplitVectors(), fs.LBFGS(), fs.Newton()], ids=repr)
 @pytest.mark.parametrize("change", ["data", "ridge", "penalty"])
 def test_a_state_of_another_problem_brings_its_x_and_nothing_else(
     method: fs.FedSplit, change: str
@@ -254,7 +255,7 @@ def test_the_same_run_twice_gives_the_same_bits() -> None:
 
 def test_a_start_is_used(p: fs.Problem) -> None:
     x0 = np.arange(4.0)
-    result = fs.solve(p, fs.FedSplit.plain(0.01), x0=x0, rounds=1)
+    result = fs.solve(p, fs.FedSplit(0.01), x0=x0, rounds=1)
     assert result.trace.objective[0] == p.objective(x0)
     assert fs.solve(p, rounds=1000, x0=p.solution() + 1.0).x == pytest.approx(
         p.solution(), abs=1e-7
@@ -314,8 +315,8 @@ def test_a_start_and_a_state_exclude_each_other(p: fs.Problem) -> None:
         lambda: fs.FedGD(step="0.1"),  # type: ignore[arg-type]  # the same
         lambda: fs.FedGD(step=True),
         lambda: fs.FedProx(step=-1.0),
-        lambda: fs.FedSplit.plain(step=float("nan")),
-        lambda: fs.FedSplit(accelerate=5),  # type: ignore[arg-type]  # the same
+        lambda: fs.FedSplit(step=float("nan")),
+        lambda: fs.FedSplitVectors(accelerate=5),  # type: ignore[arg-type]  # the same
     ],
 )
 def test_methods_that_make_no_sense_are_refused(build: Callable[[], object]) -> None:
@@ -323,9 +324,7 @@ def test_methods_that_make_no_sense_are_refused(build: Callable[[], object]) -> 
         build()
 
 
-@pytest.mark.parametrize(
-    "method", [fs.FedGD(1e-3, 2), fs.FedProx(0.1), fs.FedSplit.plain(0.1)], ids=repr
-)
+@pytest.mark.parametrize("method", [fs.FedGD(1e-3, 2), fs.FedProx(0.1), fs.FedSplit(0.1)], ids=repr)
 def test_a_client_that_does_not_answer_does_not_move_and_still_counts_in_the_mean(
     method: Method[Any],
 ) -> None:
@@ -355,7 +354,7 @@ def test_a_client_that_does_not_answer_does_not_move_and_still_counts_in_the_mea
 
 def test_set_up_questions_are_counted_too() -> None:
     poisson = fs.solve(
-        problem("poisson", [30, 12], 3, ridge=1.0), fs.FedSplit.plain(), rounds=3, tol=0
+        problem("poisson", [30, 12], 3, ridge=1.0), fs.FedSplit(), rounds=3, tol=0
     ).trace
     assert list(poisson.floats_down[:2]) == [0, 2 * 3]  # curvature everywhere, then at x0
     assert list(poisson.floats_up[:2]) == [2 * 2, 2 * 2]
@@ -369,10 +368,10 @@ def test_set_up_questions_are_counted_too() -> None:
 def test_the_traced_error_is_that_of_the_worst_client() -> None:
     p = problem("logistic", [30, 12, 25], D, seed=1)
     prox = fs.GradientProx(2)
-    state = fs.FedSplit.plain(0.1).start(p.clients, np.zeros(D))
-    answer = p.clients.prox(-state.z, 0.1, np.zeros(D), prox)
+    state = fs.FedSplit(0.1).start(p.clients, np.zeros(D))
+    answer = p.clients.ask(Prox(-state.z, 0.1, np.zeros(D), prox))
     assert answer.error.min() < 0.9 * answer.error.max()
-    assert fs.solve(p, fs.FedSplit.plain(0.1, prox), rounds=1).trace.error[0] == answer.error.max()
+    assert fs.solve(p, fs.FedSplit(0.1, prox), rounds=1).trace.error[0] == answer.error.max()
 
 
 def test_the_tolerance_of_the_residual_is_relative_to_the_size_of_z() -> None:
@@ -380,9 +379,7 @@ def test_the_tolerance_of_the_residual_is_relative_to_the_size_of_z() -> None:
     data = [
         (A, A @ np.full(3, 1e6), np.ones(9)) for A in (rng.standard_normal((9, 3)) for _ in "abc")
     ]
-    result = fs.solve(
-        fs.Problem(own(fs.Huber(1e3)), data), fs.FedSplit.plain(), rounds=10000, tol=1e-6
-    )
+    result = fs.solve(fs.Problem(own(fs.Huber(1e3)), data), fs.FedSplit(), rounds=10000, tol=1e-6)
     assert result.stopped_by == "residual"
     assert result.trace.residual[result.trace.kind == "round"][-1] > 1e-5  # ‖z‖ is about 1e6
 
@@ -412,9 +409,7 @@ def test_an_objective_that_is_not_a_number_is_divergence_and_an_infinite_one_no_
     with pytest.raises(fs.Diverged, match="not a number"):
         fs.solve(odd, fs.FedGD(step=0.5))
     poisson = fs.Problem(fs.Poisson(), [(np.ones((3, 1)), [1, 2, 3])])
-    stuck = fs.solve(
-        poisson, fs.FedSplit.plain(0.05, fs.GradientProx(5)), x0=np.array([800.0]), rounds=5
-    )
+    stuck = fs.solve(poisson, fs.FedSplit(0.05, fs.GradientProx(5)), x0=np.array([800.0]), rounds=5)
     assert not stuck.converged
 
 
@@ -435,7 +430,7 @@ class EveryThird(StoppingRule):
 
 def test_a_rule_sees_every_round_and_says_why_the_run_stops(p: fs.Problem) -> None:
     rule = EveryThird(1e-3)
-    result = Run(p.clients, fs.FedSplit.plain(), rule, rounds=500).go(np.zeros(D))
+    result = Run(p.clients, fs.FedSplit(), rule, rounds=500).go(np.zeros(D))
     moves = result.trace.residual[result.trace.kind == "round"]
     assert (result.stopped_by, result.converged) == ("residual", False)
     np.testing.assert_array_equal(rule.seen, moves)
@@ -455,7 +450,7 @@ class Relay(StoppingRule):
 
 
 def test_a_rule_can_go_on_with_another_method(p: fs.Problem) -> None:
-    result = Run(p.clients, fs.FedSplit.plain(), Relay(), rounds=5).go(np.zeros(D))
+    result = Run(p.clients, fs.FedSplit(), Relay(), rounds=5).go(np.zeros(D))
     assert list(result.trace.kind) == ["setup", *["round"] * 13]
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-10)
 
@@ -478,19 +473,19 @@ def test_a_state_of_another_method_or_problem_is_refused(p: fs.Problem) -> None:
     with pytest.raises(
         fs.InputError, match="FedSplit continues from FedSplitState, not AverageState"
     ):
-        fs.solve(p, fs.FedSplit.plain(), state=state)
-    other = fs.solve(problem("least-squares", [9, 9], D), fs.FedSplit.plain(0.1), rounds=2).state
+        fs.solve(p, fs.FedSplit(), state=state)
+    other = fs.solve(problem("least-squares", [9, 9], D), fs.FedSplit(0.1), rounds=2).state
     with pytest.raises(fs.InputError, match="3 clients and 4 coordinates"):
-        fs.solve(p, fs.FedSplit.plain(), state=other)
+        fs.solve(p, fs.FedSplit(), state=other)
 
 
 @pytest.mark.parametrize("name", ["least-squares", "logistic", "poisson", "huber"])
 @pytest.mark.parametrize("penalty", [None, fs.L1(3.0)])
 def test_a_run_stops_soon_after_the_tolerance_is_reached(name: str, penalty: fs.L1 | None) -> None:
     p = problem(name, [60] * 8, 6, seed=3)
-    best = fs.solve(p, fs.FedSplit(), tol=1e-15, penalty=penalty).trace.objective[-1]
+    best = fs.solve(p, fs.FedSplitVectors(), tol=1e-15, penalty=penalty).trace.objective[-1]
     tol = 1e-8 * max(1.0, abs(best))
-    result = fs.solve(p, fs.FedSplit(), tol=1e-8, penalty=penalty)
+    result = fs.solve(p, fs.FedSplitVectors(), tol=1e-8, penalty=penalty)
     assert result.stopped_by == "certificate"
     # The x before the last two rounds was not good enough.
     rounds = [row.objective for row in result.trace.rows if row.kind == "round"]
@@ -501,5 +496,5 @@ def test_a_run_stops_soon_after_the_tolerance_is_reached(name: str, penalty: fs.
 def test_the_objective_is_known_nearly_from_gradients_alone() -> None:
     for name in ("least-squares", "logistic", "poisson"):
         p = problem(name, [40, 25, 30], 4, seed=5)
-        state = fs.solve(p, fs.FedSplit(), tol=1e-12).state
+        state = fs.solve(p, fs.FedSplitVectors(), tol=1e-12).state
         assert state.smooth_value == pytest.approx(p.objective(state.x), rel=0.1)  # type: ignore[attr-defined]  # FedSplit's

@@ -17,10 +17,10 @@ import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
-from fedsplit.clients.questions import ProofScalars, Prox
+from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars, Prox
 from fedsplit.data.splitting import SPLITS, split_rows
 from fedsplit.methods import METHODS, parse
-from fedsplit.methods.accelerated import AcceleratedState
+from fedsplit.methods.vectors import AcceleratedState
 from fedsplit.penalties import PENALTIES
 from fedsplit.prox import SOLVERS
 from problems import LOSSES, clients, loss
@@ -96,7 +96,7 @@ def test_every_question_of_every_method_has_the_same_answer(name: str, method: s
     if method == "cg" and name != "least-squares":
         pytest.skip("for quadratic costs")
     settings = {
-        "fedsplit-plain": ":step=0.1",
+        "fedsplit": ":step=0.1",
         "fedgd": ":step=0.01",
         "fedavg": ":step=0.001,batch=4",
     }
@@ -131,7 +131,7 @@ def test_every_local_solver_has_the_same_answer(name: str, solver: str) -> None:
 
 @pytest.mark.parametrize("penalty", sorted(PENALTIES))
 def test_a_run_with_every_penalty_goes_the_same_way(penalty: str) -> None:
-    method = fs.FedSplit(prox=fs.ExactProx(), step=0.2, adapt=None)
+    method = fs.FedSplitVectors(prox=fs.ExactProx(), step=0.2, adapt=None)
 
     def end(problem: fs.Problem) -> Array:
         return fs.solve(problem, method, penalty=PENALTIES[penalty](6), rounds=6, tol=0).x
@@ -158,7 +158,7 @@ def test_bounds_by_products_alone_are_true_ones(
         true, bound = (each.curvature(at).rows for each in (dense, sparse))
         assert (bound[:, 0] <= true[:, 0] * (1 + 1e-12)).all()
         assert (bound[:, 1] >= true[:, 1] * (1 - 1e-12)).all()
-    proved = ProofScalars(**sparse.decrement(x, g).parts)
+    proved = ProofScalars(**sparse.ask(Decrement(x, g)).parts)
     for H, q, mu in zip(dense.information(x).rows, proved.q, proved.mu, strict=True):
         smallest = np.linalg.eigvalsh(H)[0]
         if smallest < 1e-9:  # Huber's loss, where no row curves along the free coordinates
@@ -175,7 +175,12 @@ def test_a_run_by_products_alone_is_proved_and_ends_at_the_optimum(
     dense, sparse = both("logistic", 24)
     best = dense.objective(dense.solution())
     monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
-    for method in (None, fs.FedSplit(), fs.FedSplit(accelerate=fs.Anderson()), fs.LBFGS()):
+    for method in (
+        None,
+        fs.FedSplitVectors(),
+        fs.FedSplitVectors(accelerate=fs.Anderson()),
+        fs.LBFGS(),
+    ):
         result = fs.solve(sparse, method, tol=1e-9)
         assert result.converged
         assert result.certificate.gap is not None
@@ -187,7 +192,7 @@ def test_without_a_ridge_nothing_is_proved_by_products_and_the_reason_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
-    monkeypatch.setattr("fedsplit.rounds.certificate.MATRICES", 0)  # nor by matrices of all
+    monkeypatch.setattr("fedsplit.loop.certificate.MATRICES", 0)  # nor by matrices of all
     _, sparse = both("logistic", 24, ridge=0.0)
     proof = fs.certify(sparse.clients, np.zeros(24))
     assert proof.gap is None
@@ -268,7 +273,7 @@ def test_a_method_whose_matrices_are_too_large_is_refused_with_the_name_of_one_t
 
 def test_a_hessian_that_is_too_large_is_refused_with_the_name_of_a_method_that_needs_none() -> None:
     with pytest.raises(fs.InputError, match=r"20000 × 20000 .* use FedSplit\(\)"):
-        wide().clients.information(np.zeros(20_000))
+        wide().clients.ask(Information(np.zeros(20_000)))
 
 
 def test_wide_rows_are_solved_and_proved_without_a_matrix_of_their_columns() -> None:
@@ -291,7 +296,7 @@ def test_gradients_at_the_start_are_a_round_that_the_first_proxes_are_compared_w
     # the round before is Algorithm 1's: a server at x₀ asks for what the answer 0 belongs to
     s = first.step.s
     y = first.memory.y - newest.dy
-    np.testing.assert_allclose(y, problem.clients.gradient(np.zeros(1500)).rows, atol=1e-12)
+    np.testing.assert_allclose(y, problem.clients.ask(Gradient(np.zeros(1500))).rows, atol=1e-12)
     x0 = first.memory.x - newest.dx
     np.testing.assert_allclose(x0, s * y.mean(axis=0), atol=1e-12)
 
@@ -308,7 +313,7 @@ def test_the_pooled_solution_by_products_is_that_by_matrices(
 def test_a_long_memory_of_large_vectors_is_shortened_and_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fedsplit.methods.accelerated.MOST_FLOATS", 6 * 2 * 20_000)
+    monkeypatch.setattr("fedsplit.methods.vectors.MOST_FLOATS", 6 * 2 * 20_000)
     result = fs.solve(wide(), rounds=4, tol=0)
     assert "Anderson remembers 3 of 20 rounds, which are 2 clients × 20000 coordinates each" in (
         result.notes

@@ -7,23 +7,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedsplit.clients.seeded import streams_of
 
 import fedsplit as fs
 from faulty import faulty
 from fedsplit import theory
 from fedsplit.arrays import Array, norms
 from fedsplit.clients.question import CostQuestion
-from fedsplit.clients.questions import QUESTIONS, Prox
-from fedsplit.clients.seeded import streams_of
+from fedsplit.clients.questions import QUESTIONS, Curvature, Prox
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.errors import RequestError
+from fedsplit.loop.trace import Row
 from fedsplit.losses.batches import Batch, Stacked, epochs, independent
 from fedsplit.methods.method import State
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.regression.client.guards.told import check_allowed
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_request, write_request
-from fedsplit.rounds.trace import Row
 from problems import LOSSES, clients, loss, problem
 
 SIZES = [12, 12, 12]
@@ -123,7 +123,7 @@ def agree(x: Array, exact: theory.Moments) -> None:
 
 def test_the_mean_of_fedavg_is_at_the_closed_form_fixed_point() -> None:
     p = squares()
-    s = 1.0 / float(p.clients.curvature(batch=3).rows[:, 1].max())
+    s = 1.0 / float(p.clients.ask(BatchCurvature(3)).rows[:, 1].max())
     point = theory.fedgd_fixed_point(p.clients, s, 5)
     x = ends(p, fs.FedAvg(s, 5, 3), 3, point)
     exact = theory.fedavg_moments(p.clients, s, 5, 3, rounds=3, x0=point)
@@ -147,7 +147,7 @@ def test_fedavg_settles_at_the_closed_form_fixed_point_from_zero(
     local_steps: int, batch: int
 ) -> None:
     p = squares()
-    s = 1.0 / float(p.clients.curvature(batch=batch).rows[:, 1].max())
+    s = 1.0 / float(p.clients.ask(BatchCurvature(batch)).rows[:, 1].max())
     rounds = max(6, 100 // (local_steps * batch))  # larger batches allow larger steps
     x = ends(p, fs.FedAvg(s, local_steps, batch), rounds, np.zeros(p.d))
     agree(x, theory.fedavg_moments(p.clients, s, local_steps, batch))
@@ -203,8 +203,8 @@ DRAWING: list[tuple[Any, float]] = [
     (fs.FedAvg(batch=4, local_steps=2), 1.0),
     (fs.FedAvg(0.01, batch=4, clients=0.5, epochs=1, decay=0.2), 1.0),
     (fs.FedAvg(0.01, batch=4), 0.4),
-    (fs.FedSplit.plain(0.1, fs.StochasticProx(3, 4)), 0.7),
-    (fs.FedSplit.plain(0.1, fs.SubsampledNewtonProx(2, 4, "count")), 1.0),
+    (fs.FedSplit(0.1, fs.StochasticProx(3, 4)), 0.7),
+    (fs.FedSplit(0.1, fs.SubsampledNewtonProx(2, 4, "count")), 1.0),
 ]
 """Methods that draw, each with a participation."""
 
@@ -301,7 +301,7 @@ def proxes(
 ) -> tuple[Array, Array]:
     """How far each client's answer is from the prox, and the error that it states."""
     V = np.random.default_rng(5).standard_normal((p.m, p.d))
-    exact = p.clients.prox(V, s, np.zeros(p.d), fs.ExactProx()).rows
+    exact = p.clients.ask(Prox(V, s, np.zeros(p.d), fs.ExactProx())).rows
     asked = Prox(V, s, np.zeros(p.d), solver).seeded(streams_of(seed, 1, p.m))
     answer = p.clients.ask(asked)
     return norms(answer.rows - exact), answer.error
@@ -356,7 +356,7 @@ def test_started_at_the_broadcast_point_only_sgd_has_a_floor(estimator: Any) -> 
     p = problem("logistic", [60, 60, 60], 4, ridge=1.0)
     best = p.objective(p.solution())
     gaps = [
-        fs.solve(p, fs.FedSplit.plain(prox=solver), rounds=60, tol=0).trace.objective[-1] - best
+        fs.solve(p, fs.FedSplit(prox=solver), rounds=60, tol=0).trace.objective[-1] - best
         for solver in (fs.StochasticProx(20, 6, estimator), fs.StochasticProx(20, 6, "sgd"))
     ]
     assert gaps[0] < 1e-10
@@ -366,7 +366,7 @@ def test_started_at_the_broadcast_point_only_sgd_has_a_floor(estimator: Any) -> 
 def passes_to(p: fs.Problem, s: float, prox: ProxSolver, gap: float = 1e-6) -> float:
     """Passes over the data, all counted, until F(x) - F* is at most ``gap``."""
     best = p.objective(p.solution())
-    method = fs.FedSplit.plain(s, prox)
+    method = fs.FedSplit(s, prox)
     trace = fs.solve(
         p, method, rounds=60, tol=0, callbacks=[lambda row, state: row.objective - best <= gap]
     ).trace
@@ -377,8 +377,8 @@ def passes_to(p: fs.Problem, s: float, prox: ProxSolver, gap: float = 1e-6) -> f
 @pytest.mark.slow
 def test_stochastic_proxes_need_fewer_passes_than_ten_gradient_steps_on_figure_3() -> None:
     p = fs.Problem(fs.Logistic(), fs.ensembles.logistic(10, 100, 1000, 1 / 100, 0).clients)
-    ell = float(p.clients.curvature(p.solution()).rows[:, 0].min())
-    L = float(p.clients.curvature().rows[:, 1].max())
+    ell = float(p.clients.ask(Curvature(p.solution())).rows[:, 0].min())
+    L = float(p.clients.ask(Curvature()).rows[:, 1].max())
     s = theory.fedsplit_step(ell, L)
     ten = passes_to(p, s, fs.GradientProx(10))
     for solver in (
@@ -404,7 +404,7 @@ def test_an_estimated_error_is_too_small_in_at_most_its_stated_share_of_cases() 
 def test_a_stochastic_prox_is_the_same_wherever_clients_are() -> None:
     p = problem("logistic", [30, 40, 25], 3, ridge=1.0)
     for solver in (fs.StochasticProx(6, 5), fs.SubsampledNewtonProx(rows=8, sketch="count")):
-        method = fs.FedSplit.plain(0.1, solver)
+        method = fs.FedSplit(0.1, solver)
         here = fs.solve(p, method, rounds=6, tol=0, seed=4)
         elsewhere = fs.solve(faulty(p), method, rounds=6, tol=0, seed=4)
         np.testing.assert_array_equal(here.x, elsewhere.x)

@@ -9,6 +9,7 @@ import fedsplit as fs
 from fedsplit import theory
 from fedsplit.arrays import Array, norms
 from fedsplit.clients.noisy import NoisyClients
+from fedsplit.clients.questions import Curvature, Gradient, Prox
 from fedsplit.methods.method import Method
 from fedsplit.methods.regularised import RegularisedState
 from fedsplit.prox.solver import Start
@@ -31,7 +32,7 @@ def iterates(method: fs.FedSplit, p: fs.Problem, rounds: int) -> list[Array]:
 
 def constants(p: fs.Problem) -> tuple[float, float, float]:
     """ℓ*, L* and κ."""
-    bounds = p.clients.curvature().rows
+    bounds = p.clients.ask(Curvature()).rows
     ell, L = float(bounds[:, 0].min()), float(bounds[:, 1].max())
     return ell, L, L / ell
 
@@ -45,7 +46,7 @@ def test_on_the_spiked_ensemble_z_contracts_by_exactly_rho(kappa: float) -> None
     s = theory.fedsplit_step(1.0, kappa)
     target = theory.fedsplit_fixed_point(p.clients, p.solution(), s)
     distances = np.array(
-        [np.linalg.norm(z - target) for z in iterates(fs.FedSplit.plain(step=s), p, 200)]
+        [np.linalg.norm(z - target) for z in iterates(fs.FedSplit(step=s), p, 200)]
     )
     relative = distances / np.linalg.norm(target)
     if kappa == 1.0:  # ρ = 0: one round is exact
@@ -61,13 +62,13 @@ def test_on_the_spiked_ensemble_z_contracts_by_exactly_rho(kappa: float) -> None
 def test_exact_fedsplit_stays_within_theorem_1(name: str) -> None:
     p = problem(name, [40, 12, 4, 25], 4, seed=5, ridge=2.0)
     if name in ("poisson", "gamma"):  # no global L_j: the theorem says nothing
-        assert not np.isfinite(p.clients.curvature().rows[:, 1]).any()
+        assert not np.isfinite(p.clients.ask(Curvature()).rows[:, 1]).any()
         return
     ell, L, kappa = constants(p)
     s = theory.fedsplit_step(ell, L)
     x = p.solution()
     target = theory.fedsplit_fixed_point(p.clients, x, s)
-    found = iterates(fs.FedSplit.plain(step=s), p, 60)
+    found = iterates(fs.FedSplit(step=s), p, 60)
     distance = float(np.linalg.norm(found[0] - target))
     for t, z in enumerate(found):
         assert (
@@ -83,7 +84,7 @@ def test_inexact_fedsplit_stays_within_the_bounds_that_its_trace_gives(
 ) -> None:
     p = spiked(10.0)
     s = theory.fedsplit_step(1.0, 10.0)
-    method = fs.FedSplit.plain(step=s, prox=fs.GradientProx(steps, start=start, step="paper"))
+    method = fs.FedSplit(step=s, prox=fs.GradientProx(steps, start=start, step="paper"))
     x = p.solution()
     target = theory.fedsplit_fixed_point(p.clients, x, s)
     found = iterates(method, p, 40)
@@ -125,8 +126,8 @@ def test_gradient_steps_from_the_argument_stay_within_corollary_1(steps: int, ka
     p = spiked(kappa)
     s = theory.fedsplit_step(1.0, kappa)
     V = np.random.default_rng(0).standard_normal((p.m, p.d))
-    exact = p.clients.prox(V, s, V, fs.ExactProx()).rows
-    U = p.clients.prox(V, s, V, fs.GradientProx(steps, start="argument", step="paper")).rows
+    exact = p.clients.ask(Prox(V, s, V, fs.ExactProx())).rows
+    U = p.clients.ask(Prox(V, s, V, fs.GradientProx(steps, start="argument", step="paper"))).rows
     for error, start in zip(norms(U - exact), norms(V - exact), strict=True):
         assert error <= theory.corollary1_bound(steps, kappa, start)
 
@@ -144,7 +145,7 @@ def test_the_inner_rate_is_rho_itself() -> None:
 
 def test_starting_at_the_argument_can_diverge_and_says_so() -> None:
     p = spiked(100.0)
-    method = fs.FedSplit.plain(
+    method = fs.FedSplit(
         step=theory.fedsplit_step(1.0, 100.0),
         prox=fs.GradientProx(1, start="argument", step="paper"),
     )
@@ -158,7 +159,7 @@ def test_starting_at_the_iterate_has_a_floor_and_at_the_broadcast_point_none() -
     s = theory.fedsplit_step(1.0, 10.0)
     gaps = {}
     for start in ("iterate", "broadcast"):
-        method = fs.FedSplit.plain(step=s, prox=fs.GradientProx(5, start=start))
+        method = fs.FedSplit(step=s, prox=fs.GradientProx(5, start=start))
         gaps[start] = fs.solve(p, method, rounds=300, tol=0).trace.objective[-1] - best
     assert gaps["iterate"] > 1e-6
     assert abs(gaps["broadcast"]) < 1e-11
@@ -170,7 +171,7 @@ def test_any_number_of_steps_from_the_broadcast_point_is_exact_in_the_limit(
     steps: int, kappa: float
 ) -> None:
     p = spiked(kappa)
-    method = fs.FedSplit.plain(step=theory.fedsplit_step(1.0, kappa), prox=fs.GradientProx(steps))
+    method = fs.FedSplit(step=theory.fedsplit_step(1.0, kappa), prox=fs.GradientProx(steps))
     result = limit(p, method, 20000, 1e-13)
     np.testing.assert_allclose(result.x, p.solution(), rtol=1e-8, atol=1e-9)
 
@@ -212,10 +213,10 @@ def test_fedprox_stops_at_its_closed_form(ridge: float) -> None:
 )
 def test_limits_satisfy_the_fixed_point_relations_and_only_fedsplit_is_optimal(name: str) -> None:
     p = problem(name, [30, 25, 40], 3, seed=9, ridge=1.0)
-    s = 0.5 / float(p.clients.curvature(p.solution()).rows[:, 1].max())
+    s = 0.5 / float(p.clients.ask(Curvature(p.solution())).rows[:, 1].max())
     gd = limit(p, fs.FedGD(s, 5), 20000, 1e-14).x
     prox = limit(p, fs.FedProx(s), 20000, 1e-14).x
-    split = limit(p, fs.FedSplit.plain(s), 20000, 1e-14)
+    split = limit(p, fs.FedSplit(s), 20000, 1e-14)
     assert theory.fedgd_defect(p.clients, gd, s, 5) < 1e-8
     assert theory.fedprox_defect(p.clients, prox, s) < 1e-8
     assert theory.fedsplit_defect(p.clients, split.state.iterate, s) < 1e-9
@@ -231,13 +232,13 @@ def test_the_fixed_point_of_fedsplit_is_x_minus_s_gradients() -> None:
         ell, L, _ = constants(p)
         s = theory.fedsplit_step(ell, L)
         target = theory.fedsplit_fixed_point(p.clients, x, s)
-        z = fs.solve(p, fs.FedSplit.plain(s), rounds=500, tol=0).state.iterate
+        z = fs.solve(p, fs.FedSplit(s), rounds=500, tol=0).state.iterate
         assert np.linalg.norm(z - target) <= 2e-14 * np.linalg.norm(target)
         assert theory.fedsplit_defect(p.clients, target, s) <= 1e-13 * np.linalg.norm(target)
 
 
 @pytest.mark.parametrize(
-    "method", [fs.FedGD(0.01, 10), fs.FedProx(0.3), fs.FedSplit.plain(0.3)], ids=repr
+    "method", [fs.FedGD(0.01, 10), fs.FedProx(0.3), fs.FedSplit(0.3)], ids=repr
 )
 def test_with_a_common_minimiser_every_method_is_exact(method: fs.FedGD) -> None:
     rng = np.random.default_rng(2)
@@ -257,7 +258,7 @@ def test_with_a_common_minimiser_every_method_is_exact(method: fs.FedGD) -> None
 def test_fedsplit_is_right_for_steps_over_six_orders_of_magnitude(factor: float) -> None:
     p = fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(m=3, d=4, n=12, kappa=4.0).clients)
     s = factor * theory.fedsplit_step(1.0, 4.0)
-    result = limit(p, fs.FedSplit.plain(s), 30000, 1e-15)
+    result = limit(p, fs.FedSplit(s), 30000, 1e-15)
     np.testing.assert_allclose(result.x, p.solution(), rtol=1e-9)
 
 
@@ -295,7 +296,7 @@ def test_figure_4_needs_the_measured_number_of_rounds(kappa: float, rounds: int)
     best = p.objective(p.solution())
     result = fs.solve(
         p,
-        fs.FedSplit.plain(theory.fedsplit_step(1.0, kappa)),
+        fs.FedSplit(theory.fedsplit_step(1.0, kappa)),
         rounds=600,
         tol=0,
         callbacks=[lambda row, state: bool(row.objective - best <= 1e-3)],
@@ -310,7 +311,7 @@ def test_figure_2b_needs_the_measured_number_of_rounds_at_a_tenth_of_the_size() 
     gaps = {
         method: fs.solve(p, method, rounds=60, tol=0).trace.objective - best
         for method in (
-            fs.FedSplit.plain(theory.fedsplit_step(1.0, 10.0)),
+            fs.FedSplit(theory.fedsplit_step(1.0, 10.0)),
             fs.FedGD(theory.fedgd_step(1.0, 10.0)),
         )
     }
@@ -333,7 +334,7 @@ def test_theorem_2_reaches_eps_on_a_singular_least_squares_problem(eps: float) -
         (np.hstack([A, A]), A @ np.ones(4) + rng.standard_normal(len(A))) for A in halves
     ]
     p = fs.Problem(fs.LeastSquares(), data)
-    assert p.clients.curvature().rows[:, 0].max() == 0.0
+    assert p.clients.ask(Curvature()).rows[:, 0].max() == 0.0
     assert np.linalg.matrix_rank(p.clients.pooled_information(np.zeros(8))) == 4
     check_theorem_2(data, fs.LeastSquares(), eps)
 
@@ -351,7 +352,7 @@ def check_theorem_2(data: list[Observed], loss: fs.LeastSquares | fs.Logistic, e
     assert result.stopped_by == "method"
     assert result.converged
     assert p.objective(result.x) - p.objective(x) <= eps
-    L, g = p.clients.curvature().rows[:, 1], norms(p.clients.gradient(np.zeros(p.d)).rows)
+    L, g = p.clients.ask(Curvature()).rows[:, 1], norms(p.clients.ask(Gradient(np.zeros(p.d))).rows)
     plan = theory.theorem2(eps, radius, L, g)
     assert result.rounds == plan.rounds + 2  # two set-up rounds: curvature and gradients
     # the run went to the minimiser of F + (mλ/2)‖x‖², from within the plan's B of its fixed point
@@ -472,7 +473,7 @@ def test_noise_on_the_spiked_ensemble_settles_at_its_floor() -> None:
         x.append(float(np.square(state.x - best).sum()))
 
     noisy = NoisyClients(p.clients, noise, 3)
-    fs.solve(noisy, fs.FedSplit.plain(step=s), rounds=300, tol=0, callbacks=[look])
+    fs.solve(noisy, fs.FedSplit(step=s), rounds=300, tol=0, callbacks=[look])
     floor = theory.noise_floor(kappa, noise)
     assert np.isclose(np.mean(z[50:]), floor, rtol=0.05)
     assert np.isclose(p.m * np.mean(x[50:]), floor, rtol=0.2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class InputError(ValueError):
@@ -39,7 +40,20 @@ class RowError(InputError):
 
 
 class NoMinimiser(ValueError):
-    """The pooled problem has no minimiser that a direct method can find."""
+    """The pooled problem has no minimiser.
+
+    Attributes
+    ----------
+    direction : (d,) array or None
+        Along which F falls for ever, if it is known.
+    result : Result or None
+        Everything computed before that was seen.
+    """
+
+    def __init__(self, message: str, direction: Any = None, result: Any = None) -> None:
+        super().__init__(message)
+        self.direction = direction
+        self.result = result
 
 
 class TooFewClients(RuntimeError):

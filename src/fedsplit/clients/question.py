@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -19,6 +19,12 @@ from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
 from fedsplit.sums import Summands, Total
 
+
+def _up(number: float) -> int:
+    """The number of whole operations, where rounding is not one more."""
+    return math.ceil(round(number, 6))
+
+
 NOT_FINITE = "an answer that is not finite"
 """What is wrong with an answer whose numbers cannot be used. If those of every client are like
 this, the clients are not to blame: the run itself diverges."""
@@ -26,27 +32,6 @@ this, the clients are not to blame: the run itself diverges."""
 
 ABSENT: Mapping[str, float] = {"error": 0.0}
 """The parts of an answer that are not nan where a client gave none."""
-
-
-class Summary(NamedTuple):
-    """What the server reads of an answer whatever the method does with it.
-
-    Attributes
-    ----------
-    answered : int
-        How many clients answered.
-    error : float
-        The largest proved error of a row.
-    margin : float
-        The smallest margin of a classifier; nan where there is none.
-    work : tuple of int
-        Gradients, Hessians and factorisations that all clients computed.
-    """
-
-    answered: int
-    error: float
-    margin: float
-    work: tuple[int, int, int]
 
 
 class Answer(NamedTuple):
@@ -91,32 +76,32 @@ class Answer(NamedTuple):
         return bool(self.present.all())
 
     @property
-    def objective(self) -> float | None:
-        """F at the x of the question, if it came with the answer."""
-        return None
-
-    @property
     def margin(self) -> float:
         """The smallest margin of a classifier; nan where there is none, or a client is absent."""
-        return float(np.min(self.parts.get("margin", np.nan)))
+        margin = self.parts.get("margin")
+        return math.nan if margin is None else float(margin.min())
 
-    def summary(self) -> Summary:
-        """What is recorded of the answer."""
-        # a minibatch is a fraction of a gradient
-        total = np.ceil(np.round(self.work[self.present].sum(axis=0), 6))
-        gradients, hessians, factorisations = total.astype(int)
-        return Summary(
-            answered=int(self.present.sum()),
-            error=float(self.error[self.present].max(initial=0.0)),
-            margin=self.margin,
-            work=(int(gradients), int(hessians), int(factorisations)),
-        )
+    def largest_error(self) -> float:
+        """The largest proved error of an answer."""
+        error = self.parts.get("error")
+        return 0.0 if error is None else float(error.max(initial=0.0))  # 0 of who is absent
+
+    def total_work(self) -> tuple[int, int, int]:
+        """How many gradients, Hessians and factorisations all clients computed."""
+        # a minibatch is a fraction of a gradient; who is absent did nothing
+        gradients, hessians, factorisations = self.work.sum(axis=0).tolist()
+        return _up(gradients), _up(hessians), _up(factorisations)
+
+    def floats(self) -> int:
+        """How many numbers each client sent; a margin that is none does not count."""
+        entries = sum([array.size for array in self.parts.values()]) // max(1, len(self.present))
+        return entries - ("margin" in self.parts and math.isnan(self.margin))
 
     def rows_or(self, default: Array) -> Array:
         """The rows, with ``default`` where a client did not answer."""
-        xp = array_namespace(self.rows)
-        if xp.all(self.present):
+        if self.complete:
             return self.rows
+        xp = array_namespace(self.rows)
         filled: Array = xp.where(self.present[:, None], self.rows, default)
         return filled
 
@@ -325,21 +310,24 @@ class CostQuestion(Question):
         """The parts of the client that m clients are together, by those that were added."""
         return parts
 
-    def floats_down(self, d: int) -> int:
+    def floats_down(self) -> int:
         """Floats sent to each client.
 
         Arrays, step sizes and a random seed count, a solver's settings do not.
         """
-        points = sum(point is not None for point in self.points())
-        known = (*self.vectors, "streams")
-        others = [value for name, value in vars(self).items() if name not in known]
-        if self.streams is not None:
-            others.append(1.0)
-        return d * points + sum(np.size(v) for v in others if isinstance(v, float | np.ndarray))
-
-    def floats_up(self, d: int, answer: Answer) -> int:
-        """Floats received from each client."""
-        return sum(prod(part.shape_for(d)) for part in self.answer_parts().values())
+        sent = 0
+        for name, value in vars(self).items():
+            if name in self.vectors:
+                sent += (
+                    0 if value is None else value.shape[-1]
+                )  # one row per client, or one for all
+            elif name == "streams":
+                sent += value is not None
+            elif isinstance(value, float):
+                sent += 1
+            elif isinstance(value, np.ndarray):
+                sent += value.size
+        return sent
 
     def share(self, rows: slice | NDArray[np.intp]) -> Self:
         """The question as it goes to the clients of these rows."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
-from fedsplit.clients.question import NUMBER, VECTOR, Answer, CostQuestion, Part
+from fedsplit.clients.question import NUMBER, VECTOR, CostQuestion, Part
 from fedsplit.clients.rounding import all_positive, rounded_down, rounded_up, sign_along
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.losses.batches import Streams
@@ -79,11 +79,6 @@ class Prox(CostQuestion):
             known = solved.gradient
             parts.append(costs.gradient(solved.u) if known is None else known)
         return parts
-
-    def floats_up(self, d: int, answer: Answer) -> int:
-        """The margin counts only if there is one."""
-        nothing = bool(np.isnan(answer.margin))
-        return super().floats_up(d, answer) - nothing
 
 
 @dataclass(frozen=True)
@@ -191,6 +186,10 @@ class Diagonal(CostQuestion):
         return parts
 
 
+UNKNOWN: Array = np.zeros(0)
+"""The numbers of nobody."""
+
+
 class ProofScalars(NamedTuple):
     """What client j contributes to a certificate at x, given g = ∇F(x) or a subgradient.
 
@@ -213,6 +212,8 @@ class ProofScalars(NamedTuple):
     steady : (m,) array
         The radius of a ball around x in which ∇²f_j is constant: inf for a quadratic, 0 where none
         is known.
+    origin : (m,) array
+        f_j(0), which the tolerance is relative to; empty if it is not known.
     """
 
     value: Array
@@ -223,23 +224,37 @@ class ProofScalars(NamedTuple):
     leverage: Array
     floor: Array
     steady: Array
+    origin: Array = UNKNOWN
 
 
 @dataclass(frozen=True)
 class Decrement(CostQuestion):
-    """The ``ProofScalars`` of f_j at x, given g."""
+    """The ``ProofScalars`` of f_j at x, given g.
+
+    Parameters
+    ----------
+    x, g : (d,) arrays
+    origin : bool
+        Whether to answer with f_j(0) too, which a tolerance may be relative to.
+    """
 
     x: Array
     g: Array
+    origin: bool = False
 
     vectors = ("x", "g")
 
-    parts: ClassVar = dict.fromkeys(ProofScalars._fields, NUMBER)
+    parts: ClassVar = dict.fromkeys(ProofScalars._fields[:-1], NUMBER)
+
+    def answer_parts(self) -> Mapping[str, Part]:
+        return {**self.parts, "origin": NUMBER} if self.origin else self.parts
 
     def answer(self, costs: Costs, x: Array, g: Array) -> Sequence[Array]:
         *others, norm, leverage, floor, steady = costs.decrement(x, g)
-        told = [rounded_up(norm), rounded_up(leverage), floor, rounded_down(steady)]
-        return [*others, *told]
+        parts = [*others, rounded_up(norm), rounded_up(leverage), floor, rounded_down(steady)]
+        if self.origin:
+            parts.append(costs.value(np.zeros_like(x)))
+        return parts
 
 
 @dataclass(frozen=True)

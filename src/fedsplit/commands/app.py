@@ -25,9 +25,9 @@ from fedsplit.commands.reproduce import report_command, reproduce_command
 from fedsplit.commands.server import server_command
 from fedsplit.commands.terminal import print_error, print_warnings
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
+from fedsplit.loop.result import Diverged
 from fedsplit.methods import METHODS
 from fedsplit.paper.experiments import EXPERIMENTS, OPEN
-from fedsplit.rounds.result import Diverged
 from fedsplit.version import __version__
 
 # Newer versions of Typer bring their own copy of click, older ones use the package: this is the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_cupy_array
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.clients.question import Answer, Summary
+from fedsplit.clients.question import Answer
 from fedsplit.device.backend import DeviceArray, to_host
 
 
@@ -124,24 +125,21 @@ class DeviceAnswer(Answer):
         return True
 
     @property
-    def objective(self) -> float | None:
-        if self.told.value is None:
-            return None
-        return self.told.value()
-
-    @property
     def margin(self) -> float:
         return self.told.margin()
 
-    def summary(self) -> Summary:
-        told = self.told
-        gradients, hessians, factorisations = told.work
-        work = (told.m * gradients, told.m * hessians, told.m * factorisations)
-        return Summary(
-            answered=told.m,
-            error=told.error(),
-            margin=self.margin,
-            work=work,
-        )
+    def largest_error(self) -> float:
+        return self.told.error()
+
+    def total_work(self) -> tuple[int, int, int]:
+        m = self.told.m
+        gradients, hessians, factorisations = self.told.work
+        return m * gradients, m * hessians, m * factorisations
+
+    def floats(self) -> int:
+        """As if every client had sent its part: an error bound comes with every prox."""
+        entries = sum([math.prod(part.shape[1:]) for part in self.parts.values()])
+        bounded = "point" in self.parts and "error" not in self.parts
+        return entries + (bounded and self.told.error is not exact) + (not math.isnan(self.margin))
 
     _everyone: Any

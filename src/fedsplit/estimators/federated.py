@@ -18,6 +18,7 @@ from fedsplit.checks import count
 from fedsplit.errors import InputError
 from fedsplit.estimators.rows import by_client, independent, shares_of
 from fedsplit.estimators.sparse import Regression, fit_sparse
+from fedsplit.loop.stopping import STANDSTILL
 from fedsplit.penalties.l1 import L1
 from fedsplit.penalties.penalty import FitPenalty, Penalty
 from fedsplit.regression.client.plan import Plan
@@ -29,7 +30,6 @@ from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.regression.server.identifiability import Unbounded
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.task import Task
-from fedsplit.rounds.stopping import STANDSTILL
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
 
@@ -198,7 +198,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
             # Fewer rows than columns leave nothing to prove by curvature: a penalised fit has
             # converged when it no longer moves.
             smallest = max(STANDSTILL, settings.tol)
-        still = moves[-1] <= smallest * np.linalg.norm(found.state.iterate)
+        still = moves[-1] <= smallest * found.size
         self.converged_ = found.converged or bool(still)
         self._warn()
         return task.coefficients(found.x)

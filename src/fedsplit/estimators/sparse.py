@@ -11,13 +11,13 @@ from scipy.sparse import csr_array, hstack
 from scipy.sparse.linalg import LinearOperator, lsmr
 
 from fedsplit.arrays import Array
+from fedsplit.loop.solve import solve
 from fedsplit.losses import LOSSES
 from fedsplit.losses.huber import Huber
 from fedsplit.losses.multinomial import Multinomial
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.problem import Problem
 from fedsplit.regression.result.model import FitCertificate
-from fedsplit.rounds.solve import solve
 
 DEPENDENT = 1e-10
 """Coefficients that are longer than the shortest by a larger share are not determined."""

@@ -10,8 +10,9 @@ from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import number
-from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Curvature
+from fedsplit.dialogue import Dialogue
 
 SCALED = 100.0
 """Features whose curvatures differ by more than this are badly scaled: each gets its own step."""
@@ -101,14 +102,11 @@ class Adapt:
     def __post_init__(self) -> None:
         number("Adapt: bound", self.bound, least=1.0)
 
-    def start(
-        self, clients: Clients, answer: Answer, step: float | None, obstacle: str | None
-    ) -> Outset:
+    def start(self, answer: Answer, step: float | None, obstacle: str | None) -> Dialogue[Outset]:
         """The first step, from a first look; absent clients count as typical of the others.
 
         Parameters
         ----------
-        clients : Clients
         answer : Answer
             That of ``first_look``.
         step : float or None
@@ -136,7 +134,7 @@ class Adapt:
             high = xp.mean(diagonals * scale**2, axis=1)
             low = high
         if not xp.any(high > 0):
-            high = xp.full_like(high, _guess(clients, step))
+            high = xp.full_like(high, (yield from _guess(step)))
             low = high
         # Clients that are flat here, or absent, count as typical of the others.
         curved = high > 0
@@ -179,15 +177,13 @@ def _equalising(diagonal: Array) -> Array:
     return scale
 
 
-def _guess(clients: Clients, step: float | None) -> float:
+def _guess(step: float | None) -> Dialogue[float]:
     """A curvature for a start where all costs are flat, as far from the data of a Huber loss."""
-    bounds = clients.curvature()
+    if step is not None:
+        return 1.0 / step
+    bounds: Answer = yield Curvature()
     largest = bounds.rows[bounds.present][:, 1]
     known = math.inf
     if largest.shape[0]:
         known = float(array_namespace(largest).max(largest))
-    if step is not None:
-        return 1.0 / step
-    if 0.0 < known < math.inf:
-        return known
-    return 1.0
+    return known if 0.0 < known < math.inf else 1.0

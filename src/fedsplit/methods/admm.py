@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from array_api_compat import array_namespace
+import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Clients
+from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Prox
+from fedsplit.dialogue import Dialogue
 from fedsplit.methods.method import (
+    Method,
     average,
     check_settings,
     choose_step,
+    start_point,
     subgradient_of_average,
 )
 from fedsplit.penalties.penalty import Penalty, prox_or_same
@@ -31,17 +35,9 @@ class ADMMState(NamedTuple):
     u: Array
     s: float
 
-    @property
-    def iterate(self) -> Array:
-        return self.x + self.u
-
-    @property
-    def subgradient(self) -> Array:
-        return subgradient_of_average(self.x, self.iterate, self.s)
-
 
 @dataclass(frozen=True)
-class ADMM:
+class ADMM(Method[ADMMState]):
     """Consensus ADMM (Boyd et al., 2011, §7.1), whose ρ is 1/s.
 
     Its fixed points minimise F for every s > 0. It is FedSplit with half the centring step:
@@ -62,24 +58,31 @@ class ADMM:
     prox: ProxSolver | None = None
     penalty: Penalty | None = None
 
-    settles: ClassVar[bool] = True
-    state_type: ClassVar[type[ADMMState]] = ADMMState
-    hazard: ClassVar[str] = "the local solver is too inexact: use ExactProx(), or more inner steps"
+    state_type = ADMMState
+    hazard = "the local solver is too inexact: use ExactProx(), or more inner steps"
 
     def __post_init__(self) -> None:
         check_settings("ADMM", step=self.step, prox=self.prox, penalty=self.penalty)
 
-    def start(self, clients: Clients, x0: Array) -> ADMMState:
-        xp = array_namespace(x0)
-        s = choose_step(self.step, fedsplit_step, clients, x0)
-        x = prox_or_same(self.penalty, x0, s / clients.m)
-        return ADMMState(x, xp.tile(x0 - x, (clients.m, 1)), s)
+    def start(self, x0: Array, m: int) -> Dialogue[ADMMState]:
+        s = yield from choose_step(self.step, fedsplit_step, x0)
+        x = prox_or_same(self.penalty, x0, s / m)
+        return ADMMState(x, np.tile(x0 - x, (m, 1)), s)
 
-    def update(self, clients: Clients, state: ADMMState) -> ADMMState:
+    def update(self, state: ADMMState) -> Dialogue[ADMMState]:
         x, u, s = state
         solver = self.prox or ExactProx()
         v = x - u
-        start = {"broadcast": x, "iterate": x + u, "argument": v}[solver.start]
-        x_local = clients.prox(v, s, start, solver).rows_or(x)
+        answer: Answer = yield Prox(v, s, start_point(solver, x, x + u, v), solver)
+        x_local = answer.rows_or(x)
         x = average(x_local + u, s, self.penalty)
         return ADMMState(x, u + x_local - x, s)
+
+    def iterate(self, state: ADMMState) -> Array:
+        return state.x + state.u
+
+    def subgradient(self, state: ADMMState) -> Array:
+        return subgradient_of_average(state.x, self.iterate(state), state.s)
+
+    def step_of(self, state: ADMMState) -> float:
+        return state.s

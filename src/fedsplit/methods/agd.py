@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
-
-from array_api_compat import array_namespace
+from typing import NamedTuple
 
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Clients
-from fedsplit.methods.method import check_settings
+from fedsplit.clients.questions import Gradient
+from fedsplit.dialogue import Dialogue
+from fedsplit.methods.method import Method, check_settings
 from fedsplit.methods.sums import curvatures, total
 from fedsplit.penalties.penalty import Penalty, prox_or_same
 
@@ -38,13 +37,9 @@ class AGDState(NamedTuple):
     theta: float
     s: float
 
-    @property
-    def iterate(self) -> Array:
-        return self.y
-
 
 @dataclass(frozen=True)
-class AGD:
+class AGD(Method[AGDState]):
     """Accelerated gradient descent with adaptive restart, gradient scheme.
 
     x⁺ = y - s∇F(y), then y⁺ = x⁺ + (θ - 1)/θ⁺ · (x⁺ - x); θ starts at 1 again if
@@ -64,31 +59,39 @@ class AGD:
     step: float | None = None
     penalty: Penalty | None = None
 
-    settles: ClassVar[bool] = True
-    unanimous: ClassVar[bool] = True
-    state_type: ClassVar[type[AGDState]] = AGDState
-    hazard: ClassVar[str] = "the step is above 1/L of the sum F: pass a smaller step"
+    unanimous = True
+    device = "sums"
+    state_type = AGDState
+    hazard = "the step is above 1/L of the sum F: pass a smaller step"
 
     def __post_init__(self) -> None:
         check_settings("AGD", step=self.step, penalty=self.penalty)
 
-    def start(self, clients: Clients, x0: Array) -> AGDState:
+    def start(self, x0: Array, m: int) -> Dialogue[AGDState]:
         s = self.step
         if s is None:
-            _, L = array_namespace(x0).sum(curvatures("AGD", clients, x0), axis=0)
-            s = 1.0 / float(L)
+            bounds = yield from curvatures("AGD", x0)
+            s = 1.0 / float(bounds[:, 1].sum())
         x = prox_or_same(self.penalty, x0, s)
         return AGDState(x, x, (x0 - x) / s, 1.0, s)
 
-    def update(self, clients: Clients, state: AGDState) -> AGDState:
+    def update(self, state: AGDState) -> Dialogue[AGDState]:
         x, y, _, theta, s = state
-        xp = array_namespace(x)
-        gradient = total("AGD", clients.gradient(y))
+        gradient = total("AGD", (yield Gradient(y)))
         v = y - s * gradient
         x_next = prox_or_same(self.penalty, v, s)
         subgradient = (v - x_next) / s
-        if xp.sum((gradient + subgradient) * (x_next - x)) > 0:
+        if (gradient + subgradient) @ (x_next - x) > 0:
             theta = 1.0
         theta_next = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * theta**2))
         y_next = x_next + (theta - 1.0) / theta_next * (x_next - x)
         return AGDState(x_next, y_next, subgradient, theta_next, s)
+
+    def iterate(self, state: AGDState) -> Array:
+        return state.y
+
+    def subgradient(self, state: AGDState) -> Array:
+        return state.subgradient
+
+    def step_of(self, state: AGDState) -> float:
+        return state.s

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, dots, matvec, packed
+from fedsplit.arrays import Array, Mask, dots, matvec, norms, packed
+from fedsplit.clients.effects import Arrival, Post
 from fedsplit.clients.local_models import LocalModel
-from fedsplit.clients.oracle import Clients
-from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import ProofScalars
+from fedsplit.dialogue import Dialogue
 from fedsplit.methods.astray import Progress
-from fedsplit.methods.asynchronous import ask_idle, post_first, row_norms
 from fedsplit.methods.information import (
-    FIRST_REACH,
-    REACH,
-    Evidence,
     FedSplitInformation,
     InformationState,
     Models,
     check_size,
-    minimiser,
 )
-from fedsplit.methods.method import NUMERICAL_HAZARD
+from fedsplit.methods.method import Evidence, Method
 from fedsplit.penalties.penalty import Penalty, check_penalty
 
 FARTHEST = 1.0
@@ -101,6 +97,8 @@ class AsynchronousInformationState(NamedTuple):
         What the models prove at x; None while a client was not heard, or is too far from x.
     astray : bool
         Whether the models lead nowhere, so that x stays where it was.
+    idle : (m,) mask
+        Who has nothing to do.
     """
 
     x: Array
@@ -109,24 +107,21 @@ class AsynchronousInformationState(NamedTuple):
     facts: Facts
     progress: Progress
     s: float
+    idle: Mask
     gain: float = math.nan
     evidence: Evidence | None = None
     astray: bool = False
 
     @property
-    def iterate(self) -> Array:
-        return self.x
-
-    @property
     def current(self) -> Mask:
         """Whose last answer is about x, (m,)."""
         near = SAME * max(1.0, float(np.linalg.norm(self.x)))
-        here: Mask = self.models.heard & (row_norms(self.x - self.facts.at) <= near)
+        here: Mask = self.models.heard & (norms(self.x - self.facts.at) <= near)
         return here
 
 
 @dataclass(frozen=True)
-class AsynchronousInformation:
+class AsynchronousInformation(Method[AsynchronousInformationState | InformationState]):
     """``FedSplitInformation`` whose server takes every answer as it comes.
 
     x is always the minimiser of the newest models, of which each is f_j's expansion at its own
@@ -147,48 +142,57 @@ class AsynchronousInformation:
 
     penalty: Penalty | None = None
 
-    settles: ClassVar[bool] = True
-    state_type: ClassVar[type[AsynchronousInformationState]] = AsynchronousInformationState
-    hazard: ClassVar[str] = NUMERICAL_HAZARD
+    arrivals = True
+    state_type = AsynchronousInformationState
 
     def __post_init__(self) -> None:
         check_penalty(self.penalty)
 
-    def start(self, clients: Clients, x0: Array) -> AsynchronousInformationState:
-        check_size("AsynchronousInformation", clients)
-        m = clients.m
-        d = clients.d
-        zeros = np.zeros((m, d))
-        unheard = np.zeros(m, dtype=bool)
-        models = Models(np.tile(x0, (m, 1)), zeros, np.zeros((m, d, d)), unheard)
-        facts = Facts.none(m, d)
-        progress = Progress.none(m, x0)
-        state = AsynchronousInformationState(x0, zeros[0], models, facts, progress, FIRST_REACH)
-        return post_first(self, clients, state)
+    def described(self) -> str:
+        return "FedSplit with information, asynchronously: every client sends its Hessian"
+
+    @property
+    def together(self) -> FedSplitInformation:
+        """The method that waits for everybody, for when models of different ages lead astray."""
+        return FedSplitInformation(self.penalty)
+
+    def start(self, x0: Array, m: int) -> Dialogue[AsynchronousInformationState]:
+        yield from ()
+        together = self.together
+        check_size("AsynchronousInformation", m, len(x0), together.largest)
+        return AsynchronousInformationState(
+            x0,
+            np.zeros_like(x0),
+            Models.none(x0, m),
+            Facts.none(m, len(x0)),
+            Progress.none(m, x0),
+            together.first_reach,
+            np.ones(m, dtype=bool),
+        )
 
     def update(
-        self, clients: Clients, state: AsynchronousInformationState | InformationState
-    ) -> AsynchronousInformationState | InformationState:
-        together = FedSplitInformation(self.penalty)
+        self, state: AsynchronousInformationState | InformationState
+    ) -> Dialogue[AsynchronousInformationState | InformationState]:
         if isinstance(state, InformationState):
-            return together.update(clients, state)
-        after = self.absorb(state, *clients.collect())
-        if after.astray and after.models.heard.all():
-            begun = together.start(clients, after.x)
-            if np.isfinite(after.progress.values).all():
-                return begun._replace(x=after.progress.start)
-            return begun
-        ask_idle(self, clients, after)
-        return after
+            return (yield from self.together.update(state))
+        idle = state.idle
+        useful = idle & self.useful(state)
+        if idle.all() and not useful.any():
+            useful = idle  # the answers of all will show that nothing moves any more
+        arrival: Arrival = yield Post(self.question(state), useful)
+        after = self.absorb(state, arrival)
+        if not (after.astray and after.models.heard.all()):
+            return after
+        begun = yield from self.together.start(after.x, len(after.idle))
+        if np.isfinite(after.progress.values).all():
+            return begun._replace(x=after.progress.start)
+        return begun
 
-    def question(self, state: AsynchronousInformationState) -> CostQuestion:
-        x = state.x
-        models = state.models
-        if not models.heard.any():
-            return LocalModel(x, None, None, state.s, None)
-        mean = models.hessian / len(models.heard)
-        v = x + state.s * np.linalg.solve(mean, models.gradients(x).T).T
-        return LocalModel(x, v, packed(mean), state.s, None)
+    def question(self, state: AsynchronousInformationState) -> LocalModel:
+        """What a client is asked next."""
+        if not state.models.heard.any():
+            return LocalModel(state.x, None, None, state.s, None)
+        return self.together.model_question(state.x, state.models, state.s)
 
     def useful(self, state: AsynchronousInformationState) -> Mask:
         """Not of quadratics that are known, of who was asked here before, or is not what x lacks.
@@ -208,26 +212,62 @@ class AsynchronousInformation:
         return new
 
     def absorb(
-        self, state: AsynchronousInformationState, question: Any, answer: Answer
+        self, state: AsynchronousInformationState, arrival: Arrival
     ) -> AsynchronousInformationState:
+        """The state after answers to an earlier question."""
+        asked = cast(LocalModel, arrival.question)
+        answer = arrival.answer
         models = state.models.updated(answer)
-        facts = state.facts.updated(question.x, answer)
+        facts = state.facts.updated(asked.x, answer)
         progress = state.progress.updated(facts.value, answer.present)
-        x, subgradient = minimiser(models, state.x, self.penalty)
+        x, subgradient = self.together.minimiser(models, state.x)
         step = x - state.x
-        gain = 0.5 * float(step @ models.hessian @ step)
+        gain = 0.5 * float(step @ models.hessian() @ step)
         if progress.is_astray(facts.at, facts.value, facts.floor, gain, self.penalty):
-            return state._replace(models=models, facts=facts, progress=progress, astray=True)
+            return state._replace(
+                models=models, facts=facts, progress=progress, idle=arrival.idle, astray=True
+            )
         evidence = evidence_at(x, models, facts)
+        reach = self.together.reach
         return AsynchronousInformationState(
-            x, subgradient, models, facts, progress, REACH, gain, evidence
+            x, subgradient, models, facts, progress, reach, arrival.idle, gain, evidence
         )
+
+    def iterate(self, state: AsynchronousInformationState | InformationState) -> Array:
+        return state.ahead if isinstance(state, InformationState) else state.x
+
+    def asked_about(self, state: AsynchronousInformationState | InformationState) -> Array:
+        return self.iterate(state)
+
+    def step_of(self, state: AsynchronousInformationState | InformationState) -> float:
+        return state.reach if isinstance(state, InformationState) else state.s
+
+    def subgradient(self, state: AsynchronousInformationState | InformationState) -> Array:
+        return state.subgradient
+
+    def evidence(self, state: AsynchronousInformationState | InformationState) -> Evidence | None:
+        return state.evidence
+
+    def values(self, state: AsynchronousInformationState | InformationState) -> Array | None:
+        return self.together.values(state) if isinstance(state, InformationState) else None
+
+    def current(
+        self, state: AsynchronousInformationState | InformationState, present: Mask
+    ) -> Mask:
+        return present if isinstance(state, InformationState) else state.current
+
+    def expected_gap(
+        self,
+        before: AsynchronousInformationState | InformationState,
+        after: AsynchronousInformationState | InformationState,
+    ) -> float:
+        return after.gain if isinstance(after, AsynchronousInformationState) else math.inf
 
 
 def away(x: Array, models: Models, facts: Facts) -> tuple[Array, Array]:
     """t_j = c_j‖x - p_j‖, and ‖x - p_j‖ in the norm of B_j, each (m,)."""
     way = x - models.p
-    length = row_norms(way)
+    length = norms(way)
     quadratic = (length == 0.0) | (facts.norm == 0.0)
     t = np.where(quadratic, 0.0, facts.norm * np.where(quadratic, 1.0, length))
     return t, np.sqrt(np.maximum(dots(way, matvec(models.B, way)), 0.0))

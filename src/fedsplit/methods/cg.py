@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from array_api_compat import array_namespace
+import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import Gradient
+from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.method import EPS
+from fedsplit.methods.method import EPS, Method
 from fedsplit.methods.sums import total
 
 AFFINE = 1e-6
@@ -44,13 +45,9 @@ class CGState(NamedTuple):
     L: float
     reach: float
 
-    @property
-    def iterate(self) -> Array:
-        return self.x
-
 
 @dataclass(frozen=True)
-class CG:
+class CG(Method[CGState]):
     """Linear conjugate gradients: exact after as many rounds as ∇²F has distinct eigenvalues.
 
     Only for quadratic costs. One gradient per round is enough, as Hp = (∇F(x + σp) - ∇F(x))/σ for
@@ -60,18 +57,17 @@ class CG:
     is set-up. Every client must answer in every round.
     """
 
-    settles: ClassVar[bool] = True
-    unanimous: ClassVar[bool] = True
-    state_type: ClassVar[type[CGState]] = CGState
-    hazard: ClassVar[str] = "the costs are not quadratic: use LBFGS()"
+    unanimous = True
+    device = "sums"
+    state_type = CGState
+    hazard = "the costs are not quadratic: use LBFGS()"
 
-    def start(self, clients: Clients, x0: Array) -> CGState:
-        xp = array_namespace(x0)
-        g = total("CG", clients.gradient(x0))
-        state = CGState(x0, g, -g, xp.zeros_like(x0), 1.0, 0.0, _norm(x0))
-        return self.update(clients, state) or state
+    def start(self, x0: Array, m: int) -> Dialogue[CGState]:
+        g = total("CG", (yield Gradient(x0)))
+        state = CGState(x0, g, -g, np.zeros_like(x0), 1.0, 0.0, _norm(x0))
+        return (yield from self.update(state)) or state
 
-    def update(self, clients: Clients, state: CGState) -> CGState | None:
+    def update(self, state: CGState) -> Dialogue[CGState | None]:
         x, g, p, p_before, _, L, reach = state
         if _norm(g) <= EPS * L * reach:
             return None
@@ -79,7 +75,7 @@ class CG:
         sigma = 1.0
         if reach > 0:
             sigma = reach / length
-        Hp = (total("CG", clients.gradient(x + sigma * p)) - g) / sigma
+        Hp = (total("CG", (yield Gradient(x + sigma * p))) - g) / sigma
         L = max(L, _norm(Hp) / length)
         curvature = _dot(p, Hp)
         before = _norm(p_before)
@@ -96,9 +92,12 @@ class CG:
         p_next = -g_next + _dot(g_next, g_next) / _dot(g, g) * p
         return CGState(x, g_next, p_next, p, s, L, max(reach, _norm(x), s * length))
 
+    def step_of(self, state: CGState) -> float:
+        return state.s
+
 
 def _dot(a: Array, b: Array) -> float:
-    return float(array_namespace(a).sum(a * b))
+    return float(a @ b)
 
 
 def _norm(a: Array) -> float:

@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.clients.oracle import Clients
-from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.clients.effects import Arrival, Post
 from fedsplit.clients.questions import Gradient
-from fedsplit.methods.asynchronous import next_arrival, post_first
-from fedsplit.methods.fedsplit import FedSplitState
-from fedsplit.methods.method import average, check_settings, choose_step
+from fedsplit.dialogue import Dialogue
+from fedsplit.methods.method import (
+    Method,
+    average,
+    check_settings,
+    choose_step,
+    subgradient_of_average,
+)
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.theory import fedgd_step
 
 
+class ArrivalState(NamedTuple):
+    """What the server of an asynchronous method knows.
+
+    Attributes
+    ----------
+    x : (d,) array
+    z : (m, d) array
+        What each client's last answer has made of its row.
+    s : float
+        The step.
+    idle : (m,) mask
+        Who has nothing to do.
+    """
+
+    x: Array
+    z: Array
+    s: float
+    idle: Mask
+
+
 @dataclass(frozen=True)
-class DAvePG:
+class DAvePG(Method[ArrivalState]):
     """DAve-PG (Mishchenko, Iutzeler, Malick and Amini, 2018): gradient steps of any age.
 
     Client j was last asked about x_j, and z_j = x_j - s∇f_j(x_j). The server's x is
@@ -37,29 +61,32 @@ class DAvePG:
     step: float | None = None
     penalty: Penalty | None = None
 
-    settles: ClassVar[bool] = True
-    state_type: ClassVar[type[FedSplitState]] = FedSplitState
-    hazard: ClassVar[str] = "the step is above 2/L*: pass a smaller step"
+    arrivals = True
+    state_type = ArrivalState
+    hazard = "the step is above 2/L*: pass a smaller step"
 
     def __post_init__(self) -> None:
         check_settings("DAvePG", step=self.step, penalty=self.penalty)
 
-    def start(self, clients: Clients, x0: Array) -> FedSplitState:
-        s = choose_step(self.step, fedgd_step, clients, x0)
-        z = np.tile(x0, (clients.m, 1))
-        return post_first(self, clients, FedSplitState(average(z, s, self.penalty), z, s))
+    def start(self, x0: Array, m: int) -> Dialogue[ArrivalState]:
+        s = yield from choose_step(self.step, fedgd_step, x0)
+        z = np.tile(x0, (m, 1))
+        return ArrivalState(average(z, s, self.penalty), z, s, np.ones(m, dtype=bool))
 
-    def update(self, clients: Clients, state: FedSplitState) -> FedSplitState:
-        return next_arrival(self, clients, state)
+    def update(self, state: ArrivalState) -> Dialogue[ArrivalState]:
+        x, z, s, idle = state
+        # who has nothing to do is asked about the x of now; the others still answer an older one
+        arrival: Arrival = yield Post(Gradient(x), idle)
+        answer = arrival.answer
+        moved = cast(Gradient, arrival.question).x - s * answer.rows
+        z = np.where(answer.present[:, None], moved, z)
+        return ArrivalState(average(z, s, self.penalty), z, s, arrival.idle)
 
-    def question(self, state: FedSplitState) -> CostQuestion:
-        return Gradient(state.x)
+    def iterate(self, state: ArrivalState) -> Array:
+        return state.z
 
-    def useful(self, state: FedSplitState) -> Mask:
-        everyone: Mask = np.ones(len(state.z), dtype=bool)
-        return everyone
+    def step_of(self, state: ArrivalState) -> float:
+        return state.s
 
-    def absorb(self, state: FedSplitState, question: Any, answer: Answer) -> FedSplitState:
-        moved = question.x - state.s * answer.rows
-        z = np.where(answer.present[:, None], moved, state.z)
-        return FedSplitState(average(z, state.s, self.penalty), z, state.s)
+    def subgradient(self, state: ArrivalState) -> Array:
+        return subgradient_of_average(state.x, state.z, state.s)

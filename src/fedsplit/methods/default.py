@@ -7,8 +7,8 @@ from typing import Any
 from fedsplit.clients.oracle import Clients
 from fedsplit.methods.dave import DAvePG
 from fedsplit.methods.information import FedSplitInformation, InformationState
-from fedsplit.methods.method import Method, State
-from fedsplit.methods.variants import FedSplit
+from fedsplit.methods.method import Method
+from fedsplit.methods.vectors import FedSplitVectors
 
 MOST_COORDINATES = 500
 """Above this, a client's few Newton steps take longer than a vector method's whole run."""
@@ -19,15 +19,15 @@ MOST_ENTRIES = 2e7
 
 def default_method(
     clients: Clients,
-    state: State | None = None,
+    state: Any = None,
     participation: float = 1.0,
     asynchronous: bool = False,
 ) -> tuple[Method[Any], str]:
-    """``FedSplitInformation``, or ``FedSplit`` where Hessians are too large or not known.
+    """``FedSplitInformation``, or ``FedSplitVectors`` where Hessians are too large or not known.
 
-    It is also ``FedSplit`` where only a share of the clients takes part in a round: no step can
-    then be refused for raising F, and models of absent clients may lead anywhere. Asynchronously
-    ``DAvePG`` takes its place, whose step does not depend on the delays.
+    It is also ``FedSplitVectors`` where only a share of the clients takes part in a round: no step
+    can then be refused for raising F, and models of absent clients may lead anywhere.
+    Asynchronously ``DAvePG`` takes its place, whose step does not depend on the delays.
 
     Returns
     -------
@@ -38,19 +38,18 @@ def default_method(
     """
     m = clients.m
     d = clients.d
-    reason = f"Hessians of {m} clients × {d} coordinates are affordable"
     vectors = ""
     if not clients.hessians:
-        vectors = "the clients cannot tell their Hessians"
+        vectors = "the clients cannot compute their Hessians"
     elif d > MOST_COORDINATES or m * d**2 > MOST_ENTRIES:
         vectors = f"Hessians of {m} clients × {d} coordinates are too large"
     elif participation < 1.0:
         vectors = "no step is safe to second order while clients are absent"
+    reason = f"Hessians of {m} clients × {d} coordinates are affordable"
     if state is not None:
         reason = "it continues from its state"
-        vectors = reason * (not isinstance(state, InformationState))
-    if vectors and asynchronous:
-        return DAvePG(), f"method: DAvePG, as {vectors}"
+        vectors = "" if isinstance(state, InformationState) else reason
+    method: Method[Any] = FedSplitInformation()
     if vectors:
-        return FedSplit(), f"method: FedSplit, as {vectors}"
-    return FedSplitInformation(), f"method: FedSplitInformation, as {reason}"
+        method = DAvePG() if asynchronous else FedSplitVectors()
+    return method, f"method: {method.described()} ({vectors or reason})"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
-
-from array_api_compat import array_namespace
+from typing import NamedTuple
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count, number
-from fedsplit.clients.oracle import Clients
+from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Descend
+from fedsplit.clients.stochastic import StochasticDescend
+from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.method import check_settings, choose_step
+from fedsplit.methods.method import Method, check_settings, choose_step
 from fedsplit.theory import batch_step, fedgd_step
 
 
@@ -23,13 +24,9 @@ class FedAvgState(NamedTuple):
     s: float
     round: int
 
-    @property
-    def iterate(self) -> Array:
-        return self.x
-
 
 @dataclass(frozen=True)
-class FedAvg:
+class FedAvg(Method[FedAvgState]):
     """Stochastic gradient steps at the clients from the average, then the average of those.
 
     With batches drawn independently at each step and a constant step, the mean of x is that of
@@ -62,9 +59,8 @@ class FedAvg:
     epochs: int | None = None
     decay: float = 0.0
 
-    settles: ClassVar[bool] = True
-    state_type: ClassVar[type[FedAvgState]] = FedAvgState
-    hazard: ClassVar[str] = "the step is too large for this batch: pass a smaller step"
+    state_type = FedAvgState
+    hazard = "the step is too large for this batch: pass a smaller step"
 
     def __post_init__(self) -> None:
         check_settings("FedAvg", step=self.step)
@@ -79,21 +75,28 @@ class FedAvg:
             if self.local_steps != 1:
                 raise InputError("FedAvg: pass local_steps or epochs, not both")
 
-    def start(self, clients: Clients, x0: Array) -> FedAvgState:
+    def start(self, x0: Array, m: int) -> Dialogue[FedAvgState]:
         rule: Callable[[float, float], float] = fedgd_step
         if self.batch is not None:
             rule = batch_step
-        return FedAvgState(x0, choose_step(self.step, rule, clients, x0, self.batch), 0)
+        s = yield from choose_step(self.step, rule, x0, self.batch)
+        return FedAvgState(x0, s, 0)
 
-    def update(self, clients: Clients, state: FedAvgState) -> FedAvgState:
+    def update(self, state: FedAvgState) -> Dialogue[FedAvgState]:
         x, s, t = state
-        xp = array_namespace(x)
         step = s / (1.0 + self.decay * t)
         steps = self.epochs or self.local_steps
         if self.batch is None:
-            answer = clients.descend(x, step, steps)
+            answer: Answer = yield Descend(x, step, steps)
         else:
-            answer = clients.stochastic_descend(x, step, steps, self.batch, self.epochs is not None)
+            answer = yield StochasticDescend(x, step, steps, self.batch, self.epochs is not None)
         if answer.present.any():  # the average is over those who were drawn
-            x = xp.mean(answer.rows[answer.present], axis=0)
+            x = answer.rows[answer.present].mean(axis=0)
         return FedAvgState(x, s, t + 1)
+
+    @property
+    def drawn(self) -> float:
+        return self.clients
+
+    def step_of(self, state: FedAvgState) -> float:
+        return state.s

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from array_api_compat import array_namespace
+import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.checks import number
-from fedsplit.clients.oracle import Clients
-from fedsplit.methods.method import check_settings, choose_step
+from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Prox
+from fedsplit.dialogue import Dialogue
+from fedsplit.methods.method import Method, check_settings, choose_step, start_point
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
@@ -26,13 +28,9 @@ class FedDynState(NamedTuple):
     g: Array
     s: float
 
-    @property
-    def iterate(self) -> Array:
-        return self.x + self.s * self.g
-
 
 @dataclass(frozen=True)
-class FedDyn:
+class FedDyn(Method[FedDynState]):
     """Federated learning with dynamic regularisation (Acar et al., 2021).
 
     θ_j = argmin f_j(θ) - ⟨g_j, θ⟩ + (α/2)‖θ - x‖² = prox_{s f_j}(x + s g_j), then
@@ -50,9 +48,8 @@ class FedDyn:
     alpha: float | None = None
     prox: ProxSolver | None = None
 
-    settles: ClassVar[bool] = True
-    state_type: ClassVar[type[FedDynState]] = FedDynState
-    hazard: ClassVar[str] = (
+    state_type = FedDynState
+    hazard = (
         "alpha is too small, or the local solver too inexact: pass a larger alpha, use ExactProx()"
     )
 
@@ -61,21 +58,25 @@ class FedDyn:
             number("FedDyn: alpha", self.alpha)
         check_settings("FedDyn", prox=self.prox)
 
-    def start(self, clients: Clients, x0: Array) -> FedDynState:
-        xp = array_namespace(x0)
+    def start(self, x0: Array, m: int) -> Dialogue[FedDynState]:
         s = None
         if self.alpha is not None:
             s = 1.0 / self.alpha
-        s = choose_step(s, fedsplit_step, clients, x0)
-        return FedDynState(x0, xp.zeros((clients.m, clients.d), dtype=x0.dtype), s)
+        s = yield from choose_step(s, fedsplit_step, x0)
+        return FedDynState(x0, np.zeros((m, len(x0))), s)
 
-    def update(self, clients: Clients, state: FedDynState) -> FedDynState:
+    def update(self, state: FedDynState) -> Dialogue[FedDynState]:
         x, g, s = state
-        xp = array_namespace(g)
         solver = self.prox or ExactProx()
         v = x + s * g
         # FedDyn has no z_j: a solver that would start at the iterate starts at x.
-        start = {"broadcast": x, "iterate": x, "argument": v}[solver.start]
-        theta = clients.prox(v, s, start, solver).rows_or(x)
+        answer: Answer = yield Prox(v, s, start_point(solver, x, x, v), solver)
+        theta = answer.rows_or(x)
         g = g - (theta - x) / s
-        return FedDynState(xp.mean(theta - s * g, axis=0), g, s)
+        return FedDynState((theta - s * g).mean(axis=0), g, s)
+
+    def iterate(self, state: FedDynState) -> Array:
+        return state.x + state.s * state.g
+
+    def step_of(self, state: FedDynState) -> float:
+        return state.s

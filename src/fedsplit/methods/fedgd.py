@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from array_api_compat import array_namespace
-
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, column_means
 from fedsplit.checks import count
-from fedsplit.clients.oracle import Clients
-from fedsplit.methods.method import check_settings, choose_step
+from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Descend
+from fedsplit.dialogue import Dialogue
+from fedsplit.methods.method import Method, check_settings, choose_step
 from fedsplit.theory import fedgd_step
 
 
@@ -20,13 +20,9 @@ class AverageState(NamedTuple):
     x: Array
     s: float
 
-    @property
-    def iterate(self) -> Array:
-        return self.x
-
 
 @dataclass(frozen=True)
-class FedGD:
+class FedGD(Method[AverageState]):
     """FedGD(s, e): e gradient steps at every client from the average, then the average of those.
 
     With e > 1 it stops at a wrong point, where Σ_j Σ_i ∇f_j(G_j^{i-1}(x)) = 0 (Proposition 1)
@@ -43,18 +39,22 @@ class FedGD:
     step: float | None = None
     local_steps: int = 1
 
-    settles: ClassVar[bool] = True
-    state_type: ClassVar[type[AverageState]] = AverageState
-    hazard: ClassVar[str] = "the step is above 2/L*: pass a smaller step"
+    device = "each"
+    state_type = AverageState
+    hazard = "the step is above 2/L*: pass a smaller step"
 
     def __post_init__(self) -> None:
         check_settings("FedGD", step=self.step)
         count("FedGD: local_steps", self.local_steps)
 
-    def start(self, clients: Clients, x0: Array) -> AverageState:
-        return AverageState(x0, choose_step(self.step, fedgd_step, clients, x0))
+    def start(self, x0: Array, m: int) -> Dialogue[AverageState]:
+        s = yield from choose_step(self.step, fedgd_step, x0)
+        return AverageState(x0, s)
 
-    def update(self, clients: Clients, state: AverageState) -> AverageState:
+    def update(self, state: AverageState) -> Dialogue[AverageState]:
         x, s = state
-        x_half = clients.descend(x, s, self.local_steps).rows_or(x)
-        return AverageState(array_namespace(x_half).mean(x_half, axis=0), s)
+        answer: Answer = yield Descend(x, s, self.local_steps)
+        return AverageState(column_means(answer.rows_or(x)), s)
+
+    def step_of(self, state: AverageState) -> float:
+        return state.s

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from array_api_compat import array_namespace
-
-from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Clients
+from fedsplit.arrays import Array, column_means
+from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Prox
+from fedsplit.dialogue import Dialogue
 from fedsplit.methods.fedgd import AverageState
-from fedsplit.methods.method import check_settings, choose_step
+from fedsplit.methods.method import Method, check_settings, choose_step
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
 
 @dataclass(frozen=True)
-class FedProx:
+class FedProx(Method[AverageState]):
     """FedProx(s): every client's prox from the average, then the average of those.
 
     It stops at a wrong point, where Σ_j ∇M_{s f_j}(x) = 0 (Proposition 2): Moreau envelopes M take
@@ -34,17 +33,21 @@ class FedProx:
     step: float | None = None
     prox: ProxSolver | None = None
 
-    settles: ClassVar[bool] = True
-    state_type: ClassVar[type[AverageState]] = AverageState
-    hazard: ClassVar[str] = "the local solver is unstable: use ExactProx(), or a smaller inner step"
+    device = "each"
+    state_type = AverageState
+    hazard = "the local solver is unstable: use ExactProx(), or a smaller inner step"
 
     def __post_init__(self) -> None:
         check_settings("FedProx", step=self.step, prox=self.prox)
 
-    def start(self, clients: Clients, x0: Array) -> AverageState:
-        return AverageState(x0, choose_step(self.step, fedsplit_step, clients, x0))
+    def start(self, x0: Array, m: int) -> Dialogue[AverageState]:
+        s = yield from choose_step(self.step, fedsplit_step, x0)
+        return AverageState(x0, s)
 
-    def update(self, clients: Clients, state: AverageState) -> AverageState:
+    def update(self, state: AverageState) -> Dialogue[AverageState]:
         x, s = state
-        x_half = clients.prox(x, s, x, self.prox or ExactProx()).rows_or(x)
-        return AverageState(array_namespace(x_half).mean(x_half, axis=0), s)
+        answer: Answer = yield Prox(x, s, None, self.prox or ExactProx())
+        return AverageState(column_means(answer.rows_or(x)), s)
+
+    def step_of(self, state: AverageState) -> float:
+        return state.s

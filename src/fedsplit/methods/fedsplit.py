@@ -1,58 +1,127 @@
-"""FedSplit as the paper has it: Algorithm 1."""
+"""FedSplit: the paper's Algorithm 1.
+
+After a round the server has of client j a point p_j and the gradient y_j = ∇f_j(p_j). With any
+positive definite B_j and M its step and its next questions could be
+
+    x⁺  = argmin_x g(x) + Σ_j ⟨y_j, x - p_j⟩ + ½(x - p_j)ᵀB_j(x - p_j),
+    v_j = x⁺ + M⁻¹(y_j + B_j(x⁺ - p_j)),
+
+where client j answers p_j = argmin_u f_j(u) + ½‖u - v_j‖²_M: at a fixed point p_j = x for all j,
+Σ_j ∇f_j(x) ∈ -∂g(x), and x minimises F + g. ``FedSplit``, here, has B_j = M = I/s, so that nothing
+is sent but p_j; in ``FedSplitInformation`` the clients send B_j = ∇²f_j(p_j).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Clients
-from fedsplit.methods.method import average, choose_step, subgradient_of_average
+from fedsplit.arrays import Array, Mask
+from fedsplit.clients.effects import Repeat
+from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Prox
+from fedsplit.dialogue import Dialogue
+from fedsplit.methods.method import (
+    Method,
+    average,
+    check_settings,
+    extreme_curvature,
+    start_point,
+    step_from,
+    subgradient_of_average,
+)
 from fedsplit.penalties.penalty import Penalty
+from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
 
 class FedSplitState(NamedTuple):
-    """The server's x, (d,); the clients' z_j as rows of z, (m, d); the step s."""
+    """The server's x, (d,); the clients' z_j as rows of z, (m, d); the step s; notes on it."""
 
     x: Array
     z: Array
     s: float
-
-    @property
-    def iterate(self) -> Array:
-        return self.z
-
-    @property
-    def subgradient(self) -> Array:
-        return subgradient_of_average(self.x, self.z, self.s)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class PlainFedSplit:
-    """Peaceman-Rachford splitting between the clients' costs and their agreement.
+class FedSplit(Method[FedSplitState]):
+    """Algorithm 1: Peaceman-Rachford splitting between the clients' costs and their agreement.
 
-    At a fixed point z_j = x - s∇f_j(x), and x minimises F + g, for every s > 0 (Proposition 3). The
-    penalty g is 0 in the paper. The z_j of an absent client stays as it is.
+    At a fixed point z_j = x - s∇f_j(x), and x minimises F + g, for every s > 0 (Proposition 3); the
+    penalty g is 0 in the paper. An absent client keeps its z_j.
+
+    Parameters
+    ----------
+    step : float, optional
+        s. None is Theorem 1's 1/√(ℓ*L*), or 1/L* if ℓ* = 0. If some L_j has no bound that holds for
+        every x, the curvature at the start takes its place, and a note says so.
+    prox : ProxSolver, optional
+        The local solver; None is ``ExactProx()``.
+    penalty : Penalty, optional
+        A convex g(x) at the server; ``solve(penalty=...)`` sets it.
     """
 
-    step: float | None
-    prox: ProxSolver
+    step: float | None = None
+    prox: ProxSolver | None = None
     penalty: Penalty | None = None
 
-    state_type: ClassVar[type[FedSplitState]] = FedSplitState
+    newton_may_finish = True
+    device = "each"
+    state_type = FedSplitState
 
-    def start(self, clients: Clients, x0: Array) -> FedSplitState:
-        s = choose_step(self.step, fedsplit_step, clients, x0)
-        z = clients.repeated(x0)
-        return FedSplitState(average(z, s, self.penalty), z, s)
+    def __post_init__(self) -> None:
+        check_settings("FedSplit", self.step, self.prox, self.penalty)
 
-    def update(self, clients: Clients, state: FedSplitState) -> FedSplitState:
-        x, z, s = state
-        v = -z + 2.0 * x  # 2x - z
-        start = {"broadcast": x, "iterate": z, "argument": v}[self.prox.start]
-        z_half = clients.prox(v, s, start, self.prox).rows_or(x)  # 1a. local prox step
+    def start(self, x0: Array, m: int) -> Dialogue[FedSplitState]:
+        s = self.step
+        notes: tuple[str, ...] = ()
+        if s is None:
+            bounds = yield from extreme_curvature(x0)
+            s = step_from(bounds, fedsplit_step)
+            if not bounds.everywhere:
+                notes = (
+                    f"step {s:.4g}: from the curvature at the start, as no bound on the clients' "
+                    "curvature holds everywhere; pass step= to choose it yourself",
+                )
+        z = yield Repeat(x0)
+        return FedSplitState(average(z, s, self.penalty), z, float(s), notes)
+
+    def update(self, state: FedSplitState) -> Dialogue[FedSplitState]:
+        x, z, s, notes = state
+        prox = self.prox or ExactProx()
+        v = -z + 2.0 * x  # 2x - z, turned round for block vectors on a device
+        answer: Answer = yield Prox(v, s, start_point(prox, x, z, v), prox)
+        z_half = answer.rows_or(x)  # 1a. local prox step: prox_{s f_j}(2x - z_j)
         z = z + 2.0 * (z_half - x)  # 1b. local centring step
         x = average(z, s, self.penalty)  # 2. global average
-        return FedSplitState(x, z, s)
+        return FedSplitState(x, z, s, notes)
+
+    @property
+    def hazard(self) -> str:
+        if self.prox is None or isinstance(self.prox, ExactProx):
+            return super().hazard
+        return (
+            "the local solver is too inexact for this start: use ExactProx(), "
+            "GradientProx(start='broadcast') with its default step, or more inner steps"
+        )
+
+    def described(self) -> str:
+        return f"FedSplit, the paper's Algorithm 1, with {type(self.prox or ExactProx()).__name__}"
+
+    def iterate(self, state: FedSplitState) -> Array:
+        return state.z
+
+    def step_of(self, state: FedSplitState) -> float:
+        return state.s
+
+    def subgradient(self, state: FedSplitState) -> Array:
+        return subgradient_of_average(state.x, state.z, state.s)
+
+    def notes(self, state: FedSplitState) -> tuple[str, ...]:
+        return state.notes
+
+    def without(self, state: FedSplitState, kept: Mask) -> FedSplitState:
+        z = state.z[kept]  # rows that stayed would keep pulling at x
+        return state._replace(x=average(z, state.s, self.penalty), z=z)

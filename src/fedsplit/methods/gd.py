@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
-
-from array_api_compat import array_namespace
+from typing import NamedTuple
 
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Clients
-from fedsplit.methods.method import check_settings
+from fedsplit.clients.questions import Gradient
+from fedsplit.dialogue import Dialogue
+from fedsplit.methods.method import Method, check_settings
 from fedsplit.methods.sums import curvatures, total
 from fedsplit.penalties.penalty import Penalty, prox_or_same
 from fedsplit.theory import fedgd_step
@@ -22,13 +21,9 @@ class GDState(NamedTuple):
     subgradient: Array
     s: float
 
-    @property
-    def iterate(self) -> Array:
-        return self.x
-
 
 @dataclass(frozen=True)
-class GD:
+class GD(Method[GDState]):
     """Gradient descent: x ← x - s Σ_j ∇f_j(x).
 
     With a penalty g it is proximal gradient descent, x ← prox_{sg}(x - s Σ_j ∇f_j(x)). Every client
@@ -46,24 +41,30 @@ class GD:
     step: float | None = None
     penalty: Penalty | None = None
 
-    settles: ClassVar[bool] = True
-    unanimous: ClassVar[bool] = True
-    state_type: ClassVar[type[GDState]] = GDState
-    hazard: ClassVar[str] = "the step is above 2/L of the sum F: pass a smaller step"
+    unanimous = True
+    device = "sums"
+    state_type = GDState
+    hazard = "the step is above 2/L of the sum F: pass a smaller step"
 
     def __post_init__(self) -> None:
         check_settings("GD", step=self.step, penalty=self.penalty)
 
-    def start(self, clients: Clients, x0: Array) -> GDState:
+    def start(self, x0: Array, m: int) -> Dialogue[GDState]:
         s = self.step
         if s is None:
-            ell, L = array_namespace(x0).sum(curvatures("GD", clients, x0), axis=0)
-            s = fedgd_step(float(ell), float(L))
+            ell, L = (yield from curvatures("GD", x0)).sum(axis=0).tolist()
+            s = fedgd_step(ell, L)
         x = prox_or_same(self.penalty, x0, s)
         return GDState(x, (x0 - x) / s, s)
 
-    def update(self, clients: Clients, state: GDState) -> GDState:
+    def update(self, state: GDState) -> Dialogue[GDState]:
         x, _, s = state
-        v = x - s * total("GD", clients.gradient(x))
+        v = x - s * total("GD", (yield Gradient(x)))
         x = prox_or_same(self.penalty, v, s)
         return GDState(x, (v - x) / s, s)  # by its optimality, (v - x)/s is a subgradient of g
+
+    def subgradient(self, state: GDState) -> Array:
+        return state.subgradient
+
+    def step_of(self, state: GDState) -> float:
+        return state.s

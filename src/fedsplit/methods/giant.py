@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from array_api_compat import array_namespace
+import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Clients
-from fedsplit.methods.method import EPS, NUMERICAL_HAZARD
+from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Direction, Gradient, Line
+from fedsplit.dialogue import Dialogue
+from fedsplit.methods.method import EPS, Method
 from fedsplit.methods.sums import total
 
 TRIAL_STEPS = (*(2.0**k for k in range(4, -27, -1)), 0.0)
@@ -38,13 +40,9 @@ class GiantState(NamedTuple):
     s: float
     phase: Literal["gradient", "direction", "line"]
 
-    @property
-    def iterate(self) -> Array:
-        return self.x + self.p
-
 
 @dataclass(frozen=True)
-class GIANT:
+class GIANT(Method[GiantState]):
     """Globally improved approximate Newton (Wang et al., 2018).
 
     p = -(1/m) Σ_j (m∇²f_j(x))⁻¹∇F(x), then a line search. Each m f_j stands for F, so p is close to
@@ -54,42 +52,46 @@ class GIANT:
     round.
     """
 
-    settles: ClassVar[bool] = True
-    unanimous: ClassVar[bool] = True
-    state_type: ClassVar[type[GiantState]] = GiantState
-    hazard: ClassVar[str] = NUMERICAL_HAZARD
+    unanimous = True
+    state_type = GiantState
 
-    def start(self, clients: Clients, x0: Array) -> GiantState:
-        nothing = array_namespace(x0).zeros_like(x0)
-        return self.update(clients, GiantState(x0, nothing, nothing, 1.0, "gradient"))
+    def start(self, x0: Array, m: int) -> Dialogue[GiantState]:
+        nothing = np.zeros_like(x0)
+        return (yield from self.update(GiantState(x0, nothing, nothing, 1.0, "gradient")))
 
-    def update(self, clients: Clients, state: GiantState) -> GiantState:
+    def update(self, state: GiantState) -> Dialogue[GiantState]:
         x, g, p, s, phase = state
-        xp = array_namespace(x)
         if phase == "gradient":
-            g = total("GIANT", clients.gradient(x))
-            return GiantState(x, g, xp.zeros_like(x), s, "direction")
+            g = total("GIANT", (yield Gradient(x)))
+            return GiantState(x, g, np.zeros_like(x), s, "direction")
         if phase == "direction":
-            p = -total("GIANT", clients.direction(x, g)) / clients.m**2
+            answer: Answer = yield Direction(x, g)
+            # each m f_j stands for F, and the directions are averaged
+            p = -total("GIANT", answer) / len(answer.present) ** 2
             return GiantState(x, g, p, s, "line")
-        t = _search(clients, x, p, s)
+        t = yield from _search(x, p, s)
         if t > 0:
             return GiantState(x + t * p, g, p, t, "gradient")
         # No step goes down: the next search goes on where this one ended.
         return GiantState(x, g, TRIAL_STEPS[-2] * p, s, "line")
 
+    def iterate(self, state: GiantState) -> Array:
+        return state.x + state.p
 
-def _search(clients: Clients, x: Array, p: Array, usual: float) -> float:
+    def step_of(self, state: GiantState) -> float:
+        return state.s
+
+
+def _search(x: Array, p: Array, usual: float) -> Dialogue[float]:
     """The t of ``TRIAL_STEPS`` with the least F(x + tp), or 0 if that is not below F(x).
 
     Of those equal to rounding it is the one nearest to ``usual``.
     """
-    xp = array_namespace(x)
-    answer = clients.line(x, p, xp.asarray(TRIAL_STEPS, dtype=x.dtype))
+    answer: Answer = yield Line(x, p, np.array(TRIAL_STEPS))
     F = total("GIANT", answer)
-    F = xp.where(xp.isnan(F), xp.inf, F)
-    best = int(xp.argmin(F))
-    rounding = 16.0 * EPS * float(xp.sum(xp.abs(answer.rows[:, best])))
+    F = np.where(np.isnan(F), np.inf, F)
+    best = int(F.argmin())
+    rounding = 16.0 * EPS * float(np.abs(answer.rows[:, best]).sum())
     equal = [
         t for t, value in zip(TRIAL_STEPS, F, strict=True) if t > 0 and value <= F[best] + rounding
     ]

@@ -1,46 +1,28 @@
-"""FedSplit with information: clients tell Hessians, and every answer brings a proof."""
+"""FedSplit with information: clients send Hessians, and every answer brings a proof."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, matvec, packed, unpacked
-from fedsplit.clients.local_models import WAY
-from fedsplit.clients.oracle import Clients
+from fedsplit.checks import number
+from fedsplit.clients.local_models import WAY, LocalModel
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import ProofScalars
+from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.method import EPS, NUMERICAL_HAZARD
-from fedsplit.methods.quadratic import minimise
-from fedsplit.methods.semismooth import minimise_coordinatewise
+from fedsplit.methods.method import EPS, Evidence, Method
+from fedsplit.methods.server_step import semidefinite_solve, server_step
 from fedsplit.penalties.penalty import Penalty, check_penalty
 
-FIRST_REACH = 256.0
-"""How far clients may go in the first answer at most: almost to their own minimiser."""
 
-REACH = 1.0
-"""How far they may go later, in the metric of the mean Hessian."""
-
-SHORTER = 0.25
-"""The factor of the reach after a step that F refused."""
-
-SHIFT = 1e-13
-"""Added to the diagonal of ΣB_j, relative to it, in case it is singular."""
-
-LARGEST = 2**29
-"""The most entries of all clients' Hessians together, m·d²: four gigabytes at the server."""
-
-PRECISION = 1e-12
-"""How far the residual of the server's own problem is reduced with a penalty."""
-
-
-@dataclass(frozen=True, eq=False)
-class Models:
+class Models(NamedTuple):
     """The second-order expansion of every f_j at its own p_j.
+
+    f_j(x) ≈ f_j(p_j) + ⟨y_j, x - p_j⟩ + ½(x - p_j)ᵀB_j(x - p_j).
 
     Attributes
     ----------
@@ -57,6 +39,13 @@ class Models:
     B: Array
     heard: Mask
 
+    @classmethod
+    def none(cls, x: Array, m: int) -> Models:
+        """Those of m clients that nobody has heard of; x is where they are asked first."""
+        d = len(x)
+        nobody = np.zeros(m, dtype=bool)
+        return cls(np.tile(x, (m, 1)), np.zeros((m, d)), np.zeros((m, d, d)), nobody)
+
     def updated(self, answer: Answer) -> Models:
         """The models after an answer; those of absent clients stay."""
         present = answer.present
@@ -70,55 +59,32 @@ class Models:
             self.heard | present,
         )
 
-    def kept(self, kept: Mask) -> Models:
+    def of(self, kept: Mask) -> Models:
         """Those of some clients, (m,)."""
         return Models(self.p[kept], self.y[kept], self.B[kept], self.heard[kept])
 
     def gradients(self, x: Array) -> Array:
         """The gradients of the models at x, (m, d); 0 of clients that were not heard."""
-        moved = matvec(self.B, x - self.p)
-        return np.where(self.heard[:, None], self.y + moved, 0.0)
+        return np.where(self.heard[:, None], self.y + matvec(self.B, x - self.p), 0.0)
 
     def are_at(self, x: Array) -> bool:
         """Whether all of them are about x, so that they have the gradient of F there."""
         return bool(self.heard.all() and (self.p == x).all())
 
-    @cached_property
+    @property
+    def _absent(self) -> float:
+        """The factor by which a sum over those heard becomes one over all."""
+        return len(self.heard) / max(1, int(self.heard.sum()))
+
+    def gradient(self, x: Array) -> Array:
+        """The gradient of the models' sum at x, (d,), as if everyone had been heard."""
+        total: Array = self.gradients(x).sum(axis=0) * self._absent
+        return total
+
     def hessian(self) -> Array:
         """Σ_j B_j, (d, d), as if everyone had been heard."""
-        heard = max(1, int(self.heard.sum()))
-        H: Array = self.B.sum(axis=0) * (len(self.B) / heard)
-        H[np.diag_indices_from(H)] += np.where(np.diag(H) > 0, SHIFT * np.diag(H), 1.0)
-        return H
-
-
-class Evidence(NamedTuple):
-    """What every client told about x.
-
-    Attributes
-    ----------
-    gradients : (m, d) array
-        ∇f_j(x).
-    spread : (m,) array
-        t_j, such that ∇²f_j(x) ⪰ e^(-t_j)B_j.
-    hessians : (m, d(d + 1)/2) array
-        B_j, or ∇²f_j(x) itself where the loss states no concordance.
-    scalars : ProofScalars
-    drift : float
-        How far Σ_j∇f_j(x) may be from the sum of the gradients, in the norm of
-        ``least_hessian``⁻¹.
-    """
-
-    gradients: Array
-    spread: Array
-    hessians: Array
-    scalars: ProofScalars
-    drift: float = 0.0
-
-    @property
-    def least_hessian(self) -> Array:
-        """Σ_j e^(-t_j)B_j ⪯ ∇²F(x), (d, d)."""
-        return unpacked(np.exp(-self.spread) @ self.hessians)
+        total: Array = self.B.sum(axis=0) * self._absent
+        return total
 
 
 class InformationState(NamedTuple):
@@ -133,12 +99,14 @@ class InformationState(NamedTuple):
     ahead, slope : (d,) arrays
         The next point, and a subgradient of the penalty there.
     models : Models
-    s : float
-        The reach; 0 if all clients stay at x.
+    reach : float
+        How far clients may go from x in the next answer; 0 if all of them stay there.
     still : bool
         Whether the next question has p_j = x, as in Newton's method.
     both : bool
         Whether the next question asks for ∇²f_j(x) too.
+    origin : (m,) array
+        f_j(0), which the tolerance is relative to; nan of who has not been heard.
     evidence : Evidence or None
         At x; None unless everyone answered.
     """
@@ -148,41 +116,33 @@ class InformationState(NamedTuple):
     ahead: Array
     slope: Array
     models: Models
-    s: float
-    still: bool = False
-    both: bool = False
+    reach: float
+    still: bool
+    both: bool
+    origin: Array
     evidence: Evidence | None = None
-
-    @property
-    def iterate(self) -> Array:
-        return self.ahead
-
-    @property
-    def values(self) -> Array | None:
-        """f_j(x), (m,), where the answers had them."""
-        if self.evidence is None:
-            return None
-        return self.evidence.scalars.value
 
 
 @dataclass(frozen=True)
-class FedSplitInformation:
+class FedSplitInformation(Method[InformationState]):
     """FedSplit in the metric of the pooled curvature, with models that are exact to second order.
 
-    In each round client j tells p_j = argmin_u f_j(u) + ½(u - v_j)ᵀM(u - v_j), y_j = ∇f_j(p_j) and
+    In each round client j sends p_j = argmin_u f_j(u) + ½(u - v_j)ᵀM(u - v_j), y_j = ∇f_j(p_j) and
     B_j = ∇²f_j(p_j), and the server takes
 
         x⁺ = argmin_x g(x) + Σ_j ⟨y_j, x - p_j⟩ + ½(x - p_j)ᵀB_j(x - p_j),
         v_j = x⁺ + M⁻¹(y_j + B_j(x⁺ - p_j)),    M = Σ_j B_j/m.
 
     With B_j = M = I/s this is Algorithm 1. A fixed point, p_j = x for all j, minimises F + g for
-    every M. In the first round each client takes its own metric, ∇²f_j(x), and goes as far towards
-    its own minimiser as its data tell more than noise; x⁺ is then close to the fixed-effect
-    meta-analysis of the clients' own estimates.
+    every M. On least squares the models are exact wherever they are made, so that this *is*
+    Newton's method, and one answer is enough. In the first round each client takes its own metric,
+    ∇²f_j(x), and goes as far towards its own minimiser as its data say more than noise; x⁺ is then
+    close to the fixed-effect meta-analysis of the clients' own estimates.
 
     Every answer has F and its gradient at the x of the question, so that each round proves how far
     that x is from the optimum. A step that raises F is refused: the next question is at the best
-    point on the way, where it is Newton's. Absent clients keep their models.
+    point on the way, where it is Newton's. Absent clients keep their models. Where the data do not
+    determine x, the step is the shortest one.
 
     A round takes d(d + 1)/2 floats per client both ways, where ``FedSplit`` takes d.
 
@@ -190,78 +150,120 @@ class FedSplitInformation:
     ----------
     penalty : Penalty, optional
         A convex g(x) at the server; ``solve(penalty=...)`` sets it.
+    first_reach : float
+        How far clients may go in the first answer: 256 is almost to their own minimiser, where they
+        have one.
+    reach : float
+        How far they may go later, in the metric of the mean Hessian: 1 is where Algorithm 1's
+        contraction is best. 0 is Newton's method.
+    shorter : float
+        The factor of the reach after a step that F refused.
+    largest : float
+        The most entries of all clients' Hessians together, m·d², that the server takes: 2²⁹ are
+        four gigabytes.
     """
 
     penalty: Penalty | None = None
+    first_reach: float = 256.0
+    reach: float = 1.0
+    shorter: float = 0.25
+    largest: float = 2.0**29
 
-    settles: ClassVar[bool] = True
-    state_type: ClassVar[type[InformationState]] = InformationState
-    hazard: ClassVar[str] = NUMERICAL_HAZARD
+    newton_may_finish = False
+    device = "sums"
+    state_type = InformationState
 
     def __post_init__(self) -> None:
         check_penalty(self.penalty)
+        for name in ("first_reach", "reach"):
+            number(f"FedSplitInformation: {name}", getattr(self, name), strict=False)
 
-    def start(self, clients: Clients, x0: Array) -> InformationState:
+    def described(self) -> str:
+        return "FedSplit with information: every client sends its Hessian"
+
+    def start(self, x0: Array, m: int) -> Dialogue[InformationState]:
         """No question; from a start far off, the first answers say whether 0 is a better one."""
-        check_size("FedSplitInformation", clients)
-        m = clients.m
-        d = clients.d
-        zeros = np.zeros((m, d))
-        unheard = np.zeros(m, dtype=bool)
-        models = Models(np.tile(x0, (m, 1)), zeros, np.zeros((m, d, d)), unheard)
-        slope = zeros[0]
-        if self.penalty is not None:
-            slope = np.full(d, np.nan)  # known after the first minimisation
-        return InformationState(zeros[0], slope, x0, slope, models, FIRST_REACH)
+        yield from ()
+        check_size("FedSplitInformation", m, len(x0), self.largest)
+        zeros = np.zeros_like(x0)
+        # under a penalty, a subgradient is known after the first minimisation
+        slope = zeros if self.penalty is None else np.full_like(x0, np.nan)
+        return InformationState(
+            zeros,
+            slope,
+            x0,
+            slope,
+            Models.none(x0, m),
+            self.first_reach,
+            self.first_reach == 0.0,
+            False,
+            np.full(m, np.nan),
+        )
 
-    def update(self, clients: Clients, state: InformationState) -> InformationState:
-        return self.after(state, self.ask(clients, state))
+    def update(self, state: InformationState) -> Dialogue[InformationState]:
+        answer: Answer = yield self.question(state)
+        return self.after(state, answer)
+
+    def question(self, state: InformationState) -> LocalModel:
+        """What all clients are asked in a round."""
+        x = state.ahead
+        models = state.models
+        reach = 0.0 if state.still else state.reach
+        before = None if np.array_equal(state.x, x) else state.x
+        if reach == 0.0 or not models.heard.any():
+            return LocalModel(x, None, None, reach, before, state.both)
+        return self.model_question(x, models, reach, before, state.both)
+
+    def model_question(
+        self,
+        x: Array,
+        models: Models,
+        reach: float,
+        before: Array | None = None,
+        both: bool = False,
+    ) -> LocalModel:
+        """The question with centres v_j = x + M⁻¹(y_j + B_j(x - p_j))."""
+        mean = models.hessian() / len(models.heard)
+        v = x + reach * semidefinite_solve(mean, models.gradients(x).T).T
+        return LocalModel(x, v, packed(mean), reach, before, both)
 
     def after(self, state: InformationState, answer: Answer) -> InformationState:
-        """The state after an answer to ``ask``."""
+        """The state after an answer to ``question``."""
         x = state.ahead
         models = state.models.updated(answer)
-        # Of the start those who answered can tell; later an absent one may be why F has to rise.
+        # The question compares x with the point before it, which is 0 in the first round.
+        values_at_0 = np.where(answer.present, answer.parts["values"][:, -1], np.nan)
+        origin = np.where(state.models.heard, state.origin, values_at_0)
+        # Those who answered can compare the start with 0; later an absent one may be why F rises.
         comparable = answer.present.all() or not state.models.heard.any()
         if comparable and not self._falls(state, answer):
-            return self._refused(state, answer)
-        ahead, slope = minimiser(models, x, self.penalty)
-        here = state.slope
-        if np.array_equal(ahead, x):
-            here = slope  # what is known since
-        evidence = _evidence(answer)
+            return self._refused(state._replace(origin=origin), answer)
+        ahead, slope = self.minimiser(models, x)
+        # If the minimiser is x itself, this is a subgradient there, perhaps the first one known.
+        here = slope if np.array_equal(ahead, x) else state.slope
+        evidence = evidence_of(answer, origin)
         both = evidence is not None and not np.isfinite(evidence.spread).all()
-        reach = min(REACH, state.s / SHORTER)
+        reach = min(self.reach, state.reach / self.shorter)
         # Quadratics stay at x in any metric, and so does who stayed in the pooled one.
         settled = state.models.heard.all() or bool((answer.parts["norm"] == 0).all())
         if settled and not state.still and models.are_at(x):
             reach = 0.0  # no metric is needed any more
         return InformationState(
-            x, here, ahead, slope, models, reach, False, both or state.both, evidence
+            x, here, ahead, slope, models, reach, reach == 0.0, both or state.both, origin, evidence
         )
+
+    def minimiser(self, models: Models, x: Array) -> tuple[Array, Array]:
+        """The minimiser of all models with the penalty, and a subgradient of the penalty there."""
+        return server_step(x, models.gradient(x), models.hessian(), self.penalty)
 
     def resume(self, state: InformationState) -> InformationState:
         """The state to continue from under this method's penalty; no client is asked."""
-        ahead, slope = minimiser(state.models, state.x, self.penalty)
+        ahead, slope = self.minimiser(state.models, state.x)
         return state._replace(ahead=ahead, slope=slope, evidence=None)
 
-    def remaining(self, state: InformationState, kept: Mask) -> InformationState:
-        """The state to continue from with the clients kept, (m,), after others were removed."""
-        return self.resume(state._replace(models=state.models.kept(kept)))
-
-    def ask(self, clients: Clients, state: InformationState) -> Answer:
-        """The question of a round."""
-        x = state.ahead
-        models = state.models
-        reach = 0.0 if state.still else state.s
-        before = None
-        if not np.array_equal(state.x, x):
-            before = state.x
-        if reach == 0.0 or not models.heard.any():
-            return clients.local_model(x, None, None, reach, before, state.both)
-        mean = models.hessian / clients.m
-        v = x + reach * np.linalg.solve(mean, models.gradients(x).T).T
-        return clients.local_model(x, v, packed(mean), reach, before, state.both)
+    def without(self, state: InformationState, kept: Mask) -> InformationState:
+        models = state.models.of(kept)
+        return self.resume(state._replace(models=models, origin=state.origin[kept]))
 
     def _falls(self, state: InformationState, answer: Answer) -> bool:
         """Whether F at the point asked is at most what it was before, to rounding."""
@@ -277,7 +279,7 @@ class FedSplitInformation:
         return float(np.nan_to_num(value, nan=np.inf, posinf=np.inf))
 
     def _refused(self, state: InformationState, answer: Answer) -> InformationState:
-        """Back on the way to the point of least F, with the models that showed the way."""
+        """Back on the way to the point of least F, with the models that led there."""
         way = state.ahead - state.x
         F = [
             self._value(values, state.x + t * way)
@@ -291,34 +293,57 @@ class FedSplitInformation:
         return state._replace(
             ahead=state.x + t * way,
             slope=np.full_like(way, np.nan),  # known again after the next minimisation
-            s=SHORTER * min(state.s, REACH),
+            reach=self.shorter * min(state.reach, self.reach),
             still=True,
         )
 
+    def iterate(self, state: InformationState) -> Array:
+        return state.ahead
 
-def minimiser(models: Models, x: Array, penalty: Penalty | None) -> tuple[Array, Array]:
-    """The minimiser of all models with the penalty, and a subgradient of the penalty there.
+    def asked_about(self, state: InformationState) -> Array:
+        return state.ahead
 
-    ``x`` is where the server is.
+    def step_of(self, state: InformationState) -> float:
+        return state.reach
+
+    def subgradient(self, state: InformationState) -> Array:
+        return state.subgradient
+
+    def evidence(self, state: InformationState) -> Evidence | None:
+        return state.evidence
+
+    def values(self, state: InformationState) -> Array | None:
+        return None if state.evidence is None else state.evidence.scalars.value
+
+
+@dataclass(frozen=True)
+class Newton(FedSplitInformation):
+    """Newton's method: x⁺ = x - (Σ_j ∇²f_j(x))⁻¹∇F(x), as DataSHIELD does it.
+
+    It is ``FedSplitInformation`` with clients that stay at x: one question per step brings F, its
+    gradient and its Hessian, and F on the way from the point before, for a line search if it has
+    risen. Every client must answer in every round. A fit by secure sums is this method: the server
+    sees one client.
     """
-    H = models.hessian
-    g = models.gradients(x).sum(axis=0) * (len(models.heard) / max(1, models.heard.sum()))
-    if penalty is None:
-        return x - np.linalg.solve(H, g), np.zeros_like(x)
-    b = H @ x - g
-    scale = np.ones_like(x)
-    if getattr(penalty, "coordinatewise", False):
-        found = minimise_coordinatewise(H, b, penalty, x, PRECISION)
-        if found is not None:
-            return found
-        scale = 1.0 / np.sqrt(np.diag(H))
-    M = scale[:, None] * H * scale
-    largest = float(np.linalg.eigvalsh(M)[-1])
-    ahead, slope = minimise(M, scale * b, largest, penalty, scale, x, PRECISION)
-    return ahead, slope / scale
+
+    first_reach: float = 0.0
+    reach: float = 0.0
+
+    unanimous = True
+
+    def described(self) -> str:
+        return "Newton's method: every client sends its Hessian"
+
+    def after(self, state: InformationState, answer: Answer) -> InformationState:
+        if not answer.complete:
+            raise InputError(
+                "Newton needs every client's answer in every round: use a method that takes "
+                "partial participation, such as FedSplit"
+            )
+        return super().after(state, answer)._replace(still=True)
 
 
-def _evidence(answer: Answer) -> Evidence | None:
+def evidence_of(answer: Answer, origin: Array) -> Evidence | None:
     """What the answer proves at the x of the question; None unless everyone answered."""
     if not answer.present.all():
         return None
@@ -334,6 +359,7 @@ def _evidence(answer: Answer) -> Evidence | None:
         leverage=unknown,
         floor=parts["floor"],
         steady=parts["steady"],
+        origin=origin,
     )
     spread = parts["spread"]
     hessians = parts["hessian"]
@@ -344,12 +370,10 @@ def _evidence(answer: Answer) -> Evidence | None:
     return Evidence(parts["slope"], spread, hessians, scalars)
 
 
-def check_size(name: str, clients: Clients) -> None:
+def check_size(name: str, m: int, d: int, largest: float) -> None:
     """Raise InputError if the clients' Hessians are too large for the server."""
-    m = clients.m
-    d = clients.d
-    if m * d**2 > LARGEST:
+    if m * d**2 > largest:
         raise InputError(
             f"{name}: {m} Hessians of {d} × {d} numbers are too large for the server: use "
-            "FedSplit() or LBFGS(), which ask for vectors"
+            "FedSplitVectors() or LBFGS(), which ask for vectors"
         )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from array_api_compat import array_namespace
+import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count
-from fedsplit.clients.oracle import Clients
-from fedsplit.methods.method import EPS, NUMERICAL_HAZARD
+from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Evaluate
+from fedsplit.dialogue import Dialogue
+from fedsplit.methods.method import EPS, Method
 from fedsplit.methods.sums import total
 
 SUFFICIENT = 1e-4
@@ -44,13 +46,9 @@ class LBFGSState(NamedTuple):
     moves: Array
     changes: Array
 
-    @property
-    def iterate(self) -> Array:
-        return self.x + self.p
-
 
 @dataclass(frozen=True)
-class LBFGS:
+class LBFGS(Method[LBFGSState]):
     """L-BFGS (Liu and Nocedal, 1989): one question per round, F and its gradient at a trial point.
 
     A trial point at which F does not fall enough is refused, and a quarter of the step is tried in
@@ -64,41 +62,44 @@ class LBFGS:
 
     memory: int = 10
 
-    settles: ClassVar[bool] = True
-    unanimous: ClassVar[bool] = True
-    state_type: ClassVar[type[LBFGSState]] = LBFGSState
-    hazard: ClassVar[str] = NUMERICAL_HAZARD
+    unanimous = True
+    device = "sums"
+    state_type = LBFGSState
 
     def __post_init__(self) -> None:
         count("LBFGS: memory", self.memory)
 
-    def start(self, clients: Clients, x0: Array) -> LBFGSState:
-        xp = array_namespace(x0)
-        F, g = _evaluate(clients, x0)
-        nothing = xp.zeros((0, clients.d), dtype=x0.dtype)
+    def start(self, x0: Array, m: int) -> Dialogue[LBFGSState]:
+        F, g = yield from _evaluate(x0)
+        nothing = np.zeros((0, len(x0)))
         # Before any curvature is known, the first move has at most length 1.
-        s = 1.0 / max(float(xp.linalg.vector_norm(g)), 1.0)
+        s = 1.0 / max(float(np.linalg.norm(g)), 1.0)
         return LBFGSState(x0, F, g, -g, s, nothing, nothing)
 
-    def update(self, clients: Clients, state: LBFGSState) -> LBFGSState:
+    def update(self, state: LBFGSState) -> Dialogue[LBFGSState]:
         x, F, g, p, s, moves, changes = state
-        xp = array_namespace(x)
         move = s * p
-        F_next, g_next = _evaluate(clients, x + move)
-        slope = float(xp.sum(g * move))
+        F_next, g_next = yield from _evaluate(x + move)
+        slope = float(g @ move)
         rounding = 16.0 * EPS * abs(F)
         falls = F_next <= F + SUFFICIENT * slope + rounding
-        if not (falls and xp.all(xp.isfinite(g_next))):
+        if not (falls and np.isfinite(g_next).all()):
             return state._replace(s=0.25 * s)
         change = g_next - g
         # A pair without curvature is rounding, or F is flat along p: it would spoil the inverse.
-        if xp.sum(move * change) > EPS * xp.sum(change * change):
-            moves = xp.concat([moves, move[None, :]])[-self.memory :]
-            changes = xp.concat([changes, change[None, :]])[-self.memory :]
-        if moves.shape[0] > 0:
+        if move @ change > EPS * (change @ change):
+            moves = np.concatenate([moves, move[None, :]])[-self.memory :]
+            changes = np.concatenate([changes, change[None, :]])[-self.memory :]
+        if len(moves):
             s = 1.0  # with curvature known, the direction has the right length
         p_next = -_inverse(moves, changes, g_next)
         return LBFGSState(x + move, F_next, g_next, p_next, s, moves, changes)
+
+    def iterate(self, state: LBFGSState) -> Array:
+        return state.x + state.p
+
+    def step_of(self, state: LBFGSState) -> float:
+        return state.s
 
 
 def _inverse(moves: Array, changes: Array, g: Array) -> Array:
@@ -106,24 +107,23 @@ def _inverse(moves: Array, changes: Array, g: Array) -> Array:
 
     B is a multiple of I, updated so that By = s for the remembered moves s and changes y.
     """
-    xp = array_namespace(g)
-    pairs = [(s, y, 1.0 / xp.sum(s * y)) for s, y in zip(moves, changes, strict=True)]
+    pairs = [(s, y, 1.0 / (s @ y)) for s, y in zip(moves, changes, strict=True)]
     q = g
     weights = []
     for s, y, rho in reversed(pairs):
-        weights.append(rho * xp.sum(s * q))
+        weights.append(rho * (s @ q))
         q = q - weights[-1] * y
     if pairs:
         _, y, rho = pairs[-1]
-        q = q / (rho * xp.sum(y * y))
+        q = q / (rho * (y @ y))
     for (s, y, rho), weight in zip(pairs, reversed(weights), strict=True):
-        q = q + (weight - rho * xp.sum(y * q)) * s
+        q = q + (weight - rho * (y @ q)) * s
     return q
 
 
-def _evaluate(clients: Clients, x: Array) -> tuple[float, Array]:
+def _evaluate(x: Array) -> Dialogue[tuple[float, Array]]:
     """F(x) and ∇F(x), from one question."""
-    answer = clients.evaluate(x)
+    answer: Answer = yield Evaluate(x)
     F = float(total("LBFGS", answer))
-    gradient: Array = array_namespace(x).sum(answer.parts["gradient"], axis=0)
+    gradient: Array = answer.parts["gradient"].sum(axis=0)
     return F, gradient

@@ -1,78 +1,196 @@
-"""What a method is: frozen settings, a small state, and the server's mathematics of one round."""
+"""What a method is: frozen settings, and dialogues for its first state and for one round."""
 
 from __future__ import annotations
 
 import math
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
+import numpy as np
 from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array, column_means
+from fedsplit.arrays import Array, Mask, column_means, length, unpacked
 from fedsplit.checks import instance, number
-from fedsplit.clients.oracle import Clients
+from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.clients.questions import Curvature, ProofScalars
+from fedsplit.clients.stochastic import BatchCurvature
+from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.penalties.penalty import Penalty, check_penalty, prox_or_same
+from fedsplit.prox.solver import ProxSolver
+
+EPS = sys.float_info.epsilon
+
+S = TypeVar("S")
 
 
-class State(Protocol):
-    """All that a method remembers between rounds: a NamedTuple of arrays and numbers.
+class Evidence(NamedTuple):
+    """What the answers of every client say about x, from which a certificate follows.
 
-    A method that takes a penalty has states with ``subgradient`` too, a subgradient of the penalty
-    at x, (d,): certificates need it.
+    Attributes
+    ----------
+    gradients : (m, d) array
+        ∇f_j(x).
+    spread : (m,) array
+        t_j, such that ∇²f_j(x) ⪰ e^(-t_j)B_j.
+    hessians : (m, d(d + 1)/2) array
+        B_j, or ∇²f_j(x) itself where the loss states no concordance.
+    scalars : ProofScalars
+    drift : float
+        How far Σ_j∇f_j(x) may be from the sum of the gradients, in the norm of
+        ``least_hessian``⁻¹.
     """
 
-    @property
-    def x(self) -> Array:
-        """The server's current answer, (d,)."""
+    gradients: Array
+    spread: Array
+    hessians: Array
+    scalars: ProofScalars
+    drift: float = 0.0
 
     @property
-    def s(self) -> float | Array:
-        """The step in use."""
-
-    @property
-    def iterate(self) -> Array:
-        """The variable whose fixed point the method seeks; its change is the residual."""
+    def least_hessian(self) -> Array:
+        """Σ_j e^(-t_j)B_j ⪯ ∇²F(x), (d, d)."""
+        return unpacked(np.exp(-self.spread) @ self.hessians)
 
 
-S = TypeVar("S", bound=State)
+class Method(ABC, Generic[S]):
+    """The server's mathematics: ``start`` gives the first state, ``update`` the next one.
 
+    A method of one's own is a frozen dataclass that derives from this class and has these two. A
+    state is a NamedTuple of arrays and numbers with the server's point ``x``, (d,). Everything else
+    that the loop asks of a method is declared here, with a default.
 
-class Method(Protocol[S]):
-    """Server-side mathematics over stacked arrays.
-
-    A method that needs an answer from every client in every round has ``unanimous = True``: remote
-    clients are then asked until all have answered. One that takes a penalty g, and so minimises
-    F + g, has it as the setting ``penalty``, which is None without one.
+    Attributes
+    ----------
+    settles : bool
+        Whether a small residual means that it has converged; False if it ends by itself.
+    unanimous : bool
+        Whether it needs an answer of every client in every round: clients elsewhere are then asked
+        until all have answered.
+    arrivals : bool
+        Whether it takes answers one by one, by ``Post``, and so runs asynchronously alone.
+    newton_may_finish : bool
+        Whether a fit may end with Newton steps. Baselines are to show where they stop.
+    device : {"each", "sums"} or None
+        Whether its questions to each client can be answered on a device, or sums over all of them
+        are all that it needs; None if it has no device path.
+    state_type : type
+        The type of its states, to recognise those of another method.
     """
+
+    settles: ClassVar[bool] = True
+    unanimous: ClassVar[bool] = False
+    arrivals: ClassVar[bool] = False
+    newton_may_finish: ClassVar[bool] = False
+    device: ClassVar[Literal["each", "sums"] | None] = None
+    state_type: ClassVar[type] = object
+
+    @abstractmethod
+    def start(self, x0: Array, m: int) -> Dialogue[S]:
+        """The first state of m clients at x0, (d,); what is asked here is set-up."""
+
+    @abstractmethod
+    def update(self, state: S) -> Dialogue[S | None]:
+        """The state after one more round, or None if the method is done."""
 
     @property
     def hazard(self) -> str:
         """What most likely went wrong when the method diverges, and what to do about it."""
+        return (
+            "a cost is not convex, or its numbers are beyond float64: "
+            "check the loss and the scale of the data"
+        )
 
     @property
-    def settles(self) -> bool:
-        """Whether a small residual means that it has converged; False if it ends by itself."""
+    def penalty(self) -> Penalty | None:
+        """The convex g of F + g. A method that takes one has it as a field of this name."""
+        return None
 
     @property
-    def state_type(self) -> type[S]:
-        """The type of the method's states."""
+    def drawn(self) -> float:
+        """The share of the clients that the method itself draws for a round."""
+        return 1.0
 
-    def start(self, clients: Clients, x0: Array) -> S:
-        """The first state; questions asked here are set-up rounds."""
+    def described(self) -> str:
+        """What runs, in a user's words."""
+        return type(self).__name__
 
-    def update(self, clients: Clients, state: S) -> S | None:
-        """The state after one more round, or None if the method is done."""
+    def iterate(self, state: S) -> Array:
+        """The variable whose fixed point the method seeks; its change is the residual."""
+        x: Array = _of(state).x
+        return x
+
+    def asked_about(self, state: S) -> Array:
+        """The point, (d,), that the next question is about."""
+        x: Array = _of(state).x
+        return x
+
+    def step_of(self, state: S) -> float | Array:
+        """The step in use; nan if there is none."""
+        return math.nan
+
+    def subgradient(self, state: S) -> Array | None:
+        """A subgradient of the penalty at x, (d,), which certificates need; None if unknown."""
+        return None
+
+    def values(self, state: S) -> Array | None:
+        """f_j(x), (m,), if they came with the answers, so that nobody need be asked for F."""
+        return None
+
+    def smooth_value(self, state: S) -> float:
+        """About F(x) without the penalty; nan if that is not known."""
+        return math.nan
+
+    def evidence(self, state: S) -> Evidence | None:
+        """What the last answers prove at x; None if a proof has to be asked for."""
+        return None
+
+    def expected_gap(self, before: S, after: S) -> float:
+        """What F(x) - F* probably is after a round.
+
+        Σ(z⁺ - z)²/s is of the order of the gap where a method converges steadily; a slow method's
+        is some hundred times that.
+        """
+        return 100.0 * estimated_gap(
+            self.iterate(after) - self.iterate(before), self.step_of(after)
+        )
+
+    def current(self, state: S, present: Mask) -> Mask:
+        """Whose last answers are about x, (m,), of those who have just answered."""
+        return present
+
+    def without(self, state: S, kept: Mask) -> S | None:
+        """The state to go on from with the clients kept, (m,); None to start anew from x."""
+        return None
+
+    def notes(self, state: S) -> tuple[str, ...]:
+        """What the user should know about the run."""
+        return ()
+
+    def with_penalty(self, penalty: Penalty) -> Self:
+        """The method for F + g."""
+        if "penalty" not in getattr(type(self), "__dataclass_fields__", {}):
+            raise InputError(
+                f"penalty: {type(self).__name__} takes none: use FedSplit, FedSplitInformation, "
+                "FedSplitVectors, ADMM, GD or AGD"
+            )
+        return replace(self, penalty=penalty)  # type: ignore[type-var]  # a dataclass, as it says
 
 
-EPS = sys.float_info.epsilon
+def _of(state: Any) -> Any:
+    """A state, whose fields a type checker does not know here."""
+    return state
 
-NUMERICAL_HAZARD = (
-    "a cost is not convex, or its numbers are beyond float64: "
-    "check the loss and the scale of the data"
-)
-"""The hazard of methods that have no step to choose and solve nothing inexactly."""
+
+def estimated_gap(move: Array, s: float | Array) -> float:
+    """Σ(z⁺ - z)²/s, which is of the order of F(x) - F* where a method converges steadily."""
+    xp = array_namespace(move)
+    if not hasattr(xp, "square"):  # a block vector has no entries, only a length
+        return length(move) ** 2 / float(s)
+    return float(xp.sum(xp.square(move) / s))
 
 
 def average(z: Array, s: float | Array, penalty: Penalty | None) -> Array:
@@ -86,32 +204,58 @@ def subgradient_of_average(x: Array, z: Array, s: float | Array) -> Array:
     return slope
 
 
-def choose_step(
-    given: float | None,
-    rule: Callable[[float, float], float],
-    clients: Clients,
-    x0: Array,
-    batch: int | None = None,
-) -> float:
-    """The given step, or the rule's at ℓ* = min ℓ_j and L* = max L_j.
+def start_point(solver: ProxSolver, x: Array, z: Array, v: Array) -> Array | None:
+    """Where a local solver starts: at x, at z_j, or at v_j, which is None in a question."""
+    return {"broadcast": x, "iterate": z, "argument": None}[solver.start]
 
-    If some L_j has no bound that holds for every x, the rule takes the curvature at x0 instead. L_j
-    is the expected smoothness of minibatches where these are of ``batch`` rows.
+
+class Bounds(NamedTuple):
+    """ℓ* = min ℓ_j and L* = max L_j, and whether they hold everywhere or at the start alone."""
+
+    ell: float
+    L: float
+    everywhere: bool
+
+
+def extreme_curvature(x0: Array, batch: int | None = None) -> Dialogue[Bounds]:
+    """ℓ* and L* over the clients that answer.
+
+    If some L_j has no bound that holds for every x, they are those of the Hessians at x0. L_j is
+    the expected smoothness of minibatches where these are of ``batch`` rows.
     """
-    if given is not None:
-        return float(given)
+
+    def question(x: Array | None) -> CostQuestion:
+        return Curvature(x) if batch is None else BatchCurvature(batch, x)
+
     xp = array_namespace(x0)
-    answer = clients.curvature(batch=batch)
+    everywhere = True
+    answer: Answer = yield question(None)
     if not xp.all(xp.isfinite(answer.rows[answer.present][:, 1])):
-        answer = clients.curvature(x0, batch)
+        everywhere = False
+        answer = yield question(x0)
     if not xp.any(answer.present):
         raise InputError("no step follows from the curvature: no client answered, pass step=")
     bounds = answer.rows[answer.present]
-    ell = float(xp.min(bounds[:, 0]))
-    L = float(xp.max(bounds[:, 1]))
-    step = math.inf
-    if L > 0:
-        step = rule(ell, L)
+    return Bounds(float(xp.min(bounds[:, 0])), float(xp.max(bounds[:, 1])), everywhere)
+
+
+def choose_step(
+    given: float | None,
+    rule: Callable[[float, float], float],
+    x0: Array,
+    batch: int | None = None,
+) -> Dialogue[float]:
+    """The given step, or the rule's at ℓ* and L*, see ``extreme_curvature``."""
+    if given is not None:
+        return float(given)
+    bounds = yield from extreme_curvature(x0, batch)
+    return step_from(bounds, rule)
+
+
+def step_from(bounds: Bounds, rule: Callable[[float, float], float]) -> float:
+    """The rule's step at ℓ* and L*; raises InputError if that is no positive number."""
+    ell, L, _ = bounds
+    step = rule(ell, L) if L > 0 else math.inf
     if not (math.isfinite(step) and step > 0):
         raise InputError(f"no step follows from the curvature ℓ* = {ell:g}, L* = {L:g}: pass step=")
     return step

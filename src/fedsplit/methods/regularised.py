@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from fedsplit.arrays import Array, norms
 from fedsplit.checks import number
-from fedsplit.clients.oracle import Clients
+from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Curvature, Gradient, Prox
+from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.fedsplit import PlainFedSplit
-from fedsplit.methods.method import average, check_settings
-from fedsplit.methods.variants import FedSplit
+from fedsplit.methods.fedsplit import FedSplit
+from fedsplit.methods.method import Method, average, check_settings, start_point
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import theorem2
@@ -41,13 +44,9 @@ class RegularisedState(NamedTuple):
     centre: Array
     remaining: int
 
-    @property
-    def iterate(self) -> Array:
-        return self.z
-
 
 @dataclass(frozen=True)
-class RegularisedFedSplit:
+class RegularisedFedSplit(Method[RegularisedState]):
     """Theorem 2: F(x) - F* ≤ ε, proved, for smooth convex costs with exact proxes.
 
     Two set-up rounds (L_j, and the gradients at the start) fix λ, s and the number of rounds; the
@@ -67,9 +66,9 @@ class RegularisedFedSplit:
     radius: float
     prox: ProxSolver | None = None
 
-    settles: ClassVar[bool] = False
-    unanimous: ClassVar[bool] = True
-    state_type: ClassVar[type[RegularisedState]] = RegularisedState
+    settles = False
+    unanimous = True
+    state_type = RegularisedState
 
     def __post_init__(self) -> None:
         number("RegularisedFedSplit: eps", self.eps)
@@ -78,29 +77,36 @@ class RegularisedFedSplit:
 
     @property
     def hazard(self) -> str:
-        return FedSplit.plain(prox=self.prox).hazard
+        return FedSplit(prox=self.prox).hazard
 
-    def start(self, clients: Clients, x0: Array) -> RegularisedState:
-        curvature = clients.curvature()
-        gradient = clients.gradient(x0)
+    def start(self, x0: Array, m: int) -> Dialogue[RegularisedState]:
+        curvature: Answer = yield Curvature()
+        gradient: Answer = yield Gradient(x0)
         if not (curvature.present & gradient.present).all():
             raise InputError(
                 "Theorem 2 needs an answer of every client: use FedSplit with participation below 1"
             )
         plan = theorem2(self.eps, self.radius, curvature.rows[:, 1], norms(gradient.rows))
-        first = PlainFedSplit(plan.s, self.prox or ExactProx()).start(clients, x0)
-        return RegularisedState(*first, plan.lam, x0, plan.rounds)
+        z = np.tile(x0, (m, 1))
+        return RegularisedState(x0, z, plan.s, plan.lam, x0, plan.rounds)
 
-    def update(self, clients: Clients, state: RegularisedState) -> RegularisedState | None:
+    def update(self, state: RegularisedState) -> Dialogue[RegularisedState | None]:
         x, z, s, lam, centre, remaining = state
         if remaining == 0:
             return None
         solver = self.prox or ExactProx()
         v = 2.0 * x - z
-        start = {"broadcast": x, "iterate": z, "argument": v}[solver.start]
         # Algorithm 1 on f_j + (λ/2)‖· - x¹‖², whose prox is one of f_j at other arguments:
         # prox_s(v) = prox_{s' f_j}((v + sλx¹)/(1 + sλ)) with s' = s/(1 + sλ).
         shrink = 1.0 / (1.0 + s * lam)
-        answer = clients.prox(shrink * (v + s * lam * centre), shrink * s, start, solver)
+        centred = shrink * (v + s * lam * centre)
+        start = start_point(solver, x, z, v)
+        answer: Answer = yield Prox(centred, shrink * s, v if start is None else start, solver)
         z = z + 2.0 * (answer.rows_or(x) - x)
         return RegularisedState(average(z, s, None), z, s, lam, centre, remaining - 1)
+
+    def iterate(self, state: RegularisedState) -> Array:
+        return state.z
+
+    def step_of(self, state: RegularisedState) -> float:
+        return state.s

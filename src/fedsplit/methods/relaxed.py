@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import cast
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Array
 from fedsplit.checks import number
-from fedsplit.clients.oracle import Clients
-from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.clients.effects import Arrival, Post
 from fedsplit.clients.questions import Prox
+from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.asynchronous import next_arrival, post_first
-from fedsplit.methods.fedsplit import FedSplitState
-from fedsplit.methods.method import average, check_settings, choose_step
+from fedsplit.methods.dave import ArrivalState
+from fedsplit.methods.method import (
+    Method,
+    average,
+    check_settings,
+    choose_step,
+    subgradient_of_average,
+)
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.solver import ProxSolver
@@ -23,7 +28,7 @@ from fedsplit.theory import arock_relaxation, fedsplit_step
 
 
 @dataclass(frozen=True)
-class RelaxedFedSplit:
+class RelaxedFedSplit(Method[ArrivalState]):
     """z_j ← z_j + 2η(prox_{s f_j}(2x' - z_j) - x') on each arrival, with x' of when j was asked.
 
     η = 1 is Algorithm 1, for which no theory promises convergence when answers arrive one by one.
@@ -34,7 +39,7 @@ class RelaxedFedSplit:
     Parameters
     ----------
     step : float, optional
-        s, as in ``FedSplit.plain``.
+        s, as in ``FedSplit``.
     prox : ProxSolver, optional
         None is ``ExactProx()``.
     relaxation : float, optional
@@ -47,36 +52,36 @@ class RelaxedFedSplit:
     relaxation: float | None = None
     penalty: Penalty | None = None
 
-    settles: ClassVar[bool] = True
-    state_type: ClassVar[type[FedSplitState]] = FedSplitState
-    hazard: ClassVar[str] = "answers are too old for this relaxation: pass a smaller one"
+    arrivals = True
+    state_type = ArrivalState
+    hazard = "answers are too old for this relaxation: pass a smaller one"
 
     def __post_init__(self) -> None:
         check_settings("RelaxedFedSplit", self.step, self.prox, self.penalty)
         if self.relaxation is not None and number("relaxation", self.relaxation) > 1.0:
             raise InputError(f"relaxation must be at most 1, not {self.relaxation!r}")
 
-    def start(self, clients: Clients, x0: Array) -> FedSplitState:
-        s = choose_step(self.step, fedsplit_step, clients, x0)
-        z = np.tile(x0, (clients.m, 1))
-        return post_first(self, clients, FedSplitState(average(z, s, self.penalty), z, s))
+    def start(self, x0: Array, m: int) -> Dialogue[ArrivalState]:
+        s = yield from choose_step(self.step, fedsplit_step, x0)
+        z = np.tile(x0, (m, 1))
+        return ArrivalState(average(z, s, self.penalty), z, s, np.ones(m, dtype=bool))
 
-    def update(self, clients: Clients, state: FedSplitState) -> FedSplitState:
-        return next_arrival(self, clients, state)
+    def update(self, state: ArrivalState) -> Dialogue[ArrivalState]:
+        x, z, s, idle = state
+        m = len(z)
+        eta = arock_relaxation(m, 2 * m) if self.relaxation is None else self.relaxation
+        question = Prox(2.0 * x - z, s, x, self.prox or ExactProx())
+        arrival: Arrival = yield Post(question, idle)
+        asked = cast(Prox, arrival.question)
+        moved = z + 2.0 * eta * (arrival.answer.rows - cast(Array, asked.start))
+        z = np.where(arrival.answer.present[:, None], moved, z)
+        return ArrivalState(average(z, s, self.penalty), z, s, arrival.idle)
 
-    def question(self, state: FedSplitState) -> CostQuestion:
-        x, z, s = state
-        return Prox(2.0 * x - z, s, x, self.prox or ExactProx())
+    def iterate(self, state: ArrivalState) -> Array:
+        return state.z
 
-    def useful(self, state: FedSplitState) -> Mask:
-        everyone: Mask = np.ones(len(state.z), dtype=bool)
-        return everyone
+    def step_of(self, state: ArrivalState) -> float:
+        return state.s
 
-    def absorb(self, state: FedSplitState, question: Any, answer: Answer) -> FedSplitState:
-        z = state.z
-        eta = self.relaxation
-        if eta is None:
-            eta = arock_relaxation(len(z), 2 * len(z))
-        moved = z + 2.0 * eta * (answer.rows - question.start)
-        z = np.where(answer.present[:, None], moved, z)
-        return FedSplitState(average(z, state.s, self.penalty), z, state.s)
+    def subgradient(self, state: ArrivalState) -> Array:
+        return subgradient_of_average(state.x, state.z, state.s)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count, number
-from fedsplit.clients.oracle import Clients
+from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Descend
+from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.method import check_settings
+from fedsplit.methods.method import Method, check_settings
 from fedsplit.methods.sums import curvatures
 
 
@@ -40,13 +41,9 @@ class ScaffnewState(NamedTuple):
     p: float
     round: int
 
-    @property
-    def iterate(self) -> Array:
-        return self.x - self.s * self.h
-
 
 @dataclass(frozen=True)
-class Scaffnew:
+class Scaffnew(Method[ScaffnewState]):
     """Scaffnew (Mishchenko et al., 2022): gradient steps with control variates.
 
     A round is what lies between two averages, which come with probability p after each step: a
@@ -68,9 +65,8 @@ class Scaffnew:
     probability: float | None = None
     seed: int = 0
 
-    settles: ClassVar[bool] = True
-    state_type: ClassVar[type[ScaffnewState]] = ScaffnewState
-    hazard: ClassVar[str] = "the step is above 2/L*: pass a smaller step"
+    state_type = ScaffnewState
+    hazard = "the step is above 2/L*: pass a smaller step"
 
     def __post_init__(self) -> None:
         check_settings("Scaffnew", step=self.step)
@@ -78,26 +74,31 @@ class Scaffnew:
         if self.probability is not None and number("Scaffnew: probability", self.probability) > 1.0:
             raise InputError(f"Scaffnew: probability must be at most 1, not {self.probability!r}")
 
-    def start(self, clients: Clients, x0: Array) -> ScaffnewState:
-        xp = array_namespace(x0)
+    def start(self, x0: Array, m: int) -> Dialogue[ScaffnewState]:
         s = self.step
         p = self.probability
         if s is None or p is None:
-            rows = curvatures("Scaffnew", clients, x0)
-            ell = float(xp.min(rows[:, 0]))
-            L = float(xp.max(rows[:, 1]))
+            rows = yield from curvatures("Scaffnew", x0)
+            ell = float(rows[:, 0].min())
+            L = float(rows[:, 1].max())
             if s is None:
                 s = 1.0 / L
             if p is None:
                 p = max(0.01, math.sqrt(ell / L))  # at most 100 local steps on average
-        return ScaffnewState(x0, xp.zeros((clients.m, clients.d), dtype=x0.dtype), s, p, 0)
+        return ScaffnewState(x0, np.zeros((m, len(x0))), s, p, 0)
 
-    def update(self, clients: Clients, state: ScaffnewState) -> ScaffnewState:
+    def update(self, state: ScaffnewState) -> Dialogue[ScaffnewState]:
         x, h, s, p, k = state
-        xp = array_namespace(h)
         # A generator per round, so that a run continued from a state draws the same numbers.
         drawn = int(np.random.default_rng([self.seed, k]).geometric(p))
         steps = min(drawn, math.ceil(10 / p))  # with a chance of e⁻¹⁰ it would be longer
-        x_local = clients.descend(x, s, steps, -h).rows_or(x)
-        x = xp.mean(x_local, axis=0)
+        answer: Answer = yield Descend(x, s, steps, -h)
+        x_local = answer.rows_or(x)
+        x = x_local.mean(axis=0)
         return ScaffnewState(x, h + (p / s) * (x - x_local), s, p, k + 1)
+
+    def iterate(self, state: ScaffnewState) -> Array:
+        return state.x - state.s * state.h
+
+    def step_of(self, state: ScaffnewState) -> float:
+        return state.s

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from array_api_compat import array_namespace
+import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count
-from fedsplit.clients.oracle import Clients
-from fedsplit.methods.method import check_settings, choose_step
+from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Descend
+from fedsplit.dialogue import Dialogue
+from fedsplit.methods.method import Method, check_settings, choose_step
 
 
 class ScaffoldState(NamedTuple):
@@ -23,13 +25,9 @@ class ScaffoldState(NamedTuple):
     c: Array
     s: float
 
-    @property
-    def iterate(self) -> Array:
-        return self.x - self.s * self.c
-
 
 @dataclass(frozen=True)
-class SCAFFOLD:
+class SCAFFOLD(Method[ScaffoldState]):
     """SCAFFOLD (Karimireddy et al., 2020), option II, with the server's step 1.
 
     K steps y_j ← y_j - s(∇f_j(y_j) - c_j + c) from y_j = x, with c = mean(c_j); then
@@ -48,23 +46,27 @@ class SCAFFOLD:
     step: float | None = None
     local_steps: int = 10
 
-    settles: ClassVar[bool] = True
-    state_type: ClassVar[type[ScaffoldState]] = ScaffoldState
-    hazard: ClassVar[str] = "local_steps times the step is well above 1/L*: pass a smaller step"
+    state_type = ScaffoldState
+    hazard = "local_steps times the step is well above 1/L*: pass a smaller step"
 
     def __post_init__(self) -> None:
         check_settings("SCAFFOLD", step=self.step)
         count("SCAFFOLD: local_steps", self.local_steps)
 
-    def start(self, clients: Clients, x0: Array) -> ScaffoldState:
-        xp = array_namespace(x0)
-        s = choose_step(self.step, lambda _, L: 1.0 / (self.local_steps * L), clients, x0)
-        return ScaffoldState(x0, xp.zeros((clients.m, clients.d), dtype=x0.dtype), s)
+    def start(self, x0: Array, m: int) -> Dialogue[ScaffoldState]:
+        s = yield from choose_step(self.step, lambda _, L: 1.0 / (self.local_steps * L), x0)
+        return ScaffoldState(x0, np.zeros((m, len(x0))), s)
 
-    def update(self, clients: Clients, state: ScaffoldState) -> ScaffoldState:
+    def update(self, state: ScaffoldState) -> Dialogue[ScaffoldState]:
         x, c_local, s = state
-        xp = array_namespace(c_local)
         path = self.local_steps * s
-        c = xp.mean(c_local, axis=0)
-        y = clients.descend(x, s, self.local_steps, c - c_local).rows_or(x - path * c)
-        return ScaffoldState(xp.mean(y, axis=0), c_local - c + (x - y) / path, s)
+        c = c_local.mean(axis=0)
+        answer: Answer = yield Descend(x, s, self.local_steps, c - c_local)
+        y = answer.rows_or(x - path * c)
+        return ScaffoldState(y.mean(axis=0), c_local - c + (x - y) / path, s)
+
+    def iterate(self, state: ScaffoldState) -> Array:
+        return state.x - state.s * state.c
+
+    def step_of(self, state: ScaffoldState) -> float:
+        return state.s

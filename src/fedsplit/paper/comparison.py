@@ -14,13 +14,13 @@ from fedsplit.arrays import Array, length
 from fedsplit.checks import one_of
 from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError
+from fedsplit.loop.result import Result
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
 from fedsplit.methods.method import Method
 from fedsplit.paper.curves import rounds_to
 from fedsplit.paper.runs import run_to_gap
 from fedsplit.problem import Problem
-from fedsplit.rounds.result import Result
 
 Ending: TypeAlias = Literal["reached", "floor", "falling", "diverged"]
 """How a run ended: at the last target, at a floor above it, on its way there, or nowhere."""

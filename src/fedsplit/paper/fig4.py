@@ -12,9 +12,9 @@ from fedsplit import ensembles, plots, theory
 from fedsplit.arrays import Array
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.methods.fedgd import FedGD
+from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.information import FedSplitInformation
 from fedsplit.methods.method import Method
-from fedsplit.methods.variants import FedSplit
 from fedsplit.paper.curves import linear_fit, rounds_to
 from fedsplit.paper.experiment import Claim, Experiment, Watch
 from fedsplit.paper.measurements import Measurements
@@ -31,7 +31,7 @@ PAPERS = ("fedgd-e1", "fedsplit-exact")
 OURS = "fedsplit-e10-broadcast"
 
 DEFAULTS: Mapping[str, Method[Any]] = {
-    "fedsplit-default": FedSplit(),
+    "fedsplit-default": FedSplitVectors(),
     "information": FedSplitInformation(),
 }
 """What ``solve`` chooses from, with nothing to tune."""
@@ -42,8 +42,8 @@ def methods_at(kappa: float) -> dict[str, Method[Any]]:
     s = theory.fedsplit_step(1.0, kappa)
     return {
         "fedgd-e1": FedGD(theory.fedgd_step(1.0, kappa)),
-        "fedsplit-exact": FedSplit.plain(s),
-        OURS: FedSplit.plain(s, GradientProx(10)),
+        "fedsplit-exact": FedSplit(s),
+        OURS: FedSplit(s, GradientProx(10)),
     }
 
 

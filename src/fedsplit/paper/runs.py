@@ -6,18 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from fedsplit.clients.questions import Curvature
 
 from fedsplit import theory
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
+from fedsplit.loop.result import Diverged, Result
+from fedsplit.loop.solve import solve
+from fedsplit.loop.trace import Row
+from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method, State
-from fedsplit.methods.variants import FedSplit
 from fedsplit.paper.experiment import Watch
 from fedsplit.plots import Columns
 from fedsplit.problem import Problem
-from fedsplit.rounds.result import Diverged, Result
-from fedsplit.rounds.solve import solve
-from fedsplit.rounds.trace import Row
 
 
 def run_to_gap(
@@ -125,7 +126,7 @@ class SolvedProblem:
 
     def constants(self, x: Array | None = None) -> tuple[float, float]:
         """Return ℓ* and L*, the least and the largest curvature of any client, at x or anywhere."""
-        bounds = self.clients.curvature(x).rows
+        bounds = self.clients.ask(Curvature(x)).rows
         return float(bounds[:, 0].min()), float(bounds[:, 1].max())
 
     def contraction(self, s: float, rounds: int) -> float:
@@ -138,7 +139,7 @@ class SolvedProblem:
             # Ratios of distances near the level of rounding say nothing.
             return distances[-1] < 1e-6 * distances[0]
 
-        solve(self.problem, FedSplit.plain(step=s), rounds=rounds, tol=0, callbacks=[look])
+        solve(self.problem, FedSplit(step=s), rounds=rounds, tol=0, callbacks=[look])
         return float(np.max(np.divide(distances[1:], distances[:-1])))
 
     def gap(self, x: Array) -> float:

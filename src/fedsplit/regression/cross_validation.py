@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array
-from fedsplit.clients.questions import ProofScalars
+from fedsplit.clients.questions import Decrement, ProofScalars, Value
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.fit import make_task
 from fedsplit.regression.options import Settings
@@ -154,8 +154,8 @@ def _held_out(
     outside.settle(replace(task.frame, ridge=np.ones(task.d))).prepare()
     clients = outside.settle(task.frame)
     start = np.zeros(task.d)
-    floor = ProofScalars(**clients.decrement(start, start).parts).floor.sum()
-    values = np.array([clients.value(x).rows.sum() for x in task.points(penalties)])
+    floor = ProofScalars(**clients.ask(Decrement(start, start)).parts).floor.sum()
+    values = np.array([clients.ask(Value(x)).rows.sum() for x in task.points(penalties)])
     weight = sum(moments[j].weight for j in fold.held_out)
     floor += sum(moments[j].floor for j in fold.held_out) / task.scaling.unit**2
     deviance: Array = 2.0 * (values - floor) * task.scaling.unit**2 / weight

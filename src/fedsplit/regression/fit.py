@@ -12,6 +12,7 @@ from fedsplit.clients.oracle import Removed
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError, listed
+from fedsplit.loop.trace import Row
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression, Settings
@@ -32,7 +33,6 @@ from fedsplit.remote.channel import Channel
 from fedsplit.remote.masked import clients_of_run
 from fedsplit.remote.members import Members, Patience
 from fedsplit.remote.summed import SummedChannel
-from fedsplit.rounds.trace import Row
 from fedsplit.version import __version__
 
 

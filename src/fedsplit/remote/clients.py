@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Mask
-from fedsplit.clients.oracle import Clients, Incident
+from fedsplit.clients.oracle import Clients, Incident, Posting
 from fedsplit.clients.question import ABSENT, Answer, CostQuestion, Question
 from fedsplit.remote.channel import Channel, LocalChannel, PostingChannel, Reply, Request
 from fedsplit.remote.cohort import Fingerprint, ProblemCohort, other_data, same_data
@@ -82,7 +82,7 @@ class RemoteClients(Clients):
         other.m = len(other.members.names)
         return other
 
-    def asynchronously(self) -> Clients:
+    def asynchronously(self) -> Posting:
         if self.members.patience is None or not isinstance(self.members.channel, PostingChannel):
             return super().asynchronously()
         return PostedClients(self, self.members.channel)

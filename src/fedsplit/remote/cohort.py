@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion, Question
+from fedsplit.clients.questions import Evaluate
 from fedsplit.errors import InputError, listed
 from fedsplit.remote.channel import Request
 from fedsplit.threads import one_blas_thread
@@ -46,7 +47,7 @@ class ProblemCohort:
                 clients = self._among(1)
                 size = max(1.0, clients.d**0.5)
                 probe = np.random.default_rng(0).standard_normal(clients.d) / size
-                return np.column_stack(list(clients.evaluate(probe).parts.values()))
+                return np.column_stack(list(clients.ask(Evaluate(probe)).parts.values()))
             if not isinstance(question, CostQuestion):
                 raise InputError(f"the question {question.name()} is not about a client's cost")
             clients = self._among(request.m)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fedsplit.clients.oracle import Incident
-from fedsplit.rounds.trace import Row
+from fedsplit.loop.trace import Row
 
 
 @dataclass

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Mask
-from fedsplit.clients.oracle import Arrival, Clients, Incident
+from fedsplit.clients.oracle import Clients, Incident
 from fedsplit.clients.question import NOT_FINITE, Answer, CostQuestion
 from fedsplit.remote.channel import SILENT, PostingChannel, Reply, Request
 
@@ -76,7 +76,7 @@ class PostedClients(Clients):
         self.free = False
         self.hessians = clients.hessians
         self._posted: dict[int, Posted] = {}  # by cohort
-        self._arrived: deque[Arrival] = deque()
+        self._arrived: deque[tuple[CostQuestion, Answer]] = deque()
 
     @property
     def incidents(self) -> Sequence[Incident]:  # type: ignore[override]  # it grows
@@ -90,8 +90,8 @@ class PostedClients(Clients):
         for at, names in self._clients.members.cohorts.items():
             free[end : end + len(names)] = at not in self._posted
             end += len(names)
-        for arrival in self._arrived:
-            free &= ~arrival.answer.present
+        for _, answer in self._arrived:
+            free &= ~answer.present
         return free
 
     def insistent(self) -> Clients:
@@ -112,7 +112,7 @@ class PostedClients(Clients):
             self._posted[at] = Posted(question, rows[at], request, now)
         self._send(rows)
 
-    def collect(self) -> Arrival:
+    def collect(self) -> tuple[CostQuestion, Answer]:
         while not self._arrived:
             self._wait()
         return self._arrived.popleft()
@@ -194,4 +194,4 @@ class PostedClients(Clients):
         for question in questions.values():
             rows = {at: each.rows for at, each in done.items() if each.question is question}
             found = {at: replies[at] for at in rows}
-            self._arrived.append(Arrival(question, self._clients.together(question, rows, found)))
+            self._arrived.append((question, self._clients.together(question, rows, found)))

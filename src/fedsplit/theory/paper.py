@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from fedsplit.clients.questions import Descend
+from fedsplit.clients.questions import Gradient
+from fedsplit.clients.questions import Information
+from fedsplit.clients.questions import Prox
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -194,7 +198,7 @@ def fedgd_defect(clients: Clients, x: Array, s: float, local_steps: int) -> floa
 
     It is zero exactly at a fixed point of FedGD(s, e) (Proposition 1).
     """
-    moved = clients.descend(x, s, local_steps).rows
+    moved = clients.ask(Descend(x, s, local_steps)).rows
     return float(np.linalg.norm((x - moved).sum(axis=0)) / s)
 
 
@@ -203,7 +207,7 @@ def fedprox_defect(clients: Clients, x: Array, s: float, solver: ProxSolver | No
 
     It is zero exactly at a fixed point of FedProx(s) (Proposition 2).
     """
-    moved = clients.prox(x, s, x, solver or ExactProx()).rows
+    moved = clients.ask(Prox(x, s, x, solver or ExactProx())).rows
     return float(np.linalg.norm((x - moved).sum(axis=0)) / s)
 
 
@@ -212,31 +216,31 @@ def fedsplit_defect(
 ) -> float:
     """‖T(z) - z‖ with T(z)_j = z_j + 2(prox_{s f_j}(2z̄ - z_j) - z̄); z is (m, d).
 
-    It is zero exactly at a fixed point of FedSplit(s) (Proposition 3).
+    It is zero exactly at a fixed point of FedSplitVectors(s) (Proposition 3).
     """
     x = z.mean(axis=0)
-    moved = clients.prox(2 * x - z, s, x, solver or ExactProx()).rows
+    moved = clients.ask(Prox(2 * x - z, s, x, solver or ExactProx())).rows
     return float(2.0 * np.linalg.norm(moved - x))
 
 
 def optimality_defect(clients: Clients, x: Array) -> float:
     """‖Σ_j ∇f_j(x)‖, zero exactly at a minimiser of F."""
-    return float(np.linalg.norm(clients.gradient(x).rows.sum(axis=0)))
+    return float(np.linalg.norm(clients.ask(Gradient(x)).rows.sum(axis=0)))
 
 
 def fedsplit_fixed_point(clients: Clients, x: Array, s: float) -> Array:
     """z_j = x - s∇f_j(x), (m, d): FedSplit's fixed point, if x minimises F (Proposition 3)."""
-    return x - s * clients.gradient(x).rows
+    return x - s * clients.ask(Gradient(x)).rows
 
 
 def quadratics(clients: Clients) -> tuple[Array, Array]:
     """H_j, (m, d, d), and c_j, (m, d), of f_j(x) = ½xᵀH_jx - c_jᵀx + const."""
     zero = np.zeros(clients.d)
-    H = clients.information(zero).rows
-    elsewhere = clients.information(zero + 1.0).rows
+    H = clients.ask(Information(zero)).rows
+    elsewhere = clients.ask(Information(zero + 1.0)).rows
     if not np.allclose(elsewhere, H, rtol=1e-6, atol=1e-12 * np.abs(H).max()):
         raise InputError("the closed forms are for least squares: these costs are not quadratic")
-    return H, -clients.gradient(zero).rows
+    return H, -clients.ask(Gradient(zero)).rows
 
 
 def _solve_sums(M: Array, c: Array) -> Array:

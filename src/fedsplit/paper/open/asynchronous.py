@@ -6,21 +6,22 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from fedsplit.clients.questions import Curvature
 
 from fedsplit import ensembles, plots, theory
-from fedsplit.clients.delayed import Latency
+from fedsplit.clients.clock import Latency
+from fedsplit.loop.result import Diverged, Result
+from fedsplit.loop.solve import solve
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
 from fedsplit.methods.dave import DAvePG
+from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.information import FedSplitInformation
 from fedsplit.methods.method import Method
 from fedsplit.methods.relaxed import RelaxedFedSplit
-from fedsplit.methods.variants import FedSplit
 from fedsplit.paper.experiment import Claim, Experiment, Watch
 from fedsplit.paper.measurements import Measurements
 from fedsplit.problem import Problem
-from fedsplit.rounds.result import Diverged, Result
-from fedsplit.rounds.solve import solve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +38,7 @@ DECISIVE = ("slow", "slow-exponential")
 """Where everybody needs an answer of a client that takes 100 times as long."""
 
 SYNCHRONOUS: Mapping[str, Method[Any]] = {
-    "plain": FedSplit.plain(),
+    "plain": FedSplit(),
     "default": FedSplitInformation(),
 }
 """What asynchronous runs are compared with: Algorithm 1 at Theorem 1's step, and the default."""
@@ -75,7 +76,7 @@ def problems(settings: Mapping[str, Any], seed: int) -> dict[str, Problem]:
 
 def asynchronous_methods(problem: Problem) -> dict[str, Method[Any]]:
     """Return each method by the name of its column."""
-    curvature = problem.clients.curvature().rows
+    curvature = problem.clients.ask(Curvature()).rows
     s = theory.fedgd_step(float(curvature[:, 0].min()), float(curvature[:, 1].max()))
     return {
         "information": FedSplitInformation(),

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedsplit import ensembles, plots, theory
 from fedsplit.arrays import Array
+from fedsplit.loop.solve import solve
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.methods.fedavg import FedAvg
 from fedsplit.paper.experiment import Claim, Experiment, Watch
@@ -16,7 +17,6 @@ from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem
 from fedsplit.plots import Columns
 from fedsplit.problem import Problem
-from fedsplit.rounds.solve import solve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,11 +11,12 @@ import numpy as np
 from fedsplit import ensembles, plots, theory
 from fedsplit.arrays import Array
 from fedsplit.clients.noisy import NoisyClients
+from fedsplit.loop.solve import solve
+from fedsplit.loop.trace import Row
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
-from fedsplit.methods.fedsplit import FedSplitState
+from fedsplit.methods.fedsplit import FedSplit, FedSplitState
 from fedsplit.methods.method import State
-from fedsplit.methods.variants import FedSplit
 from fedsplit.paper.experiment import Claim, Experiment, Watch
 from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem
@@ -24,8 +25,6 @@ from fedsplit.problem import Problem
 from fedsplit.prox.exact import ExactProx
 from fedsplit.prox.gradient import GradientProx
 from fedsplit.prox.solver import ProxSolver
-from fedsplit.rounds.solve import solve
-from fedsplit.rounds.trace import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +76,7 @@ class _Noisy:
             found.append((float(squares), float(np.square(state.x - self.solved.x).sum())))
             return False
 
-        method = FedSplit.plain(self.s, prox or ExactProx())
+        method = FedSplit(self.s, prox or ExactProx())
         clients = NoisyClients(self.solved.clients, noise, seed)
         state = FedSplitState(self.solved.x, self.target, self.s) if settled else None
         result = solve(clients, method, rounds=rounds, tol=0, state=state, callbacks=[look])

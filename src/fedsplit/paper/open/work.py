@@ -10,17 +10,17 @@ import numpy as np
 
 from fedsplit import ensembles, theory
 from fedsplit.arrays import Array
+from fedsplit.loop.result import Diverged
+from fedsplit.loop.solve import solve
+from fedsplit.loop.trace import Row
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
+from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import State
-from fedsplit.methods.variants import FedSplit
 from fedsplit.paper.runs import SolvedProblem
 from fedsplit.plots import Columns
 from fedsplit.problem import Problem
 from fedsplit.prox.solver import ProxSolver
-from fedsplit.rounds.result import Diverged
-from fedsplit.rounds.solve import solve
-from fedsplit.rounds.trace import Row
 
 LOWEST = 1e-10
 """The gap at which a run ends."""
@@ -63,7 +63,7 @@ def run(
     def look(row: Row, state: State) -> bool:
         return row.objective - solved.best <= LOWEST
 
-    method = FedSplit.plain(s, prox)
+    method = FedSplit(s, prox)
     try:
         result = solve(solved.clients, method, rounds=rounds, tol=0, seed=seed, callbacks=[look])
     except Diverged as error:

@@ -16,13 +16,13 @@ from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Incident
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
+from fedsplit.loop.trace import Row, Trace
 from fedsplit.regression.client.design import Calibration, Recession
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result import private, sealing
 from fedsplit.regression.result.model import FitCertificate, Model
 from fedsplit.regression.server.inference import CLIENT_COLUMNS, PenalisedLikelihood
-from fedsplit.rounds.trace import Row, Trace
 
 FORMAT = 1
 """Raised when files of an older version can no longer be read."""

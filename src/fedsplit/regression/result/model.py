@@ -15,8 +15,10 @@ from scipy.special import fdtrc
 from fedsplit.arrays import Array
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Incident
+from fedsplit.clients.questions import Value
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
+from fedsplit.loop.trace import Row, Trace
 from fedsplit.regression.client.design import Calibration, Recession
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import FAMILIES
@@ -29,7 +31,6 @@ from fedsplit.regression.result.table import Summary, fragment, shortened, summa
 from fedsplit.regression.server.bias import Bias, bias
 from fedsplit.regression.server.inference import PenalisedLikelihood
 from fedsplit.regression.server.task import Task
-from fedsplit.rounds.trace import Row, Trace
 
 BEFORE = ("handshake", "setup")
 """The kinds of exchanges before the rounds."""
@@ -574,7 +575,7 @@ class Model:
             raise InputError(
                 "averaging methods take no l1 and no constraints: there is nothing to compare"
             )
-        self.task.clients.value(self.x)  # raises if the data have changed since
+        self.task.clients.ask(Value(self.x))  # raises if the data have changed since
         clients, x, back = self.task.in_scaled_columns(self.x)
         known = np.isfinite(self.coef)
         fitted = self.coef_[known]

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 
+from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.privacy.accounting import noise_multiplier
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.model import FitCertificate, Model
@@ -15,7 +16,6 @@ from fedsplit.regression.server.inference import CLIENT_COLUMNS
 from fedsplit.regression.server.private import PrivateEstimate, PrivateSearch
 from fedsplit.remote.history import History
 from fedsplit.remote.summed import ALL
-from fedsplit.rounds.trace import Trace
 from fedsplit.version import __version__
 
 

@@ -11,6 +11,8 @@ import numpy as np
 from fedsplit.arrays import Array, add_diagonal
 from fedsplit.clients.stacked import QUIET
 from fedsplit.data.formula.formula import Formula
+from fedsplit.loop.certificate import moved
+from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.client.questions.along import Along, Course
 from fedsplit.regression.client.questions.fitted import LEAST_CLUSTERS, Fitted, GoodnessOfFit
@@ -26,8 +28,6 @@ from fedsplit.regression.server.inference import (
 from fedsplit.regression.server.null_model import null_value
 from fedsplit.regression.server.proof import Proof
 from fedsplit.regression.server.search import Estimate
-from fedsplit.rounds.certificate import moved
-from fedsplit.rounds.trace import Trace
 
 if TYPE_CHECKING:
     from fedsplit.regression.server.task import Task

@@ -11,7 +11,9 @@ import pandas as pd
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.stacked import QUIET
+from fedsplit.dialogue import converse
 from fedsplit.errors import InputError
+from fedsplit.loop.conversation import Conversation
 from fedsplit.methods.fedgd import AverageState, FedGD
 from fedsplit.methods.fedprox import FedProx
 from fedsplit.threads import one_blas_thread
@@ -101,10 +103,11 @@ def _fixed_point(method: FedGD | FedProx, clients: Clients, x: Array) -> Array:
     """The fixed point of one round near x, (d,)."""
     from scipy.optimize import root  # takes longer to import than a small fit
 
-    s = method.start(clients, x).s
+    conversation = Conversation(clients)
+    s = converse(method.start(x, clients.m), conversation).s
 
     def residual(point: Array) -> Array:
-        after: Array = method.update(clients, AverageState(point, s)).x
+        after: Array = converse(method.update(AverageState(point, s)), conversation).x
         return after - point
 
     # a millionth of the move at x, or of x itself where x is all but a fixed point

@@ -10,10 +10,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.metered import Exchange
+from fedsplit.clients.effects import Kind
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.fixed_point import LIMBS
+from fedsplit.loop.trace import Row
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
 from fedsplit.regression.client.measuring import Measured
@@ -28,7 +29,6 @@ from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.counting import numbers_in
 from fedsplit.remote.members import Check, Members
-from fedsplit.rounds.trace import Kind, Row
 
 
 def ask_everyone(members: Members, question: FitQuestion) -> dict[str, Any]:
@@ -225,8 +225,7 @@ def _heard(
 
 
 def _row(kind: Kind, down: int, up: int, answered: int, seconds: float) -> Row:
-    exchange = Exchange(down, up, answered, 0.0, seconds)
-    return Row.of(exchange, kind, math.nan)
+    return Row(math.nan, math.nan, kind, 0.0, up, down, answered, seconds)
 
 
 def _check(members: Members, question: FitQuestion) -> Check:

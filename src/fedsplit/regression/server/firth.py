@@ -15,15 +15,15 @@ import numpy as np
 
 from fedsplit.arrays import Array, packed, unpacked
 from fedsplit.clients.local_models import ModifiedScore
-from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.errors import InputError
+from fedsplit.loop.certificate import Certificate
+from fedsplit.loop.conversation import Conversation
+from fedsplit.loop.trace import Row, Trace
 from fedsplit.regression.server.inference import inverse
 from fedsplit.regression.server.proof import Proof
 from fedsplit.regression.server.search import Estimate, Progress
-from fedsplit.rounds.certificate import Certificate
-from fedsplit.rounds.trace import Row, Trace
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -172,7 +172,7 @@ class FirthSearch:
 
     def __post_init__(self) -> None:
         self.x: Array | None = None  # the best so far
-        self._meter = MeteredClients(self.clients.insistent())
+        self._meter = Conversation(self.clients.insistent())
         self._rows: list[Row] = []
         self._start = math.nan
         self._pairs: list[tuple[Array, Array]] = []
@@ -219,7 +219,8 @@ class FirthSearch:
         return self._seen(Look(look.x, V, look.hessians, parts), look.x)
 
     def _ask(self, question: ModifiedScore) -> dict[str, Array]:
-        return self._meter.ask(question).parts
+        parts: dict[str, Array] = self._meter.ask(question).parts
+        return parts
 
     def _seen(self, look: Look, before: Array) -> Look:
         """Record the last question, which is a round of its own."""
@@ -227,7 +228,7 @@ class FirthSearch:
         if not self._rows:
             self._start = look.objective
         moved = float(np.linalg.norm(look.x - before))
-        self._rows.append(Row.of(exchange, "round", look.objective, moved))
+        self._rows.append(Row(look.objective, moved, "round", *exchange))
         if self.report is not None:
             gap = math.nan
             if math.isfinite(look.objective):
@@ -302,5 +303,6 @@ class FirthSearch:
             converged=now.distance <= self.tol,
             undetermined=(),
             state=now,
+            size=float(np.linalg.norm(now.x)),
             look=now,
         )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import Gradient, Information, Line, Margin
+from fedsplit.dialogue import Answering
 from fedsplit.errors import InputError, listed
-from fedsplit.methods.method import State
-from fedsplit.rounds.trace import Row
+from fedsplit.loop.conversation import Conversation
+from fedsplit.loop.trace import Row
 
 SPAN = 5
 """The moves of this many rounds are examined together, and as often."""
@@ -71,7 +73,7 @@ class Separation:
     ----------
     span : int
         How many rounds are examined together.
-    meter : MeteredClients
+    meter : Conversation
         Counts the questions.
     proved : bool
         Whether classes are separable.
@@ -88,13 +90,13 @@ class Separation:
         self.span = SPAN
         self._verify = verify
         self._directions = directions
-        self.meter = MeteredClients(clients.insistent())
+        self.meter = Conversation(clients.insistent())
         self.proved = False
         self.direction: Array = np.zeros(clients.d)
         self._first: Array | None = None  # x after the first round
         self._rest = 0  # the round until which there is no other search
 
-    def look(self, margin: float, number: int, states: Sequence[State]) -> None:
+    def look(self, margin: float, number: int, states: Sequence[Any]) -> None:
         """Look at a round, and every ``span`` rounds at the moves of the last ones.
 
         Parameters
@@ -103,7 +105,7 @@ class Separation:
             That of x.
         number : int
             The number of the round.
-        states : sequence of State
+        states : sequence
             Those after the last rounds.
         """
         x = states[-1].x
@@ -130,7 +132,7 @@ class Separation:
         direction = recession(self.meter, x, self._first)
         if direction.any() and self._verify(direction):
             self.direction = direction
-            self.proved = bool(self.meter.margin(direction).rows.min() > 0)
+            self.proved = bool(self.meter.ask(Margin(direction)).rows.min() > 0)
 
     def error(
         self, columns: Sequence[str], basis: Array, trace: Sequence[Row], remedy: str
@@ -160,7 +162,7 @@ class Separation:
         return Unbounded(f"the data are quasi-separable: {what}; {advice}", self.direction, trace)
 
 
-def _settles(states: Sequence[State]) -> bool:
+def _settles(states: Sequence[Any]) -> bool:
     """Whether the next step, if it is known, is much shorter than the last, as near a minimum.
 
     Along a direction of recession each is about as long as the one before.
@@ -171,7 +173,7 @@ def _settles(states: Sequence[State]) -> bool:
     return 0.0 < step < 0.25 * float(np.linalg.norm(x - states[-2].x))
 
 
-def recession(clients: Clients, x: Array, first: Array) -> Array:
+def recession(clients: Answering, x: Array, first: Array) -> Array:
     """A direction along which the sum of the costs seems to fall for ever, (d,); 0 if none is seen.
 
     Parameters
@@ -191,8 +193,8 @@ def recession(clients: Clients, x: Array, first: Array) -> Array:
     """
     last = 0.0
     for _ in range(TRIES):
-        g = clients.gradient(x).rows.sum(axis=0)
-        H = clients.information(x).rows.sum(axis=0)
+        g = clients.ask(Gradient(x)).rows.sum(axis=0)
+        H = clients.ask(Information(x)).rows.sum(axis=0)
         if not (np.isfinite(g).all() and np.isfinite(H).all()):
             break
         spectrum, Q = np.linalg.eigh(H)
@@ -202,7 +204,7 @@ def recession(clients: Clients, x: Array, first: Array) -> Array:
             return away / max(float(np.linalg.norm(away)), np.finfo(np.float64).tiny)
         along = Q.T @ g
         step = -Q @ (along / spectrum)
-        values = clients.line(x, step, LENGTHS).rows.sum(axis=0)
+        values = clients.ask(Line(x, step, LENGTHS)).rows.sum(axis=0)
         best = LENGTHS[int(np.argmin(np.where(np.isnan(values), np.inf, values)))]
         length = float(np.linalg.norm(step))
         if best <= LENGTHS[1] and (length <= 1e-3 * last or spectrum[0] > 1e-3 * spectrum[-1]):
@@ -212,12 +214,12 @@ def recession(clients: Clients, x: Array, first: Array) -> Array:
     return np.zeros_like(x)
 
 
-def faded(clients: Clients, x: Array, first: Array) -> Array:
+def faded(clients: Answering, x: Array, first: Array) -> Array:
     """A direction along which the curvature at x all but vanishes, (d,); 0 if there is none.
 
     Where x keeps moving along it, the losses of some rows may fall for ever.
     """
-    H = clients.information(x).rows.sum(axis=0)
+    H = clients.ask(Information(x)).rows.sum(axis=0)
     if not np.isfinite(H).all():
         return np.zeros_like(x)
     spectrum, Q = np.linalg.eigh(H)

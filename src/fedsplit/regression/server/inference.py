@@ -10,8 +10,8 @@ import pandas as pd
 from scipy.special import chdtrc
 
 from fedsplit.arrays import Array
+from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.design import Calibration
-from fedsplit.rounds.trace import Trace
 
 SINGULAR = 1e-13
 """An eigenvalue below this share of the largest may be rounding alone."""

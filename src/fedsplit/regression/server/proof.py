@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fedsplit.arrays import Array, add_diagonal, unpacked
-from fedsplit.clients.oracle import Clients
-from fedsplit.clients.questions import ProofScalars
-from fedsplit.methods.information import Evidence
+from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars
+from fedsplit.dialogue import Answering
+from fedsplit.loop.certificate import Certificate, certify_by_information
+from fedsplit.methods.method import Evidence
 from fedsplit.penalties.penalty import FitPenalty
-from fedsplit.rounds.certificate import Certificate, certify_by_information
 
 PROOF = 3
 """The questions of a proof: gradients, information matrices, scalars."""
@@ -36,27 +36,27 @@ class Proof(NamedTuple):
 
 
 def prove(
-    clients: Clients, x: Array, penalty: FitPenalty | None, subgradient: Array | None
+    clients: Answering, x: Array, penalty: FitPenalty | None, subgradient: Array | None
 ) -> Proof:
     """Ask ``PROOF`` questions of every client, and prove what follows.
 
     Parameters
     ----------
-    clients : Clients
+    clients : Answering
         All of them have to answer.
     x : (d,) array
     penalty : FitPenalty or None
     subgradient : (d,) array or None
         One of the penalty at x.
     """
-    gradients = clients.gradient(x).rows
-    information = clients.information(x).rows.copy()
+    gradients = clients.ask(Gradient(x)).rows
+    information = clients.ask(Information(x)).rows.copy()
     if penalty is not None:
-        add_diagonal(information, penalty.l2 / clients.m)
+        add_diagonal(information, penalty.l2 / len(gradients))
     slope = gradients.sum(axis=0)
     if subgradient is not None:
         slope = slope + subgradient
-    scalars = ProofScalars(**clients.decrement(x, slope).parts)
+    scalars = ProofScalars(**clients.ask(Decrement(x, slope)).parts)
     certificate = certify_by_information(information.sum(axis=0), slope, scalars, x, penalty)
     return Proof(x, gradients, information, scalars, certificate)
 

@@ -10,12 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.oracle import Clients
-from fedsplit.methods import with_penalty
-from fedsplit.methods.information import Evidence, FedSplitInformation
-from fedsplit.methods.method import Method, State
-from fedsplit.methods.newton import Newton
+from fedsplit.clients.questions import Information
+from fedsplit.loop.certificate import Certificate
+from fedsplit.loop.conversation import Conversation
+from fedsplit.loop.divergence import Divergence
+from fedsplit.loop.result import Diverged, StoppedBy
+from fedsplit.loop.stopping import STANDSTILL, heard_since
+from fedsplit.loop.trace import Row, Trace
+from fedsplit.methods.information import FedSplitInformation, Newton
+from fedsplit.methods.method import Evidence, Method, estimated_gap
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.server.identifiability import (
     SPAN,
@@ -26,13 +30,7 @@ from fedsplit.regression.server.identifiability import (
 )
 from fedsplit.regression.server.inference import inverse
 from fedsplit.regression.server.proof import PROOF, Proof, prove, prove_by_evidence
-from fedsplit.rounds.certificate import Certificate
-from fedsplit.rounds.divergence import Divergence
-from fedsplit.rounds.loop import Run, StoppingRule
-from fedsplit.rounds.result import Diverged, StoppedBy
-from fedsplit.rounds.solve import check_start
-from fedsplit.rounds.stopping import CAUTION, STANDSTILL, estimated_gap, heard_since
-from fedsplit.rounds.trace import Row, Trace
+from fedsplit.regression.server.run import Run
 
 EXACT = 2.0**-33
 """Information matrices that can be off by no larger share, about 1e-10, are those of x."""
@@ -91,8 +89,10 @@ class Estimate:
         Whether the proved distance is within the tolerance.
     undetermined : sequence of str
         If it is not, the columns of which there is hardly any information.
-    state : State
+    state : Any
         The method's, to continue from.
+    size : float
+        The length of the method's own variable, which a move is compared with.
     """
 
     x: Array
@@ -102,7 +102,8 @@ class Estimate:
     floats: int
     converged: bool
     undetermined: Sequence[str]
-    state: State
+    state: Any
+    size: float
 
     def after(self, earlier: Sequence[Row]) -> Estimate:
         """The same with the rounds of an earlier run before its own."""
@@ -115,7 +116,7 @@ class Estimate:
 
 
 @dataclass
-class Search(StoppingRule):
+class Search:
     """The stopping rule of a fit: the proved distance, in standard errors, is at most ``tol``.
 
     A proof is asked for when the last move promises one. If it proves something, but not enough,
@@ -163,7 +164,8 @@ class Search(StoppingRule):
     directions: bool = True
 
     def __post_init__(self) -> None:
-        self.states: list[State] = []  # the last ones, after each round
+        self.states: list[Any] = []  # the last ones, after each round
+        self._iterate: Array | None = None  # that of the last one
         self.rows: list[Row] = []  # of the trace
         verify = self.verify
         if self.penalty is not None:
@@ -172,7 +174,7 @@ class Search(StoppingRule):
         self._heard: Mask = np.zeros(self.clients.m, dtype=bool)
         self._helped = False
         self._patience = math.inf
-        self._renew: Callable[[State], State] | None = None
+        self._renew: Callable[[Any], Any] | None = None
         self._round = 0
         self._floats = 0
         self._smallest = np.inf  # estimated gap
@@ -186,20 +188,20 @@ class Search(StoppingRule):
         self._share = 1.0
         self._target = 0.5 * self.tol**2
 
-    def run(self, method: Method[Any], x0: Array, state: State | None = None) -> Estimate:
+    def run(self, method: Method[Any], x0: Array, state: Any = None) -> Estimate:
         """Run from a state, or else from ``x0``."""
         if self.penalty is not None:
-            method = with_penalty(method, self.penalty)
+            method = method.with_penalty(self.penalty)
             self._renew = getattr(method, "resume", None)
-        elif getattr(method, "newton_may_finish", False):
+        elif method.newton_may_finish:
             self._helped = True
             self._patience = PATIENCE
-        if isinstance(method, FedSplitInformation):
+        if isinstance(method, FedSplitInformation) and not isinstance(method, Newton):
             self._separation.span = SPAN_OF_MATRICES
         run = Run(self.clients, method, self, self.rounds, self.penalty)
         self.rows = run.trace.rows
         try:
-            result = run.go(check_start(self.clients, method, x0, state), state)
+            result = run.go(x0 if state is None else state.x, state)
         except Diverged:
             if self._separation.direction.any():
                 raise self._error(run) from None
@@ -220,31 +222,34 @@ class Search(StoppingRule):
             converged=converged,
             undetermined=weak,
             state=run.state,
+            size=float(np.linalg.norm(run.method.iterate(run.state))),
         )
 
     def begin(self, run: Run) -> None:
         # Each part of a run has at least one round.
         run.limit = max(len(run.trace) + 1, self.rounds - PROOF)
 
-    def look(self, run: Run, before: State, residual: float) -> StoppedBy | None:
+    def look(self, run: Run, before: Any, residual: float) -> StoppedBy | None:
         state = run.state
         row = run.trace.rows[-1]
         move: Array = np.full(1, np.nan)
-        if self.states:
-            move = state.iterate - self.states[-1].iterate
+        iterate = run.method.iterate(state)
+        if self._iterate is not None and self._iterate.shape == iterate.shape:
+            move = iterate - self._iterate
+        self._iterate = iterate
         self.states = [*self.states[-SPAN:], state]
         self._round += 1
         self._floats += row.floats_up + row.floats_down
-        evidence = getattr(state, "evidence", None)
+        evidence = run.method.evidence(state)
         if evidence is not None:
             return self._judge(run, evidence, before)
-        gap = estimated_gap(move, state.s)
+        gap = estimated_gap(move, run.method.step_of(state))
         self._show(run, gap)
-        small = np.linalg.norm(move) <= STANDSTILL * np.linalg.norm(state.iterate)
+        small = np.linalg.norm(move) <= STANDSTILL * np.linalg.norm(iterate)
         still = bool(small and gap > 0.5 * self._smallest)
-        close = CAUTION * gap <= self._target
+        close = 100.0 * gap <= self._target
         self._smallest = np.fmin(self._smallest, gap)
-        self._heard = heard_since(still or close, self._heard, run.meter.present)
+        self._heard = heard_since(still or close, self._heard, run.conversation.present)
         everyone = bool(self._heard.all())
         self._idle += 1
         if not still:
@@ -265,9 +270,9 @@ class Search(StoppingRule):
             run.state = self._renew(run.state)
         return None
 
-    def _judge(self, run: Run, evidence: Evidence, before: State) -> StoppedBy | None:
+    def _judge(self, run: Run, evidence: Evidence, before: Any) -> StoppedBy | None:
         """Look at what the answers of the last round prove at their x, at no price."""
-        if evidence is getattr(before, "evidence", None):
+        if evidence is run.method.evidence(before):
             return None  # a step was refused: this has been looked at
         x = run.state.x
         proof = prove_by_evidence(evidence, x, self.penalty, run.subgradient)
@@ -280,15 +285,15 @@ class Search(StoppingRule):
         # The distance in standard errors may need another question.
         if radius <= NEAR * self.tol and self._distance(proof) <= self.tol:
             if evidence.spread.max() > EXACT:
-                meter = MeteredClients(self.clients.insistent())
-                self._proof = proof._replace(information=meter.information(x).rows)
+                meter = Conversation(self.clients.insistent())
+                self._proof = proof._replace(information=meter.ask(Information(x)).rows)
                 _record(run, meter)
             return "certificate"
         size = np.linalg.norm(x)
         curvature = np.diagonal(proof.information, axis1=1, axis2=2).sum(axis=0).max()
         if curvature > 0:  # near x = 0, as with a large penalty, a standard error is the measure
             size = max(size, 1.0 / np.sqrt(curvature))
-        still = np.linalg.norm(run.state.iterate - x) <= STANDSTILL * size
+        still = np.linalg.norm(run.method.iterate(run.state) - x) <= STANDSTILL * size
         self._idle += 1
         if not (still or 0.5 * self._closest < radius < np.inf):
             self._idle = 0
@@ -305,7 +310,7 @@ class Search(StoppingRule):
         return None
 
     def finish(self, run: Run, stopped_by: StoppedBy) -> StoppedBy | None:
-        if getattr(run.state, "evidence", None) is not None:
+        if run.method.evidence(run.state) is not None:
             return stopped_by  # every round has been looked at
         _record(run, self._separation.meter)
         proof = self._prove(run, run.state.x, run.subgradient)
@@ -361,7 +366,7 @@ class Search(StoppingRule):
 
     def _prove(self, run: Run, x: Array, subgradient: Array | None = None) -> Proof:
         """A proof at x, which is part of the run."""
-        meter = MeteredClients(self.clients.insistent())
+        meter = Conversation(self.clients.insistent())
         proof = prove(meter, x, self.penalty, subgradient)
         _record(run, meter)
         certificate = proof.certificate
@@ -401,10 +406,10 @@ class Search(StoppingRule):
         return proof
 
 
-def _record(run: Run, meter: MeteredClients) -> None:
+def _record(run: Run, meter: Conversation) -> None:
     """Record questions beside those of the method: a row each, however long the answer."""
     objective = run.objective
     for exchange in meter.take():
         # A margin was asked of a move, not of x.
         own = exchange._replace(margin=np.nan)
-        run.trace.rows.append(Row.of(own, "certificate", objective))
+        run.trace.rows.append(Row(objective, np.nan, "certificate", *own))

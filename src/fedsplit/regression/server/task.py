@@ -11,12 +11,12 @@ import numpy as np
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.oracle import Clients, Removed
+from fedsplit.clients.questions import Margin
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import InputError, listed
 from fedsplit.methods import parse
 from fedsplit.methods.default import default_method
 from fedsplit.methods.information import FedSplitInformation
-from fedsplit.methods.method import State
 from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.client.design import Moments, Recession
@@ -47,7 +47,7 @@ def _chosen(clients: Clients) -> str:
     method, _ = default_method(clients)
     if isinstance(method, FedSplitInformation):
         return INFORMATION
-    return "fedsplit"
+    return "vectors"
 
 
 def _no_matrices(rows: FederatedRows, d: int) -> str:
@@ -216,7 +216,7 @@ class Task:
     def run(
         self,
         penalty: FitPenalty | None,
-        state: State | None = None,
+        state: Any = None,
         report: Callable[[Progress], object] | None = None,
         reached: Mapping[str, float] | None = None,
     ) -> Estimate:
@@ -225,7 +225,7 @@ class Task:
         Parameters
         ----------
         penalty : FitPenalty or None
-        state : State, optional
+        state : Any, optional
             Where to start; otherwise from ``reached``, or from the model without covariates.
         report : callable, optional
             Called after every round, with gaps in the units of the files.
@@ -299,8 +299,8 @@ class Task:
         """Whether no row's loss rises along a direction, (d,), and that of some row falls."""
         if self.family.margin is None:
             clients = self.clients.insistent()
-            none_loses = bool((clients.margin(direction).rows >= 0).all())
-            return none_loses and bool((clients.margin(-direction).rows < 0).any())
+            none_loses = bool((clients.ask(Margin(direction)).rows >= 0).all())
+            return none_loses and bool((clients.ask(Margin(-direction)).rows < 0).any())
         answers: list[Receding] = self.clients.entries(Recede(direction))
         return any(each.some for each in answers) and not any(each.against for each in answers)
 

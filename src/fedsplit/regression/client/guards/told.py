@@ -106,8 +106,9 @@ def asked_at(question: CostQuestion) -> list[At]:
         case Curvature(x=None):
             return []
         # with enough of these H is known, however little of H⁻¹ one of them tells
-        case Decrement(x=x):
-            return [At(x, value=True, matrix=True)]
+        case Decrement(x=x, origin=origin):
+            now = At(x, value=True, matrix=True)
+            return [now, At(np.zeros_like(x), value=True)] if origin else [now]
         case Curvature(x=x) | Direction(x=x) | Information(x=x):
             return [At(cast(Array, x), matrix=True)]
         case Value(x=x):

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.question import NOT_FINITE
-from fedsplit.clients.questions import Evaluate
+from fedsplit.clients.questions import Evaluate, Information
 from fedsplit.clients.sums import rounded_products
 from fedsplit.errors import RequestError
 from fedsplit.regression.client.guards.told import NO_DIRECTIONS, At
@@ -96,14 +96,14 @@ class Along(FitQuestion):
         if guard is not None:
             guard.count([self.x], key)
             guard.check([At(self.x, value=True, slope=True, matrix=self.curved)])
-        evaluated = clients.evaluate(self.x).parts
+        evaluated = clients.ask(Evaluate(self.x)).parts
         if guard is not None:
             evaluated = guard.rounded(Evaluate(self.x), evaluated)
         values, gradients = evaluated.values()
         slopes = gradients @ self.directions
         if not self.curved:
             return [Course(float(f), slope) for f, slope in zip(values, slopes, strict=True)]
-        hessians = clients.information(self.x).rows
+        hessians = clients.ask(Information(self.x)).rows
         if guard is not None:
             hessians = rounded_products(hessians)
         hessians = self.directions.T @ hessians @ self.directions

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fedsplit.clients.effects import Kind
 from fedsplit.clients.question import Question
 from fedsplit.errors import RequestError
-from fedsplit.rounds.trace import Kind
 from fedsplit.sums import Summands, Total
 
 if TYPE_CHECKING:

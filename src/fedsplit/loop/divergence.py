@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 from fedsplit.arrays import Array, length
 
@@ -21,11 +21,11 @@ class Divergence:
 
     def __init__(self, start: float) -> None:
         self._start = start
-        self._first = np.nan
-        self._smallest = np.inf
+        self._first = math.nan
+        self._smallest = math.inf
         self._uphill = 0
 
-    def sign(self, z: Array, residual: float, objective: float, measured: bool) -> str:
+    def sign(self, z: Array, residual: float, objective: float, value: float | None) -> str:
         """What shows that the run diverges; an empty text if nothing does.
 
         Parameters
@@ -36,22 +36,22 @@ class Divergence:
             ‖z⁺ - z‖.
         objective : float
             F(x) after the round; nan if it is not known.
-        measured : bool
-            Whether the objective is the sum over all clients, so that nan is a sign.
+        value : float or None
+            Σ_j f_j(x), of which nan is a sign; None if it was not measured.
         """
         if residual == 0.0:
             # Nothing was changed, as by a line search that is refused: the next move is the first.
-            return self._unmeasurable(objective, measured)
-        if not np.isfinite(self._first):
+            return _no_number(objective, value)
+        if not math.isfinite(self._first):
             # A run that starts at the optimum moves by rounding alone, which may well grow.
             self._first = max(residual, 1e-9 * max(1.0, length(z)))
         if not residual <= 1e9 * self._first:  # also where it is nan
-            if not np.isfinite(residual):
+            if not math.isfinite(residual):
                 return "the iterate is not finite"
             return f"the residual grew to {residual:.1e}"
         self._smallest = min(self._smallest, max(residual, 1e-9 * self._first))
-        if np.isnan(objective):
-            return self._unmeasurable(objective, measured)
+        if math.isnan(objective):
+            return _no_number(objective, value)
         if objective > self._start and residual > 1e3 * self._smallest:
             self._uphill += 1
         else:
@@ -60,7 +60,9 @@ class Divergence:
             return f"the objective grew to {objective:.1e}"
         return ""
 
-    def _unmeasurable(self, objective: float, measured: bool) -> str:
-        if np.isnan(objective) and measured:
-            return "the objective is not a number"
-        return ""
+
+def _no_number(objective: float, value: float | None) -> str:
+    """That the objective is not a number, if that is one."""
+    if value is not None and math.isnan(objective):
+        return "the objective is not a number"
+    return ""

@@ -5,21 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
-from fedsplit.clients.metered import Exchange
-
-Kind = Literal["handshake", "setup", "round", "certificate", "end"]
+from fedsplit.clients.effects import Kind
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
+class Exchange(NamedTuple):
+    """What one question to every client cost; the fields are those of ``Row``."""
+
+    error: float
+    floats_up: int
+    floats_down: int
+    answered: int
+    seconds: float
+    margin: float = math.nan
+    latency: Mapping[str, float] | None = None
+    questions: int = 1
+    gradients: int = 0
+    hessians: int = 0
+    factorisations: int = 0
+    clock: float = math.nan
+
+
 class Row(NamedTuple):
-    """One round: one question to every client, whatever its size.
+    """One exchange: one question to every client, whatever its size.
 
     Attributes
     ----------
@@ -27,6 +42,9 @@ class Row(NamedTuple):
         F(x) after the round, a measurement that is not counted as communication.
     residual : float
         ‖z⁺ - z‖ of the method's own variable; nan in a set-up or certificate round.
+    kind : str
+        "setup", "round" or "certificate"; of a fit also "handshake" and "end", before and after the
+        rounds.
     error : float
         The largest proved prox error of a client, Theorem 1's b.
     floats_up, floats_down : int
@@ -35,12 +53,10 @@ class Row(NamedTuple):
         How many clients answered.
     seconds : float
         Time spent, without the measurement of the objective.
-    kind : str
-        "setup", "round" or "certificate"; of a fit also "handshake" and "end", before and after the
-        rounds.
     margin : float
-        The smallest b_i a_iᵀx of a classifier at the x of the question: if it is positive, the
-        classes are separable. nan for other losses, or where a client did not answer.
+        1 if every row of a classifier is on its side of the plane at the x of the question, so that
+        the classes are separable, and -1 if not. nan for other losses, and where a client did not
+        answer.
     latency : mapping of str to float, or None
         By name, the seconds to the answer of each client that gave one; None where the clients are
         in this process.
@@ -55,12 +71,12 @@ class Row(NamedTuple):
 
     objective: float
     residual: float
+    kind: Kind
     error: float
     floats_up: int
     floats_down: int
     answered: int
     seconds: float
-    kind: Kind
     margin: float = math.nan
     latency: Mapping[str, float] | None = None
     questions: int = 1
@@ -68,27 +84,6 @@ class Row(NamedTuple):
     hessians: int = 0
     factorisations: int = 0
     clock: float = math.nan
-
-    @classmethod
-    def of(
-        cls, exchange: Exchange, kind: Kind, objective: float, residual: float = math.nan
-    ) -> Row:
-        """The row of an exchange, after which F(x) is ``objective``."""
-        return cls(
-            objective,
-            residual,
-            exchange.error,
-            exchange.floats_up,
-            exchange.floats_down,
-            exchange.answered,
-            exchange.seconds,
-            kind,
-            exchange.margin,
-            exchange.latency,
-            1,
-            *exchange.work,
-            exchange.clock,
-        )
 
 
 class Column(Generic[Scalar]):
@@ -143,6 +138,6 @@ class Trace:
 
     @property
     def latency(self) -> dict[str, Array]:
-        told = [row.latency or {} for row in self.rows]
-        names = dict.fromkeys(name for row in told for name in row)
-        return {name: np.array([row.get(name, np.nan) for row in told]) for name in names}
+        by_row = [row.latency or {} for row in self.rows]
+        names = dict.fromkeys(name for row in by_row for name in row)
+        return {name: np.array([row.get(name, np.nan) for row in by_row]) for name in names}

@@ -1,24 +1,35 @@
-"""FedSplit accelerated: Algorithm 1's questions, with an accelerator and a step that follows."""
+"""FedSplit by vectors: Algorithm 1's questions, with an accelerator and a step that follows."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace, device
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.clients.oracle import Clients
+from fedsplit.checks import instance
 from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Gradient, Prox
 from fedsplit.device.programs import Found, for_each_client
+from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.accelerator import Accelerator, Proposal, View
+from fedsplit.methods.accelerator import Accelerator, NoAcceleration, Proposal, View
 from fedsplit.methods.adapt import Adapt, Outset, StepSize
 from fedsplit.methods.anderson import Anderson
+from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.first_look import first_look
 from fedsplit.methods.memory import ROUNDING, Memory, in_scale
-from fedsplit.methods.method import average, choose_step, subgradient_of_average
+from fedsplit.methods.method import (
+    Method,
+    average,
+    check_settings,
+    choose_step,
+    start_point,
+    subgradient_of_average,
+)
+from fedsplit.methods.secants import Secants
 from fedsplit.methods.trust import TRIALS, Best, Trust
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.prox.inexact_newton import NewtonProx
@@ -65,23 +76,10 @@ class AcceleratedState(NamedTuple):
         """The step: a number, or (d,), one per coordinate."""
         return self.step.in_x
 
-    @property
-    def iterate(self) -> Array:
-        return self.z
-
-    @property
-    def subgradient(self) -> Array:
-        return subgradient_of_average(self.x, self.z, self.s)
-
-    @property
-    def smooth_value(self) -> float:
-        """About F(x) without the penalty; not a number if that is not known."""
-        return self.memory.objective(self.x / self.step.scale)
-
 
 @dataclass(frozen=True)
-class AcceleratedFedSplit:
-    """FedSplit whose server uses earlier answers.
+class FedSplitVectors(Method[AcceleratedState]):
+    """FedSplit whose server uses earlier answers, for clients that send vectors alone.
 
     The clients get Algorithm 1's questions and remember nothing. ``Memory`` keeps their answers,
     the accelerator proposes the next x and z from them, ``Trust`` decides whether the proposal may
@@ -89,54 +87,104 @@ class AcceleratedFedSplit:
 
     Parameters
     ----------
-    step : float or None
-        The first step; None takes it from the curvature at the start.
-    prox : ProxSolver or None
-        The local solver; None is Newton's method, as accurate as the accelerator needs it.
-    accelerate : Accelerator
+    step : float, optional
+        The first step; if the coordinates get their own steps it is their geometric mean. None
+        takes it from the clients' curvature at the start.
+    prox : ProxSolver, optional
+        The local solver; None is ``NewtonProx()``, which solves only as accurately as the round
+        needs.
+    accelerate : Secants, Anderson or None
+        How the server uses earlier answers; None is the plain step.
     adapt : Adapt or None
-        None keeps the first step.
+        How the step follows the curvature seen; None keeps the first one.
     penalty : Penalty, optional
+        A convex g(x) at the server; ``solve(penalty=...)`` sets it.
     """
 
-    step: float | None
-    prox: ProxSolver | None
-    accelerate: Accelerator
-    adapt: Adapt | None
+    step: float | None = None
+    prox: ProxSolver | None = None
+    accelerate: Accelerator | None = field(default_factory=Secants)
+    adapt: Adapt | None = field(default_factory=Adapt)
     penalty: Penalty | None = None
 
-    state_type: ClassVar[type[AcceleratedState]] = AcceleratedState
+    newton_may_finish = True
+    device = "each"
+    state_type = AcceleratedState
 
-    def start(self, clients: Clients, x0: Array) -> AcceleratedState:
+    def __post_init__(self) -> None:
+        check_settings("FedSplitVectors", self.step, self.prox, self.penalty)
+        if self.accelerate is not None:
+            instance(
+                "FedSplitVectors: accelerate", self.accelerate, "Secants() or Anderson()", "propose"
+            )
+        if self.adapt is not None:
+            instance("FedSplitVectors: adapt", self.adapt, "Adapt()", "follow")
+
+    def described(self) -> str:
+        return "FedSplit by vectors, accelerated: clients send points and gradients alone"
+
+    @property
+    def hazard(self) -> str:
+        return FedSplit(prox=self.prox).hazard
+
+    def iterate(self, state: AcceleratedState) -> Array:
+        return state.z
+
+    def step_of(self, state: AcceleratedState) -> float | Array:
+        return state.s
+
+    def subgradient(self, state: AcceleratedState) -> Array:
+        return subgradient_of_average(state.x, state.z, state.s)
+
+    def smooth_value(self, state: AcceleratedState) -> float:
+        return state.memory.objective(state.x / state.step.scale)
+
+    def notes(self, state: AcceleratedState) -> tuple[str, ...]:
+        return state.notes
+
+    def expected_gap(self, before: AcceleratedState, after: AcceleratedState) -> float:
+        """The gain of the step from x, times the share that the last gain was of the one before.
+
+        A round is not expected to leave less than a tenth of the gap, however fast those before.
+        """
+        if not math.isfinite(after.gain):
+            return super().expected_gap(before, after)
+        if not before.gain > 0.0:
+            return after.gain
+        return after.gain * min(1.0, max(0.1, after.gain / before.gain))
+
+    def start(self, x0: Array, m: int) -> Dialogue[AcceleratedState]:
         xp = array_namespace(x0)
+        d = x0.shape[0]
         if self.adapt is None:
-            s = choose_step(self.step, fedsplit_step, clients, x0)
-            each = xp.full(clients.m, 1.0 / s, device=device(x0))
-            unknown = xp.full(clients.m, math.nan, device=device(x0))
+            s = yield from choose_step(self.step, fedsplit_step, x0)
+            each = xp.full(m, 1.0 / s, device=device(x0))
+            unknown = xp.full(m, math.nan, device=device(x0))
             outset = Outset(StepSize(s, xp.ones_like(x0), first=s), each, each, unknown)
         else:
-            x0, answer, better = first_look(clients, x0, self.penalty)
-            outset = self.adapt.start(clients, answer, self.step, self._obstacle())
+            x0, answer, better = yield from first_look(x0, self.penalty)
+            outset = yield from self.adapt.start(answer, self.step, self._obstacle())
             outset = outset._replace(notes=(*better, *outset.notes))
         step, low, high, values, notes = outset
-        accelerator = self._accelerator(clients.d)
-        if accelerator is not self.accelerate:
+        accelerator = self._accelerator(d)
+        stands_in = self.accelerate is not None and accelerator is not self.accelerate
+        if stands_in:
             notes = (
                 *notes,
                 f"{type(accelerator).__name__} stands in for {type(self.accelerate).__name__}, "
-                f"whose work at the server is too much for d = {clients.d}",
+                f"whose work at the server is too much for d = {d}",
             )
-        pairs = self._pairs(clients)
+        pairs = self._pairs(m, d)
         if pairs < accelerator.memory and not accelerator.models_costs:
             notes = (
                 *notes,
                 f"{type(accelerator).__name__} remembers {pairs} of {accelerator.memory} rounds, "
-                f"which are {clients.m} clients × {clients.d} coordinates each",
+                f"which are {m} clients × {d} coordinates each",
             )
-        z = xp.tile(x0, (clients.m, 1))
+        z = xp.tile(x0, (m, 1))
         memory = Memory.empty(x0 / step.scale, low, high, values, pairs)
-        if accelerator is not self.accelerate:
-            answer = clients.gradient(x0)
+        if stands_in:
+            answer = yield Gradient(x0)
             z = _with_gradients(z, step.in_x, answer)
             if self.penalty is None:
                 memory = memory.with_gradients(answer, step.scale, step.s)
@@ -144,29 +192,36 @@ class AcceleratedFedSplit:
         trust = Trust(Best(math.inf, memory.p, step.s, low, high))
         return AcceleratedState(x, z, step, memory, trust, notes)
 
-    def update(self, clients: Clients, state: AcceleratedState) -> AcceleratedState:
+    def update(self, state: AcceleratedState) -> Dialogue[AcceleratedState]:
         x = state.x
         z = state.z
         v = 2.0 * x - z
-        solver = self.prox or NewtonProx(self._accelerator(clients.d).accuracy)
-        start = {"broadcast": x, "iterate": z, "argument": v}[solver.start]
+        accelerator = self._accelerator(x.shape[0])
+        solver = self.prox or NewtonProx(accelerator.accuracy)
         if array_namespace(x).any(state.step.scale != 1.0):
             obstacle = self._obstacle()
             if obstacle is not None:
                 raise InputError(
                     f"state: it has a step per coordinate, but {obstacle}: start without it"
                 )
-        answer = clients.prox(v, state.s, start, solver)
-        unanimous = self._accelerator(clients.d).unanimous
-        memory = state.memory.update(x, v, answer, state.step.scale, state.step.s, unanimous)
+        answer: Answer = yield Prox(v, state.s, start_point(solver, x, z, v), solver)
+        scale, s = state.step.scale, state.step.s
+        memory = state.memory.update(x, v, answer, scale, s, accelerator.unanimous)
         [z] = for_each_client(_centred, (z, answer.rows_or(x)), shared=(x,)).vectors
-        del v, start  # where m·d is large, the memory that is left
+        del v  # where m·d is large, the memory that is left
         return self._after(state, memory, answer, z)
 
     def resume(
-        self, state: AcceleratedState, gradients: Array | None, hessians: Array | None
+        self,
+        state: AcceleratedState,
+        gradients: Array | None = None,
+        hessians: Array | None = None,
     ) -> AcceleratedState:
-        """The state to continue from under this method's penalty.
+        """The state to continue from under this method's penalty; no client is asked.
+
+        What the server knows of the clients' costs stays, and x is at once the minimiser of their
+        models with this penalty. The clients' gradients and Hessians at ``state.x``, (m, d) and
+        (m, d, d), make the models exact there if they are known.
 
         The smallest residual is forgotten: after that of a run's end, every move would look like a
         mistake.
@@ -188,32 +243,28 @@ class AcceleratedFedSplit:
         trust = trust._replace(reach=move)
         return AcceleratedState(proposal.x, proposal.z_for(step), step, memory, trust, state.notes)
 
-    def remaining(self, state: AcceleratedState, kept: Mask) -> AcceleratedState:
-        """The state without removed clients, whose rows of z would keep pulling at x.
-
-        Only the curvatures of the others are remembered.
-        """
-        z = state.z[kept]
+    def without(self, state: AcceleratedState, kept: Mask) -> AcceleratedState:
+        """Only the curvatures of the others are remembered."""
+        z = state.z[kept]  # rows that stayed would keep pulling at x
         x = average(z, state.s, self.penalty)
         step = state.step._replace(first=state.step.s)
         best = state.trust.best
         home = Best(math.inf, best.z[kept], best.s, best.low[kept], best.high[kept])
         return AcceleratedState(x, z, step, state.memory.of(kept), Trust(home), state.notes)
 
-    def _pairs(self, clients: Clients) -> int:
+    def _pairs(self, m: int, d: int) -> int:
         """How many pairs the server remembers."""
-        accelerator = self._accelerator(clients.d)
-        size = clients.m * clients.d
+        accelerator = self._accelerator(d)
+        size = m * d
         if accelerator.models_costs:
             # No more than d pairs are independent, and 4 Mi floats of them are 32 MB.
-            return max(1, min(accelerator.memory, clients.d, 4 * 2**20 // size))
+            return max(1, min(accelerator.memory, d, 4 * 2**20 // size))
         return max(1, min(accelerator.memory, MOST_FLOATS // (2 * size)))
 
     def _accelerator(self, d: int) -> Accelerator:
         """The accelerator for d coordinates: Anderson's work is linear in d."""
-        if d > self.accelerate.largest_d:
-            return Anderson()
-        return self.accelerate
+        accelerate = self.accelerate or NoAcceleration()
+        return Anderson() if d > accelerate.largest_d else accelerate
 
     def _obstacle(self) -> str | None:
         """Why the coordinates cannot have their own steps; None if they can."""

@@ -1,4 +1,4 @@
-"""Clients that take their time: a simulated clock, by which answers arrive one after another."""
+"""A simulated clock, by which answers arrive one after another."""
 
 from __future__ import annotations
 
@@ -10,14 +10,8 @@ import numpy as np
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import number, one_of
-from fedsplit.clients.oracle import Arrival, Clients
-from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.clients.question import CostQuestion
 from fedsplit.errors import InputError
-
-Distribution = Literal["constant", "exponential", "pareto"]
-
-TAIL = 1.5
-"""The exponent of the Pareto distribution: its variance is infinite."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +22,24 @@ class Latency:
     ----------
     distribution : {"constant", "exponential", "pareto"}
         Of the time from a question to its answer; the mean is 1. Pareto's has a heavy tail,
-        P(t > u) ∝ u^-1.5.
+        P(t > u) ∝ u^-tail.
     slow : mapping of int to float
         By client, how many times longer it takes than the others.
+    tail : float
+        The exponent of Pareto's tail, above 1 so that there is a mean. At 1.5 the variance is
+        infinite: now and then an answer is very late.
     """
 
-    distribution: Distribution = "exponential"
+    distribution: Literal["constant", "exponential", "pareto"] = "exponential"
     slow: Mapping[int, float] = field(default_factory=dict)
+    tail: float = 1.5
 
     def __post_init__(self) -> None:
         one_of("Latency: distribution", self.distribution, ("constant", "exponential", "pareto"))
         for client, factor in self.slow.items():
             number(f"Latency: slow[{client!r}]", factor)
+        if not number("Latency: tail", self.tail) > 1.0:
+            raise InputError(f"Latency: tail must be above 1, not {self.tail!r}")
 
     def draw(self, seed: int, client: int, question: int) -> float:
         """The time that a client takes for its ``question``-th question."""
@@ -48,80 +48,70 @@ class Latency:
         if self.distribution == "exponential":
             time = float(rng.exponential())
         elif self.distribution == "pareto":
-            time = float(1.0 + rng.pareto(TAIL)) * (TAIL - 1.0) / TAIL
+            time = float(1.0 + rng.pareto(self.tail)) * (self.tail - 1.0) / self.tail
         return self.slow.get(client, 1.0) * time
 
 
-class DelayedClients(Clients):
-    """Clients whose answers arrive by a simulated clock; the same seed gives the same run.
+class Clock:
+    """When each of m clients answers; the same seed gives the same times.
 
-    Each client answers its questions one after another. ``ask`` waits for all that are asked,
-    ``post`` and ``collect`` for nobody but the next to answer.
+    A client answers its questions one after another.
 
     Parameters
     ----------
-    clients : Clients
-        Who computes the answers.
     latency : Latency
-    seed : int
+    m, seed : int
 
     Attributes
     ----------
-    clock : float
+    now : float
         The simulated time.
     """
 
-    def __init__(self, clients: Clients, latency: Latency, seed: int = 0) -> None:
+    def __init__(self, latency: Latency, m: int, seed: int) -> None:
         for client in latency.slow:
-            if not 0 <= client < clients.m:
+            if not 0 <= client < m:
                 raise InputError(
-                    f"Latency: slow names client {client!r}, and there are 0 to {clients.m - 1}"
+                    f"Latency: slow names client {client!r}, and there are 0 to {m - 1}"
                 )
-        self._clients = clients
+        self.now = 0.0
         self._latency = latency
         self._seed = seed
-        self.m = clients.m
-        self.d = clients.d
-        self.names = clients.names
-        self.free = clients.free
-        self.recorded = clients.recorded
-        self.hessians = clients.hessians
-        self.clock = 0.0
-        self._questions = np.zeros(self.m, dtype=int)  # asked so far
-        self._busy = np.zeros(self.m)  # until when
+        self._m = m
+        self._questions = np.zeros(m, dtype=int)  # asked so far
+        self._busy = np.zeros(m)  # until when
         self._posted: dict[int, CostQuestion] = {}
-        self._arrival: Array = np.full(self.m, np.inf)  # of what was posted
+        self._arrival: Array = np.full(m, np.inf)  # of what was posted
 
-    def ask(self, question: CostQuestion) -> Answer:
-        return self.ask_some(question, np.ones(self.m, dtype=bool))
-
-    def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
-        answer = self._clients.ask_some(question, drawn)
-        self.clock = max(self._take_up(j) for j in np.flatnonzero(drawn).tolist())
-        return answer
+    def wait_for(self, asked: Mask) -> None:
+        """Wait until everyone that is asked now has answered."""
+        self.now = max(self._take_up(j) for j in np.flatnonzero(asked).tolist())
 
     def post(self, question: CostQuestion, to: Mask) -> None:
+        """Let these clients begin with a question."""
         for j in np.flatnonzero(to).tolist():
             self._posted[j] = question
             self._arrival[j] = self._take_up(j)
 
     @property
     def idle(self) -> Mask:
+        """Who has answered everything, (m,)."""
         return np.isinf(self._arrival)
 
-    def collect(self) -> Arrival:
+    def next_arrival(self) -> tuple[CostQuestion, Mask]:
+        """Wait for the next answer: the question it is about, and who answers it now."""
         first = int(self._arrival.argmin())
         question = self._posted[first]
-        self.clock = max(self.clock, float(self._arrival[first]))
-        # Answers to one question that arrive at the same time arrive together.
-        same = np.array([self._posted.get(j) is question for j in range(self.m)])
-        arrived = same & (self._arrival <= self.clock)
+        self.now = max(self.now, float(self._arrival[first]))
+        # answers to one question that arrive at the same time arrive together
+        same = np.array([self._posted.get(j) is question for j in range(self._m)])
+        arrived = same & (self._arrival <= self.now)
         self._arrival[arrived] = np.inf
-        return Arrival(question, self._clients.ask_some(question, arrived))
+        return question, arrived
 
     def _take_up(self, client: int) -> float:
         """When a question that is sent now will be answered."""
         time = self._latency.draw(self._seed, client, int(self._questions[client]))
         self._questions[client] += 1
-        self._busy[client] = max(self._busy[client], self.clock) + time
+        self._busy[client] = max(self._busy[client], self.now) + time
         return float(self._busy[client])

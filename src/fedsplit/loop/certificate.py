@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -12,11 +12,12 @@ import numpy as np
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import instance
-from fedsplit.clients.oracle import Clients
-from fedsplit.clients.question import Answer
-from fedsplit.clients.questions import ProofScalars
+from fedsplit.clients.oracle import Oracle, clients_of
+from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars
 from fedsplit.clients.stacked import QUIET
 from fedsplit.device.backend import to_host
+from fedsplit.dialogue import Dialogue, converse
 from fedsplit.losses.costs import inverse_norm
 from fedsplit.penalties.penalty import Penalty
 
@@ -39,6 +40,10 @@ class Certificate:
         By what argument, or why there is none.
     hopeful : bool
         Without a proof, whether there may be one at a later x.
+    scale : float
+        max(|F(x)|, F(0) - F(x)), or |F(x)| if F(0) is not known: what a tolerance is relative to.
+    rounding : float
+        How far rounding may have moved F(x), which is a sum of the |f_j(x)|.
     """
 
     gap: float | None
@@ -47,6 +52,12 @@ class Certificate:
     objective: float
     reason: str
     hopeful: bool = False
+    scale: float = field(default=math.nan, kw_only=True)
+    rounding: float = field(default=0.0, kw_only=True)
+
+    def within(self, tol: float) -> bool:
+        """Whether the proved gap is at most tol · scale, as far as F(x) has digits to say so."""
+        return self.gap is not None and self.gap <= tol * self.scale + 2.0 * self.rounding
 
     def about(self, rows: str) -> Certificate:
         """The same, which says what was done to the rows that a proof is about, if anything."""
@@ -54,9 +65,6 @@ class Certificate:
             return self
         return replace(self, reason=f"{self.reason}, {rows}")
 
-
-MATRICES = 2**24
-"""The most floats of Hessians, m·d², that a certificate may ask for."""
 
 MOVED = Certificate(None, None, math.nan, "x has moved since the last proof")
 
@@ -67,14 +75,11 @@ INTERRUPTED = Certificate(
 )
 
 
-@np.errstate(**QUIET)
 def certify(
-    clients: Clients,
+    clients: Oracle,
     x: Array,
     penalty: Penalty | None = None,
     subgradient: Array | None = None,
-    allowed: Callable[[], bool] = lambda: True,
-    tol: float = 0.0,
 ) -> Certificate:
     """Prove how far x is from the optimum, with two questions to every client, or three.
 
@@ -82,18 +87,13 @@ def certify(
     ----------
     clients : Clients
         They are asked for gradients, then for scalars, and for their Hessians if these are at most
-        16 Mi floats and none of them is positive definite, while that of the sum may be. Absent
-        clients are asked again at the same x, while ``allowed()``.
+        16 Mi floats and none of them is positive definite, while that of the sum may be.
     x : (d,) array
     penalty : Penalty, optional
         A convex g that is part of F.
     subgradient : (d,) array, optional
-        One of g at x, such as ``result.state.subgradient``. Without it, only a duality bound can be
-        proved, unless the penalty tells the best one.
-    allowed : callable
-        Whether one more question may be asked.
-    tol : float
-        A gap of tol·max(1, |F|) is small enough: no Hessians are then asked for.
+        One of g at x. Without it, only a duality bound can be proved, unless the penalty says which
+        one is best.
 
     Returns
     -------
@@ -116,37 +116,86 @@ def certify(
     A bounded constraint, or a penalty whose level the optimum cannot exceed, bounds the gap without
     curvature.
     """
-    instance("clients", clients, "the clients of a problem: pass problem.clients", "decrement")
-    if clients.on_device:
-        proof = certify(clients.pooled(), to_host(x), penalty, subgradient, allowed, tol)
-        return proof.about(clients.rounded)
-    answers = _everyone(clients.m, lambda: clients.gradient(x), allowed)
-    if answers is None:
+    instance("clients", clients, "the clients of a problem: pass problem.clients", "ask")
+    known = clients_of(clients)
+    pooled = known.pooled()
+    with np.errstate(**QUIET):
+        proof = converse(prove(to_host(x), pooled.m, penalty, subgradient), pooled)
+    return proof.about(known.rounded)
+
+
+def prove(
+    x: Array,
+    m: int,
+    penalty: Penalty | None = None,
+    subgradient: Array | None = None,
+    most: float = math.inf,
+    tol: float = 0.0,
+    largest: float = 2.0**24,
+) -> Dialogue[Certificate]:
+    """``certify``, as a dialogue.
+
+    Parameters
+    ----------
+    x : (d,) array
+    m : int
+        The number of clients.
+    penalty, subgradient
+        As in ``certify``.
+    most : float
+        How many questions may be asked: absent clients are asked again at the same x.
+    tol : float
+        A gap that is small enough for this tolerance ends the proof: no Hessians are asked for.
+    largest : float
+        The most floats of Hessians, m·d², that are asked for.
+    """
+    parts, left = yield from _of_everyone(Gradient(x), m, most)
+    if parts is None:
         return INTERRUPTED
-    [gradients] = answers.values()
-    gradient = gradients.sum(axis=0)
+    gradient = parts["gradient"].sum(axis=0)
     slope, slack = best_slope(gradient, x, penalty, subgradient)
-    answers = _everyone(clients.m, lambda: clients.decrement(x, slope), allowed)
-    if answers is None:
+    parts, left = yield from _of_everyone(Decrement(x, slope, origin=True), m, left)
+    if parts is None:
         return INTERRUPTED
-    scalars = ProofScalars(**answers)
+    scalars = ProofScalars(**parts)
     bounds = [_dual(scalars, x, gradient, penalty)]
     if penalty is not None and subgradient is None and slack is None:
         return _best(bounds, scalars, x, penalty)
     convexity = float(getattr(penalty, "convexity", 0.0))
     bounds += [_strong(scalars, slope, convexity), _curved(scalars, slope, convexity)]
     proof = _best(bounds, scalars, x, penalty)
-    proved = proof.gap is not None and proof.gap <= tol * max(1.0, abs(proof.objective))
-    if proved or np.isfinite(scalars.q).any() or clients.m * clients.d**2 > MATRICES:
+    if proof.within(tol) or np.isfinite(scalars.q).any() or m * len(x) ** 2 > largest:
         return proof
-    answers = _everyone(clients.m, lambda: clients.information(x), allowed)
-    if answers is None:
+    parts, _ = yield from _of_everyone(Information(x), m, left)
+    if parts is None:
         return proof
-    [hessians] = answers.values()
-    pooled = certify_by_information(hessians.sum(axis=0), slope, scalars, x, penalty, slack)
+    H = parts["hessian"].sum(axis=0)
+    pooled = certify_by_information(H, slope, scalars, x, penalty, slack)
     if proof.gap is None or (pooled.gap is not None and pooled.gap < proof.gap):
         return pooled
     return proof
+
+
+def _of_everyone(
+    question: CostQuestion, m: int, most: float
+) -> Dialogue[tuple[dict[str, Array] | None, float]]:
+    """The parts of all m answers, of absent clients from the next time, and the questions left.
+
+    The parts are None if the questions did not suffice.
+    """
+    parts: dict[str, Array] = {}
+    present = np.zeros(m, dtype=bool)
+    while most > 0:
+        answer: Answer = yield question
+        most -= 1
+        new = answer.present & ~present
+        for name, array in answer.parts.items():
+            rows = new.reshape(-1, *[1] * (array.ndim - 1))
+            parts[name] = np.where(rows, array, parts.get(name, array))
+        present = present | answer.present
+        if present.all():
+            return parts, most
+    return None, 0.0
 
 
 def best_slope(
@@ -293,24 +342,6 @@ def moved(H: Array, nu: float, scalars: ProofScalars) -> float:
     return bound.radius
 
 
-def _everyone(
-    m: int, ask: Callable[[], Answer], allowed: Callable[[], bool]
-) -> dict[str, Array] | None:
-    """The parts of all m answers, of absent clients from the next time; None if not allowed."""
-    parts: dict[str, Array] = {}
-    present = np.zeros(m, dtype=bool)
-    while allowed():
-        answer = ask()
-        new = answer.present & ~present
-        for name, array in answer.parts.items():
-            rows = new.reshape(-1, *[1] * (array.ndim - 1))
-            parts[name] = np.where(rows, array, parts.get(name, array))
-        present = present | answer.present
-        if present.all():
-            return parts
-    return None
-
-
 class Bound(NamedTuple):
     """The bounds of one argument, as in ``Certificate``."""
 
@@ -325,12 +356,14 @@ def _best(
 ) -> Certificate:
     """The smallest gap and distance of several arguments, with what rounding adds to the gap."""
     objective = _objective(scalars, x, penalty)
+    at_zero = _value_at_zero(scalars, len(x), penalty)
+    scale = max(abs(objective), at_zero - objective) if math.isfinite(at_zero) else abs(objective)
     proved = [bound for bound in bounds if bound is not None and np.isfinite(bound.gap)]
     if not proved or not math.isfinite(objective):
         reason, hopeful = _why_not(scalars, x)
-        return Certificate(None, None, objective, reason, hopeful)
+        return Certificate(None, None, objective, reason, hopeful, scale=scale)
     best = min(proved, key=lambda bound: bound.gap)
-    rounding = 4 * sys.float_info.epsilon * abs(objective)
+    rounding = 4 * sys.float_info.epsilon * float(np.abs(scalars.value).sum())
     distances = [bound.distance for bound in proved if bound.distance is not None]
     radii = [bound.radius for bound in proved if bound.radius is not None]
     return Certificate(
@@ -339,7 +372,17 @@ def _best(
         objective,
         best.reason,
         radius=next(iter(radii), None),
+        scale=scale,
+        rounding=rounding,
     )
+
+
+def _value_at_zero(scalars: ProofScalars, d: int, penalty: Penalty | None) -> float:
+    """F(0) with the penalty; nan if it is not known, and inf where a constraint excludes 0."""
+    if len(scalars.origin) == 0:
+        return math.nan
+    value = float(scalars.origin.sum())
+    return value if penalty is None else value + penalty.value(np.zeros(d))
 
 
 def _objective(scalars: ProofScalars, x: Array, penalty: Penalty | None) -> float:

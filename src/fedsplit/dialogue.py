@@ -1,0 +1,65 @@
+"""Everything that asks is a dialogue; one driver asks.
+
+A method, a proof, the loop of ``solve`` is a *dialogue*: a generator that yields questions, is sent
+what the clients answered, and returns its result. It opens no connection, reads no clock and counts
+nothing, so it is a function of the answers alone. Whatever is done about *asking* (who is asked,
+counting, seeds, participation, delays, a journal, removals) is therefore written once, in the
+driver (``loop.conversation``) or in the clients that it asks. Dialogues compose with
+``yield from``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from fedsplit.arrays import Mask
+
+R = TypeVar("R")
+
+Dialogue: TypeAlias = Generator[Any, Any, R]
+"""Yields questions, is sent their answers, and returns an R.
+
+``answer: Answer = yield Gradient(x)`` asks every client for its gradient at x.
+"""
+
+
+class Answering(Protocol):
+    """Whoever answers questions: clients, or a driver that asks clients."""
+
+    def ask(self, question: Any) -> Any:
+        """The answer to a question."""
+
+
+class Removal(Exception):
+    """Some clients have left for good, and the question that was open is void.
+
+    The driver throws it into the dialogue where that waits for the answers, so that no dialogue
+    has to look for it in every answer: whoever has the state from before the round catches it,
+    drops what belongs to the clients that left, and goes on.
+
+    Attributes
+    ----------
+    kept : (m,) mask
+        Who is still there, among those that were asked.
+    """
+
+    def __init__(self, kept: Mask) -> None:
+        super().__init__("some clients have left for good")
+        self.kept = kept
+
+
+def converse(dialogue: Dialogue[R], answering: Answering) -> R:
+    """Carry a dialogue to its end, and return its result."""
+    try:
+        question = dialogue.send(None)
+        while True:
+            try:
+                answer = answering.ask(question)
+            except Removal as removal:
+                question = dialogue.throw(removal)
+            else:
+                question = dialogue.send(answer)
+    except StopIteration as end:
+        result: R = end.value
+        return result

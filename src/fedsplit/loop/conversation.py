@@ -1,0 +1,306 @@
+"""The driver: who is asked, with which seeds, at what cost.
+
+Whatever is done about asking is written here, once: counting, the clients' random seeds, partial
+participation, simulated delays, and clients that leave. A dialogue knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fedsplit.arrays import Array, Mask
+from fedsplit.clients.clock import Clock, Latency
+from fedsplit.clients.effects import Account, Arrival, Effect, Kind
+from fedsplit.clients.oracle import Clients, Posting, Removed, everyone
+from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.dialogue import Removal
+from fedsplit.loop.trace import Exchange, Row, Trace
+from fedsplit.losses.batches import Streams
+
+Callback: TypeAlias = Callable[[Row, Any], object]
+
+
+def streams_of(seed: int, question: int, m: int) -> Streams:
+    """One random seed per client for a question, by its number, (m,).
+
+    That of client j does not depend on how many clients there are.
+    """
+    return np.random.default_rng([seed, question]).integers(2**63, size=m)
+
+
+def shuffled_draws(m: int, k: int, seed: int) -> Iterator[Mask]:
+    """Masks with k of m clients each, (m,), without end.
+
+    They deal out one shuffled list of all clients after another, so that every client is drawn once
+    before any is drawn again.
+    """
+    left: list[int] = []
+    for shuffle in count():
+        order = np.random.default_rng([seed, shuffle]).permutation(m).tolist()
+        if left:
+            # a draw that takes the end of one list and the start of the next has no client twice
+            ahead = [j for j in order if j not in left][: k - len(left)]
+            order = ahead + [j for j in order if j not in ahead]
+        queue = left + order
+        whole = len(queue) // k * k
+        for start in range(0, whole, k):
+            drawn = np.zeros(m, dtype=bool)
+            drawn[queue[start : start + k]] = True
+            yield drawn
+        left = queue[whole:]
+
+
+def independent_draws(m: int, k: int, seed: int) -> Iterator[Mask]:
+    """Masks with k of m clients each, (m,), without end, each drawn from all clients."""
+    for number in count():
+        yield np.random.default_rng([seed, number]).permutation(m) < k
+
+
+class Conversation:
+    """Asks clients on behalf of dialogues, and keeps account of it.
+
+    Parameters
+    ----------
+    clients : Clients
+    seed : int
+        Random seed of who takes part, and of what clients draw. What client j draws for a question
+        is a function of the seed, the number of the question, and j.
+    participation : float
+        The share of the clients that is asked each question, at least one of them.
+    reshuffled : bool
+        Whether every client is drawn once before any is drawn again. Otherwise draws are
+        independent, and questions that need everyone are asked of all clients.
+    latency : Latency or None
+        How long clients take to answer, by a simulated clock.
+    posting : bool
+        Whether clients are asked one by one, in real time.
+    asked : int
+        How many questions an earlier run asked that this one continues.
+    callbacks : sequence of callables
+        Each is called as ``callback(row, state)`` after every round.
+
+    Attributes
+    ----------
+    clients : Clients
+        Those that have not left.
+    number : int
+        How many questions were asked, in earlier runs too.
+    trace : Trace
+        What was recorded.
+    present, heard : (m,) masks
+        Who answered the last question, and who has ever answered one.
+    removed : tuple of str
+        Who has left.
+    places : (m,) array of int
+        The clients that have not left, by their places at the start.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
+        *,
+        seed: int = 0,
+        participation: float = 1.0,
+        reshuffled: bool = True,
+        latency: Latency | None = None,
+        posting: bool = False,
+        asked: int = 0,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.number = asked
+        self.trace = Trace(math.nan)
+        self.removed: tuple[str, ...] = ()
+        self.places = np.arange(clients.m)
+        self._seed = seed
+        self._participation = participation
+        self._reshuffled = reshuffled
+        self._callbacks = callbacks
+        self._exchanges: list[Exchange] = []
+        self._clock = None if latency is None else Clock(latency, clients.m, seed)
+        self._real_time = posting
+        self._drawn = 0  # participation masks drawn so far
+        self._began = time.perf_counter()
+        self._meet(clients)
+
+    def _meet(self, clients: Clients) -> None:
+        """Begin to ask these clients."""
+        self.clients = clients
+        self.m = clients.m
+        self._everyone = everyone(clients.m)
+        self.present: Mask = ~self._everyone
+        self.heard: Mask = ~self._everyone
+        self._posting: Posting | None = clients.asynchronously() if self._real_time else None
+        self._draws: Iterator[Mask] | None = None
+        if self._participation < 1.0:
+            k = max(1, round(self._participation * clients.m))
+            draw = shuffled_draws if self._reshuffled else independent_draws
+            self._draws = draw(clients.m, k, self._seed)
+            for _ in range(self.number):  # a continued run draws what it would have drawn
+                next(self._draws)
+
+    @property
+    def waiting(self) -> int:
+        """How many exchanges are not in the trace yet."""
+        return len(self._exchanges)
+
+    @property
+    def objective(self) -> float:
+        """F(x), as recorded last."""
+        return self.trace.rows[-1].objective if self.trace.rows else self.trace.start
+
+    def ask(self, question: Any) -> Any:
+        """Answer a question of a dialogue, or carry out what it wants of the driver."""
+        if isinstance(question, Effect):
+            return question.perform(self)
+        drawn = self._everyone
+        if self._draws is not None:
+            mask = next(self._draws)
+            if self._reshuffled or not question.everyone:
+                drawn = mask
+        question = self._seeded(question)
+        began = time.perf_counter()
+        try:
+            answer = self._answer(question, drawn)
+        except Removed as gone:
+            self._remove(gone.names)
+        asked = self.m if drawn is self._everyone else int(drawn.sum())
+        self._count(question, answer, asked, time.perf_counter() - began)
+        return answer
+
+    def _answer(self, question: CostQuestion, drawn: Mask) -> Answer:
+        if self._clock is not None:
+            self._clock.wait_for(drawn)
+        if self._posting is not None:
+            return self._posting.ask_some(question, drawn)
+        if drawn is self._everyone:
+            return self.clients.ask(question)
+        return self.clients.ask_some(question, drawn)
+
+    def _seeded(self, question: CostQuestion) -> CostQuestion:
+        """The next question, with the clients' random seeds if they draw for it."""
+        self.number += 1
+        if question.draws:
+            return question.seeded(streams_of(self._seed, self.number, self.m))
+        return question
+
+    def post(self, question: CostQuestion, to: Mask) -> Arrival:
+        """Send a question to some clients, and wait for the next answer to anything posted."""
+        began = time.perf_counter()
+        arrived: CostQuestion
+        try:
+            if to.any():
+                question = self._seeded(question)
+            if self._clock is not None:
+                self._clock.post(question, to)
+                arrived, mask = self._clock.next_arrival()
+                answer = self.clients.ask_some(arrived, mask)
+                idle = self._clock.idle
+            else:
+                assert self._posting is not None  # as ``solve`` has made sure
+                if to.any():
+                    self._posting.post(question, to)
+                arrived, answer = self._posting.collect()
+                idle = self._posting.idle
+        except Removed as gone:
+            self._remove(gone.names)
+        self._count(arrived, answer, int(answer.present.sum()), time.perf_counter() - began)
+        return Arrival(arrived, answer, idle)
+
+    def measure(self, x: Array) -> float | None:
+        """Σ_j f_j(x), which is not counted; None where that would cost somebody something."""
+        if not self.clients.free or self._posting is not None:
+            return None
+        paused = time.perf_counter()
+        value = self.clients.objective(x)
+        self._began += time.perf_counter() - paused  # a measurement is not the run's time
+        return value
+
+    def repeated(self, x: Array) -> Any:
+        """x as one row per client, wherever the clients' arrays are."""
+        return self.clients.repeated(x)
+
+    def ask_pooled(self, question: CostQuestion) -> Answer:
+        """A question to the one client that all are together; it counts like one to all of them."""
+        began = time.perf_counter()
+        answer = self.clients.pooled().ask(question)
+        self._count(question, answer, self.m, time.perf_counter() - began)
+        return answer
+
+    def record(self, kind: Kind, objective: float | None, residual: float, state: Any) -> Account:
+        """Enter the exchanges since the last record into the trace, one row each.
+
+        The last row has the new objective, the residual, and the server's own time.
+        """
+        now = time.perf_counter()
+        exchanges = self._exchanges
+        if not exchanges:
+            return Account(len(self.trace.rows), 0.0, math.nan, self.present, self.heard)
+        server = now - self._began - sum([each.seconds for each in exchanges])
+        self._began = now
+        before = self.objective
+        rows = self.trace.rows
+        for each in exchanges[:-1]:
+            rows.append(Row(before, math.nan, kind, *each))
+        last = exchanges[-1]
+        row = Row(before if objective is None else objective, residual, kind, *last)
+        if server > 0.0:
+            row = row._replace(seconds=row.seconds + server)
+        rows.append(row)
+        exchanges.clear()
+        stop = False
+        if state is not None:
+            # every callback is called, whatever those before it return
+            stop = any([callback(row, state) for callback in self._callbacks])  # noqa: C419
+        return Account(len(rows), last.error, last.margin, self.present, self.heard, stop)
+
+    def take(self) -> list[Exchange]:
+        """The exchanges that are not in the trace, for somebody else's."""
+        taken = self._exchanges
+        self._exchanges = []
+        return taken
+
+    def _remove(self, names: Sequence[str]) -> None:
+        """Go on without some clients: what was asked is void, and the dialogue hears of it."""
+        kept = np.array([name not in names for name in self.clients.names or ()])
+        # entered before the clients change, as they were asked of all of them
+        self.record("round", None, math.nan, None)
+        self._meet(self.clients.without(names))
+        self.removed = (*self.removed, *names)
+        self.places = self.places[kept]
+        raise Removal(kept)
+
+    def _count(self, question: CostQuestion, answer: Answer, asked: int, seconds: float) -> None:
+        """Keep what an exchange has cost."""
+        clients = self.clients
+        self.present = present = answer.who
+        complete = answer.complete
+        self.heard = self._everyone if complete else self.heard | present
+        answered = self.m if complete else int(present.sum())
+        latency = None
+        if clients.names is not None:
+            taken = zip(clients.names, answer.seconds, present, strict=True)
+            latency = {name: float(t) for name, t, here in taken if here}
+        each = clients.stands_for
+        gradients, hessians, factorisations = answer.total_work()
+        self._exchanges.append(
+            Exchange(
+                answer.largest_error(),
+                each * answered * clients.words * answer.floats(),
+                each * asked * question.floats_down(),
+                each * answered,
+                seconds,
+                answer.margin,
+                latency,
+                1,
+                each * gradients,
+                each * hessians,
+                each * factorisations,
+                math.nan if self._clock is None else self._clock.now,
+            )
+        )

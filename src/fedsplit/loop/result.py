@@ -1,0 +1,171 @@
+"""The result of a run, also of one that diverged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.clients.oracle import Clients, Incident
+from fedsplit.clients.questions import Value
+from fedsplit.loop.certificate import NOT_ASKED, Certificate
+from fedsplit.loop.trace import Trace
+from fedsplit.penalties.penalty import Penalty
+
+StoppedBy = Literal["certificate", "residual", "method", "rounds", "callback", "diverged"]
+
+
+class Origin(NamedTuple):
+    """What a problem shows at one x, by which another problem is recognised.
+
+    Attributes
+    ----------
+    values : (m,) array or None
+        f_j(x); None of clients elsewhere, which are not asked for a measurement alone.
+    penalty : (k,) array
+        Points of the penalty's prox near and far from x, one after the other; empty without one.
+    """
+
+    values: Array | None
+    penalty: Array
+
+    @classmethod
+    def at(cls, x: Array, clients: Clients, penalty: Penalty | None) -> Origin:
+        """What these clients and this penalty show at x, (d,)."""
+        values = None
+        if clients.free and clients.on_device:  # a million numbers would be too many to keep
+            values = np.array([clients.objective(clients.vector(x))])
+        elif clients.free:
+            values = clients.ask(Value(x)).rows
+        points: list[Array] = [np.zeros(0)]
+        if penalty is not None:
+            shifts = (-1e3, -1.0, 1e-3, 1.0, 1e3)
+            points = [penalty.prox(x + by, t) for by in shifts for t in (1e-3, 1.0)]
+        return cls(values, np.concatenate(points))
+
+    def is_that_of(self, other: Origin) -> bool:
+        """Whether it is the same problem, as far as both show."""
+        if not _alike(self.penalty, other.penalty):
+            return False
+        if self.values is None or other.values is None:
+            return True
+        return _alike(self.values, other.values)
+
+
+def _alike(one: Array, other: Array, rounding: float = 1e-12) -> bool:
+    """Whether numbers differ by rounding alone."""
+    return one.shape == other.shape and np.allclose(
+        one, other, rtol=rounding, atol=0, equal_nan=True
+    )
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Where a run ended: pass it as ``state=`` to go on from there.
+
+    Attributes
+    ----------
+    inner : Any
+        The method's own state.
+    origin : Origin
+        Identifies the problem: on another one the state would lead nowhere.
+    asked : int
+        How many questions had been asked: what is drawn next depends on that number.
+    """
+
+    inner: Any
+    origin: Origin
+    asked: int
+
+    @property
+    def x(self) -> Array:
+        """The server's point, (d,)."""
+        x: Array = self.inner.x
+        return x
+
+
+@dataclass(frozen=True)
+class Result:
+    """The minimiser that a run found, and how it found it.
+
+    Attributes
+    ----------
+    x : (d,) array
+        The minimiser.
+    rounds : int
+        Questions asked of every client, set-up and certificate included.
+    converged : bool
+        Whether the tolerance was reached, or the method did all it promised, and every client was
+        heard.
+    stopped_by : str
+        "certificate" (the proved gap is within the tolerance), "residual" (the iterate no longer
+        moves), "method" (it had done all it promised), "rounds" (the budget is spent), "callback",
+        or "diverged".
+    state : RunState
+        Where the run ended; pass it as ``state=`` to go on from here.
+    method : str
+        What ran, in words.
+    step : float or array
+        The step s at the end: a number, one per coordinate, (d,), or nan if there is none.
+    trace : Trace
+        One row per round.
+    certificate : Certificate
+        Proved bounds on F(x) - F* and ‖x - x*‖, or why there are none.
+    absent : tuple of int
+        The clients that never answered.
+    notes : tuple of str
+        What ran and why, and what the method could not do for this problem.
+    removed : tuple of str
+        By name, the clients that were given up; x then minimises the sum of the others' costs.
+    incidents : tuple of Incident
+        What went wrong with answers of clients elsewhere.
+    """
+
+    x: Array
+    rounds: int
+    converged: bool
+    stopped_by: StoppedBy
+    state: RunState
+    trace: Trace
+    method: str
+    step: float | Array
+    certificate: Certificate = NOT_ASKED
+    absent: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+
+    def __repr__(self) -> str:
+        x = np.array2string(self.x, threshold=6, edgeitems=3, precision=6)
+        return (
+            f"Result(x={x}, rounds={self.rounds}, converged={self.converged}, "
+            f"stopped_by={self.stopped_by!r}, gap={self.certificate.gap})"
+        )
+
+
+class Diverged(ArithmeticError):
+    """The iterates grew without bound or stopped being numbers.
+
+    Attributes
+    ----------
+    what : str
+        What showed it.
+    round : int
+        The round in which it was noticed.
+    cause : str
+        The likely cause, with what to do about it.
+    result : Result
+        Everything computed before that round.
+    """
+
+    def __init__(self, what: str, cause: str, result: Result) -> None:
+        self.what = what
+        self.round = result.rounds + 1
+        self.cause = cause
+        self.result = result
+        super().__init__(f"{what} in round {self.round}; likely cause: {cause}")
+
+    def __reduce__(self) -> tuple[type[Diverged], tuple[str, str, Result]]:
+        return Diverged, (self.what, self.cause, self.result)

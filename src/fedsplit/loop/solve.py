@@ -1,0 +1,434 @@
+"""``solve``: run a method on a federated problem."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import is_dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from fedsplit.arrays import Array, on_host
+from fedsplit.checks import count, instance, number
+from fedsplit.clients.clock import Latency
+from fedsplit.clients.oracle import Clients, Oracle, clients_of
+from fedsplit.clients.stacked import QUIET
+from fedsplit.device.backend import numbers, to_host
+from fedsplit.dialogue import converse
+from fedsplit.errors import InputError, NoMinimiser
+from fedsplit.loop.certificate import NOT_ASKED
+from fedsplit.loop.conversation import Callback, Conversation
+from fedsplit.loop.result import Diverged, Origin, Result, RunState
+from fedsplit.loop.run import Astray, Outcome, iterate
+from fedsplit.loop.stopping import ProvedGap
+from fedsplit.loop.trace import Trace
+from fedsplit.methods import asynchronous_of
+from fedsplit.methods.default import default_method
+from fedsplit.methods.information import FedSplitInformation
+from fedsplit.methods.method import Method
+from fedsplit.penalties.penalty import Penalty, check_dimension
+from fedsplit.problem import Problem
+from fedsplit.threads import one_blas_thread
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """A callback that keeps every answer, such as a ``Checkpoint``."""
+
+    def keeping(
+        self, clients: Clients, about: Mapping[str, object]
+    ) -> AbstractContextManager[Clients]:
+        """The clients, with their answers kept; ``about`` identifies the run."""
+
+
+def solve(
+    problem: Problem | Oracle,
+    method: Method[Any] | None = None,
+    *,
+    rounds: int = 200,
+    tol: float = 1e-9,
+    x0: Array | None = None,
+    state: RunState | None = None,
+    penalty: Penalty | None = None,
+    participation: float = 1.0,
+    seed: int = 0,
+    callbacks: Sequence[Callback | Keeper] = (),
+    asynchronous: Latency | bool = False,
+) -> Result:
+    """Run a method on a federated problem.
+
+    Parameters
+    ----------
+    problem : Problem or Clients
+        What to minimise.
+    method : Method, optional
+        None chooses ``FedSplitInformation()``, which needs few rounds but sends the clients'
+        Hessians, or ``FedSplitVectors()``, which sends vectors only, where Hessians are too large
+        or a client has none by a formula. The first of the result's ``notes`` says which.
+    rounds : int
+        The budget: questions asked of every client, set-up and certificate included.
+    tol : float
+        Stop when the proved bound on F(x) - F* is at most tol · max(|F(x)|, F(0) - F(x)), or is
+        rounding; if none can be proved, when ‖z⁺ - z‖ ≤ tol · ‖z‖, where z is the variable whose
+        fixed point the method seeks. A proof costs two rounds. All proofs together cost at most six rounds or a tenth of
+        the run, and more only if absent clients have to be asked again. Two rounds of a budget of
+        20 or more are kept for a proof at the end. 0 spends the whole budget and proves nothing.
+    x0 : (d,) array, optional
+        The start; zeros if None.
+    state : RunState, optional
+        A result's ``state``, to continue from there with its step. No set-up is repeated, and the run
+        is the one that would have been; with the same seed, what is drawn goes on too. If the data,
+        the ridge or the penalty have changed since, the run starts anew from the state's x, and
+        says so in ``notes``; of clients elsewhere only the penalty is compared.
+    penalty : Penalty, optional
+        A convex g(x) added to F at the server: ``L1``, ``Box``, …, or your own object with
+        ``value`` and ``prox``.
+    participation : float
+        The share of the clients that are asked each question; the others do nothing. The draw goes
+        through a shuffled list of all clients before it shuffles again, so each is asked once in
+        1/participation rounds. The optimum stays that of all clients.
+    seed : int
+        Random seed of the participation, and of what clients draw, such as minibatches.
+    callbacks : sequence of callables
+        Each is called as ``callback(row, state)`` after every round, and stops the run if it
+        returns something true. A ``Checkpoint`` among them keeps the run on disk, and lets it go on
+        from there.
+    asynchronous : Latency or bool
+        With a ``Latency`` the server never waits: it moves x on every answer, and asks that client
+        again, in simulated time, which is the trace's column ``clock``. A row of the trace is then
+        one arrival, and the budget is ``rounds`` answers per client on average. True does so in
+        real time, on Ray and between organisations; there the order of the answers, and with it
+        the last digits, differ from run to run, and a ``Checkpoint`` keeps that order. Without a
+        method it is ``DAvePG()`` where Hessians are too large, or not known.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    Diverged
+        When the iterates grow without bound or stop being numbers. The exception's ``result`` has
+        all rounds before.
+    NoMinimiser
+        When the answers show that F has no minimiser, as with classes that a plane separates. The
+        exception has the ``direction`` along which F falls for ever, and the ``result`` so far.
+    """
+    oracle = problem.clients if isinstance(problem, Problem) else problem
+    instance("problem", oracle, "a Problem, or clients with m and ask", "ask")
+    clients = clients_of(oracle)
+    check_participation(participation, method)
+    d = clients.d
+    if not d and (x0 is not None or state is not None):
+        # clients of one's own need not say how many coordinates there are
+        d = np.size(x0) if state is None else np.size(state.x)
+    if not d:
+        raise InputError("these clients do not say how many coordinates x has: pass x0")
+    chosen = ""
+    if method is None:
+        before = None if state is None else state.inner
+        method, chosen = default_method(clients.pooled(), before, participation, bool(asynchronous))
+    if not isinstance(method, Method):
+        raise InputError(
+            f"method must be a Method, not {type(method).__name__}: derive a method of your own "
+            "from fs.Method"
+        )
+    keepers = [callback for callback in callbacks if isinstance(callback, Keeper)]
+    rounded = ""
+    if clients.on_device:
+        rounded = clients.rounded
+        if participation < 1.0 or asynchronous or keepers:
+            raise InputError(
+                "participation below 1, asynchronous and Checkpoint have no device path: "
+                "leave them out"
+            )
+        clients = clients_for(method, clients, penalty)
+    if asynchronous:
+        check_asynchronous(asynchronous, clients, participation, state)
+        method = asynchronous_of(method)
+    elif method.arrivals:
+        raise InputError(
+            f"{type(method).__name__} takes answers one by one: pass asynchronous=Latency(...), or "
+            "True for real time"
+        )
+    count("rounds", rounds)
+    number("tol", tol, strict=False)
+    count("seed", seed, least=0)
+    if penalty is not None:
+        method = method.with_penalty(penalty)
+    if method.penalty is not None:
+        check_dimension(method.penalty, d)
+    if x0 is not None and state is not None:
+        raise InputError("pass x0 or state, not both: a state has its own x")
+    x = check_start(d, clients.m, method, x0, state)
+    notes = [chosen] if chosen else [f"method: {method.described()}"]
+    with one_blas_thread(), np.errstate(**QUIET):
+        if state is not None and not _goes_on(state, x, clients, method.penalty):
+            state = None
+            notes.append(
+                "the problem has changed since the state was reached: the run started anew from "
+                "its x"
+            )
+        if asynchronous:
+            rounds *= clients.m
+        about = {
+            "method": _identified(method),
+            "clients": clients.m,
+            "coordinates": d,
+            "rounds": rounds,
+            "tol": tol,
+            "participation": participation,
+            "seed": seed,
+        }
+        if asynchronous:
+            about["asynchronous"] = repr(asynchronous)
+        with ExitStack() as journals:
+            asked = clients
+            for keeper in keepers:
+                asked = journals.enter_context(keeper.keeping(asked, about))
+            conversation = Conversation(
+                asked.insistent() if method.unanimous else asked,
+                seed=seed,
+                participation=participation if participation < 1.0 else method.drawn,
+                reshuffled=participation < 1.0,
+                latency=asynchronous if isinstance(asynchronous, Latency) else None,
+                posting=asynchronous is True,
+                asked=0 if state is None else state.asked,
+                callbacks=[each for each in callbacks if not isinstance(each, Keeper)],
+            )
+            run = Run(conversation, method, rounds, tol, rounded)
+            result = run.go(clients.vector(x), state)
+        if rounded and result.stopped_by == "residual" and not result.converged:
+            result = run.refined(result)
+        if rounded and tol > 0 and not result.converged:
+            notes.append(UNREFINED)
+        origin = Origin.at(result.x, clients, method.penalty)
+    ended = replace(result.state, origin=origin)
+    return replace(
+        result,
+        state=ended,
+        notes=(*notes, *result.notes),
+        certificate=result.certificate.about(rounded),
+    )
+
+
+class Run:
+    """One run of a method, and its result, whether it ends well or not.
+
+    Parameters
+    ----------
+    conversation : Conversation
+    method : Method
+    rounds : int
+        The budget.
+    tol : float
+        0 spends it, and proves nothing.
+    rounded : str
+        What was done to rows on a device, in words.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        method: Method[Any],
+        rounds: int,
+        tol: float,
+        rounded: str = "",
+    ) -> None:
+        self.conversation = conversation
+        self.method = method
+        self.rounds = rounds
+        self.tol = tol
+        self.rounded = rounded
+        self._incidents = len(conversation.clients.incidents)  # those of earlier runs
+
+    def go(self, x: Array, state: RunState | None = None) -> Result:
+        """Run from a state, or else from x."""
+        conversation = self.conversation
+        method = self.method
+        value = conversation.measure(x)
+        start = math.nan
+        if value is not None:
+            start = value + (0.0 if method.penalty is None else method.penalty.value(x))
+        conversation.trace.start = start
+        rule = None
+        if self.tol > 0 and method.settles:
+            pooled = conversation.clients.on_device
+            rule = ProvedGap(
+                method, self.tol, self.rounds, pooled=pooled, float32=bool(self.rounded)
+            )
+        inner = None if state is None else state.inner
+        dialogue = iterate(
+            method, x, conversation.m, self.rounds, rule=rule, state=inner, start=start
+        )
+        try:
+            outcome = converse(dialogue, conversation)
+        except Astray as astray:
+            raise self._error(astray) from None
+        return self._result(outcome)
+
+    def _error(self, astray: Astray) -> Exception:
+        """The exception of a run that cannot go on."""
+        result = self._result(Outcome(astray.state, "diverged", NOT_ASKED, False))
+        if astray.direction is None:
+            return Diverged(astray.sign, self.method.hazard, result)
+        return NoMinimiser(
+            f"{astray.sign}, so that F has no minimiser: it falls for ever along the exception's "
+            "direction; add a ridge, or fit with Firth's penalty",
+            astray.direction,
+            result,
+        )
+
+    def refined(self, result: Result) -> Result:
+        """Go on where float32 ends: Newton steps of all clients together, added up in float64."""
+        before = result.rounds
+        rest = Conversation(self.conversation.clients.pooled())
+        after = Run(rest, FedSplitInformation(), self.rounds - before, self.tol).go(result.x)
+        note = (
+            f"float32 ended after {before} rounds: the {after.rounds} that follow are Newton "
+            "steps, added up in float64"
+        )
+        trace = Trace(result.trace.start, [*result.trace.rows, *after.trace.rows])
+        notes = (*result.notes, note, *after.notes)
+        return replace(after, trace=trace, rounds=len(trace), notes=notes)
+
+    def _result(self, outcome: Outcome) -> Result:
+        conversation = self.conversation
+        state = outcome.state
+        absent: tuple[int, ...] = ()
+        if conversation.trace.rows and not conversation.heard.all():
+            absent = tuple(conversation.places[~conversation.heard].tolist())
+        return Result(
+            x=to_host(state.x),
+            rounds=len(conversation.trace),
+            converged=outcome.reached and not absent,
+            stopped_by=outcome.stopped_by,
+            state=RunState(state, Origin(None, np.zeros(0)), conversation.number),
+            trace=conversation.trace,
+            method=self.method.described(),
+            step=self.method.step_of(state),
+            certificate=outcome.certificate,
+            absent=absent,
+            notes=self.method.notes(state),
+            removed=conversation.removed,
+            incidents=tuple(conversation.clients.incidents[self._incidents :]),
+        )
+
+
+UNREFINED = (
+    "local solvers in float32 may not come closer: go on with solve(problem, x0=result.x), which "
+    'adds up Newton steps in float64, or pass dtype="float64"'
+)
+
+
+def check_participation(participation: float, method: object) -> None:
+    """Raise InputError unless it is a share of the clients, which the method does not draw too."""
+    if not 0 < number("participation", participation) <= 1:
+        raise InputError(
+            "participation must be a share of the clients, above 0 and at most 1, "
+            f"not {participation!r}"
+        )
+    if participation < 1 and isinstance(method, Method) and method.drawn != 1.0:
+        raise InputError(
+            f"{type(method).__name__}(clients=...) draws clients by itself: pass that or "
+            "participation, not both"
+        )
+
+
+def _goes_on(state: RunState, x: Array, clients: Clients, penalty: Penalty | None) -> bool:
+    """Whether the state, whose x is given on the host, is one of this problem."""
+    if on_host(state.inner.x) == clients.on_device:
+        return False
+    return state.origin.is_that_of(Origin.at(x, clients, penalty))
+
+
+def clients_for(method: Method[Any], clients: Clients, penalty: Penalty | None) -> Clients:
+    """The clients on a device as a method asks them: each for itself, or all of them together.
+
+    Raises InputError if the method has no device path.
+    """
+    if method.device == "sums":
+        return clients.pooled()
+    kind = type(method).__name__
+    if method.device is None:
+        raise InputError(
+            f"{kind} has no device path: use FedSplit, FedSplitVectors, FedGD, FedProx, "
+            "FedSplitInformation, Newton, GD, AGD, CG or LBFGS"
+        )
+    if penalty is not None or method.penalty is not None:
+        raise InputError(
+            f"{kind} with a penalty has no device path: use FedSplitInformation, GD or AGD"
+        )
+    return clients
+
+
+def check_asynchronous(
+    asynchronous: Latency | bool,
+    clients: Clients,
+    participation: float,
+    state: RunState | None,
+) -> None:
+    """Raise InputError if a run cannot be asynchronous."""
+    if clients.stands_for > 1:
+        raise InputError(
+            "asynchronous: in secure sums the server sees the sum of all answers alone, and has to "
+            "wait for everybody: leave out one of the two"
+        )
+    if participation < 1.0:
+        raise InputError(
+            "asynchronous: a client is asked again when it has answered: leave out participation"
+        )
+    if state is not None:
+        raise InputError(
+            "asynchronous: a state does not have the questions under way: start without it"
+        )
+    if asynchronous is True:
+        clients.asynchronously()  # which says why, if they cannot be asked one by one
+    elif not isinstance(asynchronous, Latency):
+        raise InputError(
+            f"asynchronous must be a Latency or a bool, not {type(asynchronous).__name__}"
+        )
+
+
+def _identified(method: Method[Any]) -> str:
+    """A method with its settings, in words that identify it in every process."""
+    text = type(method).__name__
+    if is_dataclass(type(method)):
+        text = re.sub(" at 0x[0-9a-fA-F]+", "", repr(method))  # without addresses of objects
+    return text
+
+
+def check_start(
+    d: int, m: int, method: Method[Any], x0: Array | None, state: RunState | None
+) -> Array:
+    """The point where a run starts, (d,): that of the state, or else x0, or else 0.
+
+    Raises InputError if it is not d finite numbers, or if the state is of another method or of
+    another problem.
+    """
+    given = x0
+    if state is not None:
+        instance("state", state, "the state of a result: pass result.state", "inner", "origin")
+        if not isinstance(state.inner, method.state_type):
+            raise InputError(
+                f"state: {type(method).__name__} continues from {method.state_type.__name__}, "
+                f"not {type(state.inner).__name__}"
+            )
+        shape = method.iterate(state.inner).shape
+        if shape not in ((d,), (m, d)):
+            raise InputError(f"state: it is not of {m} clients and {d} coordinates: {shape}")
+        given = state.x
+    if given is None:
+        return np.zeros(d)
+    x = numbers(given)
+    if x is None:
+        raise InputError(
+            f"the start must be {d} finite numbers, not of type {type(given).__name__}"
+            + " (pass a result's state as state=)" * hasattr(given, "x")
+        )
+    if x.shape != (d,) or not np.isfinite(x).all():
+        raise InputError(f"the start must be {d} finite numbers, its shape is {x.shape}")
+    return x
