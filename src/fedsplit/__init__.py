@@ -10,6 +10,10 @@ from fedsplit.clients.oracle import Clients, Incident
 from fedsplit.clients.question import Answer
 from fedsplit.device.placing import StackedRows
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
+from fedsplit.local.gradient import GradientProx
+from fedsplit.local.newton import ExactProx, NewtonProx
+from fedsplit.local.stochastic import StochasticProx
+from fedsplit.local.subsampled_newton import SubsampledNewtonProx
 from fedsplit.losses.custom import CustomLoss
 from fedsplit.losses.gamma import Gamma
 from fedsplit.losses.huber import Huber
@@ -47,11 +51,6 @@ from fedsplit.penalties.l2_ball import L2Ball
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.penalties.simplex import Simplex
 from fedsplit.problem import Problem
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.gradient import GradientProx
-from fedsplit.prox.inexact_newton import NewtonProx
-from fedsplit.prox.stochastic import StochasticProx
-from fedsplit.prox.subsampled_newton import SubsampledNewtonProx
 from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.rounds.certificate import Certificate, certify
 from fedsplit.rounds.result import Diverged, Result
@@ -70,8 +69,8 @@ if TYPE_CHECKING:
         FedPoissonRegressor,
         FedRidge,
     )
+    from fedsplit.local.cvxpy_prox import CvxpyProx
     from fedsplit.losses.cvxpy_loss import CvxpyLoss
-    from fedsplit.prox.cvxpy_prox import CvxpyProx
     from fedsplit.regression.fit import fit
     from fedsplit.regression.path import RegularisationPath, path
     from fedsplit.regression.result.io import load
@@ -176,7 +175,7 @@ _ESTIMATORS = (
 _LATER = {
     "Checkpoint": "fedsplit.remote.checkpoint",
     "CvxpyLoss": "fedsplit.losses.cvxpy_loss",
-    "CvxpyProx": "fedsplit.prox.cvxpy_prox",
+    "CvxpyProx": "fedsplit.local.cvxpy_prox",
     "FitCertificate": "fedsplit.regression.result.model",
     "Model": "fedsplit.regression.result.model",
     "Patience": "fedsplit.remote.members",

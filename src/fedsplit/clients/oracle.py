@@ -32,7 +32,7 @@ from fedsplit.clients.questions import (
 )
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.errors import InputError, listed
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.local.solver import ProxSolver
 
 
 class Oracle(Protocol):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedsplit.errors import InputError
+from fedsplit.local.gradient import GradientProx
 from fedsplit.methods.admm import ADMM
 from fedsplit.methods.agd import AGD
 from fedsplit.methods.anderson import Anderson
@@ -28,7 +29,6 @@ from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
 from fedsplit.methods.variants import FedSplit
 from fedsplit.penalties.penalty import Penalty
-from fedsplit.prox.gradient import GradientProx
 
 _FEDSPLIT: dict[str, Callable[[str], object]] = {"step": float, "steps": int, "start": str}
 

@@ -13,6 +13,8 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer
 from fedsplit.device.programs import Found, for_each_client
 from fedsplit.errors import InputError
+from fedsplit.local.newton import NewtonProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.accelerator import Accelerator, Proposal, View
 from fedsplit.methods.adapt import Adapt, Outset, StepSize
 from fedsplit.methods.anderson import Anderson
@@ -21,8 +23,6 @@ from fedsplit.methods.memory import ROUNDING, Memory, in_scale
 from fedsplit.methods.method import average, choose_step, subgradient_of_average
 from fedsplit.methods.trust import TRIALS, Best, Trust
 from fedsplit.penalties.penalty import Penalty
-from fedsplit.prox.inexact_newton import NewtonProx
-from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
 MOST_FLOATS = 10**8

@@ -9,6 +9,8 @@ from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.method import (
     average,
     check_settings,
@@ -16,8 +18,6 @@ from fedsplit.methods.method import (
     subgradient_of_average,
 )
 from fedsplit.penalties.penalty import Penalty, prox_or_same
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
 

@@ -10,9 +10,9 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Clients
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.method import check_settings, choose_step
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
 

@@ -7,9 +7,9 @@ from typing import ClassVar, NamedTuple
 
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
+from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.method import average, choose_step, subgradient_of_average
 from fedsplit.penalties.penalty import Penalty
-from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
 

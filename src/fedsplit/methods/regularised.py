@@ -9,11 +9,11 @@ from fedsplit.arrays import Array, norms
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.fedsplit import PlainFedSplit
 from fedsplit.methods.method import average, check_settings
 from fedsplit.methods.variants import FedSplit
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import theorem2
 
 

@@ -13,12 +13,12 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Prox
 from fedsplit.errors import InputError
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.asynchronous import next_arrival, post_first
 from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.methods.method import average, check_settings, choose_step
 from fedsplit.penalties.penalty import Penalty
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.solver import ProxSolver
 from fedsplit.theory import arock_relaxation, fedsplit_step
 
 

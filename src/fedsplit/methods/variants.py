@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import instance
 from fedsplit.clients.oracle import Clients
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.accelerated import AcceleratedFedSplit, AcceleratedState
 from fedsplit.methods.accelerator import Accelerator, NoAcceleration
 from fedsplit.methods.adapt import Adapt
@@ -16,8 +18,6 @@ from fedsplit.methods.fedsplit import FedSplitState, PlainFedSplit
 from fedsplit.methods.method import NUMERICAL_HAZARD, average, check_settings
 from fedsplit.methods.secants import Secants
 from fedsplit.penalties.penalty import Penalty
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.solver import ProxSolver
 
 
 @dataclass(frozen=True)

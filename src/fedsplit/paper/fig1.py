@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedsplit import ensembles, plots, theory
+from fedsplit.local.gradient import GradientProx
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.methods.fedgd import FedGD
 from fedsplit.methods.fedprox import FedProx
@@ -15,7 +16,6 @@ from fedsplit.paper.experiment import Claim, Experiment, Watch
 from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem, meter
 from fedsplit.problem import Problem
-from fedsplit.prox.gradient import GradientProx
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

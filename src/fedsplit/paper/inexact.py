@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from fedsplit import plots
+from fedsplit.local.gradient import GradientProx
 from fedsplit.methods.variants import FedSplit
 from fedsplit.paper.curves import floor
 from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem
 from fedsplit.plots import Columns
-from fedsplit.prox.gradient import GradientProx
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

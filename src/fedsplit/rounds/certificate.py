@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Array, Mask, inverse_norm
 from fedsplit.checks import instance
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.clients.stacked import QUIET
 from fedsplit.device.backend import to_host
-from fedsplit.losses.costs import inverse_norm
 from fedsplit.penalties.penalty import Penalty
 
 

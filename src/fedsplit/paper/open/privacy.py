@@ -11,6 +11,9 @@ import numpy as np
 from fedsplit import ensembles, plots, theory
 from fedsplit.arrays import Array
 from fedsplit.clients.noisy import NoisyClients
+from fedsplit.local.gradient import GradientProx
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
 from fedsplit.methods.fedsplit import FedSplitState
@@ -21,9 +24,6 @@ from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem
 from fedsplit.plots import Columns
 from fedsplit.problem import Problem
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.gradient import GradientProx
-from fedsplit.prox.solver import ProxSolver
 from fedsplit.rounds.solve import solve
 from fedsplit.rounds.trace import Row
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsplit import ensembles, theory
 from fedsplit.arrays import Array
+from fedsplit.local.solver import ProxSolver
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
 from fedsplit.methods.method import State
@@ -17,7 +18,6 @@ from fedsplit.methods.variants import FedSplit
 from fedsplit.paper.runs import SolvedProblem
 from fedsplit.plots import Columns
 from fedsplit.problem import Problem
-from fedsplit.prox.solver import ProxSolver
 from fedsplit.rounds.result import Diverged
 from fedsplit.rounds.solve import solve
 from fedsplit.rounds.trace import Row
