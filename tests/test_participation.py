@@ -15,7 +15,7 @@ from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Gradient, Prox
 from fedsplit.clients.sampled import SampledClients, draws
-from fedsplit.prox.exact import ExactProx
+from fedsplit.local.newton import ExactProx
 from fedsplit.remote.clients import RemoteClients, in_process
 from problems import LOSSES, problem
 

@@ -11,7 +11,7 @@ from fedsplit.arrays import Array, norms
 from fedsplit.clients.noisy import NoisyClients
 from fedsplit.methods.method import Method
 from fedsplit.methods.regularised import RegularisedState
-from fedsplit.prox.solver import Start
+from fedsplit.local.solver import Start
 from problems import LOSSES, clients, limit, problem
 
 
