@@ -30,7 +30,7 @@ OTHERS = 0.01
 """Seconds for which the other clients sleep before each answer."""
 
 RUNS: dict[str, tuple[Method[Any], bool]] = {
-    "plain FedSplit": (fs.FedSplit(), False),
+    "plain FedSplit": (fs.FedSplitVectors(), False),
     "default": (fs.FedSplitInformation(), False),
     "default, asynchronous": (fs.FedSplitInformation(), True),
     "FedSplit relaxed by 0.5, asynchronous": (fs.RelaxedFedSplit(relaxation=0.5), True),

@@ -41,7 +41,7 @@ ENGINES: dict[str, Callable[[fs.Problem], AbstractContextManager[fs.Clients]]] =
 """The columns of the tables; the first is what the others are compared with."""
 
 METHODS: dict[str, Callable[[], fs.FedSplit]] = {
-    "plain": lambda: fs.FedSplit(step=0.01),
+    "plain": lambda: fs.FedSplitVectors(step=0.01),
     "with defaults": fs.FedSplit,
 }
 

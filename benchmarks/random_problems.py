@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.losses.exponential import ExponentialLoss
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.methods.method import Method
 from measuring import head, row
@@ -92,7 +91,7 @@ def _draw(loss: LinearLoss | fs.Multinomial, rng: Generator, scale: float) -> Dr
     eta = A @ x
     if not isinstance(loss, fs.Multinomial):
         eta = eta[:, 0]
-    if isinstance(loss, ExponentialLoss):
+    if np.isinf(loss.curvature_range[1]):  # an exponential
         eta = np.clip(eta, -8.0, 8.0)
     b = loss.sample(eta, rng)
     if split == "sorted":

@@ -20,7 +20,7 @@ from fedsplit import threads
 from fedsplit.arrays import Array
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Curvature, Prox
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.local.solver import ProxSolver
 from fedsplit.threads import one_blas_thread
 from measuring import head, resident, row, side_by_side
 

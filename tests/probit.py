@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from fedsplit.arrays import Array
-from fedsplit.losses.two_classes import BinaryLoss
+from fedsplit.losses.linear import LinearLoss
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.families.link import Link
 
@@ -20,10 +20,11 @@ def density(eta: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Probit(BinaryLoss):
+class Probit(LinearLoss):
     """φ(η, b) = -log Φ(bη) for labels b in {-1, 1}, with φ'' = λ(bη + λ), λ = density/Φ at bη."""
 
     curvature_range = (0.0, 1.0)
+    classifies = True
     # φ'''/φ'' grows like η: there is no bound, and so no certificate
 
     def floor(self, b: Array) -> Array:

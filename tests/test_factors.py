@@ -1,64 +1,154 @@
-"""What is kept instead of solved again, and what is estimated where there are many coordinates."""
+"""Linear systems with Hessians: any scale, any rank, and what is stored instead of solved again."""
 
 import numpy as np
 import pytest
 
 import fedsplit as fs
-from fedsplit.arrays import Array, matvec
-from fedsplit.clients.questions import Curvature, Diagonal, Prox
-from fedsplit.losses import costs, factors
-from fedsplit.losses.work import counter
+from fedsplit.clients.questions import Curvature
+from fedsplit.clients.questions import Prox
+from fedsplit.arrays import Array, Factors, matvec
+from fedsplit.losses.costs import Latest
+from fedsplit.losses.designs import DenseDesign
+from fedsplit.losses.systems import Woodbury, conjugate_gradients, lanczos
 from problems import problem
 
 
-def definite(k: int, d: int) -> Array:
-    B = np.random.default_rng(0).standard_normal((k, 2 * d, d))
+def definite(k: int, d: int, seed: int = 0) -> Array:
+    B = np.random.default_rng(seed).standard_normal((k, 2 * d, d))
     return np.swapaxes(B, 1, 2) @ B
 
 
-@pytest.mark.parametrize("many", [3, 512])
-def test_factors_of_any_size_are_inverses(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(factors, "MANY", many)
-    M, G = definite(4, 6), np.random.default_rng(1).standard_normal((4, 6))
+def right_sides(k: int, d: int) -> Array:
+    return np.random.default_rng(1).standard_normal((k, d))
+
+
+@pytest.mark.parametrize("small", [3, 24])
+@pytest.mark.parametrize("largest", [3, 512])
+def test_factors_of_any_size_are_inverses(small: int, largest: int) -> None:
+    M, G = definite(4, 6), right_sides(4, 6)
+    before = M.copy()
     solution = np.linalg.solve(M, G[:, :, None])[:, :, 0]
-    np.testing.assert_allclose(factors.solve_definite(M, G), solution, rtol=1e-12)
-    np.testing.assert_allclose(factors.factored(M.copy())(G), solution, rtol=1e-12)
-    monkeypatch.setattr(factors, "FEW", 3)
-    np.testing.assert_allclose(factors.solve_definite(M, G), solution, rtol=1e-12)
-    np.testing.assert_allclose(factors.solve_definite(-M, G), -solution, rtol=1e-12)
+    factors = Factors(M, small=small, largest=largest)
+    np.testing.assert_allclose(factors.solve(G), solution, rtol=1e-12)
+    np.testing.assert_allclose(factors.inverted().solve(G), solution, rtol=1e-12)
+    np.testing.assert_array_equal(M, before)
+    assert not factors.singular.any()
+
+
+def test_columns_over_sixteen_orders_of_magnitude_are_solved() -> None:
+    C, G = definite(3, 5), right_sides(3, 5)
+    scale = 10.0 ** np.linspace(-8, 8, 5)
+    M = scale[:, None] * C * scale
+    solution = np.linalg.solve(C, (G / scale)[:, :, None])[:, :, 0] / scale
+    np.testing.assert_allclose(Factors(M).solve(G), solution, rtol=1e-11)
+
+
+@pytest.mark.parametrize("small", [2, 24])
+@pytest.mark.parametrize("inverted", [False, True])
+def test_a_singular_matrix_has_its_pseudo_inverse_and_its_neighbours_their_inverses(
+    small: int, inverted: bool
+) -> None:
+    rng = np.random.default_rng(2)
+    M, G = definite(3, 5), right_sides(3, 5)
+    B = rng.standard_normal((8, 3)) @ rng.standard_normal((3, 5))
+    M[1] = B.T @ B
+    factors = Factors(M, small=small)
+    assert factors.singular.tolist() == [False, True, False]
+    if inverted:
+        factors.inverted()
+    alone = Factors(M[[0, 2]], small=small)
+    np.testing.assert_allclose(factors.solve(G)[[0, 2]], alone.solve(G[[0, 2]]), rtol=1e-13)
+    # a solution where there is one, orthogonal to the kernel in units of a unit diagonal
+    g = (M @ G[:, :, None])[:, :, 0]
+    u = factors.solve(g)[1]
+    np.testing.assert_allclose(M[1] @ u, g[1], rtol=1e-9)
+    size = np.sqrt(np.diag(M[1]))
+    kernel = np.linalg.svd(M[1] / np.outer(size, size))[0][:, 3:]
+    assert np.abs(kernel.T @ (size * u)).max() < 1e-9 * np.linalg.norm(size * u)
+
+
+def test_the_stated_error_of_a_solution_covers_rounding_and_not_much_more() -> None:
+    for seed in range(20):
+        B = np.random.default_rng(seed).standard_normal((1, 6, 6))
+        B[0, :, 0] = B[0, :, 1] + 10.0 ** -(seed / 4) * B[0, :, 0]
+        M = B.mT @ B
+        exact = np.random.default_rng(seed + 1).standard_normal(6)
+        g = M[0] @ exact
+        factors = Factors(M).inverted()
+        if factors.singular[0]:
+            continue
+        bound = factors.forward_error[0] * np.linalg.norm(g)
+        # g itself is rounded, which the same bound covers
+        assert np.linalg.norm(factors.solve(g[None])[0] - exact) <= 2 * bound
+        assert bound <= 1e-9 * np.linalg.cond(M[0]) ** 2
+
+
+def test_fewer_rows_than_columns_give_the_inverse_of_the_whole_matrix() -> None:
+    rng = np.random.default_rng(0)
+    A, D, G = rng.standard_normal((2, 3, 7)), rng.uniform(0.5, 2.0, 7), right_sides(2, 7)
+    root = rng.uniform(0.5, 2.0, (2, 3))
+    for B, made in (
+        (A, Woodbury.of(DenseDesign(A), D)),
+        (
+            root[:, :, None] * A,
+            Woodbury.weighted(DenseDesign(A), root, D, (A / D) @ np.swapaxes(A, 1, 2)),
+        ),
+    ):
+        M = np.swapaxes(B, 1, 2) @ B + np.diag(D)
+        np.testing.assert_allclose(made.solve(G), np.linalg.solve(M, G[:, :, None])[:, :, 0])
+
+
+def test_conjugate_gradients_leave_the_residual_that_is_asked_for() -> None:
+    M = definite(1, 40)
+    M[0] *= np.outer(10.0 ** np.linspace(-3, 3, 40), 10.0 ** np.linspace(-3, 3, 40))
+    g = right_sides(1, 40)[0]
+    for tolerance in (1e-3, 1e-10):
+        u = conjugate_gradients(lambda U: matvec(M, U), np.diag(M[0]), g, tolerance)
+        assert np.linalg.norm(M[0] @ u - g) <= 2 * tolerance * np.linalg.norm(g)
 
 
 def test_products_show_the_largest_eigenvalue_and_one_above_the_smallest() -> None:
     M = definite(3, 40)
     spectrum = np.linalg.eigvalsh(M)
-    low, high = factors.lanczos(lambda U: matvec(M, U), 3, 40)
+    low, high = lanczos(lambda U: matvec(M, U), 3, 40)
     np.testing.assert_allclose(high, spectrum[:, -1], rtol=1e-3)
     assert (low >= spectrum[:, 0]).all()
     assert (low <= spectrum.mean(axis=1)).all()
 
 
-def test_the_first_step_with_many_coordinates_needs_no_factorisation(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(costs, "MANY", 5)
+def test_the_first_step_with_many_coordinates_needs_no_factorisation() -> None:
     for sizes in ([40, 60], [4, 3]):
         p = problem("logistic", sizes, 6, ridge=0.1)
-        before = counter.read()
-        look = p.clients.ask(Diagonal(np.zeros(6)))
-        assert counter.read().factorisations == before.factorisations
         bounds = p.clients.ask(Curvature(np.zeros(6))).rows
-        np.testing.assert_allclose(look.parts["largest"], bounds[:, 1], rtol=1e-6)
+        for at, costs in p.clients._blocks:
+            counted = costs.counted()
+            _, L = counted.at(np.zeros((costs.terms.k, 6))).estimated_bounds(many=5)
+            assert counted.work.factorisations == 0
+            np.testing.assert_allclose(L, bounds[at, 1], rtol=1e-6)
+
+
+def test_the_latest_is_made_once_for_a_key_and_again_for_another() -> None:
+    latest = Latest()
+    made = []
+
+    def make() -> int:
+        made.append(len(made))
+        return len(made)
+
+    assert [latest.get("a", key, make) for key in (1, 1, 2, 2, 1)] == [1, 1, 2, 2, 3]
+    assert latest.get("b", 1, make) == 4
 
 
 def test_one_product_of_the_rows_serves_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     p = problem("logistic", [4, 4], 9)
     made = []
+    inner = DenseDesign.inner
 
-    def transposed(A: Array, *axes: int) -> Array:
-        made.append(axes)
-        return A.transpose(0, 2, 1)
+    def counted(self: DenseDesign, weights: Array) -> Array:
+        made.append(weights)
+        return inner(self, weights)
 
-    monkeypatch.setattr(np, "swapaxes", transposed)
+    monkeypatch.setattr(DenseDesign, "inner", counted)
     for s in (0.1, 0.7, 3.0):
         p.clients.ask(Prox(np.ones((2, 9)), s, np.zeros(9), fs.NewtonProx()))
     assert len(made) == 1

@@ -369,7 +369,7 @@ def test_the_bound_on_leverages_of_another_point_holds() -> None:
     rng = np.random.default_rng(1)
     for _ in range(50):
         X = np.tile(rng.standard_normal(3), (terms.k, 1))
-        H = terms.hessian(X).sum(axis=0)
+        H = terms.hessian(terms.eta(X)).sum(axis=0)
         V = np.linalg.inv(H)
         root = np.linalg.cholesky(V)
         Q, _ = np.linalg.qr(rng.standard_normal((3, 3)))

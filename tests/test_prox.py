@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 import fedsplit as fs
-from fedsplit.arrays import Array, matvec, norms
-from fedsplit.clients.questions import Curvature, Gradient, Margin, Prox, Value
-from fedsplit.losses import designs
-from fedsplit.losses.costs import Costs
-from fedsplit.losses.linear import LinearTerms
-from fedsplit.losses.work import Work, counter
-from fedsplit.prox import SOLVERS, krylov, span
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.clients.questions import Value
+from fedsplit.clients.questions import Curvature
+from fedsplit.clients.questions import Prox
+from fedsplit.clients.questions import Gradient
+from fedsplit.arrays import Array, norms
+from fedsplit.local import SOLVERS
+from fedsplit.local.newton import Newton
+from fedsplit.local.solver import ProxSolver
+from fedsplit.losses.costs import Costs, Work
 from problems import LOSSES, clients, dimensions, loss, names, problem, ridges, seeds, sizes, steps
 
 EXACT = fs.ExactProx()
@@ -55,7 +56,8 @@ def test_the_exact_prox_is_optimal_to_rounding(
     # a prox from a stored inverse is exact up to the condition number of I + sH
     condition = 1 + (s * p.clients.ask(Curvature()).rows[:, 1] if name == "least-squares" else 0.0)
     assert (norms(s * g + answer.rows - V) <= 1e-12 * scale * condition).all()
-    assert (answer.error <= 1e-12 * scale).all()
+    size = scale * (1 + s * p.clients.ask(Curvature(answer.rows)).rows[:, 1])
+    assert (answer.error <= 1e-11 * size * condition).all()
 
 
 @given(names, sizes, dimensions, seeds, ridges, steps)
@@ -157,9 +159,9 @@ def test_the_stated_error_holds_in_a_metric_too() -> None:
     assert (distance > 1e-6).all()
 
 
-@pytest.mark.parametrize("step", [None, "paper", "backtracking"])
+@pytest.mark.parametrize("step", ["client", "paper", "backtracking"])
 @pytest.mark.parametrize("name", ["least-squares", "logistic", "huber"])
-def test_more_gradient_steps_end_closer_to_the_prox(name: str, step: None) -> None:
+def test_more_gradient_steps_end_closer_to_the_prox(name: str, step: Any) -> None:
     p = problem(name, [30, 12, 3], 4, ridge=1.0)
     V = arguments(p, 0)
     exact = p.clients.ask(Prox(V, 0.1, np.zeros(4), EXACT)).rows
@@ -207,7 +209,7 @@ def test_the_answer_does_not_depend_on_the_start() -> None:
 
 def test_the_paper_step_needs_a_known_curvature() -> None:
     p = problem("poisson", [9], 2)
-    with pytest.raises(fs.InputError, match=r'step="paper".*use step=None or "backtracking"'):
+    with pytest.raises(fs.InputError, match=r'step="paper".*use step="client" or "backtracking"'):
         fs.solve(p, fs.FedSplit(step=0.1, prox=fs.GradientProx(3, step="paper")))
 
 
@@ -251,9 +253,7 @@ def test_the_stated_error_is_the_gradient_over_the_strong_convexity() -> None:
     At s = 1/2 and v = 3: h'(u) = 2(u - 1) + u - 3, the prox is 5/3, and 1 + sℓ = 3.
     """
     p = fs.Problem(fs.LeastSquares(), [(np.array([[2.0]]), [2.0])])
-    answer = p.clients.ask(
-        Prox(np.array([[3.0]]), 0.5, np.array([3.0]), fs.GradientProx(1, step=0.25))
-    )
+    answer = p.clients.ask(Prox(np.array([[3.0]]), 0.5, np.array([3.0]), fs.GradientProx(1, step=0.25)))
     u = 3.0 - 0.25 * 4.0
     assert answer.rows[0, 0] == pytest.approx(u)
     assert answer.error[0] == pytest.approx(abs(3 * u - 5) / 3)
@@ -265,7 +265,8 @@ def test_newton_states_its_error_too() -> None:
     V = arguments(p, 0)
     answer = p.clients.ask(Prox(V, 0.7, np.zeros(4), EXACT))
     r = norms(0.7 * p.clients.ask(Gradient(answer.rows)).rows + answer.rows - V)
-    np.testing.assert_allclose(answer.error, r / (1 + 0.7 * 0.5), rtol=1e-6)
+    assert (answer.error >= r / (1 + 0.7 * 0.5)).all()
+    assert (answer.error <= 1e-11).all()
 
 
 @given(names, sizes, dimensions, seeds, ridges, steps)
@@ -294,57 +295,16 @@ def assert_as_accurate(p: fs.Problem, V: Array, S: Array, x: Array, ridge: float
     assert (norms(answer.rows - exact) <= answer.error + 1e-9).all()
 
 
+@pytest.mark.parametrize(("sizes", "d"), [([60, 45, 70], 20), ([70, 90], 100)])
 @pytest.mark.parametrize("s", [0.02, 3.0])
 @pytest.mark.parametrize("name", sorted(LOSSES))
-def test_newton_by_products_is_as_accurate(name: str, s: float) -> None:
-    p = problem(name, [60, 45, 70], 20, seed=3, ridge=0.1)
-    V, S = arguments(p, 2), metric(s, p.d, 5)
-    x = 0.1 * arguments(p, 7)[0]
-    assert_as_accurate(p, V, S, x, ridge=0.1)
-
-
-def test_newton_makes_a_factor_where_products_would_be_too_many(
-    monkeypatch: pytest.MonkeyPatch,
+def test_newton_with_more_rows_than_columns_or_fewer_is_as_accurate(
+    name: str, s: float, sizes: list[int], d: int
 ) -> None:
-    monkeypatch.setattr(krylov, "MOST_PRODUCTS", 1)
-    p = problem("poisson", [60, 45, 70], 20, seed=3, ridge=0.1)
-    V = arguments(p, 2)
-    answer = p.clients.ask(Prox(V, 3.0, np.zeros(20), fs.NewtonProx(1e-8)))
-    assert (answer.work[:, 1:] > 2).all()
-    exact = p.clients.ask(Prox(V, 3.0, np.zeros(20), EXACT)).rows
-    np.testing.assert_allclose(answer.rows, exact, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize("most", [1, 30])
-@pytest.mark.parametrize("s", [0.02, 3.0])
-@pytest.mark.parametrize("name", sorted(LOSSES))
-def test_newton_in_the_span_of_many_rows_is_as_accurate_by_products_as_by_a_factor(
-    name: str, s: float, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(span, "MOST_PRODUCTS", most)
-    p = problem(name, [70, 90], 100, seed=3, ridge=0.1)
+    p = problem(name, sizes, d, seed=3, ridge=0.1)
     V, S = 0.2 * arguments(p, 2), metric(s, p.d, 5)
     x = 0.02 * arguments(p, 7)[0]
     assert_as_accurate(p, V, S, x, ridge=0.1)
-
-
-def test_the_margin_of_a_classifier_takes_no_further_product_with_the_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    p = problem("logistic", [8], 30, seed=1)
-    products: list[tuple[int, ...]] = []
-
-    def counted(M: Array, X: Array) -> Array:
-        products.append(M.shape)
-        return matvec(M, X)
-
-    monkeypatch.setattr(designs, "matvec", counted)
-    p.clients.ask(Prox(arguments(p, 0), 5.0, np.zeros(30), fs.NewtonProx()))
-    products.clear()
-    x = 0.1 * arguments(p, 1)[0]
-    answer = p.clients.ask(Prox(arguments(p, 0), 5.0, x, fs.NewtonProx()))
-    assert len(products) == 2  # the predictors of x, and the image of the gradient
-    np.testing.assert_allclose(answer.parts["margin"], p.clients.ask(Margin(x)).rows, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("rows", "d"), [(9, 6), (40, 20), (70, 90)])
@@ -366,25 +326,6 @@ def test_an_answer_depends_neither_on_earlier_questions_nor_on_who_shares_the_bl
             np.testing.assert_array_equal(own.u[0], first[j])
 
 
-def test_newton_steps_of_few_rows_and_many_columns_need_no_product_with_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    p = problem("poisson", [8], 30, seed=1)
-    products = []
-    for name in ("product", "adjoint"):
-        original = getattr(LinearTerms, name)
-
-        def counted(self: LinearTerms, X: Array, original: Any = original) -> Array:
-            products.append(X.shape)
-            return original(self, X)  # type: ignore[no-any-return]
-
-        monkeypatch.setattr(LinearTerms, name, counted)
-    before = counter.read()
-    p.clients.ask(Prox(20 * arguments(p, 0), 5.0, np.zeros(30), fs.NewtonProx(1e-6)))
-    assert counter.read().hessians - before.hessians > 4
-    assert len(products) == 3  # the gradient at x, its image, and the answer
-
-
 @given(names, sizes, dimensions, seeds, ridges, steps)
 def test_newton_systems_are_solved(
     name: str, n: list[int], d: int, seed: int, ridge: float, s: float
@@ -397,7 +338,7 @@ def test_newton_systems_are_solved(
         X, G = np.tile(x, (k, 1)), rng.standard_normal((k, d))
         dense = np.linalg.solve(costs.hessian(X) + np.diag(D), G[:, :, None])[:, :, 0]
         np.testing.assert_allclose(
-            costs.solve(X, D, G), dense, rtol=1e-7, atol=1e-9 * abs(dense).max()
+            costs.at(X).solve(D, G), dense, rtol=1e-7, atol=1e-9 * abs(dense).max()
         )
 
 
@@ -409,12 +350,13 @@ def test_clients_with_fewer_rows_than_columns_are_solved_by_their_rows(name: str
     for _, costs in p.clients._blocks:
         assert costs.terms.rank < 12
         X, G = np.tile(x, (costs.terms.k, 1)), rng.standard_normal((costs.terms.k, 12))
-        H = costs.terms.hessian(X)
+        at = costs.at(X)
+        H = at.hessian
         np.testing.assert_allclose(
-            costs.solve(X, D, G), np.linalg.solve(H + np.diag(D), G[:, :, None])[:, :, 0], 1e-9
+            at.solve(D, G), np.linalg.solve(H + np.diag(D), G[:, :, None])[:, :, 0], 1e-9
         )
         np.testing.assert_allclose(
-            costs.terms.largest(X), np.linalg.eigvalsh(H)[:, -1], rtol=1e-9, atol=1e-12
+            costs.terms.largest(at.eta), np.linalg.eigvalsh(H)[:, -1], rtol=1e-9, atol=1e-12
         )
 
 
@@ -435,8 +377,6 @@ def test_a_line_search_leaves_a_start_with_a_huge_cost() -> None:
 def test_a_solver_returns_the_gradient_at_its_answer_where_it_has_computed_it() -> None:
     p = problem("logistic", [20, 5], 4, ridge=0.3)
     for name, solver in VARIANTS.items():
-        if name == "newton":
-            continue  # it knows the change of its gradient, from x on
         for at, costs in p.clients._blocks:
             solved = solver.solve(costs, arguments(p, 0)[at], 0.1, np.zeros(4))
             assert solved.gradient is not None, name
@@ -447,9 +387,9 @@ def work(p: fs.Problem, solver: ProxSolver) -> list[Work]:
     """The work of one prox, per block."""
     done = []
     for at, costs in p.clients._blocks:
-        before = counter.read()
-        solver.solve(costs, arguments(p, 0)[at], 0.1, np.zeros(p.d))
-        done.append(Work(*np.subtract(counter.read(), before)))
+        counted = costs.counted()
+        solver.solve(counted, arguments(p, 0)[at], 0.1, np.zeros(p.d))
+        done.append(counted.work)
     return done
 
 
@@ -459,8 +399,9 @@ def test_the_work_of_gradient_steps_is_their_number_and_one_gradient_for_the_bou
 
 def test_the_stored_factor_of_a_quadratic_is_counted_when_it_is_made() -> None:
     p = problem("least-squares", [20, 2], 4)
-    assert work(p, EXACT) == [Work(0, 0, 1)] * 2
-    assert work(p, EXACT) == [Work(0, 0, 0)] * 2
+    # the residual of a prox by rows shows its rounding, that by d×d matrices is bounded before
+    assert work(p, EXACT) == [Work(0, 0, 1), Work(1, 0, 1)]
+    assert work(p, EXACT) == [Work(0, 0, 0), Work(1, 0, 0)]
 
 
 def test_every_newton_step_is_a_gradient_a_hessian_and_a_factorisation() -> None:
@@ -473,4 +414,4 @@ def test_a_hessian_by_differences_counts_its_gradients() -> None:
     loss = fs.CustomLoss(lambda x, a: 0.5 * float(x @ x), lambda x, a: x, d=3)
     (done,) = work(fs.Problem(loss, [None]), EXACT)
     assert done.hessians == 1
-    assert done.gradients == 1 + 2 * 3 + 1
+    assert done.gradients == 1 + 2 * 3 + 1  # at the start, for the Hessian, at the end

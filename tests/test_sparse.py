@@ -22,7 +22,7 @@ from fedsplit.data.splitting import SPLITS, split_rows
 from fedsplit.methods import METHODS, parse
 from fedsplit.methods.vectors import AcceleratedState
 from fedsplit.penalties import PENALTIES
-from fedsplit.prox import SOLVERS
+from fedsplit.local import SOLVERS
 from problems import LOSSES, clients, loss
 
 SIZES = [30, 9, 5]

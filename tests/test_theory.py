@@ -12,7 +12,7 @@ from fedsplit.clients.noisy import NoisyClients
 from fedsplit.clients.questions import Curvature, Gradient, Prox
 from fedsplit.methods.method import Method
 from fedsplit.methods.regularised import RegularisedState
-from fedsplit.prox.solver import Start
+from fedsplit.local.solver import Start
 from problems import LOSSES, clients, limit, problem
 
 
@@ -46,7 +46,7 @@ def test_on_the_spiked_ensemble_z_contracts_by_exactly_rho(kappa: float) -> None
     s = theory.fedsplit_step(1.0, kappa)
     target = theory.fedsplit_fixed_point(p.clients, p.solution(), s)
     distances = np.array(
-        [np.linalg.norm(z - target) for z in iterates(fs.FedSplit(step=s), p, 200)]
+        [np.linalg.norm(z - target) for z in iterates(fs.FedSplitVectors(step=s), p, 200)]
     )
     relative = distances / np.linalg.norm(target)
     if kappa == 1.0:  # ρ = 0: one round is exact
@@ -68,7 +68,7 @@ def test_exact_fedsplit_stays_within_theorem_1(name: str) -> None:
     s = theory.fedsplit_step(ell, L)
     x = p.solution()
     target = theory.fedsplit_fixed_point(p.clients, x, s)
-    found = iterates(fs.FedSplit(step=s), p, 60)
+    found = iterates(fs.FedSplitVectors(step=s), p, 60)
     distance = float(np.linalg.norm(found[0] - target))
     for t, z in enumerate(found):
         assert (
@@ -84,7 +84,7 @@ def test_inexact_fedsplit_stays_within_the_bounds_that_its_trace_gives(
 ) -> None:
     p = spiked(10.0)
     s = theory.fedsplit_step(1.0, 10.0)
-    method = fs.FedSplit(step=s, prox=fs.GradientProx(steps, start=start, step="paper"))
+    method = fs.FedSplitVectors(step=s, prox=fs.GradientProx(steps, start=start, step="paper"))
     x = p.solution()
     target = theory.fedsplit_fixed_point(p.clients, x, s)
     found = iterates(method, p, 40)
@@ -145,7 +145,7 @@ def test_the_inner_rate_is_rho_itself() -> None:
 
 def test_starting_at_the_argument_can_diverge_and_says_so() -> None:
     p = spiked(100.0)
-    method = fs.FedSplit(
+    method = fs.FedSplitVectors(
         step=theory.fedsplit_step(1.0, 100.0),
         prox=fs.GradientProx(1, start="argument", step="paper"),
     )
@@ -159,7 +159,7 @@ def test_starting_at_the_iterate_has_a_floor_and_at_the_broadcast_point_none() -
     s = theory.fedsplit_step(1.0, 10.0)
     gaps = {}
     for start in ("iterate", "broadcast"):
-        method = fs.FedSplit(step=s, prox=fs.GradientProx(5, start=start))
+        method = fs.FedSplitVectors(step=s, prox=fs.GradientProx(5, start=start))
         gaps[start] = fs.solve(p, method, rounds=300, tol=0).trace.objective[-1] - best
     assert gaps["iterate"] > 1e-6
     assert abs(gaps["broadcast"]) < 1e-11
@@ -171,7 +171,7 @@ def test_any_number_of_steps_from_the_broadcast_point_is_exact_in_the_limit(
     steps: int, kappa: float
 ) -> None:
     p = spiked(kappa)
-    method = fs.FedSplit(step=theory.fedsplit_step(1.0, kappa), prox=fs.GradientProx(steps))
+    method = fs.FedSplitVectors(step=theory.fedsplit_step(1.0, kappa), prox=fs.GradientProx(steps))
     result = limit(p, method, 20000, 1e-13)
     np.testing.assert_allclose(result.x, p.solution(), rtol=1e-8, atol=1e-9)
 
@@ -216,7 +216,7 @@ def test_limits_satisfy_the_fixed_point_relations_and_only_fedsplit_is_optimal(n
     s = 0.5 / float(p.clients.ask(Curvature(p.solution())).rows[:, 1].max())
     gd = limit(p, fs.FedGD(s, 5), 20000, 1e-14).x
     prox = limit(p, fs.FedProx(s), 20000, 1e-14).x
-    split = limit(p, fs.FedSplit(s), 20000, 1e-14)
+    split = limit(p, fs.FedSplitVectors(s), 20000, 1e-14)
     assert theory.fedgd_defect(p.clients, gd, s, 5) < 1e-8
     assert theory.fedprox_defect(p.clients, prox, s) < 1e-8
     assert theory.fedsplit_defect(p.clients, split.state.iterate, s) < 1e-9
@@ -232,13 +232,13 @@ def test_the_fixed_point_of_fedsplit_is_x_minus_s_gradients() -> None:
         ell, L, _ = constants(p)
         s = theory.fedsplit_step(ell, L)
         target = theory.fedsplit_fixed_point(p.clients, x, s)
-        z = fs.solve(p, fs.FedSplit(s), rounds=500, tol=0).state.iterate
+        z = fs.solve(p, fs.FedSplitVectors(s), rounds=500, tol=0).state.iterate
         assert np.linalg.norm(z - target) <= 2e-14 * np.linalg.norm(target)
         assert theory.fedsplit_defect(p.clients, target, s) <= 1e-13 * np.linalg.norm(target)
 
 
 @pytest.mark.parametrize(
-    "method", [fs.FedGD(0.01, 10), fs.FedProx(0.3), fs.FedSplit(0.3)], ids=repr
+    "method", [fs.FedGD(0.01, 10), fs.FedProx(0.3), fs.FedSplitVectors(0.3)], ids=repr
 )
 def test_with_a_common_minimiser_every_method_is_exact(method: fs.FedGD) -> None:
     rng = np.random.default_rng(2)
@@ -258,7 +258,7 @@ def test_with_a_common_minimiser_every_method_is_exact(method: fs.FedGD) -> None
 def test_fedsplit_is_right_for_steps_over_six_orders_of_magnitude(factor: float) -> None:
     p = fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(m=3, d=4, n=12, kappa=4.0).clients)
     s = factor * theory.fedsplit_step(1.0, 4.0)
-    result = limit(p, fs.FedSplit(s), 30000, 1e-15)
+    result = limit(p, fs.FedSplitVectors(s), 30000, 1e-15)
     np.testing.assert_allclose(result.x, p.solution(), rtol=1e-9)
 
 
@@ -296,7 +296,7 @@ def test_figure_4_needs_the_measured_number_of_rounds(kappa: float, rounds: int)
     best = p.objective(p.solution())
     result = fs.solve(
         p,
-        fs.FedSplit(theory.fedsplit_step(1.0, kappa)),
+        fs.FedSplitVectors(theory.fedsplit_step(1.0, kappa)),
         rounds=600,
         tol=0,
         callbacks=[lambda row, state: bool(row.objective - best <= 1e-3)],
@@ -311,7 +311,7 @@ def test_figure_2b_needs_the_measured_number_of_rounds_at_a_tenth_of_the_size() 
     gaps = {
         method: fs.solve(p, method, rounds=60, tol=0).trace.objective - best
         for method in (
-            fs.FedSplit(theory.fedsplit_step(1.0, 10.0)),
+            fs.FedSplitVectors(theory.fedsplit_step(1.0, 10.0)),
             fs.FedGD(theory.fedgd_step(1.0, 10.0)),
         )
     }
@@ -473,7 +473,7 @@ def test_noise_on_the_spiked_ensemble_settles_at_its_floor() -> None:
         x.append(float(np.square(state.x - best).sum()))
 
     noisy = NoisyClients(p.clients, noise, 3)
-    fs.solve(noisy, fs.FedSplit(step=s), rounds=300, tol=0, callbacks=[look])
+    fs.solve(noisy, fs.FedSplitVectors(step=s), rounds=300, tol=0, callbacks=[look])
     floor = theory.noise_floor(kappa, noise)
     assert np.isclose(np.mean(z[50:]), floor, rtol=0.05)
     assert np.isclose(p.m * np.mean(x[50:]), floor, rtol=0.2)

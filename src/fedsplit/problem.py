@@ -13,6 +13,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count, instance
+from fedsplit.clients.questions import Gradient, Value
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.data.libsvm import read_libsvm
 from fedsplit.data.splitting import split_rows
@@ -20,9 +21,9 @@ from fedsplit.device.backend import numbers
 from fedsplit.device.clients import DeviceClients
 from fedsplit.device.placing import StackedRows, belongs_on_device, place
 from fedsplit.errors import InputError, NoMinimiser
-from fedsplit.losses.conjugate_gradients import conjugate_gradients
 from fedsplit.losses.logistic import Logistic
 from fedsplit.losses.sparse import SparseDesign
+from fedsplit.losses.systems import conjugate_gradients
 from fedsplit.losses.terms import Block, Loss
 from fedsplit.threads import one_blas_thread
 
@@ -197,11 +198,11 @@ class Problem:
 
     def objective(self, x: Array) -> float:
         """F(x), with the ridge."""
-        return float(self._together.value(self._point(x)).rows.sum())
+        return float(self._together.ask(Value(self._point(x))).rows.sum())
 
     def gradient(self, x: Array) -> Array:
         """∇F(x), (d,)."""
-        total: Array = self._together.gradient(self._point(x)).rows.sum(axis=0)
+        total: Array = self._together.ask(Gradient(self._point(x))).rows.sum(axis=0)
         return total
 
     def solution(self) -> Array:
@@ -287,7 +288,7 @@ class Problem:
             times, diagonal = self._together.pooled_products(x)
             diagonal = np.where(diagonal > 0, diagonal, 1.0)
             tolerance = max(1e-8, min(0.1, float(size / first)))
-            [step] = conjugate_gradients(times, diagonal[None], g[None], tolerance)
+            step = conjugate_gradients(times, diagonal, g, tolerance)
             decrement = float(g @ step)
             x, F = self._line_search(x, F, step)
             if decrement <= 1e-16 * abs(F):
@@ -301,7 +302,7 @@ class Problem:
 
         With ``grow``, t is then doubled while F falls.
         """
-        # not prox.line_search, which asks for a sufficient decrease and never lengthens a step
+        # not local.line_search, which asks for a sufficient decrease and never lengthens a step
         t = 1.0
         slack = 16 * np.finfo(np.float64).eps * abs(F)
         value = self.objective(x - step)

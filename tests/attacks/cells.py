@@ -12,7 +12,7 @@ from attacks.server import Attack, Guess, Server
 from fedsplit.arrays import Array, packed
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.questions import Gradient, Information, Prox
-from fedsplit.prox.inexact_newton import NewtonProx
+from fedsplit.local.newton import NewtonProx
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.questions.moments import Code
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, matvec, packed, unpacked
+from fedsplit.arrays import (
+    Array,
+    Factors,
+    Mask,
+    add_diagonal,
+    dots,
+    matvec,
+    packed,
+    unpacked,
+)
 from fedsplit.clients.adding import Together
 from fedsplit.clients.question import HESSIAN, NUMBER, SIZE, VECTOR, Answer, CostQuestion, Part
-from fedsplit.clients.rounding import all_positive, rounded_down, rounded_up
+from fedsplit.clients.rounding import separated, rounded_down, rounded_up
 from fedsplit.fixed_point import fits
-from fedsplit.losses.costs import Costs
+from fedsplit.local.newton import Newton
+from fedsplit.losses.costs import Costs, Evaluation
 from fedsplit.losses.jeffreys import jeffreys
-from fedsplit.prox.metric import own_metric, own_point, pooled_point
 from fedsplit.sums import SMALLEST
 
 WAY = (*(2.0**-k for k in (0, 1, 2, 3, 4, 5, 6, 8, 10, 14, 18, 24)), 0.0)
@@ -173,48 +182,83 @@ class LocalModel(CostQuestion):
 
     def answer(
         self, costs: Costs, x: Array, v: Array | None, before: Array | None
-    ) -> Sequence[Array]:
-        slope = costs.gradient(x)
+    ) -> Mapping[str, Array]:
+        here = costs.at(x)
         if before is None:
-            values = np.tile(costs.value(x)[:, None], len(WAY))
+            values = np.tile(here.value[:, None], len(WAY))
         else:
-            values = costs.values(before, x, slope, WAY)
-        p, gradient, B = self._model(costs, x, values[:, 0], slope, v)
+            values = here.values_from(costs.at(before), WAY)
+        p, gradient, B = self._model(here, v)
         terms = costs.terms
-        spread = rounded_up(terms.spread(x - p))
-        parts = [p, gradient, packed(B), values, slope, spread, rounded_up(costs.norm)]
-        parts += [terms.floor(), rounded_down(terms.steady(x)), costs.convexity]
-        parts.append(all_positive(costs.margin(x)))
+        parts = {
+            "point": p,
+            "gradient": gradient,
+            "hessian": packed(B),
+            "values": values,
+            "slope": here.gradient,
+            "spread": rounded_up(terms.spread(x - p)),
+            "norm": rounded_up(costs.norm),
+            "floor": terms.floor(),
+            "steady": rounded_down(here.steady()),
+            "ell": costs.convexity,
+            "margin": separated(here),
+        }
         if self.both:
-            parts.append(packed(costs.hessian(x)))
+            parts["hessian_at_x"] = packed(here.hessian)
         return parts
 
-    def _model(
-        self, costs: Costs, x: Array, value: Array, slope: Array, v: Array | None
-    ) -> tuple[Array, Array, Array]:
+    def _model(self, here: Evaluation, v: Array | None) -> tuple[Array, Array, Array]:
         """p_j, ∇f_j(p_j) and ∇²f_j(p_j)."""
+        costs = here.costs
         # Beyond float64 there is no model; the server refuses such an x by its value.
-        usable: Mask = np.asarray(np.isfinite(slope).all(axis=1))
-        slope = np.where(usable[:, None], slope, 0.0)
+        usable: Mask = np.asarray(np.isfinite(here.gradient).all(axis=1))
         # With fewer observations than coordinates a client has no minimiser of its own, and the
         # model of a quadratic is the same everywhere.
         stays = ~usable | costs.terms.underdetermined() | (costs.norm == 0)
         if self.reach == 0.0 or stays.all():
-            return _finite(x, slope, costs.hessian(x))
+            return _finite(here)
+        newton = Newton(ratio=RATIO, most_steps=10)
         if self.metric is None:
-            _, _, H = _finite(x, slope, costs.hessian(x))
-            p, gradient, B = own_point(costs, x, slope, H, own_metric(H, slope, self.reach))
+            at = newton.solve(here, here.X, own_metric(here, self.reach))
             # A client that can tell its classes apart would go on without end.
-            stays = stays | (costs.margin(p) > 0)
+            stays = stays | (at.margin() > 0)
         else:
             mean = unpacked(self.metric)
-            centre = x if v is None else v
-            p, gradient, B = pooled_point(costs, x, value, slope, mean, self.reach, centre)
-        if stays.any():
-            p = np.where(stays[:, None], x, p)
-            gradient = np.where(stays[:, None], slope, gradient)
-            B = np.where(stays[:, None, None], costs.hessian(x), B)
-        return _finite(p, gradient, B)
+            # (H + H/r)⁻¹ is r/(1 + r) times H⁻¹, which suffices where clients are alike
+            whole = (1.0 + self.reach) / self.reach * mean
+            first = Factors(whole[None], largest=len(mean)).inverted()
+            at = newton.solve(here, here.X if v is None else v, mean / self.reach, first)
+        return _finite(at.merged(here, stays))
+
+
+RATIO = 0.1
+"""How accurate p_j is, relative to the way from x: the model is exact at p_j, wherever that is."""
+
+
+def own_metric(at: Evaluation, most: float, least: float = 0.1, shift: float = 1e-6) -> Array:
+    """Each client's own metric H_j/reach_j, (k, d, d), for the first question.
+
+    The squared length of a client's own Newton step, in its own Hessian, is about the number of
+    coefficients if its data are noise. James and Stein's estimator shrinks the step by
+    1 - freedom/length², which is what a reach of length²/freedom - 1 does.
+
+    Parameters
+    ----------
+    at : Evaluation
+        The costs at x.
+    most, least : float
+        The largest reach, and that of a client whose own data say no more than noise.
+    shift : float
+        Added to the diagonal of H_j, relative to it, so that it is regular.
+    """
+    at.costs.work.factorisations += 1
+    finite = np.isfinite(at.hessian).all(axis=(1, 2)) & np.isfinite(at.gradient).all(axis=1)
+    H = np.where(finite[:, None, None], at.hessian, 0.0)
+    g = np.where(finite[:, None], at.gradient, 0.0)
+    factors = Factors(H, shift)
+    length2 = dots(g, factors.solve(g))
+    reach = np.clip(length2 / np.maximum(factors.freedom, 1.0) - 1.0, least, most)
+    return add_diagonal(H.copy(), shift * factors.sizes**2) / reach[:, None, None]
 
 
 @np.errstate(invalid="ignore")
@@ -227,10 +271,12 @@ def _level(values: Array) -> Array:
     return np.where(np.abs(values - end) <= LEVEL * np.abs(end), end, values)
 
 
-def _finite(p: Array, gradient: Array, B: Array) -> tuple[Array, Array, Array]:
-    """The models, or none of clients whose numbers are beyond float64."""
-    finite = np.isfinite(gradient).all(axis=1) & np.isfinite(B).all(axis=(1, 2))
-    usable: Mask = np.asarray(finite & np.isfinite(p).all(axis=1))
+def _finite(at: Evaluation) -> tuple[Array, Array, Array]:
+    """Points, gradients and Hessians; 0 for clients whose numbers are beyond float64."""
+    p, B = at.X, at.hessian
+    finite = np.isfinite(at.gradient).all(axis=1, keepdims=True)
+    gradient = at.gradient if finite.all() else np.where(finite, at.gradient, 0.0)
+    usable: Mask = np.isfinite(B).all(axis=(1, 2)) & np.isfinite(p).all(axis=1)
     if usable.all():
         return p, gradient, B
     own = usable[:, None]
@@ -297,12 +343,19 @@ class ModifiedScore(CostQuestion):
         }
         return {**self.together, **more}
 
-    def answer(self, costs: Costs, x: Array, before: Array) -> Sequence[Array]:
+    def answer(self, costs: Costs, x: Array, before: Array) -> Mapping[str, Array]:
+        at = costs.at(x)
         penalty = jeffreys(costs.terms, x, unpacked(self.metric))
-        parts = [costs.gradient(x) - penalty.slope, penalty.slope, costs.value(x), penalty.bend]
-        parts += [rounded_up(costs.terms.spread(x - before)), costs.terms.floor()]
+        parts = {
+            "gradient": at.gradient - penalty.slope,
+            "slope": penalty.slope,
+            "value": at.value,
+            "bend": penalty.bend,
+            "spread": rounded_up(costs.terms.spread(x - before)),
+            "floor": costs.terms.floor(),
+        }
         if self.hessian:
-            parts.append(packed(costs.hessian(x)))
+            parts["hessian"] = packed(at.hessian)
         if self.augmented:
-            parts.append(packed(penalty.information))
+            parts["augmented"] = packed(penalty.information)
         return parts

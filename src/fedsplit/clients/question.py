@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -258,8 +258,8 @@ class CostQuestion(Question):
         return replace(self, streams=streams)  # type: ignore[type-var]  # as in ``share``
 
     @abstractmethod
-    def answer(self, costs: Costs, *points: Any) -> Sequence[Array]:
-        """The parts, each (k, ...), of the k clients with these costs.
+    def answer(self, costs: Costs, *points: Any) -> Mapping[str, Array]:
+        """The parts by name, each (k, ...), of the k clients with these costs.
 
         ``points`` are the fields named in ``vectors``, in their order, each (k, d) or None.
         """

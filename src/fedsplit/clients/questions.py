@@ -8,7 +8,7 @@ its arrays are added up over clients, it can also be asked where only sums are t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, cast
 
@@ -16,12 +16,12 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
-from fedsplit.clients.question import NUMBER, VECTOR, CostQuestion, Part
-from fedsplit.clients.rounding import all_positive, rounded_down, rounded_up, sign_along
+from fedsplit.clients.question import NUMBER, VECTOR, Answer, CostQuestion, Part
+from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_along
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
+from fedsplit.local.solver import ProxSolver, StochasticSolver
 from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
-from fedsplit.prox.solver import ProxSolver, StochasticSolver
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,9 @@ class Prox(CostQuestion):
 
     Notes
     -----
-    The margin is 1 if min_i b_i a_iᵀx > 0 at the start, -1 if not, and nan where the loss has no
-    classes. If it is 1 at one x for all clients, the classes are separable.
+    The margin is 1 if min_i b_i a_iᵀx > 0 at the start, -1 if not; nan where the loss has no
+    classes, a ridge bounds x anyway, or clients start at points of their own. If it is 1 for all
+    clients, the classes are separable, and F has no minimiser.
     """
 
     v: Array
@@ -66,7 +67,7 @@ class Prox(CostQuestion):
             return self.parts
         return {**self.parts, "gradient": VECTOR}
 
-    def answer(self, costs: Costs, v: Array, start: Array | None) -> Sequence[Array]:
+    def answer(self, costs: Costs, v: Array, start: Array | None) -> Mapping[str, Array]:
         if start is None:
             start = v
         solver = self.solver
@@ -74,10 +75,12 @@ class Prox(CostQuestion):
             solved = cast(StochasticSolver, solver).solve(costs, v, self.s, start, self.streams)
         else:
             solved = solver.solve(costs, v, self.s, start)
-        parts = [solved.u, solved.error, all_positive(costs.margin(start))]
+        common = self.v if self.start is None else self.start
+        margin = separated(costs.at(start)) if common.ndim == 1 else np.full(len(v), np.nan)
+        parts = {"point": solved.u, "error": solved.error, "margin": margin}
         if self.gradient:
             known = solved.gradient
-            parts.append(costs.gradient(solved.u) if known is None else known)
+            parts["gradient"] = costs.gradient(solved.u) if known is None else known
         return parts
 
 
@@ -94,11 +97,11 @@ class Descend(CostQuestion):
 
     parts: ClassVar = {"point": VECTOR}
 
-    def answer(self, costs: Costs, x: Array, shift: Array | None) -> Sequence[Array]:
+    def answer(self, costs: Costs, x: Array, shift: Array | None) -> Mapping[str, Array]:
         linear = 0.0 if shift is None else shift
         for _ in range(self.steps):
             x = x - self.step * (costs.gradient(x) + linear)
-        return [x]
+        return {"point": x}
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,8 @@ class Gradient(CostQuestion):
     parts: ClassVar = {"gradient": VECTOR}
     together: ClassVar = {"gradient": "sum"}
 
-    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
-        return [costs.gradient(x)]
+    def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
+        return {"gradient": costs.gradient(x)}
 
 
 @dataclass(frozen=True)
@@ -123,8 +126,8 @@ class Value(CostQuestion):
     parts: ClassVar = {"value": NUMBER}
     together: ClassVar = {"value": "values"}
 
-    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
-        return [costs.value(x)]
+    def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
+        return {"value": costs.value(x)}
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,9 @@ class Evaluate(CostQuestion):
     parts: ClassVar = {"value": NUMBER, "gradient": Part(("d",), "number")}
     together: ClassVar = {"value": "values", "gradient": "sum"}
 
-    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
-        return [costs.value(x), costs.gradient(x)]
+    def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
+        at = costs.at(x)
+        return {"value": at.value, "gradient": at.gradient}
 
 
 @dataclass(frozen=True)
@@ -153,9 +157,9 @@ class Curvature(CostQuestion):
 
     parts: ClassVar = {"bounds": Part((2,), "number")}
 
-    def answer(self, costs: Costs, x: Array | None) -> Sequence[Array]:
-        bounds = costs.bounds if x is None else costs.bounds_at(x)
-        return [np.stack(bounds, axis=1)]
+    def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
+        bounds = costs.bounds if x is None else costs.at(x).bounds()
+        return {"bounds": np.stack(bounds, axis=1)}
 
 
 @dataclass(frozen=True)
@@ -179,15 +183,18 @@ class Diagonal(CostQuestion):
             return self.parts
         return {**self.parts, "value_at_0": NUMBER}
 
-    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
-        parts = [costs.diagonal(x), *costs.extremes_at(x), costs.value(x)]
+    def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
+        at = costs.at(x)
+        smallest, largest = at.estimated_bounds()
+        parts = {
+            "diagonal": at.diagonal(),
+            "smallest": smallest,
+            "largest": largest,
+            "value": at.value,
+        }
         if self.origin:
-            parts.append(costs.value(np.zeros_like(x)))
+            parts["value_at_0"] = costs.value_at_origin
         return parts
-
-
-UNKNOWN: Array = np.zeros(0)
-"""The numbers of nobody."""
 
 
 class ProofScalars(NamedTuple):
@@ -224,7 +231,7 @@ class ProofScalars(NamedTuple):
     leverage: Array
     floor: Array
     steady: Array
-    origin: Array = UNKNOWN
+    origin: Array = np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -249,12 +256,13 @@ class Decrement(CostQuestion):
     def answer_parts(self) -> Mapping[str, Part]:
         return {**self.parts, "origin": NUMBER} if self.origin else self.parts
 
-    def answer(self, costs: Costs, x: Array, g: Array) -> Sequence[Array]:
-        *others, norm, leverage, floor, steady = costs.decrement(x, g)
-        parts = [*others, rounded_up(norm), rounded_up(leverage), floor, rounded_down(steady)]
+    def answer(self, costs: Costs, x: Array, g: Array) -> Mapping[str, Array]:
+        scalars = costs.at(x).decrement(g)
+        scalars |= {name: rounded_up(scalars[name]) for name in ("norm", "leverage")}
+        scalars["steady"] = rounded_down(scalars["steady"])
         if self.origin:
-            parts.append(costs.value(np.zeros_like(x)))
-        return parts
+            scalars["origin"] = costs.value_at_origin
+        return scalars
 
 
 @dataclass(frozen=True)
@@ -274,8 +282,9 @@ class Line(CostQuestion):
     def answer_parts(self) -> Mapping[str, Part]:
         return {"values": Part((len(self.t),), "some")}
 
-    def answer(self, costs: Costs, x: Array, direction: Array) -> Sequence[Array]:
-        return [np.stack([costs.value(x + length * direction) for length in self.t], axis=1)]
+    def answer(self, costs: Costs, x: Array, direction: Array) -> Mapping[str, Array]:
+        values = [costs.value(x + length * direction) for length in self.t]
+        return {"values": np.stack(values, axis=1)}
 
 
 @dataclass(frozen=True)
@@ -289,8 +298,8 @@ class Direction(CostQuestion):
 
     parts: ClassVar = {"direction": VECTOR}
 
-    def answer(self, costs: Costs, x: Array, g: Array) -> Sequence[Array]:
-        return [costs.direction(x, g)]
+    def answer(self, costs: Costs, x: Array, g: Array) -> Mapping[str, Array]:
+        return {"direction": costs.at(x).direction(g)}
 
 
 @dataclass(frozen=True)
@@ -305,8 +314,8 @@ class Margin(CostQuestion):
     parts: ClassVar = {"margin": Part((), "any")}
     together: ClassVar = {"margin": "sign"}
 
-    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
-        return [sign_along(costs, x)]
+    def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
+        return {"margin": sign_along(costs, x)}
 
 
 @dataclass(frozen=True)
@@ -318,8 +327,8 @@ class Information(CostQuestion):
     parts: ClassVar = {"hessian": Part(("d", "d"))}
     together: ClassVar = {"hessian": "sum"}
 
-    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
-        return [costs.hessian(x)]
+    def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
+        return {"hessian": costs.hessian(x)}
 
 
 QUESTIONS: Mapping[str, type[CostQuestion]] = {

@@ -1,7 +1,7 @@
 """Numbers that one row of a client determines, rounded before they leave it.
 
 The longest row, the row nearest to a kink, or the worst of a direction: a maximum or minimum over
-rows is a number of one person. Each is told only as the next power of two on the side on which a
+rows is a number of one person. Each leaves a client only as the next power of two on the side on which a
 proof stays a proof, and a margin only by its sign.
 """
 
@@ -10,10 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.losses.costs import Costs
-
-AT_REST = 1e-6
-"""A share of the largest margin, below which one is zero but for rounding."""
+from fedsplit.losses.costs import Costs, Evaluation
 
 
 @np.errstate(over="ignore")
@@ -37,9 +34,22 @@ def all_positive(margin: Array) -> Array:
     return np.where(np.isnan(margin), np.nan, np.where(margin > 0, 1.0, -1.0))
 
 
-def sign_along(costs: Costs, x: Array) -> Array:
-    """1 where all rows of a client gain along x, 0 where none loses, -1 where some row does."""
-    lowest = costs.margin(x)
-    highest = -costs.margin(-x)
-    none = lowest >= -AT_REST * np.maximum(highest, 0.0)
+def separated(at: Evaluation) -> Array:
+    """1 where every row of a client is on its side of the plane at x, -1 where some row is not.
+
+    nan where the loss has no classes, and where a ridge gives every cost a minimiser anyway.
+    """
+    if at.costs.ridge.any():
+        return np.full(len(at.X), np.nan)
+    return all_positive(at.margin())
+
+
+def sign_along(costs: Costs, x: Array, at_rest: float = 1e-6) -> Array:
+    """1 where all rows of a client gain along x, 0 where none loses, -1 where some row does.
+
+    Below a share ``at_rest`` of the largest margin, one is zero but for rounding.
+    """
+    lowest = costs.at(x).margin()
+    highest = -costs.at(-x).margin()
+    none = lowest >= -at_rest * np.maximum(highest, 0.0)
     return np.where(none & ~(lowest > 0), 0.0, all_positive(lowest))

@@ -15,7 +15,6 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import ABSENT, Answer, CostQuestion
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.terms import Block, Terms
-from fedsplit.losses.work import counter
 from fedsplit.threads import each
 
 QUIET: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
@@ -23,7 +22,7 @@ QUIET: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
 notices, so no warning is needed."""
 
 SMALL = 64
-"""Up to so many coordinates, stacking the clients that are drawn anew takes less time than asking
+"""Up to this many coordinates, stacking the clients that are drawn anew takes less time than asking
 them one by one; above, their factorisations are worth keeping."""
 
 Index: TypeAlias = slice | NDArray[np.intp]
@@ -36,7 +35,7 @@ class StackedClients(Clients):
         self.d = d
         self.m = sum(len(block.clients) for block in blocks)
         self._blocks = [(_index(block.clients), Costs(block.terms, ridge)) for block in blocks]
-        self.hessians = all(block.terms.exact_hessian for block in blocks)
+        self.hessians = all(block.terms.gradients_per_hessian == 0 for block in blocks)
         self._single: dict[int, Costs] = {}  # of clients that were asked without the others
 
     def with_ridge(self, ridge: Array) -> StackedClients:
@@ -70,16 +69,15 @@ class StackedClients(Clients):
 
         def answer(block: tuple[Index, Costs]) -> None:
             at, costs = block
-            before = counter.read()
+            costs = costs.counted()
             own = [None if point is None else point[at] for point in points]
             asked = question
             if question.streams is not None:
                 asked = question.share(at)
-            told = asked.answer(costs, *own)
-            for whole, rows in zip(parts.values(), told, strict=True):
-                whole[at] = rows
-            after = counter.read()
-            work[at] = [now - then for now, then in zip(after, before, strict=True)]
+            for name, rows in asked.answer(costs, *own).items():
+                parts[name][at] = rows
+            done = costs.work
+            work[at] = done.gradients, done.hessians, done.factorisations
 
         with np.errstate(**QUIET):
             each(answer, blocks)
@@ -128,15 +126,14 @@ class StackedClients(Clients):
         diagonal = np.zeros(self.d)
         products = []
         for _, costs in self._blocks:
-            X = repeated(x, costs.terms.k)
-            diagonal += costs.diagonal(X).sum(axis=0)
-            products.append((costs, costs.terms.times(X)))
+            at = costs.at(repeated(x, costs.terms.k))
+            diagonal += at.diagonal().sum(axis=0)
+            products.append(at)
 
         def times(U: Array) -> Array:
             total = np.zeros_like(U)
-            for costs, product in products:
-                k = costs.terms.k
-                total += product(repeated(U[0], k)).sum(axis=0) + k * costs.ridge * U
+            for at in products:
+                total += at.times(repeated(U[0], len(at.X))).sum(axis=0)
             return total
 
         return times, diagonal

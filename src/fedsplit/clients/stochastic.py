@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -45,12 +45,12 @@ class StochasticDescend(CostQuestion):
     def draws(self) -> bool:
         return True
 
-    def answer(self, costs: Costs, x: Array) -> Sequence[Array]:
+    def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         for batch in self._batches(costs):
             # a client that has finished its passes stays where it is
             used = np.any(batch.scale > 0, axis=1, keepdims=True)
             x = x - self.step * used * costs.batch(batch).gradient(x)
-        return [x]
+        return {"point": x}
 
     def _batches(self, costs: Costs) -> Iterator[Batch]:
         streams = unseeded(costs.terms.k) if self.streams is None else self.streams
@@ -72,6 +72,7 @@ class BatchCurvature(CostQuestion):
 
     parts: ClassVar = {"bounds": Part((2,), "number")}
 
-    def answer(self, costs: Costs, x: Array | None) -> Sequence[Array]:
-        ell, _ = costs.bounds if x is None else costs.bounds_at(x)
-        return [np.stack([ell, rounded_up(costs.batch_smoothness(self.batch, x))], axis=1)]
+    def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
+        ell, _ = costs.bounds if x is None else costs.at(x).bounds()
+        smooth = rounded_up(costs.batch_smoothness(self.batch, x))
+        return {"bounds": np.stack([ell, smooth], axis=1)}

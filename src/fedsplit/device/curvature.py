@@ -9,7 +9,7 @@ from fedsplit.device.rows import DeviceRows
 def bounds(rows: DeviceRows) -> tuple[DeviceArray, DeviceArray]:
     """ℓ_j and L_j, each (m,), that hold at every x: 0 and inf if nothing better is known."""
     xp = rows.xp
-    low, high = rows.phi.loss.curvature_range
+    low, high = rows.phi.curvature_range
     none = rows.zeros(rows.m)
     if high == float("inf"):
         return none, none + float("inf")

@@ -20,7 +20,6 @@ from fedsplit.device.backend import DeviceArray
 from fedsplit.device.blocks import Coefficients, Dense, Displacement, Spanned
 from fedsplit.device.rows import DeviceRows
 from fedsplit.losses.least_squares import LeastSquares
-from fedsplit.losses.two_classes import BinaryLoss
 
 MOST_ROWS = 32
 MOST_COLUMNS = 128
@@ -144,7 +143,7 @@ class Kernels:
 
     def told(self, numbers: Numbers, work: tuple[int, int, int]) -> Told:
         """What the host may read of an answer."""
-        has_classes = isinstance(self.rows.phi.loss, BinaryLoss)
+        has_classes = self.rows.phi.classifies
         margin = numbers.number(3) if has_classes else nothing
         return Told(self.rows.m, numbers.number(2), margin, numbers.number(1), work)
 
@@ -202,13 +201,13 @@ def _module(rows: DeviceRows, newton: bool, own_steps: bool, dense: bool, terms:
         "N": rows.n,
         "D": rows.d,
         "NEWTON": newton,
-        "QUADRATIC": isinstance(rows.phi.loss, LeastSquares),
+        "QUADRATIC": isinstance(rows.phi, LeastSquares),
         "OWN_STEPS": own_steps,
         "DENSE": dense,
         "TERMS": terms,
         "WEIGHTS": rows.w is not None,
         "OFFSETS": rows.o is not None,
-        "STEADY": rows.phi.loss.concordance <= 1.0,
+        "STEADY": rows.phi.concordance <= 1.0,
     }
     options = tuple(f"-D{name}={int(value)}" for name, value in settings.items())
     return _compile(rows.phi.code, options)

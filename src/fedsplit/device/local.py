@@ -24,11 +24,9 @@ from fedsplit.device.kernels import NEWTON_STEPS, Kernels, Pass, fits
 from fedsplit.device.rows import DeviceRows
 from fedsplit.device.span_steps import Combination, Images
 from fedsplit.errors import InputError
-from fedsplit.losses.two_classes import BinaryLoss
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.gradient import GradientProx, inner_step
-from fedsplit.prox.inexact_newton import NewtonProx
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.local.gradient import GradientProx, inner_step
+from fedsplit.local.newton import ExactProx, NewtonProx
+from fedsplit.local.solver import ProxSolver
 
 Bounds = Callable[[], tuple[DeviceArray, DeviceArray]]
 """ℓ_j and L_j, each (m,), computed when they are needed."""
@@ -246,6 +244,8 @@ class Local:
             raise InputError(
                 "GradientProx by backtracking has no device path: pass step=, or use NewtonProx"
             )
+        if solver.step == "paper" and solver.curvature is not None:
+            return inner_step(s, solver.curvature, solver.curvature)
         if solver.step == "paper":
             return self.rows.cast(inner_step(s, ell, L))[:, None]
         return self.rows.cast(1.0 / (1.0 + s * L))[:, None]
@@ -323,7 +323,7 @@ class Local:
             value = xp.sum(rows.values(rows.predictor(product))) + ridge
             margin = _least_margin(rows, product)
         numbers = Numbers(xp.stack([error, margin, value]))
-        has_classes = known and isinstance(rows.phi.loss, BinaryLoss)
+        has_classes = known and rows.phi.classifies
         return Told(
             rows.m,
             numbers.number(0),

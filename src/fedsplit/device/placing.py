@@ -22,12 +22,14 @@ from fedsplit.device.backend import (
     on_device,
     to_host,
 )
-from fedsplit.device.phi import phi_of
 from fedsplit.device.rows import DeviceRows
 from fedsplit.errors import InputError
+from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.observations import Observations, is_sparse, read
 from fedsplit.losses.poisson import Poisson
-from fedsplit.losses.two_classes import BinaryLoss
+
+LOSSES = ("LeastSquares", "Logistic", "Poisson", "Huber")
+"""The losses that have kernels."""
 
 CUDA = 2
 """DLPack's number for NVIDIA's devices."""
@@ -81,7 +83,10 @@ def place(
     dtype : str or None
         "float32" or "float64"; None for that of the arrays.
     """
-    phi = phi_of(loss)
+    if not isinstance(loss, LinearLoss) or not loss.code:
+        raise InputError(
+            f"{type(loss).__name__} has no device path: use one of {', '.join(LOSSES)}"
+        )
     if dtype is not None:
         floats(dtype)
     if device is not None:
@@ -97,7 +102,7 @@ def place(
         _check_library(clients)
     A, b, w, o = _cast(clients, dtype)
     _check_shapes(A, b, w, o)
-    rows = DeviceRows(phi, A, _targets(loss, b, w), w, o)
+    rows = DeviceRows(loss, A, _targets(loss, b, w), w, o)
     _check_numbers(rows, ridge)
     if is_cupy_array(A):
         named = {name: getattr(rows, name) for name in ("A", "b", "w", "o")}
@@ -250,13 +255,13 @@ def _check_shapes(A: Any, b: Any, w: Any, o: Any) -> None:
             )
 
 
-def _targets(loss: object, b: DeviceArray, w: DeviceArray | None) -> DeviceArray:
+def _targets(loss: LinearLoss, b: DeviceArray, w: DeviceArray | None) -> DeviceArray:
     """Targets in the coding of φ, checked; those of padding may be anything."""
     xp = array_namespace(b)
     counted = b
     if w is not None:
         counted = xp.where(w > 0, b, xp.ones_like(b))
-    if isinstance(loss, BinaryLoss):
+    if loss.classifies:
         low = -1 if bool(xp.any(counted == -1)) else 0
         if not bool(xp.all((counted == low) | (counted == 1))):
             raise InputError("labels must be {-1, 1}, or {0, 1}, the same at every client")

@@ -19,7 +19,6 @@ from fedsplit.device.rows import DeviceRows, Piece
 from fedsplit.losses.huber import Huber
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.terms import Terms
-from fedsplit.losses.two_classes import BinaryLoss
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,27 +41,31 @@ class PooledTerms(Terms):
     def d(self) -> int:
         return self.rows.d
 
-    def value(self, X: Array) -> Array:
-        x = self._point(X)
+    @property
+    def classifies(self) -> bool:
+        return self.rows.phi.classifies
+
+    def value(self, eta: Array) -> Array:
+        x = self._point(eta)
         phi = self.rows.phi
         total = self._sum(lambda piece: _total(piece.w * phi.value(_eta(piece, x), piece.b)))
         return np.where(np.isnan(total), np.inf, total)[None]
 
-    def gradient(self, X: Array) -> Array:
-        x = self._point(X)
+    def gradient(self, eta: Array) -> Array:
+        x = self._point(eta)
         phi = self.rows.phi
         return self._sum(lambda piece: (piece.w * phi.slope(_eta(piece, x), piece.b)) @ piece.A)[
             None
         ]
 
-    def hessian(self, X: Array) -> Array:
-        x = self._point(X)
+    def hessian(self, eta: Array) -> Array:
+        x = self._point(eta)
         phi = self.rows.phi
         return self._gram(lambda piece: piece.w * phi.curvature(_eta(piece, x), piece.b))
 
-    def values(self, X: Array, Y: Array, shares: Sequence[float]) -> Array:
-        x = self._point(X)
-        way = self._point(Y) - x
+    def values(self, start: Array, end: Array, shares: Sequence[float]) -> Array:
+        x = self._point(start)
+        way = self._point(end) - x
         phi = self.rows.phi
         xp = self.rows.xp
 
@@ -77,7 +80,7 @@ class PooledTerms(Terms):
         return np.array([self.rows.m * self.rows.n < self.d])
 
     def bounds(self) -> tuple[Array, Array]:
-        low, high = self.rows.phi.loss.curvature_range
+        low, high = self.rows.phi.curvature_range
         if low == 0.0 and np.isinf(high):
             return super().bounds()
         if "gram" not in self._known:
@@ -86,12 +89,12 @@ class PooledTerms(Terms):
         return low * ell, high * L
 
     def convexity(self) -> Array:
-        if self.rows.phi.loss.curvature_range[0] == 0.0:
+        if self.rows.phi.curvature_range[0] == 0.0:
             return np.zeros(1)
         return super().convexity()
 
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
-        c = self.rows.phi.loss.concordance
+        c = self.rows.phi.concordance
         if c in (0.0, np.inf):
             return np.full(1, c), np.full(1, c)
         if "longest" not in self._known:
@@ -105,7 +108,7 @@ class PooledTerms(Terms):
         return norm, c * np.sqrt(self._most(lambda piece: piece.A @ root))
 
     def spread(self, H: Array) -> Array:
-        c = self.rows.phi.loss.concordance
+        c = self.rows.phi.concordance
         if c in (0.0, np.inf):
             return super().spread(H)
         h = self._point(H)
@@ -113,7 +116,7 @@ class PooledTerms(Terms):
 
     def floor(self) -> Array:
         if "floor" not in self._known:
-            floors = self.rows.phi.loss.floor
+            floors = self.rows.phi.floor
             parts = [
                 np.sum(np.where(w > 0, w * floors(b), 0.0))
                 for b, w in ((to_host(piece.b), to_host(piece.w)) for piece in self.rows.pieces())
@@ -121,18 +124,16 @@ class PooledTerms(Terms):
             self._known["floor"] = np.array([np.sum(parts)])
         return self._known["floor"]
 
-    def steady(self, X: Array) -> Array:
-        loss = self.rows.phi.loss
+    def steady(self, X: Array, eta: Array) -> Array:
+        loss = self.rows.phi
         if isinstance(loss, LeastSquares):
             return np.full(1, np.inf)
         if not isinstance(loss, Huber):
             return np.zeros(1)
         return self._nearest_kink(self._point(X), loss.delta)
 
-    def margin(self, X: Array) -> Array:
-        if not isinstance(self.rows.phi.loss, BinaryLoss):
-            return np.full(1, np.nan)
-        x = self._point(X)
+    def margin(self, eta: Array) -> Array:
+        x = self._point(eta)
         xp = self.rows.xp
         # padding has no margin
         return self._least(

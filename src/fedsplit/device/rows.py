@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from array_api_compat import array_namespace, device
 
 from fedsplit.device.backend import DeviceArray, Namespace
-from fedsplit.device.phi import Phi
+from fedsplit.losses.linear import LinearLoss
 
 GROUP = 64
 """The rows of so many clients are added up in their own precision, and such sums in float64."""
@@ -40,7 +40,7 @@ class DeviceRows:
 
     Attributes
     ----------
-    phi : Phi
+    phi : LinearLoss
     A : (m, n, d) array
     b : (m, n) array
     w : (m, n) array or None
@@ -49,7 +49,7 @@ class DeviceRows:
         Offsets; None for 0.
     """
 
-    phi: Phi
+    phi: LinearLoss
     A: DeviceArray
     b: DeviceArray
     w: DeviceArray | None = None

@@ -18,7 +18,7 @@ from fedsplit.clients.questions import Decrement, Gradient, Information, ProofSc
 from fedsplit.clients.stacked import QUIET
 from fedsplit.device.backend import to_host
 from fedsplit.dialogue import Dialogue, converse
-from fedsplit.losses.costs import inverse_norm
+from fedsplit.arrays import inverse_norm
 from fedsplit.penalties.penalty import Penalty
 
 

@@ -2,41 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from fedsplit.arrays import (
     Array,
+    Factors,
     Mask,
+    Metric,
     add_diagonal,
     dots,
     extreme_eigenvalues,
-    rmatvec,
-    solve_rows,
+    inverse_norm,
+    is_matrix,
+    metric_added,
+    metric_times,
+    norms,
 )
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
-from fedsplit.losses.factors import FEW_STEPS, LANCZOS_STEPS, MANY, lanczos
 from fedsplit.losses.large_decrement import LargeHessian
+from fedsplit.losses.systems import ByProducts, Solver, Woodbury, lanczos
 from fedsplit.losses.terms import Terms
-from fedsplit.losses.work import counter
 
 SINGULAR = (
     "I + s∇²f_j is singular to rounding: the step s is too large for this data, use a smaller one"
 )
-
 
 NO_ROWS = (
     "these clients keep no rows to draw a batch from: use LeastSquares(rows=True), or a loss of a "
     "linear predictor"
 )
 
-SHORT = 1.0
-"""A way is short if the Hessians on it differ by a factor of e at most."""
+Made = TypeVar("Made")
+
+
+@dataclass
+class Work:
+    """What one client has computed; clients stacked in one block compute the same, together.
+
+    Not counted: function values, margins, the diagonal of a Hessian, the bounds ℓ_j and L_j that
+    are computed once, and what CVXPY does inside.
+
+    Attributes
+    ----------
+    gradients : float
+        Evaluations of ∇f_j, those of a Hessian by finite differences among them. A minibatch
+        counts as its share of the rows, so this is the number of passes over the data.
+    hessians : float
+        Evaluations of ∇²f_j, or of a matrix B with BᵀB = ∇²f_j.
+    factorisations : int
+        Factorisations of a matrix made from a Hessian: a linear system, an inverse, or eigenvalues.
+        A factor that is stored, as for quadratic costs, counts only when it is made.
+    """
+
+    gradients: float = 0
+    hessians: float = 0
+    factorisations: int = 0
+
+
+class Latest:
+    """What is expensive to derive from the costs of one block: by name, the latest of each.
+
+    Asked for with the key that it was made for, it comes as it is; with another key it is made
+    anew, and replaces the one before: matrices are large, and a method with a fixed step needs
+    one. No answer depends on what is here, only the time that it takes.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[object, tuple[object, Any]] = {}
+
+    def get(self, name: object, key: object, make: Callable[[], Made]) -> Made:
+        """What ``make`` makes for this key."""
+        latest = self._made.get(name)
+        if latest is None or latest[0] != key:
+            latest = key, make()
+            self._made[name] = latest
+        return cast(Made, latest[1])
+
+
+class Stored(NamedTuple):
+    """The minimisers of quadratic costs in a metric: inverse·(Mv) + origin.
+
+    Attributes
+    ----------
+    inverse : Factors or Woodbury
+        Of ∇²f_j + M.
+    origin : (k, d) array
+        The minimisers for v = 0.
+    error : (k,) array or None
+        Times ‖Mv‖ + ‖∇f_j(0)‖, a bound on what rounding does; None if the residual has to show it.
+    offset : (k,) array
+        ‖∇f_j(0)‖.
+    """
+
+    inverse: Factors | Woodbury
+    origin: Array
+    error: Array | None
+    offset: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +111,6 @@ class Costs:
     """f_j(x) = terms_j(x) + ½ Σ_i ridge_i x_i² for k stacked clients.
 
     Row j of every argument and of every answer belongs to client j; ``X`` and ``G`` are (k, d).
-    Gradients, Hessians and factorisations are counted by ``losses.work.counter``.
 
     Attributes
     ----------
@@ -54,49 +120,43 @@ class Costs:
         The ridge per client: that of the whole objective, already divided by all m clients.
     share : float
         The share of the rows that the terms are, by which gradients and Hessians are counted.
-    cache : dict
-        What a local solver derives from the costs alone, such as a compiled problem.
+    latest : Latest
+        What is derived from the terms and the ridge alone.
+    work : Work
+        What has been computed with these costs, or for the question that they were ``counted`` for.
     """
 
     terms: Terms
     ridge: Array
     share: float = 1
-    cache: dict[object, Any] = field(default_factory=dict, repr=False)
+    latest: Latest = field(default_factory=Latest, repr=False)
+    work: Work = field(default_factory=Work, repr=False)
+
+    def counted(self) -> Costs:
+        """The same costs for one question, with a count of work of their own."""
+        return Costs(self.terms, self.ridge, self.share, self.latest)
+
+    def at(self, X: Array) -> Evaluation:
+        """The costs at one point of each client, (k, d)."""
+        return Evaluation(self, X)
 
     def value(self, X: Array) -> Array:
         """f_j(x_j), (k,)."""
-        return self.terms.value(X) + 0.5 * dots(X, self.ridge * X)
-
-    def values(self, X: Array, Y: Array, G: Array, shares: Sequence[float]) -> Array:
-        """f_j(x_j + t(y_j - x_j)) for every t of ``shares``, (k, len(shares)).
-
-        On a short way they are those of the parabola through both ends with ∇f_j(y_j), the rows of
-        G, as its slope: exact at t = 0 and 1, and for a quadratic everywhere.
-        """
-        way = Y - X
-        short = self.terms.spread(way) <= SHORT
-        near = parabola(self.value(X), self.value(Y), dots(G, way), shares)
-        if short.all():
-            return near
-        ends = (Y - (1.0 - t) * way for t in shares)
-        ridge = [0.5 * dots(U, self.ridge * U) for U in ends]
-        exact = self.terms.values(X, Y, shares) + np.stack(ridge, axis=1)
-        return np.where(short[:, None], near, exact)
+        return self.at(X).value
 
     def gradient(self, X: Array) -> Array:
         """∇f_j(x_j), (k, d)."""
-        counter.gradients += self.share
-        return self.terms.gradient(X) + self.ridge * X
+        return self.at(X).gradient
 
     def hessian(self, X: Array) -> Array:
-        """∇²f_j(x_j), (k, d, d)."""
-        counter.hessians += self.share
-        return add_diagonal(self.terms.hessian(X), self.ridge)
+        """∇²f_j(x_j), (k, d, d), not to be written to."""
+        return self.at(X).hessian
 
     def batch(self, batch: Batch) -> Costs:
         """Unbiased estimates of the f_j from some of the clients' rows, with the whole ridge."""
         share = batch.rows.shape[1] / self.stacked.length
-        return Costs(self.terms.subsample(batch.rows, batch.scale), self.ridge, share)
+        terms = self.terms.subsample(batch.rows, batch.scale)
+        return Costs(terms, self.ridge, share, work=self.work)
 
     @property
     def stacked(self) -> Stacked:
@@ -106,58 +166,61 @@ class Costs:
             raise InputError(NO_ROWS)
         return stacked
 
-    def diagonal(self, X: Array) -> Array:
-        """The diagonal of ∇²f_j(x_j), (k, d)."""
-        return self.terms.diagonal(X) + self.ridge
-
-    def margin(self, X: Array) -> Array:
-        """How clearly x_j puts the worst observation in its class, (k,); nan without classes."""
-        return self.terms.margin(X)
-
-    def solve(self, X: Array, D: Array, G: Array) -> Array:
-        """(diag(D) + ∇²f_j(x_j))⁻¹ g_j, (k, d)."""
-        counter.hessians += self.share
-        counter.factorisations += 1
-        try:
-            return self.terms.solve(X, D + self.ridge, G)
-        except np.linalg.LinAlgError:
-            raise InputError(SINGULAR) from None
-
-    def direction(self, X: Array, G: Array) -> Array:
-        """∇²f_j(x_j)⁻¹ g_j, (k, d), with a slight shift that makes a singular ∇²f_j regular."""
-        if self.terms.large:
-            top = np.max(self.diagonal(X), keepdims=True)
-            return self.solve(X, np.broadcast_to(_shift(top)[0], X.shape[1:]), G)
-        H = self.hessian(X)
-        counter.factorisations += 1
-        top = np.max(np.einsum("kii->ki", H), axis=1, keepdims=True)
-        return solve_rows(add_diagonal(H, _shift(top)), G)
-
-    def quadratic_prox(self, V: Array, s: float | Array) -> Array | None:
-        """prox_{s f_j}(v_j) from one stored factor, (k, d); None unless every f_j is quadratic."""
-        if not self.terms.minimised:
-            return None
-        try:
-            return self.terms.minimise(1.0 / s + self.ridge, V * (1.0 / s))
-        except np.linalg.LinAlgError:
-            raise InputError(SINGULAR) from None
-
-    @cached_property
+    @property
     def bounds(self) -> tuple[Array, Array]:
         """ℓ_j and L_j of f_j, each (k,), that hold everywhere."""
-        ell, L = self.terms.bounds()
-        return ell + self.ridge.min(), L + self.ridge.max()
 
-    @cached_property
+        def make() -> tuple[Array, Array]:
+            ell, L = self.terms.bounds()
+            return ell + self.ridge.min(), L + self.ridge.max()
+
+        return self.latest.get("bounds", None, make)
+
+    @property
     def convexity(self) -> Array:
         """ℓ_j of f_j, (k,), that holds everywhere."""
-        ell: Array = self.terms.convexity() + self.ridge.min()
-        return ell
+        return self.latest.get("convexity", None, lambda: self.terms.convexity() + self.ridge.min())
 
-    @cached_property
+    @property
     def norm(self) -> Array:
         """The first of ``Terms.concordance``, (k,): how fast the Hessians can change."""
-        return self.terms.concordance(None)[0]
+        return self.latest.get("norm", None, lambda: self.terms.concordance(None)[0])
+
+    @property
+    def value_at_origin(self) -> Array:
+        """f_j(0), (k,)."""
+        zeros = np.zeros((self.terms.k, self.terms.d))
+        return self.latest.get("value at origin", None, lambda: self.value(zeros))
+
+    def minimiser(self, M: Metric, V: Array) -> tuple[Array, Array | None] | None:
+        """argmin_u f_j(u) + ½‖u - v_j‖²_M in closed form, if the f_j are quadratic.
+
+        The inverse of ∇²f_j + M is stored for the latest M.
+
+        Returns
+        -------
+        U : (k, d) array
+        error : (k,) array or None
+            A bound on ‖u_j - argmin‖; None where the residual has to give one.
+        """
+        if not self.terms.quadratic or self.terms.large:
+            return None
+        key = M if isinstance(M, float) else (np.shape(M), M.tobytes())
+        stored = self.latest.get("inverse", key, lambda: self._stored(M))
+        Q = metric_times(M, V)
+        U = stored.inverse.solve(Q)
+        U += stored.origin
+        if stored.error is None:
+            return U, None
+        return U, stored.error * (norms(Q) + stored.offset)
+
+    def _stored(self, M: Metric) -> Stored:
+        zero = self.counted().at(np.zeros((self.terms.k, self.terms.d)))
+        inverse = zero.factor(M).inverted()
+        self.work.factorisations += 1
+        g = zero.gradient
+        error = inverse.forward_error if isinstance(inverse, Factors) else None
+        return Stored(inverse, -inverse.solve(g), error, norms(g))
 
     def batch_smoothness(self, batch: int, X: Array | None = None) -> Array:
         """The expected smoothness ℒ_j ≥ L_j of minibatches, (k,).
@@ -170,61 +233,221 @@ class Costs:
         """
         n = self.stacked.sizes.astype(np.float64)
         B = np.minimum(n, batch)
-        L = self.bounds[1] if X is None else self.bounds_at(X)[1]
-        single = self.terms.largest_row(X) + self.ridge.max() / n
+        eta = None
+        L = self.bounds[1]
+        if X is not None:
+            at = self.at(X)
+            eta = at.eta
+            L = at.bounds()[1]
+        single = self.terms.largest_row(eta) + self.ridge.max() / n
         others = np.maximum(n - 1.0, 1.0)
         mixed = n * (B - 1.0) / (B * others) * L + (n - B) / (B * others) * n * single
-        return np.where(n > B, np.maximum(L, mixed), L)
+        # without a bound on L_j there is none on ℒ_j, and 0·inf in ``mixed``
+        return np.where((n > B) & np.isfinite(L), np.maximum(L, mixed), L)
 
-    def bounds_at(self, X: Array) -> tuple[Array, Array]:
+
+class Evaluation:
+    """The costs at one point of each client: value, gradient and Hessian, each computed once.
+
+    Attributes
+    ----------
+    costs : Costs
+    X : (k, d) array
+        The points.
+    eta : array, optional
+        ``Terms.eta`` of the points, if it is known.
+    """
+
+    def __init__(self, costs: Costs, X: Array, eta: Array | None = None) -> None:
+        self.costs = costs
+        self.X = X
+        self._eta = eta
+
+    @property
+    def eta(self) -> Array:
+        """``Terms.eta`` of the points."""
+        if self._eta is None:
+            self._eta = self.costs.terms.eta(self.X)
+        return self._eta
+
+    @cached_property
+    def value(self) -> Array:
+        """f_j(x_j), (k,)."""
+        return self.costs.terms.value(self.eta) + 0.5 * dots(self.X, self.costs.ridge * self.X)
+
+    @cached_property
+    def gradient(self) -> Array:
+        """∇f_j(x_j), (k, d)."""
+        self.costs.work.gradients += self.costs.share
+        return self.costs.terms.gradient(self.eta) + self.costs.ridge * self.X
+
+    @cached_property
+    def hessian(self) -> Array:
+        """∇²f_j(x_j), (k, d, d), not to be written to."""
+        costs = self.costs
+        costs.work.hessians += costs.share
+        costs.work.gradients += costs.share * costs.terms.gradients_per_hessian
+
+        def make() -> Array:
+            return add_diagonal(costs.terms.hessian(self.eta), costs.ridge)
+
+        if costs.terms.quadratic:
+            return costs.latest.get("hessian", None, make)
+        return make()
+
+    def merged(self, other: Evaluation, mask: Mask) -> Evaluation:
+        """That of ``other`` where ``mask``, (k,), this one elsewhere: without a product."""
+        if mask.all():
+            return other
+        if not mask.any():
+            return self
+        X = np.where(mask[:, None], other.X, self.X)
+        return Evaluation(self.costs, X, np.where(_like(mask, self.eta), other.eta, self.eta))
+
+    def diagonal(self) -> Array:
+        """The diagonal of ∇²f_j(x_j), (k, d)."""
+        return self.costs.terms.diagonal(self.eta) + self.costs.ridge
+
+    def margin(self) -> Array:
+        """How clearly x_j puts the worst observation in its class, (k,); nan without classes."""
+        terms = self.costs.terms
+        return terms.margin(self.eta) if terms.classifies else np.full(terms.k, np.nan)
+
+    def steady(self) -> Array:
+        """The radius of a ball around x_j in which ∇²f_j is constant, (k,)."""
+        return self.costs.terms.steady(self.X, self.eta)
+
+    def gradient_error(self) -> Array:
+        """How far rounding may have moved ``gradient``, (k,)."""
+        return self.costs.terms.gradient_error(self.X, self.eta)
+
+    def times(self, U: Array) -> Array:
+        """∇²f_j(x_j)u_j, (k, d)."""
+        return self._product(U) + self.costs.ridge * U
+
+    @cached_property
+    def _product(self) -> Callable[[Array], Array]:
+        return self.costs.terms.times(self.eta)
+
+    def factor(self, M: Metric, tolerance: float = 1e-12) -> Any:
+        """The inverse of ∇²f_j(x_j) + M: a ``Solver``.
+
+        By conjugate gradients to ``tolerance`` where the terms are large, by Woodbury's identity
+        where there are fewer rows than columns, else by Cholesky factors. At M = 0 a singular
+        Hessian has its pseudo-inverse.
+        """
+        costs = self.costs
+        terms = costs.terms
+        costs.work.factorisations += 1
+        if terms.large and not is_matrix(M):
+            costs.work.hessians += costs.share
+            shift = M + 0.0 * costs.ridge
+
+            def times(U: Array) -> Array:
+                return self.times(U) + shift * U
+
+            return ByProducts(times, self.diagonal() + shift, tolerance)
+        if terms.rank < terms.d and not is_matrix(M) and np.min(M + costs.ridge) > 0:
+            costs.work.hessians += costs.share
+            D = M + costs.ridge
+            # up to a factor: for one number D, the inner products of rows serve all steps
+            top = float(D.max())
+            unit = D / top
+            products = costs.latest.get(
+                "row products", unit.tobytes(), lambda: terms.row_products(unit)
+            )
+            return terms.by_rows(self.eta, D, None if products is None else products / top)
+        factors = Factors(metric_added(self.hessian, M))
+        if factors.singular.any() and not is_matrix(M) and np.min(M) > 0:
+            # the pseudo-inverse would forget v along the kernel; a Hessian beyond float64 is not
+            # the step's fault
+            if np.isfinite(factors.sizes[factors.singular]).all(axis=1).any():
+                raise InputError(SINGULAR)
+        return factors
+
+    def solve(self, M: Metric, G: Array) -> Array:
+        """(∇²f_j(x_j) + M)⁻¹ g_j, (k, d)."""
+        solver: Solver = self.factor(M)
+        return solver.solve(G)
+
+    def direction(self, G: Array) -> Array:
+        """∇²f_j(x_j)⁺ g_j, (k, d), or with a slight shift where there are products alone."""
+        if not self.costs.terms.large:
+            return self.solve(0.0, G)
+        top = float(np.max(self.diagonal()))
+        return self.solve(1e-10 * top if top > 0 else 1.0, G)
+
+    def bounds(self) -> tuple[Array, Array]:
         """The extreme eigenvalues of ∇²f_j(x_j), each (k,).
 
         With fewer observations than columns they are bounds, and where the terms are large.
         """
-        counter.factorisations += 1
-        if self.terms.large or self.terms.rank < self.terms.d:
-            counter.hessians += 1
-            L = self.terms.largest(X) + self.ridge.max()
-            return np.full(L.shape, self.ridge.min()), L
-        return extreme_eigenvalues(self.hessian(X))
+        costs = self.costs
+        costs.work.factorisations += 1
+        if costs.terms.large or costs.terms.rank < costs.terms.d:
+            costs.work.hessians += 1
+            L = costs.terms.largest(self.eta) + costs.ridge.max()
+            return np.full(L.shape, costs.ridge.min()), L
+        return extreme_eigenvalues(self.hessian)
 
-    def extremes_at(self, X: Array) -> tuple[Array, Array]:
-        """The same, but only about so where there are many coordinates: for a first step."""
-        k, d = X.shape
-        if d <= MANY:
-            return self.bounds_at(X)
-        counter.hessians += 1
-        steps = LANCZOS_STEPS
-        if self.terms.large:
-            steps = FEW_STEPS
-        if self.terms.wide is not None:  # the same largest eigenvalue, with shorter vectors
-            _, L = lanczos(self.terms.wide.times_in_rows(X), k, self.terms.rank, steps)
-            return np.full(k, self.ridge.min()), L + self.ridge.max()
-        ell, L = lanczos(self.terms.times(X), k, d, steps)
-        if self.terms.rank < d:
-            ell = np.zeros(k)
-        return ell + self.ridge.min(), L + self.ridge.max()
+    def estimated_bounds(self, many: int = 512) -> tuple[Array, Array]:
+        """``bounds``; above ``many`` coordinates estimates from some products, for a first step."""
+        costs = self.costs
+        terms = costs.terms
+        if terms.d <= many:
+            return self.bounds()
+        costs.work.hessians += 1
+        # the basis of the products is steps × d numbers, which is much where d is large
+        ell, L = lanczos(terms.times(self.eta), terms.k, terms.d, 5 if terms.large else 20)
+        if terms.rank < terms.d:
+            ell = np.zeros(terms.k)
+        return ell + costs.ridge.min(), L + costs.ridge.max()
 
-    def decrement(self, X: Array, G: Array) -> tuple[Array, ...]:
+    def values_from(self, before: Evaluation, shares: Sequence[float], short: float = 1.0) -> Array:
+        """f_j on the way from another point to this one, (k, len(shares)); 1 is this one.
+
+        On a way on which the Hessians differ by a factor of e^short at most, they are those of the
+        parabola through both ends with the gradient at this one as its slope: exact at both ends,
+        and for a quadratic everywhere.
+        """
+        way = self.X - before.X
+        near = parabola(before.value, self.value, dots(self.gradient, way), shares)
+        is_short = self.costs.terms.spread(way) <= short
+        if is_short.all():
+            return near
+        ends = (self.X - (1.0 - t) * way for t in shares)
+        ridge = [0.5 * dots(U, self.costs.ridge * U) for U in ends]
+        exact = self.costs.terms.values(before.eta, self.eta, shares) + np.stack(ridge, axis=1)
+        return np.where(is_short[:, None], near, exact)
+
+    def decrement(self, G: Array) -> dict[str, Array]:
         """The fields of ``ProofScalars`` at x_j, given the gradient g of the sum, each (k,)."""
+        terms = self.costs.terms
         W = None
-        if self.terms.large:
-            q, mu = self._large_decrement(X, G)
-        elif self.terms.rank < self.terms.d:
-            q, mu = self._wide_decrement(X, G)
+        if terms.large:
+            q, mu = self._large_decrement(G)
+        elif terms.rank < terms.d:
+            q, mu = self._wide_decrement(G)
         else:
-            q, mu, W = self._tall_decrement(X, G)
-        norm, leverage = self.terms.concordance(W)
-        ell = np.minimum(self.convexity, mu)
-        return self.value(X), q, mu, ell, norm, leverage, self.terms.floor(), self.terms.steady(X)
+            q, mu, W = self._tall_decrement(G)
+        norm, leverage = terms.concordance(W)
+        return {
+            "value": self.value,
+            "q": q,
+            "mu": mu,
+            "ell": np.minimum(self.costs.convexity, mu),
+            "norm": norm,
+            "leverage": leverage,
+            "floor": terms.floor(),
+            "steady": self.steady(),
+        }
 
-    def _tall_decrement(self, X: Array, G: Array) -> tuple[Array, Array, Array]:
+    def _tall_decrement(self, G: Array) -> tuple[Array, Array, Array]:
         """gᵀH⁻¹g, λ_min(H) and a root W of H⁻¹ = WWᵀ, with H = ∇²f_j(x_j)."""
-        H = self.hessian(X)
-        counter.factorisations += 1
-        q, mu, W = inverse_norm(H, G)
-        stated, L = self.bounds
-        finite = np.isfinite(H).all(axis=(1, 2))
+        self.costs.work.factorisations += 1
+        q, mu, W = inverse_norm(self.hessian, G)
+        stated, L = self.costs.bounds
+        finite = np.isfinite(self.hessian).all(axis=(1, 2))
         refuted = finite & (stated > 2.0 * mu) & (stated > 1e-9 * L)
         if refuted.any():
             raise InputError(
@@ -233,36 +456,24 @@ class Costs:
             )
         return q, mu, W
 
-    def _wide_decrement(self, X: Array, G: Array) -> tuple[Array, Array]:
+    def _wide_decrement(self, G: Array) -> tuple[Array, Array]:
         """gᵀH⁻¹g and λ_min(H) with fewer observations than columns: λ_min(H) is the ridge."""
-        counter.hessians += 1
-        counter.factorisations += 1
-        ridge = self.ridge.min()
+        ridge = self.costs.ridge.min()
         # With a smaller ridge than this, the small system has too few digits left.
-        certain = ridge > 1e-8 * self.terms.largest(X)
+        certain = ridge > 1e-8 * self.costs.terms.largest(self.eta)
         mu = np.where(certain, ridge, 0.0)
         if not certain.any():
             return np.full(mu.shape, np.inf), mu
-        q = dots(G, self.solve(X, np.zeros(X.shape[1]), G))
+        q = dots(G, self.solve(0.0, G))
         return np.where(certain, (1.0 + 1e-6) * q, np.inf), mu
 
-    def _large_decrement(self, X: Array, G: Array) -> tuple[Array, Array]:
+    def _large_decrement(self, G: Array) -> tuple[Array, Array]:
         """Bounds on gᵀH⁻¹g and λ_min(H) where H is too large to be held, one client per block."""
-        counter.hessians += 1
-        times = self.terms.times(X)
-        H = LargeHessian(
-            lambda U: times(U) + self.ridge * U,
-            self.diagonal(X),
-            self.ridge,
-            float(self.terms.largest(X)[0] + self.ridge.max()),
-        )
-        q, mu = H.decrement(G[0])
+        self.costs.work.hessians += 1
+        ridge = self.costs.ridge
+        largest = float(self.costs.terms.largest(self.eta)[0] + ridge.max())
+        q, mu = LargeHessian(self.times, self.diagonal()[0], ridge, largest).decrement(G[0])
         return np.array([q]), np.array([mu])
-
-
-def _shift(top: Array) -> Array:
-    """What makes a Hessian regular whose largest diagonal entry this is."""
-    return np.where(top > 0, 1e-10 * top, 1.0)
 
 
 def parabola(start: Array, end: Array, slope: Array, shares: Sequence[float]) -> Array:
@@ -276,42 +487,6 @@ def parabola(start: Array, end: Array, slope: Array, shares: Sequence[float]) ->
     return values
 
 
-def inverse_norm(H: Array, G: Array) -> tuple[Array, Array, Array]:
-    """gᵀH⁻¹g and λ_min(H) from eigenvalues that are proved not to be too large, and a root of H⁻¹.
-
-    Parameters
-    ----------
-    H : (k, d, d) array
-        Hessians, positive semidefinite up to rounding.
-    G : (k, d) array
-        One g for each H.
-
-    Returns
-    -------
-    q : (k,) array
-        gᵀH⁻¹g; inf where H is singular to rounding or not finite.
-    mu : (k,) array
-        λ_min(H); 0 there.
-    W : (k, d, d) array
-        H⁻¹ = WWᵀ; nan there.
-    """
-    finite: Mask = np.asarray(np.isfinite(H).all(axis=(1, 2)))
-    H = np.where(finite[:, None, None], H, np.eye(H.shape[1]))
-    # Scaled to a unit diagonal, so that different units of the columns are not taken for
-    # singularity.
-    diagonal = np.einsum("kii->ki", H)
-    scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    spectrum, Q = np.linalg.eigh(scale[:, :, None] * H * scale[:, None, :])
-    certain = np.where(finite[:, None], _less_rounding(spectrum), np.nan)
-    lowest = _less_rounding(np.linalg.eigvalsh(H))[:, 0]
-    # λ_min(H) is also at least λ_min of the scaled matrix times the least diagonal entry
-    mu = np.fmax(lowest, certain[:, 0] * np.min(1.0 / scale**2, axis=1))
-    q = np.sum(np.square(rmatvec(Q, scale * G)) / certain, axis=1)
-    W = scale[:, :, None] * Q / np.sqrt(certain)[:, None, :]
-    return np.where(np.isnan(q), np.inf, q), np.where(finite & ~np.isnan(mu), mu, 0.0), W
-
-
-def _less_rounding(spectrum: Array) -> Array:
-    """Eigenvalues minus what rounding may have added, (k, d); nan where nothing is left."""
-    rounding = 4 * spectrum.shape[1] * np.finfo(np.float64).eps * spectrum[:, -1:]
-    return np.where(spectrum > 2 * rounding, spectrum - rounding, np.nan)
+def _like(mask: Mask, eta: Array) -> Mask:
+    """A mask of clients, (k,), in a shape that goes with (k, ...)."""
+    return mask.reshape(-1, *[1] * (eta.ndim - 1))

@@ -12,7 +12,6 @@ from fedsplit.arrays import Array
 from fedsplit.checks import count
 from fedsplit.errors import InputError
 from fedsplit.losses.terms import Block, Terms
-from fedsplit.losses.work import counter
 
 
 @dataclass(frozen=True)
@@ -104,27 +103,25 @@ class CustomTerms(Terms):
         return self.phi.d
 
     @property
-    def exact_hessian(self) -> bool:
-        return self.phi.exact_hessian
+    def gradients_per_hessian(self) -> int:
+        return 0 if self.phi.exact_hessian else 2 * self.d
 
-    def value(self, X: Array) -> Array:
+    def value(self, eta: Array) -> Array:
         values = np.empty(self.k)
-        for j, (x, data) in enumerate(zip(X, self.data, strict=True)):
+        for j, (x, data) in enumerate(zip(eta, self.data, strict=True)):
             f = np.asarray(self.phi.value(x, data))
             if f.shape != () or f.dtype.kind not in "biuf":
                 raise InputError(f"client {j}: value must return a number, it returned {f!r}")
             values[j] = f
         return values
 
-    def gradient(self, X: Array) -> Array:
-        return np.stack([self._gradient(j, x) for j, x in enumerate(X)])
+    def gradient(self, eta: Array) -> Array:
+        return np.stack([self._gradient(j, x) for j, x in enumerate(eta)])
 
-    def hessian(self, X: Array) -> Array:
+    def hessian(self, eta: Array) -> Array:
         hessian = self.phi.hessian
-        if hessian is None:
-            counter.gradients += 2 * self.d
         hessians = np.empty((self.k, self.d, self.d))
-        for j, x in enumerate(X):
+        for j, x in enumerate(eta):
             if hessian is None:
                 h = np.cbrt(np.finfo(np.float64).eps) * np.maximum(1.0, np.abs(x))
                 rows = [self._gradient(j, x + e) - self._gradient(j, x - e) for e in np.diag(h)]

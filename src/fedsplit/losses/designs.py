@@ -11,16 +11,13 @@ from scipy.sparse import csr_array
 
 from fedsplit.arrays import (
     Array,
-    add_diagonal,
     extreme_eigenvalues,
     gram,
     largest_eigenvalue,
     matvec,
     rmatvec,
-    solve_rows,
 )
 from fedsplit.losses.batches import Indices
-from fedsplit.losses.kernels import Kernel, KernelMatrix
 
 
 class Design(Protocol):
@@ -82,9 +79,6 @@ class Design(Protocol):
 
     def inner(self, weights: Array) -> Array:
         """A_jdiag(weights)A_jᵀ, (k, n, n), with positive weights, (d,)."""
-
-    def kernel(self, weights: Array) -> Kernel:
-        """The same in the form that takes the least time."""
 
     def largest(self) -> Array:
         """The largest eigenvalue of A_jᵀA_j, or a bound that is not below it, (k,)."""
@@ -150,7 +144,7 @@ class DenseDesign:
         return DenseDesign(rows.reshape(k, -1, c * self.array.shape[2]))
 
     def lengths(self) -> Array:
-        lengths: Array = np.linalg.norm(self.array, axis=2)
+        lengths: Array = np.sqrt(np.vecdot(self.array, self.array))
         return lengths
 
     def squares(self) -> Array:
@@ -169,9 +163,6 @@ class DenseDesign:
         products: Array = np.matmul(scaled, np.swapaxes(scaled, 1, 2))  # by symmetry, half the work
         return products
 
-    def kernel(self, weights: Array) -> KernelMatrix:
-        return KernelMatrix(self.inner(weights))
-
     def largest(self) -> Array:
         return largest_eigenvalue(self.array)
 
@@ -180,12 +171,3 @@ class DenseDesign:
         if n >= d:
             return extreme_eigenvalues(self.gram())
         return np.zeros(k), self.largest()
-
-
-def solve_wide(B: Design, D: Array, G: Array) -> Array:
-    """(diag(D) + B_jᵀB_j)⁻¹ g_j for every j: (k, n, d), (d,), (k, d) -> (k, d).
-
-    By Woodbury's identity D⁻¹(g - Bᵀ(I + BD⁻¹Bᵀ)⁻¹BD⁻¹g), with systems of size n, not d.
-    """
-    M = add_diagonal(B.inner(1.0 / D), np.ones(B.shape[1]))
-    return (G - B.adjoint(solve_rows(M, B.product(G / D)))) / D

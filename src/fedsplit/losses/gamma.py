@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from fedsplit.arrays import Array
-from fedsplit.losses.exponential import ExponentialLoss
+from fedsplit.arrays import Array, namespace
+from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.observations import Observations, check_targets
 
 
 @dataclass(frozen=True)
-class Gamma(ExponentialLoss):
+class Gamma(LinearLoss):
     """f_j(x) = Σ_i w_i (η_i + b_i exp(-η_i)), η_i = a_iᵀx + o_i, for amounts b > 0 of mean exp(η).
 
     The negative log-likelihood of a gamma distribution, per unit of its shape and up to a constant.
@@ -31,7 +31,7 @@ class Gamma(ExponentialLoss):
         return 1.0 - self.curvature(eta, b)
 
     def curvature(self, eta: Array, b: Array) -> Array:
-        curvature: Array = b * np.exp(-eta)
+        curvature: Array = b * namespace(eta).exp(-eta)
         return curvature
 
     def log_slope(self, eta: Array, b: Array) -> Array:

@@ -10,16 +10,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.losses.batches import Indices
-from fedsplit.losses.conjugate_gradients import conjugate_gradients
-
-LOOSE = 0.3
-"""A residual of this size beside the smallest that matters adds a tenth to the bound."""
-
-CLOSE = 1e-3
-"""The same where a difference of bounds has to be positive."""
-
-MOST_FREE = 16
-"""Coordinates without a ridge at most: each takes a system of its own."""
+from fedsplit.losses.systems import conjugate_gradients
 
 
 @dataclass(frozen=True)
@@ -30,18 +21,26 @@ class LargeHessian:
     ----------
     times : callable
         The product with H: (1, d) -> (1, d).
-    diagonal : (1, d) array
+    diagonal : (d,) array
         That of H.
     ridge : (d,) array
         H ⪰ diag(ridge).
     largest : float
         At least the largest eigenvalue of H.
+    loose, close : float
+        Residuals of linear systems, relative to √(λ_min/λ_max): 0.3 adds a tenth to the bound, and
+        1e-3 is for a difference of bounds that has to be positive.
+    most_free : int
+        Coordinates without a ridge at most: each takes a system of its own.
     """
 
     times: Callable[[Array], Array]
     diagonal: Array
     ridge: Array
     largest: float
+    loose: float = 0.3
+    close: float = 1e-3
+    most_free: int = 16
 
     def decrement(self, g: Array) -> tuple[float, float]:
         """A bound on gᵀH⁻¹g, for g of shape (d,), and one on λ_min(H) from below; else inf and 0.
@@ -52,14 +51,14 @@ class LargeHessian:
         below = self._below()
         if below is None:
             return np.inf, 0.0
-        u = self._solved(self.times, g, LOOSE)
+        u = self._solved(self.times, g, self.loose)
         r = g - self.times(u[None])[0]
         return (1.0 + 1e-6) * float((g + r) @ u + below.remainder(r)), below.smallest
 
     def _below(self) -> Below | None:
         """What H is at least; None if that is not known to be positive definite."""
         free = np.flatnonzero(self.ridge == 0)
-        if len(free) > min(MOST_FREE, len(self.ridge) - 1):
+        if len(free) > min(self.most_free, len(self.ridge) - 1):
             return None
         nothing = np.zeros((0, 0))
         if not len(free):
@@ -83,7 +82,7 @@ class LargeHessian:
         def within(U: Array) -> Array:
             return np.where(others, self.times(np.where(others, U, 0.0)), 0.0)
 
-        W = np.stack([self._solved(within, h, CLOSE) for h in H])
+        W = np.stack([self._solved(within, h, self.close) for h in H])
         E = H - np.concatenate([within(w[None]) for w in W])
         scaled = E / np.where(others, self.ridge, 1.0)
         B = H @ W.T + W @ E.T + scaled @ E.T
@@ -100,9 +99,7 @@ class LargeHessian:
         """u near the solution of Mu = g: rᵀr/μ is then a small share of gᵀu, about share²."""
         mu = float(np.min(self.ridge[self.ridge > 0]))
         tolerance = share * np.sqrt(mu / max(mu, self.largest))
-        [u] = conjugate_gradients(times, self.diagonal, g[None], tolerance)
-        solved: Array = u
-        return solved
+        return conjugate_gradients(times, self.diagonal, g, tolerance)
 
 
 class Below(NamedTuple):

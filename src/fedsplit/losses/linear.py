@@ -4,21 +4,94 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, add_diagonal, extreme_eigenvalues, solve_rows
+from fedsplit.arrays import EPS, Array, Mask, namespace, norms
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Indices, Stacked
-from fedsplit.losses.conjugate_gradients import conjugate_gradients
 from fedsplit.losses.designs import Design
-from fedsplit.losses.kernels import Kernel, KernelMatrix
-from fedsplit.losses.observations import Observations, check_columns, read
+from fedsplit.losses.observations import Observations, as_labels, check_columns, read
 from fedsplit.losses.stacking import stack_rows
+from fedsplit.losses.systems import Woodbury
 from fedsplit.losses.terms import Block, Terms
+
+
+class LinearLoss(ABC):
+    """A loss of the linear predictor: f_j(x) = Σ_i w_i φ(η_i, b_i), η_i = a_iᵀx + o_i.
+
+    A subclass gives φ, convex in η, and its derivatives in η, elementwise for arrays of one shape.
+    Written over ``arrays.namespace(eta)``, they run on any array library; with ``code`` beside
+    them, on a GPU in kernels too.
+
+    Attributes
+    ----------
+    curvature_range : (float, float)
+        Bounds on the second derivative φ'' that hold for all η and b.
+    concordance : float
+        c such that the third derivative |φ'''| ≤ c φ'' everywhere: 0 for a quadratic, inf if there
+        is no such bound. Certificates need it.
+    classifies : bool
+        Whether b is -1 or 1 and φ falls where bη grows: then classes may be separable.
+    code : str
+        φ, φ' and φ'' in CUDA C++, as functions ``value``, ``slope`` and ``bend`` of (η, b); empty
+        if there are no kernels for it.
+    """
+
+    curvature_range: tuple[float, float] = (0.0, np.inf)
+    concordance: float = np.inf
+    classifies: bool = False
+    code: str = ""
+
+    @abstractmethod
+    def value(self, eta: Array, b: Array) -> Array:
+        """φ(η, b)."""
+
+    @abstractmethod
+    def slope(self, eta: Array, b: Array) -> Array:
+        """φ'(η, b)."""
+
+    @abstractmethod
+    def curvature(self, eta: Array, b: Array) -> Array:
+        """φ''(η, b)."""
+
+    def tilt(self, eta: Array, b: Array) -> Array:
+        """φ'''/φ'', which Firth's correction needs."""
+        raise InputError(f"{type(self).__name__} states no third derivative")
+
+    def log_slope(self, eta: Array, b: Array) -> Array:
+        """log|φ'(η, b)|, needed only where φ' is beyond float64."""
+        return np.log(np.abs(self.slope(eta, b)))
+
+    def room(self, eta: Array, b: Array) -> Array:
+        """How far η can move before φ'' changes: 0 unless φ is quadratic around η."""
+        return namespace(eta).zeros_like(eta)  # type: ignore[no-any-return]
+
+    def floor(self, b: Array) -> Array:
+        """A lower bound on φ(·, b); -inf if none is known."""
+        return np.full_like(b, -np.inf)
+
+    def expression(self, cp: Any, eta: Any, b: Array) -> Any:
+        """φ(η, b) as a CVXPY expression, elementwise; None if there is none (``cp`` is cvxpy)."""
+        return None
+
+    def sample(self, eta: Array, rng: np.random.Generator) -> Array:
+        """Draw targets b from a model that this loss fits, for simulations and tests."""
+        raise NotImplementedError(f"{type(self).__name__} does not state how targets are drawn")
+
+    def targets(self, data: Sequence[Observations]) -> Sequence[Observations]:
+        """The observations with b in the coding of φ; raises InputError if a b is not allowed."""
+        return as_labels(data) if self.classifies else data
+
+    def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
+        data = read(clients)
+        check_columns(data, ridge)
+        d = data[0].A.shape[1]
+        make = partial(LinearTerms, self)
+        return d, stack_rows(make, self.targets(data), range(len(data)), d)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +114,6 @@ class LinearTerms(Terms):
     b: Array
     w: Array
     o: Array
-    _kernel: dict[str, tuple[Array, Kernel]] = field(default_factory=dict, init=False, repr=False)
-    _products: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
-    _latest: dict[str, tuple[Array, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def k(self) -> int:
@@ -63,18 +133,16 @@ class LinearTerms(Terms):
         return self.design.large
 
     @property
+    def quadratic(self) -> bool:
+        return self.phi.concordance == 0.0
+
+    @property
+    def classifies(self) -> bool:
+        return self.phi.classifies
+
+    @property
     def rank(self) -> int:
         return min(self.design.shape[1:])
-
-    @property
-    def predictors(self) -> LinearTerms:
-        return self
-
-    @property
-    def wide(self) -> LinearTerms | None:
-        if self.design.shape[1] < self.d:
-            return self
-        return None
 
     @property
     def stacked(self) -> Stacked:
@@ -85,57 +153,93 @@ class LinearTerms(Terms):
         design = self.design.chosen(rows)
         return replace(self, design=design, b=self.b[at], w=scale * self.w[at], o=self.o[at])
 
-    def largest_row(self, X: Array | None) -> Array:
-        if X is None:
-            curvature = self.phi.curvature_range[1] * self.w
-        else:
-            curvature = self.curvature(self.eta(X))
-        largest: Array = np.max(curvature * np.square(self.design.lengths()), axis=1)
-        return largest
-
     def underdetermined(self) -> Mask:
         few: Mask = np.sum(self.w > 0, axis=1) < self.d
         return few
 
-    def value(self, X: Array) -> Array:
-        return self.total(self.eta(X))
+    def eta(self, X: Array) -> Array:
+        return self.design.product(X) + self.o
 
-    def gradient(self, X: Array) -> Array:
-        return self.adjoint(self.slopes(self.eta(X)))
+    def product(self, X: Array) -> Array:
+        """A_jx_j, (k, n)."""
+        return self.design.product(X)
 
-    def hessian(self, X: Array) -> Array:
-        return self.root(X).gram()
+    def adjoint(self, R: Array) -> Array:
+        """A_jᵀr_j, (k, d)."""
+        return self.design.adjoint(R)
 
-    def diagonal(self, X: Array) -> Array:
-        return self.root(X).squares()
+    def value(self, eta: Array) -> Array:
+        total = np.sum(self.w * self.phi.value(eta, self.b), axis=1)
+        return np.where(np.isnan(total), np.inf, total)
 
-    def times(self, X: Array) -> Callable[[Array], Array]:
-        bend = self.bend(self.eta(X))
-        return lambda U: self.adjoint(bend(self.product(U)))
+    def slopes(self, eta: Array) -> Array:
+        """w_i φ'(η_i, b_i), (k, n)."""
+        return self.w * self.phi.slope(eta, self.b)
 
-    def times_in_rows(self, X: Array) -> Callable[[Array], Array]:
-        root = np.sqrt(self.curvature(self.eta(X)))
-        return lambda R: root * self.product(self.adjoint(root * R))
+    def curvature(self, eta: Array) -> Array:
+        """w_i φ''(η_i, b_i), (k, n)."""
+        return self.w * self.phi.curvature(eta, self.b)
 
-    def largest(self, X: Array) -> Array:
-        if self.large or self.wide is None:
-            return self.root(X).largest()
-        root = np.sqrt(self.curvature(self.eta(X)))
-        K = self.row_products(np.ones(self.d))
-        return extreme_eigenvalues(root[:, :, None] * K * root[:, None, :])[1]
+    def gradient(self, eta: Array) -> Array:
+        r = self.slopes(eta)
+        g = self.adjoint(r)
+        if np.isfinite(g).all():
+            return g
+        # A slope, or a sum of slopes, exceeds float64, and inf - inf or 0·inf may have given nan.
+        # The large slopes are summed on the scale of the largest one, the others as they are.
+        with np.errstate(divide="ignore"):
+            log_slope = self.phi.log_slope(eta, self.b).clip(max=1e300)
+            large = log_slope > 600.0
+            top = np.max(np.where(large, log_slope, 0.0), axis=1, keepdims=True)
+            shares = np.where(large, np.sign(r) * self.w * np.exp(log_slope - top), 0.0)
+            scaled = self.adjoint(shares)
+            size = np.exp(np.log(np.abs(scaled)) + top)
+        return self.adjoint(np.where(large, 0.0, r)) + np.copysign(size, scaled)
 
-    def solve(self, X: Array, D: Array, G: Array) -> Array:
-        if self.large:
-            times = self.times(X)
-            return conjugate_gradients(lambda U: D * U + times(U), D + self.diagonal(X), G)
-        if self.wide is None:
-            return solve_rows(add_diagonal(self.hessian(X), D), G)
-        # by Woodbury's identity, with systems of size n and inner products of rows that are kept
-        root = np.sqrt(self.curvature(self.eta(X)))
-        M = root[:, :, None] * self.row_products(D) * root[:, None, :]
-        M = add_diagonal(M, np.ones(M.shape[1]))
-        image = root * solve_rows(M, root * self.product(G / D))
-        return (G - self.adjoint(image)) / D
+    def gradient_error(self, X: Array, eta: Array) -> Array:
+        # ∇f = Σ_i s_i a_i is off by the rounding of the sum, n·eps·Σ|s_i|‖a_i‖, and by that of the
+        # predictors, d·eps·(‖a_i‖‖x‖ + |o_i|), times φ''_i ‖a_i‖; a few for φ' itself
+        length = self.design.lengths()
+        slopes = np.abs(self.slopes(eta)) + self.curvature(eta) * (
+            length * norms(X)[:, None] + np.abs(self.o)
+        )
+        n = length.shape[1]
+        return (n + self.d + 16) * EPS * np.sum(np.where(self.w > 0, slopes * length, 0.0), axis=1)
+
+    def root(self, eta: Array) -> Design:
+        return self.design.scaled(np.sqrt(self.curvature(eta)))
+
+    def hessian(self, eta: Array) -> Array:
+        return self.root(eta).gram()
+
+    def diagonal(self, eta: Array) -> Array:
+        return self.root(eta).squares()
+
+    def times(self, eta: Array) -> Callable[[Array], Array]:
+        curvature = self.curvature(eta)
+        return lambda U: self.adjoint(curvature * self.product(U))
+
+    def largest(self, eta: Array) -> Array:
+        return self.root(eta).largest()
+
+    def row_products(self, D: Array) -> Array:
+        return self.design.inner(1.0 / D)
+
+    def by_rows(self, eta: Array, D: Array, products: Array | None = None) -> Woodbury:
+        if products is None:
+            return super().by_rows(eta, D)
+        return Woodbury.weighted(self.design, np.sqrt(self.curvature(eta)), D, products)
+
+    def largest_row(self, eta: Array | None) -> Array:
+        if eta is None:
+            curvature = np.where(self.w > 0, self.phi.curvature_range[1], 0.0) * self.w
+        else:
+            curvature = self.curvature(eta)
+        length = self.design.lengths()
+        used = (self.w > 0) & (length > 0)  # without a bound, padding would be inf·0
+        squares = np.where(used, curvature, 0.0) * np.square(length)
+        largest: Array = np.max(squares, axis=1)
+        return largest
 
     def bounds(self) -> tuple[Array, Array]:
         low, high = self.phi.curvature_range
@@ -148,11 +252,6 @@ class LinearTerms(Terms):
         if self.phi.curvature_range[0] == 0.0:
             return np.zeros(self.k)
         return super().convexity()
-
-    def values(self, X: Array, Y: Array, shares: Sequence[float]) -> Array:
-        way = self.product(Y - X)
-        eta = self.eta(Y)
-        return np.stack([self.total(eta + (t - 1.0) * way) for t in shares], axis=1)
 
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
         # D³f[h, u, u] = Σ_i w_i φ'''(η_i) (a_iᵀh)(a_iᵀu)², and |φ'''| ≤ c φ''
@@ -169,13 +268,28 @@ class LinearTerms(Terms):
         c = self.phi.concordance
         if c in (0.0, np.inf):
             return super().spread(H)
-        moved = np.where(self.w > 0, np.abs(self.product(H)), 0.0)
-        spread: Array = c * np.max(moved, axis=1)
-        return spread
+        return c * longest(np.abs(self.product(H)), self.w)
 
     def floor(self) -> Array:
         total = np.sum(self.w * self.phi.floor(self.b), axis=1)
         return np.where(np.isnan(total), -np.inf, total)  # padding: zero times -inf
+
+    def steady(self, X: Array, eta: Array) -> Array:
+        # η_i moves by at most ‖a_i‖‖h‖, and is itself known to some rounding errors only
+        room = self.phi.room(eta, self.b)
+        if not room.any():
+            return np.zeros(self.k)
+        length = self.design.lengths()
+        rounding = 2 * (self.d + 4) * EPS
+        size = length * norms(X)[:, None] + np.abs(self.o) + np.abs(self.b)
+        left = np.maximum(room - rounding * size, 0.0)
+        radius = np.where(length > 0, left / np.where(length > 0, length, 1.0), np.inf)
+        return (1.0 - rounding) * least(radius, self.w)
+
+    def margin(self, eta: Array) -> Array:
+        # Offsets are taken out: they do not grow with x, so they separate nothing for ever. What
+        # rounding may have left of them does not count as a margin.
+        return least(self.b * (eta - self.o) - 4 * EPS * np.abs(self.o), self.w)
 
     def expression(self, cp: Any, j: int, u: Any) -> Any:
         w = self.w[j]
@@ -184,135 +298,6 @@ class LinearTerms(Terms):
         if phi is None:
             return None
         return cp.sum(cp.multiply(w, phi))
-
-    def eta(self, X: Array) -> Array:
-        """The predictor a_iᵀx_j + o_i of every observation, (k, n), not to be written to.
-
-        The latest is kept: value, gradient and Hessian are mostly wanted at the same points.
-        """
-        return self._predicted(X)[1]
-
-    def product(self, X: Array) -> Array:
-        return self.design.product(X)
-
-    def adjoint(self, R: Array) -> Array:
-        return self.design.adjoint(R)
-
-    def total(self, eta: Array) -> Array:
-        total = np.sum(self.w * self.phi.value(eta, self.b), axis=1)
-        return np.where(np.isnan(total), np.inf, total)
-
-    def slopes(self, eta: Array) -> Array:
-        return self.w * self.phi.slope(eta, self.b)
-
-    def curvature(self, eta: Array) -> Array:
-        """w_i φ''(η_i, b_i), (k, n)."""
-        return self.w * self.phi.curvature(eta, self.b)
-
-    def kernel(self, D: Array) -> Kernel:
-        if not self.large:
-            return KernelMatrix(self.row_products(D))
-        top = float(D.max())
-        unit = D / top
-        kept = self._kernel.get("latest")
-        if kept is None or not np.array_equal(kept[0], unit):
-            kept = unit, self.design.kernel(1.0 / unit)
-            self._kernel["latest"] = kept
-        return kept[1].over(top)
-
-    def row_products(self, D: Array) -> Array:
-        """A_j diag(D)⁻¹A_jᵀ, (k, n, n)."""
-        # kept for the latest D, and for that up to a factor: for one number D, AAᵀ serves all steps
-        top = D.max()
-        key = (D / top).tobytes()
-        unit = self._products.get(key)
-        if unit is None:
-            unit = self.design.inner(top / D)
-            self._products.clear()
-            self._products[key] = unit
-        latest = self._latest.get("row_products")
-        if latest is None or latest[0].tobytes() != D.tobytes():
-            latest = D, unit / top
-            self._latest["row_products"] = latest
-        return latest[1]
-
-    def bend(self, eta: Array) -> Callable[[Array], Array]:
-        curvature = self.curvature(eta)
-        return lambda a: curvature * a
-
-    def _predicted(self, X: Array) -> tuple[Array, Array]:
-        """A_jx_j, and the predictors, both (k, n): the latest are kept."""
-        latest = self._latest.get("eta")
-        if latest is not None and np.array_equal(latest[0], X):
-            return latest[1], latest[2]
-        product = self.design.product(X)
-        eta = product + self.o
-        eta.flags.writeable = False
-        self._latest["eta"] = X.copy(), product, eta
-        return product, eta
-
-    def root(self, X: Array) -> Design:
-        return self.design.scaled(np.sqrt(self.curvature(self.eta(X))))
-
-
-class LinearLoss(ABC):
-    """A loss of the linear predictor: f_j(x) = Σ_i w_i φ(η_i, b_i), η_i = a_iᵀx + o_i.
-
-    A subclass gives φ, convex in η, and its derivatives in η, elementwise for arrays of one shape.
-
-    Attributes
-    ----------
-    curvature_range : (float, float)
-        Bounds on the second derivative φ'' that hold for all η and b.
-    concordance : float
-        c such that the third derivative |φ'''| ≤ c φ'' everywhere: 0 for a quadratic, inf if there
-        is no such bound. Certificates need it.
-    terms : type
-        The class of the stacked terms.
-    """
-
-    curvature_range: tuple[float, float] = (0.0, np.inf)
-    concordance: float = np.inf
-    terms: ClassVar[type[LinearTerms]] = LinearTerms
-
-    @abstractmethod
-    def value(self, eta: Array, b: Array) -> Array:
-        """φ(η, b)."""
-
-    @abstractmethod
-    def slope(self, eta: Array, b: Array) -> Array:
-        """φ'(η, b)."""
-
-    @abstractmethod
-    def curvature(self, eta: Array, b: Array) -> Array:
-        """φ''(η, b)."""
-
-    def tilt(self, eta: Array, b: Array) -> Array:
-        """φ'''/φ'', which Firth's correction needs."""
-        raise InputError(f"{type(self).__name__} states no third derivative")
-
-    def floor(self, b: Array) -> Array:
-        """A lower bound on φ(·, b); -inf if none is known."""
-        return np.full_like(b, -np.inf)
-
-    def expression(self, cp: Any, eta: Any, b: Array) -> Any:
-        """φ(η, b) as a CVXPY expression, elementwise; None if there is none (``cp`` is cvxpy)."""
-        return None
-
-    def sample(self, eta: Array, rng: np.random.Generator) -> Array:
-        """Draw targets b from a model that this loss fits, for simulations and tests."""
-        raise NotImplementedError(f"{type(self).__name__} does not state how targets are drawn")
-
-    def targets(self, data: Sequence[Observations]) -> Sequence[Observations]:
-        """The observations with b in the coding of φ; raises InputError if a b is not allowed."""
-        return data
-
-    def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
-        data = read(clients)
-        check_columns(data, ridge)
-        d = data[0].A.shape[1]
-        make = partial(self.terms, self)
-        return d, stack_rows(make, self.targets(data), range(len(data)), d)
 
 
 def longest(lengths: Array, w: Array) -> Array:

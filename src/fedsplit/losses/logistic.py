@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
-from fedsplit.arrays import Array
-from fedsplit.losses.two_classes import BinaryLoss
+from fedsplit.arrays import Array, namespace
+from fedsplit.losses.linear import LinearLoss
 
 
 @dataclass(frozen=True)
-class Logistic(BinaryLoss):
+class Logistic(LinearLoss):
     """f_j(x) = Σ_i w_i log(1 + exp(-b_i η_i)), η_i = a_iᵀx + o_i (the paper's §4.2).
 
     Labels are {-1, 1}, {0, 1} or bool, the same coding at every client. No margin overflows: at
@@ -22,19 +21,37 @@ class Logistic(BinaryLoss):
 
     curvature_range = (0.0, 0.25)
     concordance = 1.0
+    classifies = True
+    code = """
+    __device__ float value(float t, float b) {
+        return log1pf(expf(-fabsf(t))) + fmaxf(-b * t, 0.0f);
+    }
+    __device__ float slope(float t, float b) { return __fdividef(-b, 1.0f + expf(b * t)); }
+    __device__ float bend(float t, float b) {
+        float e = expf(-fabsf(t));
+        return __fdividef(e, (1.0f + e) * (1.0f + e));
+    }
+    """
 
     def value(self, eta: Array, b: Array) -> Array:
+        xp = namespace(eta)
         margin = b * eta
-        loss: Array = np.log1p(np.exp(-np.abs(margin))) + np.maximum(-margin, 0.0)
+        size = xp.abs(margin)
+        # log(1 + e^-m) = log(1 + e^-|m|) + max(-m, 0): no margin overflows
+        loss: Array = xp.log1p(xp.exp(-size)) + 0.5 * (size - margin)
         return loss
 
     def slope(self, eta: Array, b: Array) -> Array:
-        slope: Array = -b * expit(-b * eta)
+        xp = namespace(eta)
+        margin = b * eta
+        e = xp.exp(-xp.abs(margin))  # at most 1: 1/(1 + e^m) without overflow on either side
+        slope: Array = -b * xp.where(margin > 0, e, xp.ones_like(e)) / (1.0 + e)
         return slope
 
     def curvature(self, eta: Array, b: Array) -> Array:
-        e = np.exp(-np.abs(eta))
-        curvature: Array = e / np.square(1.0 + e)
+        xp = namespace(eta)
+        e = xp.exp(-xp.abs(eta))  # even in η, and the same for both b
+        curvature: Array = e / (1.0 + e) ** 2
         return curvature
 
     def tilt(self, eta: Array, b: Array) -> Array:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import EPS, Array, Mask, norms
 from fedsplit.checks import count
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Indices, Stacked
-from fedsplit.losses.conjugate_gradients import conjugate_gradients
-from fedsplit.losses.designs import Design, solve_wide
+from fedsplit.losses.designs import Design
 from fedsplit.losses.linear import least, longest
 from fedsplit.losses.observations import check_columns, check_targets, read
 from fedsplit.losses.stacking import stack_rows
@@ -108,7 +107,6 @@ class MultinomialTerms(Terms):
     design: Design
     b: Labels
     w: Array
-    _latest: dict[str, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def classes(self) -> int:
@@ -132,6 +130,10 @@ class MultinomialTerms(Terms):
         return self.design.large
 
     @property
+    def classifies(self) -> bool:
+        return True
+
+    @property
     def rank(self) -> int:
         return (self.classes - 1) * min(self.design.shape[1:])
 
@@ -144,7 +146,7 @@ class MultinomialTerms(Terms):
         design = self.design.chosen(rows)
         return replace(self, design=design, b=self.b[at], w=scale * self.w[at])
 
-    def largest_row(self, X: Array | None) -> Array:
+    def largest_row(self, eta: Array | None) -> Array:
         squares = np.square(self.design.lengths())
         largest: Array = self._steepest * np.max(self.w * squares, axis=1)
         return largest
@@ -153,36 +155,38 @@ class MultinomialTerms(Terms):
         few: Mask = np.sum(self.w > 0, axis=1) < self.design.shape[2]
         return few
 
-    @property
-    def predictors(self) -> MultinomialTerms | None:
-        if self.rank < self.d and not self.large:
-            return None  # ``solve`` has systems of the size of the rows
-        return self
-
-    def value(self, X: Array) -> Array:
-        return self.total(self.eta(X))
-
-    def values(self, X: Array, Y: Array, shares: Sequence[float]) -> Array:
-        way = self.eta(Y - X)
-        eta = self.eta(Y)
-        return np.stack([self.total(eta + (t - 1.0) * way) for t in shares], axis=1)
-
-    def gradient(self, X: Array) -> Array:
-        return self.adjoint(self.slopes(self.eta(X)))
+    def eta(self, X: Array) -> Array:
+        """The predictors of classes 1 to K - 1, (k, K - 1, n)."""
+        coefficients = np.matmul(self.phi.mix, X.reshape(self.k, self.classes - 1, -1))
+        by_class = [self.design.product(coefficients[:, c]) for c in range(self.classes - 1)]
+        return np.stack(by_class, axis=1)
 
     def product(self, X: Array) -> Array:
-        return self.eta(X)  # there is no offset
+        """The predictors: there is no offset."""
+        return self.eta(X)
 
     def adjoint(self, R: Array) -> Array:
+        """Aᵀr of every class, (k, d), for r of shape (k, K - 1, n)."""
         by_class = np.stack([self.design.adjoint(each) for each in np.swapaxes(R, 0, 1)], axis=1)
         g: Array = np.matmul(self.phi.mix, by_class).reshape(self.k, self.d)
         return g
 
-    def total(self, eta: Array) -> Array:
+    def value(self, eta: Array) -> Array:
         total = np.sum(self.w * _loss(np.swapaxes(eta, 0, 1), self.b), axis=1)
         return np.where(np.isnan(total), np.inf, total)
 
+    def gradient(self, eta: Array) -> Array:
+        return self.adjoint(self.slopes(eta))
+
+    def gradient_error(self, X: Array, eta: Array) -> Array:
+        # as for one predictor, with |slope| ≤ w and a curvature of at most w/2 for each class
+        length = self.design.lengths()
+        size = np.sqrt(self.classes) * self.w * length * (1.0 + length * norms(X)[:, None])
+        n = length.shape[1]
+        return (n + self.d + 16) * EPS * np.sqrt(self.classes) * np.sum(size, axis=1)
+
     def slopes(self, eta: Array) -> Array:
+        """∂φ_i/∂η_ic times w_i, (k, K - 1, n)."""
         p, rest = _probabilities(np.swapaxes(eta, 0, 1))
         slopes = np.empty_like(eta)
         for c in range(1, self.classes):
@@ -190,13 +194,8 @@ class MultinomialTerms(Terms):
             slopes[:, c - 1] = self.w * np.where(self.b == c, -rest[c], p[c])
         return slopes
 
-    def bend(self, eta: Array) -> Callable[[Array], Array]:
-        p = np.swapaxes(_probabilities(np.swapaxes(eta, 0, 1))[0][1:], 0, 1)
-        weighted = self.w[:, None, :] * p
-        return lambda a: weighted * (a - np.sum(p * a, axis=1, keepdims=True))
-
-    def hessian(self, X: Array) -> Array:
-        p, rest = (each[1:] for each in _probabilities(np.swapaxes(self.eta(X), 0, 1)))
+    def hessian(self, eta: Array) -> Array:
+        p, rest = (each[1:] for each in _probabilities(np.swapaxes(eta, 0, 1)))
         others = self.classes - 1
         columns = self.design.shape[2]
         H = np.empty((self.k, others, columns, others, columns))
@@ -209,27 +208,25 @@ class MultinomialTerms(Terms):
             H = np.einsum("ac,kcpeq,eb->kapbq", self.phi.mix, H, self.phi.mix, optimize=True)
         return H.reshape(self.k, self.d, self.d)
 
-    def diagonal(self, X: Array) -> Array:
-        weights = np.sqrt(np.sum(np.square(self._class_root(X)), axis=2))
+    def diagonal(self, eta: Array) -> Array:
+        weights = np.sqrt(np.sum(np.square(self._class_root(eta)), axis=2))
         others = range(self.classes - 1)
         return np.concatenate([self.design.scaled(weights[:, :, c]).squares() for c in others], 1)
 
-    def times(self, X: Array) -> Callable[[Array], Array]:
-        bend = self.bend(self.eta(X))
-        return lambda U: self.adjoint(bend(self.product(U)))
+    def times(self, eta: Array) -> Callable[[Array], Array]:
+        p = np.swapaxes(_probabilities(np.swapaxes(eta, 0, 1))[0][1:], 0, 1)
+        weighted = self.w[:, None, :] * p
 
-    def largest(self, X: Array) -> Array:
+        def product(U: Array) -> Array:
+            a = self.product(U)
+            return self.adjoint(weighted * (a - np.sum(p * a, axis=1, keepdims=True)))
+
+        return product
+
+    def largest(self, eta: Array) -> Array:
         if self.rank < self.d or self.large:
-            return self.root(X).largest()
-        return super().largest(X)
-
-    def solve(self, X: Array, D: Array, G: Array) -> Array:
-        if self.large:
-            times = self.times(X)
-            return conjugate_gradients(lambda U: D * U + times(U), D + self.diagonal(X), G)
-        if self.rank < self.d:
-            return solve_wide(self.root(X), D, G)
-        return super().solve(X, D, G)
+            return self.root(eta).largest()
+        return super().largest(eta)
 
     def bounds(self) -> tuple[Array, Array]:
         weighted = self.design.scaled(np.sqrt(self.w))
@@ -264,11 +261,11 @@ class MultinomialTerms(Terms):
     def floor(self) -> Array:
         return np.zeros(self.k)
 
-    def margin(self, X: Array) -> Array:
-        eta = np.swapaxes(self.eta(X), 0, 1)
-        right = _own(eta, self.b)
+    def margin(self, eta: Array) -> Array:
+        by_class = np.swapaxes(eta, 0, 1)
+        right = _own(by_class, self.b)
         wrong = np.where(self.b == 0, -np.inf, 0.0)
-        for c, each in enumerate(eta, start=1):
+        for c, each in enumerate(by_class, start=1):
             wrong = np.maximum(wrong, np.where(self.b == c, -np.inf, each))
         return least(right - wrong, self.w)
 
@@ -295,31 +292,16 @@ class MultinomialTerms(Terms):
         """Whether x is the coefficients of one predictor, as in logistic regression."""
         return self.classes == 2 and not self.phi.symmetric
 
-    def eta(self, X: Array) -> Array:
-        """The predictors of classes 1 to K - 1, (k, K - 1, n), not to be written to.
+    def root(self, eta: Array) -> Design:
+        return self.design.crossed(self._class_root(eta))
 
-        The latest are kept: value, gradient and Hessian are mostly wanted at the same points.
-        """
-        latest = self._latest.get("eta")
-        if latest is not None and np.array_equal(latest[0], X):
-            return latest[1]
-        coefficients = np.matmul(self.phi.mix, X.reshape(self.k, self.classes - 1, -1))
-        by_class = [self.design.product(coefficients[:, c]) for c in range(self.classes - 1)]
-        eta = np.stack(by_class, axis=1)
-        eta.flags.writeable = False
-        self._latest["eta"] = X.copy(), eta
-        return eta
-
-    def root(self, X: Array) -> Design:
-        return self.design.crossed(self._class_root(X))
-
-    def _class_root(self, X: Array) -> Array:
+    def _class_root(self, eta: Array) -> Array:
         """√w_i RT of every observation, (k, n, K - 1, K - 1), with RᵀR = diag(p) - ppᵀ.
 
         R = (I - uuᵀ/(1 + √p_0)) diag(u), with u = √p over classes 1 to K - 1.
         """
-        found = _probabilities(np.swapaxes(self.eta(X), 0, 1))
-        p, rest = (np.moveaxis(each, 0, -1) for each in found)
+        both = _probabilities(np.swapaxes(eta, 0, 1))
+        p, rest = (np.moveaxis(each, 0, -1) for each in both)
         reference = np.sqrt(p[:, :, :1])
         p = p[:, :, 1:]
         rest = rest[:, :, 1:]

@@ -106,6 +106,25 @@ def check_targets(
             )
 
 
+def as_labels(data: Sequence[Observations]) -> list[Observations]:
+    """Labels as -1 and 1, whichever of the two codings all the clients use."""
+    negative = next((j for j, (_, b, *_) in enumerate(data) if (b == -1).any()), None)
+    low = 0 if negative is None else -1
+    for j, (_, b, *_) in enumerate(data):
+        wrong = np.flatnonzero((b != low) & (b != 1))
+        if not wrong.size:
+            continue
+        label = b[wrong[0]]
+        message = (
+            f"client {j}, row {wrong[0]}: label {label:g}; labels must be {{-1, 1}}, or "
+            "{0, 1}, or bool, the same at every client"
+        )
+        if label == 0:
+            message += f" (client {negative} uses -1 and 1)"
+        raise InputError(message)
+    return [Observations(A, np.where(b == 1, 1.0, -1.0), w, o) for A, b, w, o in data]
+
+
 def _read_one(j: int, client: object) -> Observations:
     """Client j's data: weights default to one, offsets to zero."""
     if isinstance(client, Observations):  # checked where its rows were read

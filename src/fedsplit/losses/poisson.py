@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from scipy.special import xlogy
 
-from fedsplit.arrays import Array
-from fedsplit.losses.exponential import ExponentialLoss
+from fedsplit.arrays import Array, namespace
+from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.observations import Observations, check_targets
 
 
 @dataclass(frozen=True)
-class Poisson(ExponentialLoss):
+class Poisson(LinearLoss):
     """f_j(x) = Σ_i w_i (exp(η_i) - b_i η_i), η_i = a_iᵀx + o_i, for counts b ≥ 0 of mean exp(η).
 
     The negative log-likelihood without log b!. An offset of log t_i is an exposure of t_i. If e^η
@@ -24,6 +24,11 @@ class Poisson(ExponentialLoss):
     """
 
     concordance = 1.0
+    code = """
+    __device__ float value(float t, float b) { return expf(t) - b * t; }
+    __device__ float slope(float t, float b) { return expf(t) - b; }
+    __device__ float bend(float t, float b) { return expf(t); }
+    """
 
     def value(self, eta: Array, b: Array) -> Array:
         return self.curvature(eta, b) - b * eta
@@ -32,7 +37,8 @@ class Poisson(ExponentialLoss):
         return self.curvature(eta, b) - b
 
     def curvature(self, eta: Array, b: Array) -> Array:
-        return np.exp(eta)
+        mean: Array = namespace(eta).exp(eta)
+        return mean
 
     def log_slope(self, eta: Array, b: Array) -> Array:
         return eta

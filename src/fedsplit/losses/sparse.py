@@ -14,20 +14,12 @@ from scipy.sparse import block_array, csr_array
 from fedsplit.arrays import Array, extreme_eigenvalues
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Indices
-from fedsplit.losses.kernels import SparseKernel
 
 SMALL = 256
-"""Up to so many rows or columns, a matrix of that size takes no more than a few products."""
+"""Up to this many rows or columns, a matrix of that size takes no more than a few products."""
 
 LARGEST = 8192
-"""The most columns of a Hessian: half a gigabyte."""
-
-FILL = 2
-"""Up to so many times the entries of A in AAᵀ, that is worth its time: its products have n
-numbers, not d."""
-
-POWERS = 4
-"""After so many products, the bound on the largest eigenvalue hardly falls."""
+"""The most columns of a Hessian: above, it takes more than half a gigabyte."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,19 +111,6 @@ class SparseDesign:
         scaled = self._in_columns(np.sqrt(weights))
         return self._product(scaled, scaled.T)
 
-    def kernel(self, weights: Array) -> SparseKernel:
-        scaled = self._in_columns(np.sqrt(weights))
-        shared = np.bincount(self.A.indices, minlength=self.A.shape[1]).astype(np.float64)
-        if np.sum(np.square(shared)) <= FILL * self.A.nnz:
-            K = csr_array(scaled @ scaled.T)
-            return SparseKernel(lambda mu: K @ mu, K.diagonal())
-
-        def image(mu: Array) -> Array:
-            back: Array = self.A @ (weights * (self._transposed @ mu))
-            return back
-
-        return SparseKernel(image, np.square(SparseDesign(scaled).lengths()[0]))
-
     def largest(self) -> Array:
         if self.large:
             return np.array([self._bound()])
@@ -150,16 +129,16 @@ class SparseDesign:
             return self.inner(np.ones(d))
         return self.gram()
 
-    def _bound(self) -> float:
+    def _bound(self, powers: int = 4) -> float:
         """λ_max(AᵀA) ≤ λ_max(|A|ᵀ|A|) ≤ max_i (|A|ᵀ|A|v)_i/v_i for any v > 0, and ≤ ‖A‖_F².
 
         This is Collatz and Wielandt's bound. With v = 1 it is at most ‖A‖₁‖A‖_∞, and it falls with
-        every step of the power method.
+        every step of the power method, hardly any more after four.
         """
         sizes = self._with(np.abs(self.A.data)).A
         v = np.ones(self.A.shape[1])
         least = float(np.sum(np.square(self.A.data)))
-        for _ in range(POWERS):
+        for _ in range(powers):
             image = sizes.T @ (sizes @ v)
             least = min(least, float(np.max(image / v)))
             v = np.where(image > 0, image, 1.0)

@@ -10,18 +10,19 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, add_diagonal, extreme_eigenvalues, matvec, solve_rows
+from fedsplit.arrays import EPS, Array, Mask, extreme_eigenvalues, matvec, norms
 from fedsplit.losses.batches import Indices, Stacked
 from fedsplit.losses.designs import Design
-from fedsplit.losses.kernels import Kernel
+from fedsplit.losses.systems import Woodbury
 
 
 @dataclass(frozen=True, eq=False)
 class Terms(ABC):
-    """The loss terms f_j of k clients, without the ridge, at k points.
+    """The loss terms f_j of k clients, without the ridge.
 
-    Row j of every argument and of every answer belongs to client j. ``X`` and ``G`` are (k, d),
-    ``D`` is (d,) and positive.
+    Row j of every argument and of every result belongs to client j. Points ``X`` are (k, d). What
+    depends on a point takes ``eta(X)``, which value, gradient and Hessian share, so that rows are
+    multiplied once for a point.
 
     A loss has to give the five abstract members. The others have a default that is always true;
     a loss overrides those that it knows a cheaper way to, or a sharper statement of. Fields are
@@ -39,21 +40,27 @@ class Terms(ABC):
         """The dimension of x."""
 
     @abstractmethod
-    def value(self, X: Array) -> Array:
+    def value(self, eta: Array) -> Array:
         """f_j(x_j), (k,); +inf where it exceeds float64."""
 
     @abstractmethod
-    def gradient(self, X: Array) -> Array:
+    def gradient(self, eta: Array) -> Array:
         """∇f_j(x_j), (k, d)."""
 
     @abstractmethod
-    def hessian(self, X: Array) -> Array:
+    def hessian(self, eta: Array) -> Array:
         """∇²f_j(x_j), (k, d, d), in a new array."""
 
+    def eta(self, X: Array) -> Array:
+        """An affine function of the points: the predictors A_jx_j + o_j, or the points."""
+        return X
+
+    # what kind of terms these are
+
     @property
-    def exact_hessian(self) -> bool:
-        """Whether Hessians are formulas, not differences of gradients."""
-        return True
+    def gradients_per_hessian(self) -> int:
+        """Gradients whose differences make one Hessian; 0 where there is a formula."""
+        return 0
 
     @property
     def large(self) -> bool:
@@ -61,8 +68,13 @@ class Terms(ABC):
         return False
 
     @property
-    def minimised(self) -> bool:
-        """Whether ``minimise`` has an answer: every f_j is quadratic."""
+    def quadratic(self) -> bool:
+        """Whether every f_j is quadratic."""
+        return False
+
+    @property
+    def classifies(self) -> bool:
+        """Whether observations belong to classes, and so have margins."""
         return False
 
     @property
@@ -74,29 +86,33 @@ class Terms(ABC):
         """Which clients have fewer observations than x has coordinates, (k,)."""
         return np.zeros(self.k, dtype=bool)
 
-    def diagonal(self, X: Array) -> Array:
+    # curvature at a point
+
+    def diagonal(self, eta: Array) -> Array:
         """The diagonal of ∇²f_j(x_j), (k, d)."""
-        diagonal: Array = np.einsum("kii->ki", self.hessian(X))
+        diagonal: Array = np.einsum("kii->ki", self.hessian(eta))
         return diagonal
 
-    def times(self, X: Array) -> Callable[[Array], Array]:
+    def times(self, eta: Array) -> Callable[[Array], Array]:
         """The product with ∇²f_j(x_j): (k, d) -> (k, d)."""
-        return partial(matvec, self.hessian(X))
+        return partial(matvec, self.hessian(eta))
 
-    def largest(self, X: Array) -> Array:
+    def largest(self, eta: Array) -> Array:
         """The largest eigenvalue of ∇²f_j(x_j), (k,)."""
-        return extreme_eigenvalues(self.hessian(X))[1]
+        return extreme_eigenvalues(self.hessian(eta))[1]
 
-    def solve(self, X: Array, D: Array, G: Array) -> Array:
-        """(diag(D) + ∇²f_j(x_j))⁻¹ g_j, (k, d); to 1e-12 of g_j where they are ``large``."""
-        return solve_rows(add_diagonal(self.hessian(X), D), G)
+    def by_rows(self, eta: Array, D: Array, products: Array | None = None) -> Woodbury:
+        """The inverse of ∇²f_j(x_j) + diag(D) by systems of size ``rank``, D > 0.
 
-    def minimise(self, D: Array, Q: Array) -> Array:
-        """argmin_u f_j(u) + ½ uᵀdiag(D)u - ⟨q_j, u⟩, (k, d), if the terms are ``minimised``.
-
-        It is (diag(D) + H_j)⁻¹(q_j - ∇f_j(0)), with a factor made once for each D.
+        ``products`` is ``row_products(D)``, where that is not None.
         """
-        raise NotImplementedError
+        return Woodbury.of(self.root(eta), D)
+
+    def row_products(self, D: Array) -> Array | None:
+        """A_j diag(D)⁻¹A_jᵀ, (k, n, n), where it serves ``by_rows`` at every point."""
+        return None
+
+    # what holds everywhere
 
     def bounds(self) -> tuple[Array, Array]:
         """ℓ_j and L_j, each (k,), that hold at every x: 0 and +inf if nothing better is known."""
@@ -105,10 +121,6 @@ class Terms(ABC):
     def convexity(self) -> Array:
         """ℓ_j of ``bounds``, (k,), where it is to be had without L_j."""
         return self.bounds()[0]
-
-    def values(self, X: Array, Y: Array, shares: Sequence[float]) -> Array:
-        """f_j(x_j + t(y_j - x_j)) for every t of ``shares``, (k, len(shares))."""
-        return np.stack([self.value(X + t * (Y - X)) for t in shares], axis=1)
 
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
         """How fast the Hessians can change: two bounds c_j, each (k,).
@@ -125,44 +137,40 @@ class Terms(ABC):
         0 for a quadratic; inf if nothing is known.
         """
         norm, _ = self.concordance(None)
-        length = np.sqrt(np.sum(np.square(H), axis=1))
+        length = norms(H)
         return np.where((norm == 0) | (length == 0), 0.0, norm * length)
 
     def floor(self) -> Array:
         """A lower bound on f_j, (k,); -inf if none is known."""
         return np.full(self.k, -np.inf)
 
-    def steady(self, X: Array) -> Array:
-        """The radius of a ball around x_j in which ∇²f_j is constant, (k,).
+    # what is known at a point, beside the curvature
+
+    def values(self, start: Array, end: Array, shares: Sequence[float]) -> Array:
+        """f_j on the way between two ``eta``, (k, len(shares)): a share of 1 is the end."""
+        way = end - start
+        return np.stack([self.value(end + (t - 1.0) * way) for t in shares], axis=1)
+
+    def steady(self, X: Array, eta: Array) -> Array:
+        """The radius of a ball around x_j in which ∇²f_j is constant, rounding counted, (k,).
 
         inf for a quadratic, 0 if no such ball is known.
         """
         return np.zeros(self.k)
 
-    def margin(self, X: Array) -> Array:
+    def margin(self, eta: Array) -> Array:
         """How clearly x_j puts the client's worst observation in its class, (k,).
 
-        nan if the loss has no classes. Positive at one x for all clients, it proves that the
-        classes are separable.
+        Only if the terms classify. Positive at one x for all clients, it proves that the classes
+        are separable.
         """
-        return np.full(self.k, np.nan)
+        raise NotImplementedError
 
-    def expression(self, cp: Any, j: int, u: Any) -> Any:
-        """Client j's terms as a CVXPY expression in the variable u; None if there is none.
+    def gradient_error(self, X: Array, eta: Array) -> Array:
+        """How far rounding may have moved ∇f_j(x_j), (k,)."""
+        return 8 * self.d * EPS * norms(self.gradient(eta))
 
-        ``cp`` is the module ``cvxpy``, passed in because it is an optional dependency.
-        """
-        return None
-
-    @property
-    def predictors(self) -> Predictors | None:
-        """These terms as functions of predictors; None if they are not."""
-        return None
-
-    @property
-    def wide(self) -> Rows | None:
-        """These terms as functions of one predictor a row, if there are fewer rows than columns."""
-        return None
+    # parts of the data
 
     @property
     def stacked(self) -> Stacked | None:
@@ -176,11 +184,11 @@ class Terms(ABC):
         """
         raise NotImplementedError
 
-    def root(self, X: Array) -> Design:
+    def root(self, eta: Array) -> Design:
         """B_j with ∇²f_j(x_j) = B_jᵀB_j, as the rows of a design; only where ``stacked``."""
         raise NotImplementedError
 
-    def largest_row(self, X: Array | None) -> Array:
+    def largest_row(self, eta: Array | None) -> Array:
         """A bound on the largest eigenvalue of a row's Hessian, at x_j or everywhere, (k,)."""
         return np.full(self.k, np.inf)
 
@@ -189,53 +197,29 @@ class Terms(ABC):
         cut = {
             field.name: getattr(self, field.name)[rows]
             for field in fields(self)
-            if field.init and field.name != "phi"
+            if field.name != "phi"
         }
         return replace(self, **cut)
 
+    def expression(self, cp: Any, j: int, u: Any) -> Any:
+        """Client j's terms as a CVXPY expression in the variable u; None if there is none.
+
+        ``cp`` is the module ``cvxpy``, passed in because it is an optional dependency.
+        """
+        return None
+
 
 class Predictors(Protocol):
-    """Terms f_j(x) = Φ_j(η), η = A_jx + o_j: steps along Ap then need no product with A.
-
-    Predictors are (k, n), or (k, c, n) where an observation has several.
-    """
+    """Terms f_j(x) = Φ_j(η), η = A_jx + o_j, where η is (k, n), or (k, c, n) for c predictors."""
 
     def eta(self, X: Array) -> Array:
         """A_jx_j + o_j."""
 
-    def product(self, X: Array) -> Array:
-        """A_jx_j."""
-
     def adjoint(self, R: Array) -> Array:
         """A_jᵀr_j, (k, d)."""
 
-    def total(self, eta: Array) -> Array:
-        """Φ_j, (k,); +inf where it exceeds float64."""
-
     def slopes(self, eta: Array) -> Array:
         """Φ_j', in the shape of η."""
-
-    def bend(self, eta: Array) -> Callable[[Array], Array]:
-        """The product with Φ_j''(η), in the shape of η."""
-
-    def hessian(self, X: Array) -> Array:
-        """∇²f_j(x_j), (k, d, d)."""
-
-    def take(self, rows: list[int]) -> Self:
-        """Those of some of the clients."""
-
-
-class Rows(Predictors, Protocol):
-    """Predictors of which each observation has one."""
-
-    def kernel(self, D: Array) -> Kernel:
-        """A_j diag(D)⁻¹A_jᵀ."""
-
-    def curvature(self, eta: Array) -> Array:
-        """The diagonal of Φ_j'', (k, n)."""
-
-    def times_in_rows(self, X: Array) -> Callable[[Array], Array]:
-        """The product with B_jB_jᵀ, (k, n) -> (k, n), where B_jᵀB_j = ∇²f_j(x_j)."""
 
 
 class Block(NamedTuple):

@@ -26,7 +26,7 @@ from fedsplit.methods.relaxed import RelaxedFedSplit
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
 from fedsplit.methods.vectors import FedSplitVectors
-from fedsplit.prox.gradient import GradientProx
+from fedsplit.local.gradient import GradientProx
 
 METHODS: dict[str, type[Method[Any]]] = {
     "fedsplit": FedSplit,

@@ -20,8 +20,8 @@ from fedsplit.methods.method import (
     subgradient_of_average,
 )
 from fedsplit.penalties.penalty import Penalty, prox_or_same
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
 

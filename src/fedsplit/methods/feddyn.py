@@ -13,8 +13,8 @@ from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Prox
 from fedsplit.dialogue import Dialogue
 from fedsplit.methods.method import Method, check_settings, choose_step, start_point
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
 

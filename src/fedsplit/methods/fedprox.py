@@ -10,8 +10,8 @@ from fedsplit.clients.questions import Prox
 from fedsplit.dialogue import Dialogue
 from fedsplit.methods.fedgd import AverageState
 from fedsplit.methods.method import Method, check_settings, choose_step
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
 

@@ -20,7 +20,7 @@ from fedsplit.clients.stochastic import BatchCurvature
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.penalties.penalty import Penalty, check_penalty, prox_or_same
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.local.solver import ProxSolver
 
 EPS = sys.float_info.epsilon
 

@@ -15,8 +15,8 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.method import Method, average, check_settings, start_point
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.theory import theorem2
 
 

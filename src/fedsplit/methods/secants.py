@@ -20,7 +20,7 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array
 from fedsplit.checks import count
 from fedsplit.device.programs import Found, for_each_client
-from fedsplit.losses.factors import MANY, lanczos
+from fedsplit.losses.systems import lanczos
 from fedsplit.methods.accelerator import Proposal, View
 from fedsplit.methods.models import learn
 from fedsplit.methods.quadratic import gain, minimise
@@ -93,7 +93,7 @@ def _with_gradient(operations: Any, y: Array, x: Array, shift: Array, s: float) 
 def _extremes(M: Array) -> tuple[float, float]:
     """The extreme eigenvalues of M, (d, d), or with many coordinates estimates from products."""
     d = M.shape[0]
-    if d > MANY:
+    if d > 512:  # d³ operations are then too many for what a round gains by them
         low, high = lanczos(lambda U: U @ M, 1, d)
         return float(low[0]), 1.05 * float(high[0])
     spectrum = array_namespace(M).linalg.eigvalsh(M)

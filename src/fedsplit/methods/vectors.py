@@ -32,8 +32,8 @@ from fedsplit.methods.method import (
 from fedsplit.methods.secants import Secants
 from fedsplit.methods.trust import TRIALS, Best, Trust
 from fedsplit.penalties.penalty import Penalty
-from fedsplit.prox.inexact_newton import NewtonProx
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.local.newton import NewtonProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
 MOST_FLOATS = 10**8

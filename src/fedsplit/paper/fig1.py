@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedsplit import ensembles, plots, theory
+from fedsplit.local.gradient import GradientProx
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.methods.fedgd import FedGD
 from fedsplit.methods.fedprox import FedProx
@@ -15,7 +16,6 @@ from fedsplit.paper.experiment import Claim, Experiment, Watch
 from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem, meter
 from fedsplit.problem import Problem
-from fedsplit.prox.gradient import GradientProx
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,9 +37,9 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     s_split = theory.fedsplit_step(ell, L)
     tables = {f"fedgd-e{e}": solved.curve(FedGD(s, e), T, cost=e) for e in (1, 2, 10, 100)}
     tables["fedprox"] = solved.curve(FedProx(s), T)
-    tables["fedsplit-exact"] = solved.curve(FedSplit(s_split), T)
+    tables["fedsplit-exact"] = solved.curve(FedSplitVectors(s_split), T)
     for e in (10, 100):
-        method = FedSplit(s_split, GradientProx(e))
+        method = FedSplitVectors(s_split, GradientProx(e))
         tables[f"fedsplit-e{e}-broadcast"] = solved.curve(method, T, cost=e + 1)
     closed = {"fedprox": solved.gap(theory.fedprox_fixed_point(solved.clients, s))}
     for e in (2, 10, 100):

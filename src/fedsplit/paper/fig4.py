@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsplit import ensembles, plots, theory
 from fedsplit.arrays import Array
+from fedsplit.local.gradient import GradientProx
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.methods.fedgd import FedGD
 from fedsplit.methods.fedsplit import FedSplit
@@ -20,7 +21,6 @@ from fedsplit.paper.experiment import Claim, Experiment, Watch
 from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem, meter
 from fedsplit.problem import Problem
-from fedsplit.prox.gradient import GradientProx
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ from fedsplit.paper.curves import floor
 from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem
 from fedsplit.plots import Columns
-from fedsplit.prox.gradient import GradientProx
+from fedsplit.local.gradient import GradientProx
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,10 +40,10 @@ def curves_of(
     exact_cost : float
         Of a round with the exact prox, in gradients.
     """
-    tables = {"fedsplit-exact": solved.curve(FedSplit(s), rounds, cost=exact_cost)}
+    tables = {"fedsplit-exact": solved.curve(FedSplitVectors(s), rounds, cost=exact_cost)}
     for e in LOCAL_STEPS:
         solver = GradientProx(e, start="iterate", step=step)
-        tables[f"fedsplit-e{e}"] = solved.curve(FedSplit(s, solver), rounds, cost=e + 1)
+        tables[f"fedsplit-e{e}"] = solved.curve(FedSplitVectors(s, solver), rounds, cost=e + 1)
     return tables
 
 
@@ -51,7 +51,7 @@ def broadcast_curves(solved: SolvedProblem, s: float, rounds: int) -> dict[str, 
     """Run FedSplit with e gradient steps from the broadcast point, which the paper does not."""
     tables = {}
     for e in LOCAL_STEPS:
-        method = FedSplit(s, GradientProx(e))
+        method = FedSplitVectors(s, GradientProx(e))
         tables[f"fedsplit-e{e}-broadcast"] = solved.curve(method, rounds, cost=e + 1)
     return tables
 

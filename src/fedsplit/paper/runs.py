@@ -139,7 +139,7 @@ class SolvedProblem:
             # Ratios of distances near the level of rounding say nothing.
             return distances[-1] < 1e-6 * distances[0]
 
-        solve(self.problem, FedSplit(step=s), rounds=rounds, tol=0, callbacks=[look])
+        solve(self.problem, FedSplitVectors(step=s), rounds=rounds, tol=0, callbacks=[look])
         return float(np.max(np.divide(distances[1:], distances[:-1])))
 
     def gap(self, x: Array) -> float:

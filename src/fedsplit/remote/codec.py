@@ -27,8 +27,8 @@ from msgspec import UNSET, UnsetType
 from msgspec.msgpack import Ext
 
 from fedsplit.errors import InputError
-from fedsplit.prox import SOLVERS
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.local import SOLVERS
+from fedsplit.local.solver import ProxSolver
 
 MAGIC = b"fsp2"
 

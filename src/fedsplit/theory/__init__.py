@@ -8,7 +8,7 @@ Throughout, κ = L*/ℓ* is the condition number of the worst client, z* the fix
 and distance is ‖z^(1) - z*‖ over all clients.
 """
 
-from fedsplit.prox.gradient import inner_step
+from fedsplit.local.gradient import inner_step
 from fedsplit.theory.asynchronous import arock_relaxation
 from fedsplit.theory.moments import Moments, fedavg_moments
 from fedsplit.theory.noise import noise_bound, noise_floor

@@ -16,8 +16,8 @@ from fedsplit.arrays import Array, matvec
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 
 
 def contraction(kappa: float) -> float:

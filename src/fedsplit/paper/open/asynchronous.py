@@ -38,7 +38,7 @@ DECISIVE = ("slow", "slow-exponential")
 """Where everybody needs an answer of a client that takes 100 times as long."""
 
 SYNCHRONOUS: Mapping[str, Method[Any]] = {
-    "plain": FedSplit(),
+    "plain": FedSplitVectors(),
     "default": FedSplitInformation(),
 }
 """What asynchronous runs are compared with: Algorithm 1 at Theorem 1's step, and the default."""

@@ -22,9 +22,9 @@ from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem
 from fedsplit.plots import Columns
 from fedsplit.problem import Problem
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.gradient import GradientProx
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.gradient import GradientProx
+from fedsplit.local.solver import ProxSolver
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,7 +76,7 @@ class _Noisy:
             found.append((float(squares), float(np.square(state.x - self.solved.x).sum())))
             return False
 
-        method = FedSplit(self.s, prox or ExactProx())
+        method = FedSplitVectors(self.s, prox or ExactProx())
         clients = NoisyClients(self.solved.clients, noise, seed)
         state = FedSplitState(self.solved.x, self.target, self.s) if settled else None
         result = solve(clients, method, rounds=rounds, tol=0, state=state, callbacks=[look])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsplit import plots
+from fedsplit.local.gradient import GradientProx
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
+from fedsplit.local.subsampled_newton import SubsampledNewtonProx
 from fedsplit.paper.experiment import Claim, Experiment, Watch
 from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.open.work import bound_ratios, passes_to, run, solved_problems
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.gradient import GradientProx
-from fedsplit.prox.solver import ProxSolver
-from fedsplit.prox.subsampled_newton import SubsampledNewtonProx
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

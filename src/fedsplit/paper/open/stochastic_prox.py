@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsplit import plots
+from fedsplit.local.gradient import GradientProx
+from fedsplit.local.solver import ProxSolver
+from fedsplit.local.stochastic import StochasticProx
 from fedsplit.paper.curves import floor
 from fedsplit.paper.experiment import Claim, Experiment, Watch
 from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.open.work import bound_ratios, passes_to, run, solved_problems
-from fedsplit.prox.gradient import GradientProx
-from fedsplit.prox.solver import ProxSolver
-from fedsplit.prox.stochastic import StochasticProx
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

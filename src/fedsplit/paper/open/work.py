@@ -20,7 +20,7 @@ from fedsplit.methods.method import State
 from fedsplit.paper.runs import SolvedProblem
 from fedsplit.plots import Columns
 from fedsplit.problem import Problem
-from fedsplit.prox.solver import ProxSolver
+from fedsplit.local.solver import ProxSolver
 
 LOWEST = 1e-10
 """The gap at which a run ends."""
@@ -63,7 +63,7 @@ def run(
     def look(row: Row, state: State) -> bool:
         return row.objective - solved.best <= LOWEST
 
-    method = FedSplit(s, prox)
+    method = FedSplitVectors(s, prox)
     try:
         result = solve(solved.clients, method, rounds=rounds, tol=0, seed=seed, callbacks=[look])
     except Diverged as error:

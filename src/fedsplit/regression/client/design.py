@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.errors import InputError
-from fedsplit.losses.least_squares import gram_terms
+from fedsplit.losses.least_squares import reduce_rows
 from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.precise import combine
@@ -337,7 +337,8 @@ class Design:
         # by the Gram matrix, as the cost of the rounds: predictors far out would round single rows
         A, b, w, o = self.observations
         unit, _ = self._target
-        squares = 2.0 * unit**2 * gram_terms([Observations(A, b - o, w, o)]).value(x[None])
+        terms = reduce_rows([Observations(A, b - o, w, o)])
+        squares = 2.0 * unit**2 * terms.value(terms.eta(x[None]))
         perfect = self.family.log_likelihood(self.b, self.b, self.w, dispersion)
         return np.append(perfect, -0.5 * squares / dispersion)
 

@@ -234,7 +234,7 @@ class PointGuard:
         terms = self._terms[j]
         V = unpacked(question.metric)
         slopes, weights = penalty_parts(terms, question.x[None], V)
-        largest = np.linalg.eigvals(V @ terms.hessian(question.x[None])[0]).real.max()
+        largest = np.linalg.eigvals(V @ terms.hessian(terms.eta(question.x[None]))[0]).real.max()
         if largest > METRIC:
             self._refuse(j, f"the metric is {largest:.3g} times the inverse of the Hessian")
         self.check_weights(j, weights[0])

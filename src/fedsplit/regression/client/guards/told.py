@@ -26,11 +26,10 @@ from fedsplit.clients.questions import (
 )
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.errors import RequestError
+from fedsplit.local.newton import ExactProx, NewtonProx
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.multinomial import MultinomialTerms
 from fedsplit.losses.terms import Terms
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.inexact_newton import NewtonProx
 
 SOLVERS = (ExactProx(), NewtonProx())
 """Those of whose answer a prox to rounding can take the place."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from fedsplit.arrays import Array, matvec, packed, unpacked
+from fedsplit.arrays import Array, dots, matvec, packed, rmatvec, unpacked
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Descend, Diagonal, Direction, Prox
 from fedsplit.clients.sums import rounded, rounded_products, rounded_total
-from fedsplit.losses.least_squares import GramTerms, LeastSquares
+from fedsplit.losses.least_squares import LeastSquares, QuadraticTerms, ReducedTerms
 from fedsplit.losses.observations import read
 from fedsplit.losses.terms import Block
 from fedsplit.regression.client.design import Design, Moments
@@ -56,23 +56,61 @@ class RoundedLeastSquares(LeastSquares):
         d, blocks = super().stack(clients, ridge)
         lengths = np.array([np.sqrt(w @ np.square(b - o)) for _, b, w, o in read(clients)])
         for at, (own, terms) in enumerate(blocks):
-            if isinstance(terms, GramTerms):
+            if isinstance(terms, ReducedTerms):
                 blocks[at] = Block(own, rounded_terms(terms, lengths[list(own)]))
         return d, blocks
 
 
-def rounded_terms(terms: GramTerms, lengths: Array) -> GramTerms:
+@dataclass(frozen=True, eq=False)
+class RoundedTerms(QuadraticTerms):
+    """f = ½eᵀHe + gᵀe + f(u), with e = x - u and numbers that were rounded.
+
+    Attributes
+    ----------
+    H : (k, d, d) array
+    u, g : (k, d) arrays
+        The point, and ∇f(u).
+    f : (k,) array
+        f(u).
+    """
+
+    H: Array
+    u: Array
+    g: Array
+    f: Array
+
+    @property
+    def k(self) -> int:
+        return len(self.H)
+
+    @property
+    def d(self) -> int:
+        return int(self.H.shape[1])
+
+    def value(self, eta: Array) -> Array:
+        E = eta - self.u
+        return dots(E, 0.5 * matvec(self.H, E) + self.g) + self.f
+
+    def gradient(self, eta: Array) -> Array:
+        return matvec(self.H, eta - self.u) + self.g
+
+    def hessian(self, eta: Array) -> Array:
+        return self.H.copy()
+
+
+def rounded_terms(terms: ReducedTerms, lengths: Array) -> RoundedTerms:
     """The terms of clients whose targets have these lengths, (k,)."""
-    H = rounded_products(terms.H)
+    H = rounded_products(terms.hessian(terms.c))
     columns = np.sqrt(np.diagonal(H, axis1=1, axis2=2))
-    c = rounded(terms.c, lengths[:, None] * columns)
+    c = rounded(rmatvec(terms.R, terms.c), lengths[:, None] * columns)
     # the expansion point has to follow from rounded sums as well
     shifts = 1e-10 * np.trace(H, axis1=1, axis2=2) / terms.d
     u = np.linalg.solve(H + shifts[:, None, None] * np.eye(terms.d), c[:, :, None])[:, :, 0]
-    f = rounded(terms.value(u), np.square(lengths))
+    eta = terms.eta(u)
+    f = rounded(terms.value(eta), np.square(lengths))
     residuals = np.maximum(np.sqrt(2.0 * np.maximum(f, 0.0)), RESIDUAL * lengths)
-    g = rounded(terms.gradient(u), residuals[:, None] * columns)
-    return replace(terms, H=H, c=matvec(H, u) - g, u=u, g=g, f=f)
+    g = rounded(terms.gradient(eta), residuals[:, None] * columns)
+    return RoundedTerms(H, u, g, f)
 
 
 def rounded_parts(
@@ -110,7 +148,7 @@ def _rounded_points(
             diagonal = np.diagonal(unpacked(parts["hessian"]), axis1=1, axis2=2)
             return {"point": x + _rounded_step(parts["point"] - x, diagonal)}
         case Direction(x=x):
-            diagonal = np.array([each.diagonal(X)[0] for each, X in _each(terms, x)])
+            diagonal = np.array([each.diagonal(each.eta(X))[0] for each, X in _each(terms, x)])
             return {"direction": _rounded_step(parts["direction"], diagonal)}
         case Diagonal():
             return {"diagonal": rounded(parts["diagonal"], parts["diagonal"])}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from fedsplit.arrays import Array, dots
+from fedsplit.arrays import EPS, Array, dots, norms
 from fedsplit.losses.batches import Streams
-from fedsplit.losses.costs import Costs
+from fedsplit.losses.costs import Costs, Evaluation
 
 Start = Literal["broadcast", "iterate", "argument"]
 """Where a local solver starts: the server's x, the client's z_j, or the prox argument v_j."""
@@ -22,8 +22,8 @@ class Proximal(NamedTuple):
     u : (k, d) array
         Row j approximates prox_{s f_j}(v_j).
     error : (k,) array
-        Proved bounds on ‖u_j - prox_{s f_j}(v_j)‖, or estimates where a solver says so; 0 where the
-        prox is exact to rounding.
+        Proved bounds on ‖u_j - prox_{s f_j}(v_j)‖, rounding included, or estimates where a solver
+        says so.
     gradient : (k, d) array or None
         ∇f_j(u_j), if the solver has computed it anyway.
     """
@@ -56,7 +56,6 @@ class ProxSolver(Protocol):
         """
 
 
-@runtime_checkable
 class StochasticSolver(ProxSolver, Protocol):
     """A local solver that draws: it takes the clients' random seeds beside the rest."""
 
@@ -75,8 +74,8 @@ class StochasticSolver(ProxSolver, Protocol):
         """As ``ProxSolver.solve``; ``streams`` is (k,), or None for the same seed for all."""
 
 
-def bounded(costs: Costs, V: Array, s: float | Array, U: Array, g: Array) -> Proximal:
-    """The answer U with its proved error, ‖r_j‖/(1 + s ℓ_j).
+def bounded(V: Array, s: float | Array, at: Evaluation) -> Proximal:
+    """The answer u_j with its proved error, (‖r_j‖ + its rounding)/(1 + s ℓ_j).
 
     r_j = s∇f_j(u_j) + u_j - v_j is the gradient of h_j = s f_j + ½‖· - v_j‖², which is
     (1 + sℓ_j)-strongly convex and has its minimum at the prox. With a step for each coordinate the
@@ -84,11 +83,17 @@ def bounded(costs: Costs, V: Array, s: float | Array, U: Array, g: Array) -> Pro
 
     Parameters
     ----------
-    costs, V, s
+    V, s
         As in ``ProxSolver.solve``.
-    U, g : (k, d) arrays
-        The answers u_j, and ∇f_j(u_j).
+    at : Evaluation
+        The costs at the answers u_j.
     """
+    U = at.X
+    g = at.gradient
     r = s * g + U - V
-    error = np.sqrt(np.max(s) * dots(r, r / s)) / (1.0 + np.min(s) * costs.convexity)
-    return Proximal(U, error, g)
+    top = np.max(s)
+    size = np.sqrt(top * dots(r, r / s))
+    rounding = np.sqrt(top / np.min(s)) * (
+        top * at.gradient_error() + 4 * EPS * (norms(U) + norms(V))
+    )
+    return Proximal(U, (size + rounding) / (1.0 + np.min(s) * at.costs.convexity), g)

@@ -11,12 +11,11 @@ import numpy as np
 from fedsplit.arrays import Array, dots
 from fedsplit.checks import count, number, one_of
 from fedsplit.errors import InputError
+from fedsplit.local.line_search import Merit
+from fedsplit.local.solver import Proximal, Start, bounded
 from fedsplit.losses.batches import Batch, Streams, independent, unseeded
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.terms import Predictors
-from fedsplit.losses.work import counter
-from fedsplit.prox.line_search import Merit
-from fedsplit.prox.solver import Proximal, Start, bounded
 
 Estimator = Literal["svrg", "saga", "sgd"]
 """How the gradient of a batch becomes an estimate of ∇f_j."""
@@ -107,7 +106,7 @@ class StochasticProx:
             U = total / weight
         U = _descended(costs, V, s, start, U)
         if self.check is None:
-            return bounded(costs, V, s, U, costs.gradient(U))
+            return bounded(V, s, costs.at(U))
         # another stream than that of the steps
         return self._estimated(costs, V, s, U, streams ^ 1)
 
@@ -153,9 +152,9 @@ def _descended(costs: Costs, V: Array, s: float | Array, start: Array, U: Array)
     known = np.isfinite(costs.bounds[1])
     if known.all():
         return U
-    merit = Merit(costs, V, s)
+    merit = Merit(V, 1.0 / s)
     X = np.broadcast_to(start, V.shape)
-    worse = ~known & ~(merit.value(U) <= merit.value(X))
+    worse = ~known & ~(merit.value(costs.at(U)) <= merit.value(costs.at(X)))
     return np.where(worse[:, None], X, U)
 
 
@@ -205,13 +204,13 @@ class _Saga:
         self.costs = costs
         # both linear losses and multinomial ones are functions of predictors
         terms = cast(Predictors, costs.terms)
-        counter.gradients += 1
+        costs.work.gradients += 1
         self.slopes = terms.slopes(terms.eta(start))
         self.total = terms.adjoint(self.slopes)
 
     def gradient(self, batch: Batch, U: Array) -> Array:
         costs = self.costs
-        counter.gradients += batch.rows.shape[1] / costs.stacked.length
+        costs.work.gradients += batch.rows.shape[1] / costs.stacked.length
         once = np.ones(batch.rows.shape)
         sampled = cast(Predictors, costs.terms.subsample(batch.rows, once))
         places = batch.rows

@@ -10,12 +10,11 @@ from scipy.sparse import csr_array
 
 from fedsplit.arrays import Array, dots
 from fedsplit.checks import count, one_of
+from fedsplit.local.line_search import Merit, backtrack
+from fedsplit.local.solver import Proximal, Start, bounded
 from fedsplit.losses.batches import Streams, independent, unseeded
-from fedsplit.losses.costs import Costs
-from fedsplit.losses.designs import solve_wide
-from fedsplit.losses.work import counter
-from fedsplit.prox.line_search import Merit, Point, search
-from fedsplit.prox.solver import Proximal, Start, bounded
+from fedsplit.losses.costs import Costs, Evaluation
+from fedsplit.losses.systems import Woodbury
 
 Sketch = Literal["rows", "count"]
 
@@ -64,35 +63,31 @@ class SubsampledNewtonProx:
         if streams is None:
             streams = unseeded(len(V))
         D = np.broadcast_to(1.0 / np.asarray(s), V.shape[1:])
-        merit = Merit(costs, V, s)
-        U = np.array(np.broadcast_to(start, V.shape))
-        at = Point(U, merit.value(U), np.ones(len(U), dtype=bool))
-        g = costs.gradient(U)
+        merit = Merit(V, D)
+        at = costs.at(np.array(np.broadcast_to(start, V.shape)))
         for t, batch in enumerate(independent(streams, costs.stacked, self.rows, self.steps)):
-            G = g + D * (at.U - V)
+            G = merit.gradient(at)
             if self.sketch == "rows":
-                step = costs.batch(batch).solve(at.U, D, G)
+                step = costs.batch(batch).at(at.X).solve(D, G)
             else:
-                step = _sketched(costs, at.U, streams, t, self.rows, D, G)
-            at = search(merit, at, step, dots(G, step), share=1e-4)
-            g = costs.gradient(at.U)
-        return bounded(costs, V, s, at.U, g)
+                step = _sketched(at, streams, t, self.rows, D, G)
+            at = backtrack(merit, at, merit.value(at), step, dots(G, step)).at
+        return bounded(V, s, at)
 
 
-def _sketched(
-    costs: Costs, U: Array, streams: Streams, t: int, rows: int, D: Array, G: Array
-) -> Array:
+def _sketched(at: Evaluation, streams: Streams, t: int, rows: int, D: Array, G: Array) -> Array:
     """(diag(D) + Ĥ_j)⁻¹ g_j with Ĥ_j = (S_jB_j)ᵀS_jB_j plus the ridge, (k, d), in step t."""
-    B = costs.terms.root(U)
-    counter.hessians += 1
-    counter.factorisations += 1
+    costs = at.costs
+    B = costs.terms.root(at.eta)
+    costs.work.hessians += 1
+    costs.work.factorisations += 1
     n = B.shape[1]
     if n <= rows:
-        return solve_wide(B, D + costs.ridge, G)
+        return Woodbury.of(B, D + costs.ridge).solve(G)
     sketches = []
     for stream in streams:
         rng = np.random.default_rng([int(stream), t])
         bucket = rng.integers(rows, size=n)
         sign = rng.choice([-1.0, 1.0], size=n)
         sketches.append(csr_array((sign, (bucket, np.arange(n))), shape=(rows, n)))
-    return solve_wide(B.mixed(sketches), D + costs.ridge, G)
+    return Woodbury.of(B.mixed(sketches), D + costs.ridge).solve(G)

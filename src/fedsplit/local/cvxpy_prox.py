@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import cvxpy as cp
@@ -10,9 +11,9 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
+from fedsplit.local.solver import Proximal, Start, bounded
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.cvxpy_loss import ONE_AT_A_TIME
-from fedsplit.prox.solver import Proximal, Start, bounded
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,10 @@ class CvxpyProx:
         U = np.empty_like(V)
         with ONE_AT_A_TIME:
             for j, v in enumerate(V):
-                if (CvxpyProx, j) not in costs.cache:
-                    costs.cache[CvxpyProx, j] = ParametrisedProx(costs, j)
-                problem: ParametrisedProx = costs.cache[CvxpyProx, j]
+                make = partial(ParametrisedProx, costs, j)
+                problem = costs.latest.get((CvxpyProx, j), None, make)
                 U[j] = problem.solve(v, s)
-        return bounded(costs, V, s, U, costs.gradient(U))
+        return bounded(V, s, costs.at(U))
 
 
 class ParametrisedProx:

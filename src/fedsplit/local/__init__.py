@@ -1,11 +1,10 @@
 """Local solvers: how a client computes a prox, one file per solver."""
 
-from fedsplit.prox.exact import ExactProx
-from fedsplit.prox.gradient import GradientProx
-from fedsplit.prox.inexact_newton import NewtonProx
-from fedsplit.prox.solver import ProxSolver
-from fedsplit.prox.stochastic import StochasticProx
-from fedsplit.prox.subsampled_newton import SubsampledNewtonProx
+from fedsplit.local.gradient import GradientProx
+from fedsplit.local.newton import ExactProx, NewtonProx
+from fedsplit.local.solver import ProxSolver
+from fedsplit.local.stochastic import StochasticProx
+from fedsplit.local.subsampled_newton import SubsampledNewtonProx
 
 SOLVERS: dict[str, type[ProxSolver]] = {
     "newton": NewtonProx,

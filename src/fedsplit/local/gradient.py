@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar, get_args
 
 import numpy as np
@@ -10,11 +10,12 @@ import numpy as np
 from fedsplit.arrays import Array, dots
 from fedsplit.checks import count, number
 from fedsplit.errors import InputError
+from fedsplit.local.line_search import Merit, backtrack
+from fedsplit.local.solver import Proximal, Start, bounded
 from fedsplit.losses.costs import Costs
-from fedsplit.prox.line_search import Merit, Point, search
-from fedsplit.prox.solver import Proximal, Start, bounded
 
 Number = TypeVar("Number", float, Array)
+Rule = Literal["client", "paper", "backtracking"]
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,19 @@ class GradientProx:
         Where the first step is taken from. "broadcast", the server's x: the fixed point is exact
         for every e. "iterate", the client's z_j: the error floors of the paper's Figures 2 and 3.
         "argument", v_j = 2x - z_j: as Corollary 1 is written; the outer iteration can diverge.
-    step : number, "paper" or "backtracking", optional
-        α. None is 1/(1 + s L_j), which is stable, and a backtracking line search at clients whose
-        L_j is not known. "paper" is 1/(1 + s(ℓ_j + L_j)/2).
+    step : number, "client", "paper" or "backtracking"
+        α. "client" is 1/(1 + s L_j), which is stable at every client, and a backtracking line
+        search at clients whose L_j is not known. "paper" is 1/(1 + s(ℓ_* + L^*)/2) with the
+        extremes over all clients, which a method knows: it asks with ``for_bounds``. Without them
+        it is that of each client's own ℓ_j and L_j.
+    curvature : float, optional
+        (ℓ_* + L^*)/2 for the paper's step.
     """
 
     steps: int = 10
     start: Start = "broadcast"
-    step: float | Literal["paper", "backtracking"] | None = None
+    step: float | Rule = "client"
+    curvature: float | None = None
 
     def __post_init__(self) -> None:
         count("GradientProx: steps", self.steps)
@@ -45,40 +51,52 @@ class GradientProx:
                 f"GradientProx: start must be one of {', '.join(get_args(Start))}, "
                 f"not {self.start!r}"
             )
-        if self.step not in (None, "paper", "backtracking"):
-            number('GradientProx: step, if not None, "paper" or "backtracking",', self.step)
+        if self.step not in get_args(Rule):
+            number('GradientProx: step, if not "client", "paper" or "backtracking",', self.step)
+        if self.curvature is not None:
+            number("GradientProx: curvature", self.curvature)
+
+    def for_bounds(self, ell: float, L: float) -> GradientProx:
+        """The solver to ask for where ℓ_* and L^*, the extremes over all clients, are known."""
+        if self.step != "paper":
+            return self
+        return replace(self, curvature=0.5 * (ell + L))
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        U = np.broadcast_to(start, V.shape)
         alpha = self._alpha(costs, float(np.max(s)))
         known = np.isfinite(alpha)
-        merit = Merit(costs, V, s)
+        merit = Merit(V, 1.0 / s)
+        at = costs.at(np.broadcast_to(start, V.shape))
         for _ in range(self.steps):
-            r = s * costs.gradient(U) + U - V
+            r = s * at.gradient + at.X - V
             step = np.where(known, alpha, 1.0)[:, None] * r
-            moved = U - step
+            moved = costs.at(at.X - step)
             if not known.all():
-                at = Point(U, merit.value(U), known)
-                searched = search(merit, at, step, dots(r / s, step), share=0.5)
-                moved = np.where(known[:, None], moved, searched.U)
-            U = moved
-        return bounded(costs, V, s, U, costs.gradient(U))
+                slope = np.where(known, 0.0, dots(r / s, step))
+                searched = backtrack(merit, at, merit.value(at), step, slope, decrease=0.5)
+                moved = searched.at.merged(moved, known)
+            at = moved
+        return bounded(V, s, at)
 
     def _alpha(self, costs: Costs, s: float) -> Array:
         """α_j, (k,); nan where a line search has to find it."""
-        ell, L = costs.bounds
-        if self.step is None:
-            return np.where(np.isfinite(L), 1.0 / (1.0 + s * L), np.nan)
+        k = costs.terms.k
         if self.step == "backtracking":
-            return np.full(L.shape, np.nan)
+            return np.full(k, np.nan)
         if self.step == "paper":
+            if self.curvature is not None:
+                return np.full(k, inner_step(s, self.curvature, self.curvature))
+            ell, L = costs.bounds
             if not np.isfinite(L).all():
                 raise InputError(
                     'GradientProx(step="paper") needs a loss with a known L_j: '
-                    'use step=None or "backtracking"'
+                    'use step="client" or "backtracking"'
                 )
             return inner_step(s, ell, L)
-        return np.full(L.shape, float(self.step))
+        if self.step == "client":
+            L = costs.bounds[1]
+            return np.where(np.isfinite(L), 1.0 / (1.0 + s * L), np.nan)
+        return np.full(k, float(self.step))
 
 
 def inner_step(s: float, ell: Number, L: Number) -> Number:

@@ -1,0 +1,116 @@
+"""The clients' line search: backtracking for all clients of a block, each with its own length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedsplit.arrays import EPS, Array, Mask, Metric, dots, metric_times
+from fedsplit.losses.costs import Evaluation
+
+
+@dataclass(frozen=True, eq=False)
+class Merit:
+    """h_j(u) = f_j(u) + ½‖u - v_j‖²_M, which prox_{s f_j}(v_j) minimises if M = 1/s.
+
+    Attributes
+    ----------
+    V : (k, d) array
+        The v_j.
+    M : float, (d,), (d, d) or (k, d, d) array
+        The metric.
+    """
+
+    V: Array
+    M: Metric
+
+    def value(self, at: Evaluation) -> Array:
+        """h_j(u_j), (k,); +inf where that is not a number."""
+        E = at.X - self.V
+        h = at.value + 0.5 * dots(E, metric_times(self.M, E))
+        return np.where(np.isnan(h), np.inf, h)
+
+    def gradient(self, at: Evaluation) -> Array:
+        """∇h_j(u_j), (k, d)."""
+        return at.gradient + metric_times(self.M, at.X - self.V)
+
+
+class Search(NamedTuple):
+    """Where a line search ended.
+
+    Attributes
+    ----------
+    at : Evaluation
+        The costs at the points u_j.
+    h : (k,) array
+        Their merit h_j(u_j).
+    moved : (k,) mask
+        Whether a step was taken.
+    """
+
+    at: Evaluation
+    h: Array
+    moved: Mask
+
+
+def backtrack(
+    merit: Merit,
+    at: Evaluation,
+    h: Array,
+    step: Array,
+    slope: Array,
+    decrease: float = 1e-4,
+    halvings: int = 1100,
+) -> Search:
+    """Take u - t·step with the first t of 1, ½, ¼, … at which h falls by decrease·t·slope (Armijo).
+
+    A merit of +inf is a rejected step. If the change of h is lost in rounding, the same test is
+    made on slopes, as for a quadratic: ⟨∇h(u - t·step), step⟩ ≥ -(1 - 2 decrease)·slope.
+
+    Parameters
+    ----------
+    merit : Merit
+    at : Evaluation
+        The costs at the points to start from.
+    h : (k,) array
+        The merit there.
+    step : (k, d) array
+        The directions, which are subtracted.
+    slope : (k,) array
+        ⟨∇h(u), step⟩; a client whose slope is not positive stays where it is.
+    decrease : float
+        The share of the linear decrease that is enough: 1e-4 is customary for Newton's method, and
+        ½ makes gradient steps as short as 1/L.
+    halvings : int
+        From 1 to below the least float: a search ends long before, when a step moves nothing.
+    """
+    seeking: Mask = slope > 0
+    uphill = ~seeking
+    step = np.where(seeking[:, None], step, 0.0)  # also where it is not a number
+    rounding = 16 * EPS * np.abs(h)
+    start = at
+    before = h
+    t = np.ones(h.shape)
+    for _ in range(halvings):
+        trial = start.costs.at(start.X - t[:, None] * step)
+        value = merit.value(trial)
+        least = np.maximum(decrease * t * slope, rounding)
+        # from a merit of +inf, any finite one is enough
+        enough = np.where(np.isfinite(before), before - least, np.finfo(np.float64).max)
+        taken = seeking & (value <= enough)
+        lost = seeking & (np.abs(value - before) < rounding)
+        if lost.any():
+            flat = dots(merit.gradient(trial), step) >= -(1.0 - 2.0 * decrease) * slope
+            taken |= lost & flat
+        # whoever stays has a step of 0, so that an undivided block takes the trial as it is
+        at = at.merged(trial, taken | uphill)
+        h = np.where(taken, value, h)
+        seeking = seeking & ~taken
+        if not seeking.any():
+            break
+        t = np.where(seeking, 0.5 * t, t)
+        if (np.abs(t[:, None] * step) <= 1e-17 * np.abs(start.X))[seeking].all():
+            break
+    return Search(at, h, ~uphill & ~seeking)

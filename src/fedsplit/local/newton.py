@@ -1,0 +1,219 @@
+"""The one Newton method of a client: argmin_u f_j(u) + ½‖u - v_j‖²_M, for all clients of a block.
+
+With M = I/s this is the paper's prox_{s f_j}(v_j), to rounding or to a share of the way; with a
+matrix M it is the same in the metric of clients' Hessians.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedsplit.arrays import EPS, Array, Mask, Metric, dots, is_matrix, matvec, metric_times, norms
+from fedsplit.checks import number
+from fedsplit.local.line_search import Merit, backtrack
+from fedsplit.local.solver import Proximal, Start, bounded
+from fedsplit.losses.costs import Costs, Evaluation
+from fedsplit.losses.systems import Solver
+
+
+@dataclass(frozen=True)
+class Newton:
+    """Newton's method with a line search, each client stopped when it is as accurate as it has to.
+
+    Parameters
+    ----------
+    ratio : float
+        Stop when what is left of the way is at most this share of the way from the start; 0 solves
+        to rounding. What is left is ‖∇h_j‖ in the norm of M⁻¹, which bounds it in that of M, or the
+        next Newton step where M is a matrix.
+    tolerance : float
+        ‖∇h_j‖ relative to the terms that it sums, at which rounding is reached: some hundred times
+        the unit roundoff, as a gradient is a sum over many rows.
+    stagnation : float
+        Below this relative size a step that does not halve ‖∇h_j‖ shows rounding too, on costs
+        whose rows cancel more than ``tolerance`` allows for.
+    most_steps : int
+        Far more than a convex cost with a line search needs.
+    chords : int
+        Steps with a first guess of the inverse, if there is one, before those of Newton: they take
+        a gradient each, not a Hessian.
+    """
+
+    ratio: float = 0.0
+    tolerance: float = 1e-13
+    stagnation: float = 1e-10
+    most_steps: int = 200
+    chords: int = 2
+
+    def solve(
+        self, start: Evaluation, V: Array, M: Metric, first: Solver | None = None
+    ) -> Evaluation:
+        """The costs at the minimisers.
+
+        Parameters
+        ----------
+        start : Evaluation
+            The costs at the points to start from.
+        V : (k, d) array
+            The centres v_j.
+        M : float, (d,), (d, d) or (k, d, d) array
+            The metric.
+        first : Solver, optional
+            A guess of the inverse of ∇²f_j + M.
+        """
+        merit = Merit(V, M)
+        at = start
+        h = merit.value(at)
+        G = merit.gradient(at)
+        active: Mask = np.isfinite(h)
+        if first is None:
+            size, rounded = self._rounded(merit, at, G, np.full(h.shape, np.inf))
+            active &= ~rounded
+        else:
+            at, active = self._chord_steps(merit, at, h, G, first)
+            h = merit.value(at)
+            G = merit.gradient(at)
+            size = norms(G)
+        # a system need not be solved more accurately than the step that it gives
+        accuracy = max(1e-12, self.ratio)
+        for _ in range(self.most_steps):
+            if not active.any():
+                break
+            before = at
+            inverse = before.factor(M, accuracy)
+            step = np.where(active[:, None], inverse.solve(G), 0.0)
+            at, h, moved = backtrack(merit, at, h, step, dots(G, step))
+            G = merit.gradient(at)
+            size, rounded = self._rounded(merit, at, G, size)
+            active &= moved & ~rounded
+            if self.ratio > 0:
+                active &= ~self._near(merit, start, before, at, h, G, inverse)
+        return at
+
+    def _rounded(self, merit: Merit, at: Evaluation, G: Array, before: Array) -> tuple[Array, Mask]:
+        """‖∇h_j‖, (k,), and whether it is at the level of rounding, or was not halved near it."""
+        # ‖Mu‖ and ‖Mv‖ apart: their difference is small where u is near v
+        scale = norms(at.gradient)
+        scale = scale + norms(metric_times(merit.M, at.X)) + norms(metric_times(merit.M, merit.V))
+        size = norms(G)
+        stagnates = (size > 0.5 * before) & (size <= self.stagnation * scale)
+        return size, ~(size > self.tolerance * scale) | stagnates
+
+    def _near(
+        self,
+        merit: Merit,
+        start: Evaluation,
+        before: Evaluation,
+        at: Evaluation,
+        h: Array,
+        G: Array,
+        inverse: Solver,
+    ) -> Mask:
+        """Whether what is left is a small share of the way from the start, (k,)."""
+        way = at.X - start.X
+        travelled = dots(way, metric_times(merit.M, way))
+        if not is_matrix(merit.M):
+            near: Mask = dots(G, G / merit.M) <= self.ratio**2 * travelled
+            return near
+        # The next step by the inverse at hand says whether it is worth a new one; both lengths are
+        # in the Hessian that it was made of.
+        travelled += dots(way, matvec(before.hessian, way))
+        near = dots(G, inverse.solve(G)) <= np.maximum(
+            self.ratio**2 * travelled, 16 * EPS * np.abs(h)
+        )
+        return near
+
+    def _chord_steps(
+        self, merit: Merit, at: Evaluation, h: Array, G: Array, inverse: Solver
+    ) -> tuple[Evaluation, Mask]:
+        """Steps by one inverse while they halve what is left, and who is not there after them."""
+        step = inverse.solve(G)
+        length = _length(G, step)
+        least = np.sqrt(16 * EPS * np.abs(h))
+        travelled = np.zeros_like(length)
+        active = length > least
+        hard = np.zeros_like(active)
+        for _ in range(self.chords):
+            if not active.any():
+                break
+            trial = at.costs.at(np.where(active[:, None], at.X - step, at.X))
+            G = merit.gradient(trial)
+            step = inverse.solve(G)
+            left = _length(G, step)
+            taken = active & (left <= 0.5 * length)
+            hard |= active & ~taken
+            # for clients that were done before, the trial is the point they are at
+            at = at.merged(trial, taken | ~active)
+            travelled = np.where(taken, travelled + length, travelled)
+            length = np.where(taken, left, length)
+            active = taken & (length > self.ratio * travelled) & (length > least)
+        return at, hard | active
+
+
+def proximal(costs: Costs, V: Array, s: float | Array, start: Array, newton: Newton) -> Proximal:
+    """prox_{s f_j}(v_j) with its error: in closed form for quadratic costs, else by Newton.
+
+    From a distant start Newton's method needs many steps: clients to which 0 is better start there.
+    """
+    M = 1.0 / s
+    closed = costs.minimiser(M, V)
+    if closed is not None:
+        U, error = closed
+        if error is not None:
+            return Proximal(U, error)
+        return bounded(V, s, costs.at(U))
+    at = costs.at(np.broadcast_to(start, V.shape))
+    far: Mask = ~(Merit(V, M).value(at) <= costs.value_at_origin + 0.5 * dots(V, M * V))
+    if far.any():
+        at = at.merged(costs.at(np.zeros(V.shape)), far)
+    return bounded(V, s, newton.solve(at, V, M))
+
+
+@dataclass(frozen=True)
+class ExactProx:
+    """prox_{s f_j}(v_j), exact to rounding.
+
+    Quadratic costs: (I + s H_j)⁻¹ is computed once for each s, and a prox is one product. Other
+    costs: Newton's method with a line search, all clients of a block together, each one stopped
+    when its own ‖∇h_j‖ has reached rounding. A cost of +inf at a trial point is a rejected step.
+    """
+
+    start: ClassVar[Start] = "broadcast"
+    per_coordinate: ClassVar[bool] = True  # s may be (d,)
+
+    def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
+        return proximal(costs, V, s, start, Newton())
+
+
+@dataclass(frozen=True)
+class NewtonProx:
+    """prox_{s f_j}(v_j) to an accuracy relative to its distance from the server's x.
+
+    Newton steps from x until ‖∇h_j(u)‖ ≤ ratio·‖u - x‖, with h_j = s f_j + ½‖· - v_j‖², in the norm
+    of the step where each coordinate has its own. As the rounds converge, u goes to x and the error
+    to zero: little work per round, and no error floor. Quadratic costs are solved exactly.
+
+    Parameters
+    ----------
+    ratio : float
+        The relative accuracy.
+    """
+
+    ratio: float = 0.01
+
+    start: ClassVar[Start] = "broadcast"
+    per_coordinate: ClassVar[bool] = True  # s may be (d,)
+
+    def __post_init__(self) -> None:
+        number("NewtonProx: ratio", self.ratio)
+
+    def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
+        return proximal(costs, V, s, start, Newton(self.ratio))
+
+
+def _length(X: Array, Y: Array) -> Array:
+    """√⟨x_j, y_j⟩ for every j, where y_j is a positive definite matrix times x_j, (k,)."""
+    return np.sqrt(np.maximum(dots(X, Y), 0.0))

@@ -1,0 +1,143 @@
+"""Linear systems with Hessians: by rows where they are few, by products where all is large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, cg
+
+from fedsplit.arrays import Array, Factors, add_diagonal, dots, matvec, norms
+from fedsplit.losses.designs import Design
+
+
+class Solver(Protocol):
+    """Inverses of k symmetric, positive (semi)definite matrices."""
+
+    def solve(self, G: Array) -> Array:
+        """M_j⁻¹ g_j: (k, d) -> (k, d)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Woodbury:
+    """(diag(D) + B_jᵀB_j)⁻¹ = D⁻¹ - D⁻¹B_jᵀ(I + B_jD⁻¹B_jᵀ)⁻¹B_jD⁻¹, B_j = diag(root_j)A_j.
+
+    The systems have the size of the rows, which are fewer than the columns.
+
+    Attributes
+    ----------
+    rows : Design
+        The A_j, (k, n, d).
+    root : (k, n) array or float
+    D : (d,) array
+        Above 0.
+    small : Factors
+        Of I + B_jD⁻¹B_jᵀ, (k, n, n).
+    """
+
+    rows: Design
+    root: Array | float
+    D: Array
+    small: Factors
+
+    @classmethod
+    def of(cls, rows: Design, D: Array) -> Woodbury:
+        """With B_j = A_j."""
+        return cls(rows, 1.0, D, Factors(add_diagonal(rows.inner(1.0 / D), 1.0)))
+
+    @classmethod
+    def weighted(cls, rows: Design, root: Array, D: Array, products: Array) -> Woodbury:
+        """With B_j = diag(root_j)A_j, given A_jD⁻¹A_jᵀ, (k, n, n)."""
+        M = root[:, :, None] * products * root[:, None, :]
+        return cls(rows, root, D, Factors(add_diagonal(M, 1.0)))
+
+    def inverted(self) -> Woodbury:
+        """The same, for many systems."""
+        self.small.inverted()
+        return self
+
+    def solve(self, G: Array) -> Array:
+        image = self.root * self.small.solve(self.root * self.rows.product(G / self.D))
+        return (G - self.rows.adjoint(image)) / self.D
+
+
+@dataclass(frozen=True, eq=False)
+class ByProducts:
+    """The inverse of one client's matrix by conjugate gradients.
+
+    Attributes
+    ----------
+    times : callable
+        The product with the matrix: (1, d) -> (1, d).
+    diagonal : (1, d) array
+    tolerance : float
+    """
+
+    times: Callable[[Array], Array]
+    diagonal: Array
+    tolerance: float
+
+    def solve(self, G: Array) -> Array:
+        [g] = G
+        return conjugate_gradients(self.times, self.diagonal[0], g, self.tolerance)[None]
+
+
+def conjugate_gradients(
+    times: Callable[[Array], Array],
+    diagonal: Array,
+    g: Array,
+    tolerance: float = 1e-12,
+    most_products: int = 2000,
+) -> Array:
+    """u with ‖g - Mu‖ ≤ tolerance·‖g‖, by SciPy's conjugate gradients.
+
+    Parameters
+    ----------
+    times : callable
+        The product with M, which is positive definite: (1, d) -> (1, d).
+    diagonal : (d,) array
+        That of M, by which the system is preconditioned.
+    g : (d,) array
+    tolerance : float
+        The default is rounding, nearly; whoever needs it checks the residual itself.
+    most_products : int
+        Enough for a condition number of 1e6. What a system that is nearly singular leaves then is
+        a residual like any other.
+    """
+    d = len(g)
+    M = LinearOperator((d, d), matvec=lambda u: times(u[None])[0], dtype=np.float64)
+    P = LinearOperator((d, d), matvec=lambda u: u / diagonal, dtype=np.float64)
+    u: Array = cg(M, g, rtol=tolerance, maxiter=most_products, M=P)[0]
+    return u
+
+
+def lanczos(
+    times: Callable[[Array], Array], k: int, d: int, steps: int = 20
+) -> tuple[Array, Array]:
+    """About the extreme eigenvalues of k symmetric matrices, each (k,), from products with them.
+
+    The largest one is nearly exact after 20 steps, the smallest at least the true one: enough for
+    a first step, which follows the curvature seen from then on.
+    """
+    q = np.tile(np.random.default_rng(0).standard_normal(d), (k, 1))
+    q = q / norms(q)[:, None]
+    Q = np.zeros((k, steps, d))
+    T = np.zeros((k, steps, steps))
+    for i in range(steps):
+        Q[:, i] = q
+        r = times(q)
+        alive = norms(q) > 0
+        # where all directions are used up: a number that is within the spectrum
+        T[:, i, i] = np.where(alive, dots(q, r), T[:, 0, 0])
+        size = norms(r)
+        for _ in range(2):  # twice is enough for orthogonality to rounding
+            r = r - np.matmul(matvec(Q, r)[:, None, :], Q)[:, 0]
+        length = norms(r)
+        length = np.where(length > 1e-10 * size, length, 0.0)
+        if i + 1 < steps:
+            T[:, i, i + 1] = T[:, i + 1, i] = length
+        q = np.where(length > 0, 1.0 / np.where(length > 0, length, 1.0), 0.0)[:, None] * r
+    ritz = np.linalg.eigvalsh(T)
+    return np.maximum(ritz[:, 0], 0.0), np.maximum(ritz[:, -1], 0.0)
