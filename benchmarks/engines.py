@@ -48,12 +48,12 @@ METHODS: dict[str, Callable[[], fs.FedSplit]] = {
 
 def least_squares(m: int, d: int, n: int) -> fs.Problem:
     """Return the paper's random least squares."""
-    return fs.Problem(fs.LeastSquares(), ensembles.isotropic(m, d, n).clients)
+    return fs.Problem(fs.LeastSquares(), ensembles.isotropic(m, d, n).rows)
 
 
 def logistic(m: int, d: int, n: int) -> fs.Problem:
     """Return its logistic regression, with margins of order 1."""
-    return fs.Problem(fs.Logistic(), ensembles.logistic(m, d, n, scale=1 / d).clients)
+    return fs.Problem(fs.Logistic(), ensembles.logistic(m, d, n, scale=1 / d).rows)
 
 
 def timed(works: Sequence[Callable[[], object]]) -> list[float]:

@@ -28,7 +28,7 @@ LATENCIES = {
 
 
 def spiked(m: int = 6, kappa: float = 100.0) -> fs.Problem:
-    return fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(m, 8, 20, kappa).clients)
+    return fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(m, 8, 20, kappa).rows)
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_float32_and_integers_are_computed_in_float64() -> None:
 
 
 def test_least_squares_value_keeps_its_digits_near_the_optimum() -> None:
-    data = fs.ensembles.isotropic(m=5, d=20, n=300, seed=3).clients
+    data = fs.ensembles.isotropic(m=5, d=20, n=300, seed=3).rows
     p = fs.Problem(fs.LeastSquares(), data)
     x = p.solution()
     residuals = np.concatenate([A @ x - b for A, b in data])

@@ -376,7 +376,7 @@ def passes_to(p: fs.Problem, s: float, prox: ProxSolver, gap: float = 1e-6) -> f
 
 @pytest.mark.slow
 def test_stochastic_proxes_need_fewer_passes_than_ten_gradient_steps_on_figure_3() -> None:
-    p = fs.Problem(fs.Logistic(), fs.ensembles.logistic(10, 100, 1000, 1 / 100, 0).clients)
+    p = fs.Problem(fs.Logistic(), fs.ensembles.logistic(10, 100, 1000, 1 / 100, 0).rows)
     ell = float(p.clients.curvature(p.solution()).rows[:, 0].min())
     L = float(p.clients.curvature().rows[:, 1].max())
     s = theory.fedsplit_step(ell, L)

@@ -65,8 +65,8 @@ def problems(settings: Mapping[str, Any], seed: int) -> dict[str, Problem]:
     m = settings["m"]
     d = settings["d"]
     n = settings["n"]
-    spiked = ensembles.spiked(m, d, n, settings["kappa"], seed=seed).clients
-    logistic = ensembles.logistic(m, d, n, 1.0, seed).clients
+    spiked = ensembles.spiked(m, d, n, settings["kappa"], seed=seed).rows
+    logistic = ensembles.logistic(m, d, n, 1.0, seed).rows
     return {
         "spiked": Problem(LeastSquares(), spiked),
         "logistic": Problem(Logistic(), logistic, ridge=float(m)),

@@ -94,7 +94,7 @@ class _Noisy:
 
 def _spiked(settings: Mapping[str, Any], kappa: float) -> _Noisy:
     m, d, n = settings["spiked"]
-    data = ensembles.spiked(m, d, n, kappa, seed=settings["seed"]).clients
+    data = ensembles.spiked(m, d, n, kappa, seed=settings["seed"]).rows
     return _Noisy(Problem(LeastSquares(), data))
 
 
@@ -102,10 +102,10 @@ def _others(settings: Mapping[str, Any]) -> dict[str, _Noisy]:
     """Problems on which the bound is no equality."""
     m, d, n = settings["spiked"]
     seed = settings["seed"]
-    isotropic = ensembles.isotropic(m, d, n, seed=seed).clients
-    graded = ensembles.log_uniform(m, d, n, 100.0, seed=seed).clients
+    isotropic = ensembles.isotropic(m, d, n, seed=seed).rows
+    graded = ensembles.log_uniform(m, d, n, 100.0, seed=seed).rows
     m, d, n = settings["logistic"]
-    logistic = ensembles.logistic(m, d, n, 1 / d, seed).clients
+    logistic = ensembles.logistic(m, d, n, 1 / d, seed).rows
     return {
         "isotropic": _Noisy(Problem(LeastSquares(), isotropic)),
         "log-uniform": _Noisy(Problem(LeastSquares(), graded)),

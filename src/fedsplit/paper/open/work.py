@@ -33,10 +33,10 @@ def solved_problems(settings: Mapping[str, Any]) -> dict[str, tuple[SolvedProble
     """
     seed = settings["seed"]
     m, d, n = settings["logistic"]
-    data = ensembles.logistic(m, d, n, 1 / d, seed).clients
+    data = ensembles.logistic(m, d, n, 1 / d, seed).rows
     logistic = SolvedProblem(Problem(Logistic(), data), lambda cost, gap: None)
     m, d, n = settings["spiked"]
-    data = ensembles.spiked(m, d, n, settings["kappa"], seed=seed).clients
+    data = ensembles.spiked(m, d, n, settings["kappa"], seed=seed).rows
     spiked = SolvedProblem(Problem(LeastSquares(rows=True), data), lambda cost, gap: None)
     return {
         "logistic": (logistic, logistic.constants(logistic.x)[0], logistic.constants()[1]),
