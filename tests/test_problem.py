@@ -243,7 +243,7 @@ def test_a_class_in_the_place_of_an_object_is_named() -> None:
 # Random problems
 
 
-ENSEMBLES = {
+ENSEMBLES: dict[str, Callable[..., fs.ensembles.Ensemble]] = {
     "isotropic": fs.ensembles.isotropic,
     "spiked": fs.ensembles.spiked,
     "log_uniform": fs.ensembles.log_uniform,
@@ -302,6 +302,14 @@ def test_spectra_of_ensembles_are_what_they_say() -> None:
 def test_without_noise_the_clients_of_an_ensemble_share_their_minimiser() -> None:
     p = fs.ensembles.isotropic(m=3, d=4, n=12, noise=0.0)
     assert np.abs(p.clients.gradient(p.x_true).rows).max() < 1e-12
+    [(design, b)] = fs.ensembles.isotropic(m=1, d=2, n=20_000, noise=9.0).rows
+    x = fs.ensembles.isotropic(m=1, d=2, n=1).x_true
+    assert np.var(b - design @ x) == pytest.approx(9.0, rel=0.05)
+
+
+def test_labels_of_an_ensemble_follow_its_parameter() -> None:
+    p = fs.ensembles.logistic(m=2, d=3, n=4000, scale=2.0)
+    np.testing.assert_allclose(p.solution(), p.x_true, atol=0.2)
     labels = [b for _, b in fs.ensembles.label_sorted(m=4, d=3, n=20).rows]
     assert sum(len(np.unique(b)) == 2 for b in labels) <= 1
 

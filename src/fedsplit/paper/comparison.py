@@ -79,7 +79,7 @@ def generate(
     seed: int,
     device: str | None = None,
     dtype: str = "float64",
-) -> ensembles.Ensemble:
+) -> fs.Problem:
     """Return a problem of m clients with n observations each of d coordinates.
 
     Parameters

@@ -90,7 +90,7 @@ def compute_b(settings: Mapping[str, Any], watch: Watch) -> Measurements:
         # no method is slower than FedGD, and none needs 1000 rounds where FedGD needs fewer
         budget = max(1000, bounds["fedgd-e1-bound"])
         methods = methods_at(kappa)
-        runs = {name: Run(method, budget, eps) for name, method in (methods | DEFAULTS).items()}
+        runs = {name: Run(method, budget, eps) for name, method in {**methods, **DEFAULTS}.items()}
         runs["fedsplit-1e-6"] = Run(methods["fedsplit-exact"], budget, eps**2)
         counts = {
             name: rounds_to(curve["gap"], runs[name].until)
