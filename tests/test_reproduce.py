@@ -131,9 +131,9 @@ def test_curves_of_gaps_by_hand() -> None:
     assert rounds_to(gaps, 0.75) == 2.0
     assert np.isnan(rounds_to(gaps, 0.0))
     assert floor(np.array([9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 5.0, 1.0, 3.0])) == 2.0
-    factor, R2 = linear_fit(gaps, 1e-6)
+    factor, explained = linear_fit(gaps, 1e-6)
     assert factor == pytest.approx(0.5, rel=1e-12)
-    assert R2 == pytest.approx(1.0, rel=1e-12)
+    assert explained == pytest.approx(1.0, rel=1e-12)
     # what comes below the limit, and the first sixth before, are not of the line
     bent = np.concatenate([[1e3], gaps[:12], np.full(5, 1e-9)])
     assert linear_fit(bent, 1e-6)[0] == pytest.approx(0.5, rel=1e-12)
