@@ -30,7 +30,7 @@ OTHERS = 0.01
 """Seconds for which the other clients sleep before each answer."""
 
 RUNS: dict[str, tuple[Method[Any], bool]] = {
-    "plain FedSplit": (fs.FedSplitVectors(), False),
+    "plain FedSplit": (fs.FedSplit(), False),
     "default": (fs.FedSplitInformation(), False),
     "default, asynchronous": (fs.FedSplitInformation(), True),
     "FedSplit relaxed by 0.5, asynchronous": (fs.RelaxedFedSplit(relaxation=0.5), True),
@@ -96,8 +96,8 @@ def main() -> None:
     parser.add_argument("--slow", type=float, default=0.5, help="seconds of the slow client")
     parser.add_argument("--rounds", type=int, default=1000, help="budget of answers per client")
     options = parser.parse_args()
-    spiked = ensembles.spiked(CLIENTS, 10, 60, 30.0).clients
-    logistic = ensembles.logistic(CLIENTS, 10, 60, 1.0).clients
+    spiked = ensembles.spiked(CLIENTS, 10, 60, 30.0).rows
+    logistic = ensembles.logistic(CLIENTS, 10, 60, 1.0).rows
     problems = {
         "least squares, κ = 30": fs.Problem(fs.LeastSquares(), spiked),
         "logistic regression": fs.Problem(fs.Logistic(), logistic, ridge=float(CLIENTS)),

@@ -41,19 +41,19 @@ ENGINES: dict[str, Callable[[fs.Problem], AbstractContextManager[fs.Clients]]] =
 """The columns of the tables; the first is what the others are compared with."""
 
 METHODS: dict[str, Callable[[], fs.FedSplit]] = {
-    "plain": lambda: fs.FedSplitVectors(step=0.01),
+    "plain": lambda: fs.FedSplit(step=0.01),
     "with defaults": fs.FedSplit,
 }
 
 
 def least_squares(m: int, d: int, n: int) -> fs.Problem:
     """Return the paper's random least squares."""
-    return fs.Problem(fs.LeastSquares(), ensembles.isotropic(m, d, n).clients)
+    return fs.Problem(fs.LeastSquares(), ensembles.isotropic(m, d, n).rows)
 
 
 def logistic(m: int, d: int, n: int) -> fs.Problem:
     """Return its logistic regression, with margins of order 1."""
-    return fs.Problem(fs.Logistic(), ensembles.logistic(m, d, n, scale=1 / d).clients)
+    return fs.Problem(fs.Logistic(), ensembles.logistic(m, d, n, scale=1 / d).rows)
 
 
 def timed(works: Sequence[Callable[[], object]]) -> list[float]:

@@ -50,13 +50,13 @@ def seconds(act: Callable[[], object], repeats: int = 5) -> float:
 
 def logistic(m: int, n: int = 10, d: int = 100, ridge: float = 0.0) -> fs.Problem:
     """Logistic clients, drawn on the GPU."""
-    rows = fs.ensembles.logistic(m, d, n, 1 / d, device="cuda", dtype="float32").clients
+    rows = fs.ensembles.logistic(m, d, n, 1 / d, device="cuda", dtype="float32").rows
     return fs.Problem(fs.Logistic(), rows, ridge=ridge)
 
 
 def least_squares(m: int, n: int = 10, d: int = 100) -> fs.Problem:
     """Least squares clients, drawn on the GPU."""
-    rows = fs.ensembles.isotropic(m, d, n, device="cuda", dtype="float32").clients
+    rows = fs.ensembles.isotropic(m, d, n, device="cuda", dtype="float32").rows
     return fs.Problem(fs.LeastSquares(), rows)
 
 
@@ -88,7 +88,7 @@ def without_kernels(problem: fs.Problem) -> fs.Problem:
 
 def proved(m: int) -> dict[str, float]:
     """Seconds from data on the device to a gap of 1e-6·F that is proved, and pooled Newton's."""
-    rows = fs.ensembles.logistic(m, 100, 10, 0.01, device="cuda", dtype="float32").clients
+    rows = fs.ensembles.logistic(m, 100, 10, 0.01, device="cuda", dtype="float32").rows
     ridge = 1e-3 * m * 10
     found: dict[str, float] = {}
 
@@ -129,7 +129,7 @@ def table(m: int) -> dict[str, float]:
 def beside_numpy(m: int) -> dict[str, float]:
     """The same round on this machine's cores, by NumPy, and on the GPU."""
     method = fs.FedSplit(STEP, SOLVERS["GradientProx(10, step=0.1)"])
-    data = fs.ensembles.logistic(m, 100, 10, 0.01).clients
+    data = fs.ensembles.logistic(m, 100, 10, 0.01).rows
     host = fs.Problem(fs.Logistic(), data)
     spent = seconds(lambda: fs.solve(host, method, rounds=5, tol=0), 3)
     gpu = per_round(logistic(m), method)

@@ -61,17 +61,17 @@ def least_squares(
     draw: Callable[..., ensembles.Ensemble], **settings: Any
 ) -> Callable[[int], fs.Problem]:
     """Return a function of the seed that makes least squares of an ensemble."""
-    return lambda seed: fs.Problem(fs.LeastSquares(), draw(**settings, seed=seed).clients)
+    return lambda seed: draw(**settings, seed=seed)
 
 
 def logistic(seed: int) -> fs.Problem:
     """Return Figure 3's problem."""
-    return fs.Problem(fs.Logistic(), ensembles.logistic(seed=seed).clients)
+    return ensembles.logistic(seed=seed)
 
 
 def label_sorted(seed: int) -> fs.Problem:
     """Return the same observations, sorted so that most clients have one class."""
-    return fs.Problem(fs.Logistic(), ensembles.label_sorted(seed=seed).clients, ridge=1.0)
+    return ensembles.label_sorted(seed=seed).with_ridge(1.0)
 
 
 CASES = {

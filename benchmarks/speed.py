@@ -65,7 +65,7 @@ def logistic_prox() -> tuple[list[float], list[float]]:
 
     CVXPY's problems are compiled in the warm-up.
     """
-    data = fs.ensembles.logistic(m=10, d=100, n=1000).clients
+    data = fs.ensembles.logistic(m=10, d=100, n=1000).rows
     clients = fs.Problem(fs.Logistic(), data).clients
     s = 1.0 / float(clients.ask(Curvature()).rows[:, 1].max())
     v = 0.1 * np.random.default_rng(0).standard_normal((10, 100))

@@ -49,7 +49,7 @@ def rounds_to(
 
 
 def spiked(kappa: float = 1e4) -> fs.Problem:
-    return fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(m=6, d=40, n=80, kappa=kappa).clients)
+    return fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(m=6, d=40, n=80, kappa=kappa).rows)
 
 
 def rotated(seed: int = 0, kappa: float = 1e3) -> fs.Problem:

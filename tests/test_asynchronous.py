@@ -29,7 +29,7 @@ LATENCIES = {
 
 
 def spiked(m: int = 6, kappa: float = 100.0) -> fs.Problem:
-    return fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(m, 8, 20, kappa).clients)
+    return fs.Problem(fs.LeastSquares(), fs.ensembles.spiked(m, 8, 20, kappa).rows)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_the_step_of_dave_is_safe_for_every_delay(latency: str) -> None:
 )
 def test_fedsplit_relaxed_as_arock_says_converges(latency: str) -> None:
     p = spiked()
-    result = fs.solve(p, fs.FedSplitVectors(), asynchronous=LATENCIES[latency], rounds=2000, tol=1e-4)
+    result = fs.solve(p, fs.FedSplit(), asynchronous=LATENCIES[latency], rounds=2000, tol=1e-4)
     best = p.objective(p.solution())
     assert result.converged
     assert p.objective(result.x) - best <= 1e-4 * max(1.0, best)

@@ -20,11 +20,10 @@ from fedsplit.clients.question import Answer, Question
 from fedsplit.clients.questions import ProofScalars, Prox
 from fedsplit.data.types import Fit, Share, Type
 from fedsplit.errors import InputError
-from fedsplit.methods.fedsplit import FedSplitState
-from fedsplit.local.newton import ExactProx
 from fedsplit.local.gradient import GradientProx
-from fedsplit.local.newton import NewtonProx
+from fedsplit.local.newton import ExactProx, NewtonProx
 from fedsplit.local.solver import ProxSolver
+from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.client.findings import Finding

@@ -26,13 +26,13 @@ from fedsplit.data.formula.pooled_functions import NUMBERS
 from fedsplit.data.pooled.agreement import Asking
 from fedsplit.data.pooled.column_statistics import ColumnMoments
 from fedsplit.data.pooled.function import Options, State
+from fedsplit.local.newton import Newton, proximal
+from fedsplit.local.solver import Proximal, Start
 from fedsplit.losses.batches import Streams, unseeded
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.methods.fedgd import AverageState
 from fedsplit.methods.fedsplit import FedSplitState
-from fedsplit.local.newton import Newton, proximal
-from fedsplit.local.solver import Proximal, Start
 from fedsplit.regression.engines import ENGINES, Engine
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec

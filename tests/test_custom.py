@@ -125,7 +125,7 @@ def test_bad_custom_problems_are_refused() -> None:
     "data",
     [
         clients("least-squares", [30, 8, 20], 3, seed=4),
-        fs.ensembles.spiked(m=4, d=20, n=40, kappa=1e3).clients,
+        fs.ensembles.spiked(m=4, d=20, n=40, kappa=1e3).rows,
     ],
     ids=["small", "spiked"],
 )

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import fedsplit as fs
-from fedsplit.clients.questions import Curvature
-from fedsplit.clients.questions import Prox
 from fedsplit.arrays import Array, Factors, matvec
+from fedsplit.clients.questions import Curvature, Prox
 from fedsplit.losses.costs import Latest
 from fedsplit.losses.designs import DenseDesign
 from fedsplit.losses.systems import Woodbury, conjugate_gradients, lanczos

@@ -156,7 +156,7 @@ def test_a_program_as_a_kernel_finds_what_it_does_over_the_array_api(
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_default_of_vectors_proves_what_it_finds(dtype: str) -> None:
-    rows = fs.ensembles.logistic(200, 20, 5, 0.05, device="cuda", dtype=dtype).clients
+    rows = fs.ensembles.logistic(200, 20, 5, 0.05, device="cuda", dtype=dtype).rows
     problem = fs.Problem(fs.Logistic(), rows, ridge=10.0)
     result = fs.solve(problem, fs.FedSplitVectors(accelerate=fs.Secants(memory=1)), tol=1e-7)
     assert result.converged

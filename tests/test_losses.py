@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 
 import fedsplit as fs
-from fedsplit.clients.questions import Gradient
-from fedsplit.clients.questions import Value
-from fedsplit.clients.questions import Decrement
-from fedsplit.clients.questions import Information
-from fedsplit.clients.questions import Curvature
 from fedsplit.arrays import Array
-from fedsplit.clients.questions import ProofScalars
+from fedsplit.clients.questions import (
+    Curvature,
+    Decrement,
+    Gradient,
+    Information,
+    ProofScalars,
+    Value,
+)
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearLoss
 from problems import (
@@ -158,7 +160,7 @@ def test_float32_and_integers_are_computed_in_float64() -> None:
 
 
 def test_least_squares_value_keeps_its_digits_near_the_optimum() -> None:
-    data = fs.ensembles.isotropic(m=5, d=20, n=300, seed=3).clients
+    data = fs.ensembles.isotropic(m=5, d=20, n=300, seed=3).rows
     p = fs.Problem(fs.LeastSquares(), data)
     x = p.solution()
     residuals = np.concatenate([A @ x - b for A, b in data])
@@ -355,7 +357,9 @@ def test_a_margin_is_that_of_the_worst_observation() -> None:
     A = np.array([[1.0], [2.0], [-1.0]])
     data = [(A, [1, 1, 0], None, [0.0, 0.5, 0.25]), (A, [1, 0, 0]), (A, [1, 0, 0], [1, 0, 1])]
     found = margins(fs.Problem(fs.Logistic(), data), np.array([3.0]))
-    assert found == pytest.approx([-6.0, 3.0, 3.0], rel=1e-15)  # min(3, -6, 3), min(3, 6, 3) whatever the offsets, min(3, 3)
+    assert found == pytest.approx(
+        [-6.0, 3.0, 3.0], rel=1e-15
+    )  # min(3, -6, 3), min(3, 6, 3) whatever the offsets, min(3, 3)
     padded = np.vstack([np.ones((17, 1)), -np.ones((2, 1))])  # stacked as 20 rows
     assert margins(fs.Problem(fs.Logistic(), [(padded, [1] * 17 + [0] * 2)]), np.array([3.0])) == [
         3.0

@@ -18,7 +18,7 @@ def test_peak_memory_is_at_most_two_and_a_half_times_the_data(
         (rng.standard_normal((n, d)), rng.integers(0, 2, size=n).astype(float)) for _ in range(m)
     ]
     tracemalloc.start()
-    fs.solve(fs.Problem(loss, data), fs.FedSplitVectors(step=0.01), rounds=3, tol=0)
+    fs.solve(fs.Problem(loss, data), fs.FedSplit(step=0.01), rounds=3, tol=0)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak <= 2.5 * max(8 * m * n * d, 8 * m * d * d)

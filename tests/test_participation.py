@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedsplit.clients.metered import MeteredClients
+from fedsplit.clients.sampled import SampledClients, draws
 
 import fedsplit as fs
 from faulty import FAULTS, faulty
 from fedsplit.arrays import Array, Mask
-from fedsplit.clients.metered import MeteredClients
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Gradient, Prox
-from fedsplit.clients.sampled import SampledClients, draws
 from fedsplit.local.newton import ExactProx
 from fedsplit.remote.clients import RemoteClients, in_process
 from problems import LOSSES, problem

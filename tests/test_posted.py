@@ -75,7 +75,7 @@ def test_the_others_are_asked_again_while_one_is_at_work(p: fs.Problem) -> None:
     assert early.count(["0"]) > 2
 
 
-@pytest.mark.parametrize("method", [fs.DAvePG(), fs.FedSplitVectors()], ids=["dave", "fedsplit"])
+@pytest.mark.parametrize("method", [fs.DAvePG(), fs.FedSplit()], ids=["dave", "fedsplit"])
 def test_a_method_that_asks_for_its_proof_waits_for_what_is_under_way(
     p: fs.Problem, method: Any
 ) -> None:

@@ -1,10 +1,13 @@
 """What a Problem accepts, what it refuses and with which words, and its pooled solution."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
 import fedsplit as fs
+from fedsplit.clients.questions import Gradient, Value
 from problems import LOSSES, loss
 
 A = np.arange(1.0, 9.0).reshape(4, 2)
@@ -236,3 +239,93 @@ def test_a_class_in_the_place_of_an_object_is_named() -> None:
         fs.solve(fs.Problem(fs.LeastSquares(), [(A, B)]), fs.FedSplit)  # type: ignore[arg-type]  # the same
     with pytest.raises(fs.InputError, match=r"ExactProx\(...\), not the class"):
         fs.FedSplitVectors(prox=fs.ExactProx)  # type: ignore[arg-type]  # the same
+
+
+# Random problems
+
+
+ENSEMBLES: dict[str, Callable[..., fs.ensembles.Ensemble]] = {
+    "isotropic": fs.ensembles.isotropic,
+    "spiked": fs.ensembles.spiked,
+    "log_uniform": fs.ensembles.log_uniform,
+    "badly_scaled": fs.ensembles.badly_scaled,
+    "logistic": fs.ensembles.logistic,
+    "label_sorted": fs.ensembles.label_sorted,
+}
+
+
+@pytest.mark.parametrize("name", ENSEMBLES)
+def test_an_ensemble_is_a_problem_that_solve_takes(name: str) -> None:
+    p = ENSEMBLES[name](m=3, d=4, n=40, seed=1)
+    assert (p.m, p.d, len(p.rows), p.x_true.shape) == (3, 4, 3, (4,))
+    np.testing.assert_array_equal(p.clients.ask(Value(p.x_true)).rows.sum(), p.objective(p.x_true))
+    again = fs.Problem(p.loss, p.rows)
+    x = p.with_ridge(1.0).solution()
+    result = fs.solve(p.with_ridge(1.0))
+    assert result.converged
+    np.testing.assert_allclose(result.x, x, atol=1e-4 * float(np.linalg.norm(x)))
+    assert again.objective(x) == p.objective(x)
+
+
+def test_a_part_of_an_ensemble_has_the_rows_of_its_clients_alone() -> None:
+    whole = fs.ensembles.spiked(m=4, d=3, n=6)
+    part = whole.part(range(1, 3))
+    assert len(part.rows) == part.m == 2
+    assert part.rows[0] is whole.rows[1]
+    x = np.ones(3)
+    value = sum(0.5 * np.square(A @ x - b).sum() for A, b in part.rows)
+    assert part.objective(x) == pytest.approx(value, rel=1e-12)
+
+
+def test_a_client_of_an_ensemble_is_the_same_among_however_many() -> None:
+    few, many = (fs.ensembles.isotropic(m=m, d=3, n=6) for m in (2, 5))
+    for one, other in zip(few.rows, many.rows[:2], strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
+        np.testing.assert_array_equal(one[1], other[1])
+
+
+def test_spectra_of_ensembles_are_what_they_say() -> None:
+    spiked = fs.ensembles.spiked(m=2, d=4, n=9, kappa=50.0).rows
+    graded = fs.ensembles.log_uniform(m=2, d=4, n=9, kappa=1e3).rows
+    own = fs.ensembles.log_uniform(m=2, d=4, n=9, kappa=1e3, shared=False).rows
+    for rows, eigenvalues in (
+        (spiked, [1.0, 1.0, 1.0, 50.0]),
+        (graded, [1.0, 10.0, 100.0, 1e3]),
+        (own, [1.0, 10.0, 100.0, 1e3]),
+    ):
+        for design, _ in rows:
+            np.testing.assert_allclose(np.linalg.eigvalsh(design.T @ design), eigenvalues)
+    commute = [(X.T @ X) @ (Y.T @ Y) for (X, _), (Y, _) in (graded, own)]
+    np.testing.assert_allclose(commute[0], commute[0].T, atol=1e-6)
+    assert np.abs(commute[1] - commute[1].T).max() > 1.0
+
+
+def test_without_noise_the_clients_of_an_ensemble_share_their_minimiser() -> None:
+    p = fs.ensembles.isotropic(m=3, d=4, n=12, noise=0.0)
+    assert np.abs(p.clients.ask(Gradient(p.x_true)).rows).max() < 1e-12
+    [(design, b)] = fs.ensembles.isotropic(m=1, d=2, n=20_000, noise=9.0).rows
+    x = fs.ensembles.isotropic(m=1, d=2, n=1).x_true
+    assert np.var(b - design @ x) == pytest.approx(9.0, rel=0.05)
+
+
+def test_labels_of_an_ensemble_follow_its_parameter() -> None:
+    p = fs.ensembles.logistic(m=2, d=3, n=4000, scale=2.0)
+    np.testing.assert_allclose(p.solution(), p.x_true, atol=0.2)
+    labels = [b for _, b in fs.ensembles.label_sorted(m=4, d=3, n=20).rows]
+    assert sum(len(np.unique(b)) == 2 for b in labels) <= 1
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: fs.ensembles.spiked(d=5, n=4), "the spiked ensemble needs n >= d .* n=4, d=5"),
+        (lambda: fs.ensembles.log_uniform(kappa=0.5), "the log-uniform ensemble .* kappa=0.5"),
+        (lambda: fs.ensembles.isotropic(m=0), "at least one client, column and row, not m=0"),
+        (lambda: fs.ensembles.logistic(n=0), "at least one client, column and row"),
+    ],
+)
+def test_ensembles_that_do_not_exist_are_refused(
+    draw: Callable[[], fs.Problem], message: str
+) -> None:
+    with pytest.raises(fs.InputError, match=message):
+        draw()

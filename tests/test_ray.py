@@ -674,7 +674,7 @@ def test_without_ray_one_line_says_what_to_install(
 SCRIPT = """
 import os, signal, sys, time
 import fedsplit as fs
-p = fs.Problem(fs.LeastSquares(), fs.ensembles.isotropic(4, 3, 9).clients)
+p = fs.Problem(fs.LeastSquares(), fs.ensembles.isotropic(4, 3, 9).rows)
 clients = fs.RayClients(p, cohorts=2)
 fs.solve(clients)
 pids = clients.channel.pids()

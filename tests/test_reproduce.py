@@ -17,6 +17,7 @@ import pytest
 
 from fedsplit.commands.app import run
 from fedsplit.paper import reproduction as module
+from fedsplit.paper.curves import floor, linear_fit, rounds_to
 from fedsplit.paper.experiment import Experiment
 from fedsplit.paper.experiments import EXPERIMENTS
 from fedsplit.paper.measurements import Measurements, load
@@ -102,6 +103,40 @@ def test_the_same_seed_gives_the_same_bytes(whole_paper: Path, tmp_path: Path) -
         # these have the time that it took, or are about the whole run
         if name.name not in ("record.json", "index.html", "claims.json", "command.txt"):
             assert (tmp_path / name).read_bytes() == (whole_paper / name).read_bytes(), name
+
+
+ABOUT_SIZE = {
+    *("fig4a-geometric", "fig4a-contraction"),
+    *("fig4b-fedsplit-rounds", "fig4b-fedgd-rounds", "fig4b-fewer"),
+}
+"""Claims about numbers of rounds at the paper's sizes, or that rounding hides in small."""
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_what_the_paper_says_is_true_in_small(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    shares: list[float] = []
+    measured = experiment.compute(experiment.settings, lambda share, gap: shares.append(share))
+    claims = {claim.id: claim for claim in experiment.claims(measured)}
+    assert len(claims) >= 5
+    failed = {key for key, claim in claims.items() if not claim.holds}
+    assert failed <= ABOUT_SIZE
+    assert shares == sorted(shares)
+    assert 0.5 < shares[-1] <= 1.0 + 1e-12
+
+
+def test_curves_of_gaps_by_hand() -> None:
+    gaps = 3.0 * 0.5 ** np.arange(41)
+    assert rounds_to(gaps, 3.0) == 0.0
+    assert rounds_to(gaps, 0.75) == 2.0
+    assert np.isnan(rounds_to(gaps, 0.0))
+    assert floor(np.array([9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 5.0, 1.0, 3.0])) == 2.0
+    factor, explained = linear_fit(gaps, 1e-6)
+    assert factor == pytest.approx(0.5, rel=1e-12)
+    assert explained == pytest.approx(1.0, rel=1e-12)
+    # what comes below the limit, and the first sixth before, are not of the line
+    bent = np.concatenate([[1e3], gaps[:12], np.full(5, 1e-9)])
+    assert linear_fit(bent, 1e-6)[0] == pytest.approx(0.5, rel=1e-12)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -19,10 +19,10 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars, Prox
 from fedsplit.data.splitting import SPLITS, split_rows
+from fedsplit.local import SOLVERS
 from fedsplit.methods import METHODS, parse
 from fedsplit.methods.vectors import AcceleratedState
 from fedsplit.penalties import PENALTIES
-from fedsplit.local import SOLVERS
 from problems import LOSSES, clients, loss
 
 SIZES = [30, 9, 5]
@@ -362,12 +362,13 @@ def libsvm(path: Path) -> Path:
     return path
 
 
-def test_a_libsvm_file_is_a_sparse_problem_with_a_ridge_per_row(tmp_path: Path) -> None:
+def test_a_libsvm_file_is_a_sparse_problem_with_the_ridge_of_any_problem(tmp_path: Path) -> None:
     path = libsvm(tmp_path / "rows.svm")
-    problem = fs.Problem.from_libsvm(path, clients=5, split="zipf", ridge=0.1)
+    problem = fs.Problem.from_libsvm(path, clients=5, split="zipf", ridge=4.0)
     assert (problem.m, problem.d) == (5, 6)
-    assert problem.ridge == pytest.approx(4.0)
     A, b = load_svmlight_file(str(path))
+    direct = fs.Problem(fs.Logistic(), [(A[:25], b[:25] == 2), (A[25:], b[25:] == 2)], ridge=4.0)
+    np.testing.assert_allclose(problem.solution(), direct.solution(), rtol=1e-9)
     model = LogisticRegression(C=0.25, fit_intercept=False, tol=1e-10, max_iter=1000).fit(A, b)
     np.testing.assert_allclose(fs.solve(problem, tol=1e-13).x, model.coef_[0], atol=1e-5)
     least_squares = fs.Problem.from_libsvm(path, fs.LeastSquares(), ridge=0.1)

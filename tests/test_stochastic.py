@@ -17,10 +17,10 @@ from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import QUESTIONS, Curvature, Prox
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.errors import RequestError
+from fedsplit.local.solver import ProxSolver
 from fedsplit.loop.trace import Row
 from fedsplit.losses.batches import Batch, Stacked, epochs, independent
 from fedsplit.methods.method import State
-from fedsplit.local.solver import ProxSolver
 from fedsplit.regression.client.guards.told import check_allowed
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_request, write_request
@@ -203,8 +203,8 @@ DRAWING: list[tuple[Any, float]] = [
     (fs.FedAvg(batch=4, local_steps=2), 1.0),
     (fs.FedAvg(0.01, batch=4, clients=0.5, epochs=1, decay=0.2), 1.0),
     (fs.FedAvg(0.01, batch=4), 0.4),
-    (fs.FedSplitVectors(0.1, fs.StochasticProx(3, 4)), 0.7),
-    (fs.FedSplitVectors(0.1, fs.SubsampledNewtonProx(2, 4, "count")), 1.0),
+    (fs.FedSplit(0.1, fs.StochasticProx(3, 4)), 0.7),
+    (fs.FedSplit(0.1, fs.SubsampledNewtonProx(2, 4, "count")), 1.0),
 ]
 """Methods that draw, each with a participation."""
 
@@ -356,7 +356,7 @@ def test_started_at_the_broadcast_point_only_sgd_has_a_floor(estimator: Any) -> 
     p = problem("logistic", [60, 60, 60], 4, ridge=1.0)
     best = p.objective(p.solution())
     gaps = [
-        fs.solve(p, fs.FedSplitVectors(prox=solver), rounds=60, tol=0).trace.objective[-1] - best
+        fs.solve(p, fs.FedSplit(prox=solver), rounds=60, tol=0).trace.objective[-1] - best
         for solver in (fs.StochasticProx(20, 6, estimator), fs.StochasticProx(20, 6, "sgd"))
     ]
     assert gaps[0] < 1e-10
@@ -366,7 +366,7 @@ def test_started_at_the_broadcast_point_only_sgd_has_a_floor(estimator: Any) -> 
 def passes_to(p: fs.Problem, s: float, prox: ProxSolver, gap: float = 1e-6) -> float:
     """Passes over the data, all counted, until F(x) - F* is at most ``gap``."""
     best = p.objective(p.solution())
-    method = fs.FedSplitVectors(s, prox)
+    method = fs.FedSplit(s, prox)
     trace = fs.solve(
         p, method, rounds=60, tol=0, callbacks=[lambda row, state: row.objective - best <= gap]
     ).trace
@@ -376,7 +376,7 @@ def passes_to(p: fs.Problem, s: float, prox: ProxSolver, gap: float = 1e-6) -> f
 
 @pytest.mark.slow
 def test_stochastic_proxes_need_fewer_passes_than_ten_gradient_steps_on_figure_3() -> None:
-    p = fs.Problem(fs.Logistic(), fs.ensembles.logistic(10, 100, 1000, 1 / 100, 0).clients)
+    p = fs.Problem(fs.Logistic(), fs.ensembles.logistic(10, 100, 1000, 1 / 100, 0).rows)
     ell = float(p.clients.ask(Curvature(p.solution())).rows[:, 0].min())
     L = float(p.clients.ask(Curvature()).rows[:, 1].max())
     s = theory.fedsplit_step(ell, L)
@@ -404,7 +404,7 @@ def test_an_estimated_error_is_too_small_in_at_most_its_stated_share_of_cases() 
 def test_a_stochastic_prox_is_the_same_wherever_clients_are() -> None:
     p = problem("logistic", [30, 40, 25], 3, ridge=1.0)
     for solver in (fs.StochasticProx(6, 5), fs.SubsampledNewtonProx(rows=8, sketch="count")):
-        method = fs.FedSplitVectors(0.1, solver)
+        method = fs.FedSplit(0.1, solver)
         here = fs.solve(p, method, rounds=6, tol=0, seed=4)
         elsewhere = fs.solve(faulty(p), method, rounds=6, tol=0, seed=4)
         np.testing.assert_array_equal(here.x, elsewhere.x)

@@ -21,6 +21,12 @@ from fedsplit.estimators import FedLinearRegression as FedLinearRegression
 from fedsplit.estimators import FedLogisticRegression as FedLogisticRegression
 from fedsplit.estimators import FedPoissonRegressor as FedPoissonRegressor
 from fedsplit.estimators import FedRidge as FedRidge
+from fedsplit.local.cvxpy_prox import CvxpyProx as CvxpyProx
+from fedsplit.local.gradient import GradientProx as GradientProx
+from fedsplit.local.newton import ExactProx as ExactProx
+from fedsplit.local.newton import NewtonProx as NewtonProx
+from fedsplit.local.stochastic import StochasticProx as StochasticProx
+from fedsplit.local.subsampled_newton import SubsampledNewtonProx as SubsampledNewtonProx
 from fedsplit.loop.certificate import Certificate as Certificate
 from fedsplit.loop.certificate import certify as certify
 from fedsplit.loop.result import Diverged as Diverged
@@ -68,12 +74,6 @@ from fedsplit.penalties.l2_ball import L2Ball as L2Ball
 from fedsplit.penalties.penalty import Penalty as Penalty
 from fedsplit.penalties.simplex import Simplex as Simplex
 from fedsplit.problem import Problem as Problem
-from fedsplit.local.cvxpy_prox import CvxpyProx as CvxpyProx
-from fedsplit.local.newton import ExactProx as ExactProx
-from fedsplit.local.gradient import GradientProx as GradientProx
-from fedsplit.local.newton import NewtonProx as NewtonProx
-from fedsplit.local.stochastic import StochasticProx as StochasticProx
-from fedsplit.local.subsampled_newton import SubsampledNewtonProx as SubsampledNewtonProx
 from fedsplit.regression.client.privacy.privacy import Privacy as Privacy
 from fedsplit.regression.fit import fit as fit
 from fedsplit.regression.path import RegularisationPath as RegularisationPath

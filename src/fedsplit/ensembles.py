@@ -1,36 +1,53 @@
 """Random problems: the paper's (§2.3, §4), and harder ones.
 
-The same arguments give the same problem, to the bit.
+The same arguments give the same problem, to the bit. Each is a ``Problem``, which ``solve`` takes
+as it is, with its ``rows`` and the parameter ``x_true`` that they were drawn from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
 from scipy.linalg import qr
 
 from fedsplit.arrays import Array
-from fedsplit.device.draws import gaussian_rows, labels, sorted_by_label, with_noise
+from fedsplit.device.draws import Respond, gaussian_rows, labels, sorted_by_label, with_noise
 from fedsplit.errors import InputError
+from fedsplit.losses.least_squares import LeastSquares
+from fedsplit.losses.logistic import Logistic
+from fedsplit.losses.terms import Loss
+from fedsplit.problem import Problem
 from fedsplit.threads import each, one_blas_thread
 
+Rows: TypeAlias = tuple[Array, Array]
+"""The observations of one client: A_j, (n, d), and b_j, (n,)."""
 
-class Ensemble(NamedTuple):
-    """The data of a random problem.
+
+class Ensemble(Problem):
+    """A random problem.
 
     Attributes
     ----------
-    clients : list of (A_j, b_j), or StackedRows
-        The observations of each client, (n, d) and (n,); those of all on a device.
+    rows : list of (A_j, b_j), or StackedRows
+        The observations of each client, (n, d) and (n,); those of all together on a device.
     x_true : (d,) array
         The parameter x_0 that they were drawn from.
     """
 
-    clients: Any
-    x_true: Array
+    def __init__(self, loss: Loss, rows: Any, x_true: Array) -> None:
+        super().__init__(loss, rows)
+        self.rows = rows
+        self.x_true = x_true
+
+    def part(self, clients: range) -> Self:
+        """Some neighbouring clients with their rows."""
+        other = super().part(clients)
+        # without this, every process that gets a part would get the rows of all clients
+        other.rows = self.rows[clients.start : clients.stop]
+        return other
 
 
 def isotropic(
@@ -49,21 +66,15 @@ def isotropic(
     m, d, n : int
         Clients, coordinates, and observations per client.
     noise : float
-        Variance of the noise; x_0 ~ N(0, I).
+        Variance of the noise; x_0 ~ N(0, I). Without noise all clients share the minimiser x_0.
     seed : int
     device, dtype : str, optional
         As in ``Problem``: the rows are drawn there, and are others than NumPy's.
     """
-    if device is not None:
-        x_true = _parameter(seed, d, 1.0)
-        return Ensemble(
-            gaussian_rows((m, n, d), x_true, seed, device, dtype, with_noise(noise)), x_true
-        )
-
-    def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
-        return _respond(rng.standard_normal((n, d)), x_true, noise, rng)
-
-    return _draw(m, d, n, seed, 1.0, client)
+    x_true = _parameter(m, d, n, seed, 1.0)
+    respond = _add_noise(noise), with_noise(noise)
+    rows = _gaussian((m, n, d), x_true, seed, device, dtype, respond)
+    return Ensemble(LeastSquares(), rows, x_true)
 
 
 def spiked(
@@ -84,19 +95,18 @@ def spiked(
         Variance of the noise; x_0 ~ N(0, I).
     seed : int
     """
-    if n < d or not 1 <= kappa < np.inf:
-        raise InputError(
-            "the spiked ensemble needs n >= d and a finite kappa >= 1, "
-            f"not n={n}, d={d}, kappa={kappa:g}"
-        )
+    x_true = _parameter(m, d, n, seed, 1.0)
+    _check_spectrum("spiked", d, n, kappa)
+    respond = _add_noise(noise)
 
-    def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
+    def client(rng: Generator) -> Rows:
         U = haar(n, d, rng)  # only the first d columns matter
         V = haar(d, d, rng)
         U[:, 0] *= np.sqrt(kappa)
-        return _respond(U @ V, x_true, noise, rng)
+        A = U @ V
+        return A, respond(rng, A @ x_true)
 
-    return _draw(m, d, n, seed, 1.0, client)
+    return Ensemble(LeastSquares(), _draw(m, seed, client), x_true)
 
 
 def log_uniform(
@@ -113,34 +123,28 @@ def log_uniform(
 
     Parameters
     ----------
-    m, d, n : int
-        Clients, coordinates, and observations per client; n >= d.
-    kappa : float
-        The condition number of every client.
+    m, d, n, kappa, noise, seed
+        As in ``spiked``.
     shared : bool
         All clients have the same random eigenvectors, so that the pooled problem is as
         ill-conditioned as they are; otherwise each client has its own.
     spread : float
         Client j's own parameter is x_0 + N(0, spread I).
-    noise : float
-        Variance of the noise; x_0 ~ N(0, I).
-    seed : int
     """
-    if n < d or not 1 <= kappa < np.inf:
-        raise InputError(
-            "the log-uniform ensemble needs n >= d and a finite kappa >= 1, "
-            f"not n={n}, d={d}, kappa={kappa:g}"
-        )
+    x_true = _parameter(m, d, n, seed, 1.0)
+    _check_spectrum("log-uniform", d, n, kappa)
+    respond = _add_noise(noise)
     V = haar(d, d, np.random.default_rng([seed, 1]))
     roots = np.sqrt(np.geomspace(1.0, kappa, d))
 
-    def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
+    def client(rng: Generator) -> Rows:
         U = haar(n, d, rng)
         V_j = V if shared else haar(d, d, rng)
         x_j = x_true + np.sqrt(spread) * rng.standard_normal(d)
-        return _respond(U * roots @ V_j.T, x_j, noise, rng)
+        A = U * roots @ V_j.T
+        return A, respond(rng, A @ x_j)
 
-    return _draw(m, d, n, seed, 1.0, client)
+    return Ensemble(LeastSquares(), _draw(m, seed, client), x_true)
 
 
 def badly_scaled(
@@ -157,27 +161,16 @@ def badly_scaled(
 
     Parameters
     ----------
-    m, d, n : int
-        Clients, coordinates, and observations per client.
+    m, d, n, noise, seed, device, dtype
+        As in ``isotropic``.
     decades : float
         A column is N(0, 1) times a unit of 10^U(-decades/2, decades/2).
-    noise : float
-        Variance of the noise; x_0 ~ N(0, I).
-    seed : int
-    device, dtype : str, optional
-        As in ``Problem``: the rows are drawn there, and are others than NumPy's.
     """
+    x_true = _parameter(m, d, n, seed, 1.0)
     units = 10.0 ** np.random.default_rng([seed, 1]).uniform(-decades / 2, decades / 2, size=d)
-    if device is not None:
-        x_true = _parameter(seed, d, 1.0)
-        respond = with_noise(noise)
-        rows = gaussian_rows((m, n, d), x_true, seed, device, dtype, respond, units)
-        return Ensemble(rows, x_true)
-
-    def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
-        return _respond(rng.standard_normal((n, d)) * units, x_true, noise, rng)
-
-    return _draw(m, d, n, seed, 1.0, client)
+    respond = _add_noise(noise), with_noise(noise)
+    rows = _gaussian((m, n, d), x_true, seed, device, dtype, respond, units)
+    return Ensemble(LeastSquares(), rows, x_true)
 
 
 def logistic(
@@ -193,23 +186,15 @@ def logistic(
 
     Parameters
     ----------
-    m, d, n : int
-        Clients, coordinates, and observations per client.
+    m, d, n, seed, device, dtype
+        As in ``isotropic``.
     scale : float
         x_0 ~ N(0, scale I).
-    seed : int
-    device, dtype : str, optional
-        As in ``Problem``: the rows are drawn there, and are others than NumPy's.
     """
-    if device is not None:
-        x_true = _parameter(seed, d, scale)
-        return Ensemble(gaussian_rows((m, n, d), x_true, seed, device, dtype, labels), x_true)
-
-    def client(rng: Generator, x_true: Array) -> tuple[Array, Array]:
-        A = rng.standard_normal((n, d))
-        return A, np.where(rng.logistic(size=n) < A @ x_true, 1.0, -1.0)
-
-    return _draw(m, d, n, seed, scale, client)
+    x_true = _parameter(m, d, n, seed, scale)
+    respond = _draw_labels, labels
+    rows = _gaussian((m, n, d), x_true, seed, device, dtype, respond)
+    return Ensemble(Logistic(), rows, x_true)
 
 
 def label_sorted(
@@ -223,23 +208,15 @@ def label_sorted(
 ) -> Ensemble:
     """The logistic ensemble with its observations sorted by label: most clients have one class.
 
-    Parameters
-    ----------
-    m, d, n : int
-        Clients, coordinates, and observations per client.
-    scale : float
-        x_0 ~ N(0, scale I).
-    seed : int
-    device, dtype : str, optional
-        As in ``Problem``: the rows are drawn there, and are others than NumPy's.
+    The parameters are those of ``logistic``.
     """
-    clients, x_true = logistic(m, d, n, scale, seed, device, dtype)
+    mixed = logistic(m, d, n, scale, seed, device, dtype)
     if device is not None:
-        return Ensemble(sorted_by_label(clients), x_true)
-    A = np.concatenate([A_j for A_j, _ in clients])
-    b = np.concatenate([b_j for _, b_j in clients])
+        return Ensemble(Logistic(), sorted_by_label(mixed.rows), mixed.x_true)
+    A = np.concatenate([A_j for A_j, _ in mixed.rows])
+    b = np.concatenate([b_j for _, b_j in mixed.rows])
     order = np.argsort(b, kind="stable").reshape(m, n)
-    return Ensemble([(A[rows], b[rows]) for rows in order], x_true)
+    return Ensemble(Logistic(), [(A[rows], b[rows]) for rows in order], mixed.x_true)
 
 
 def haar(n: int, d: int, rng: Generator) -> Array:
@@ -252,41 +229,69 @@ def haar(n: int, d: int, rng: Generator) -> Array:
     return columns
 
 
-def _draw(
-    m: int,
-    d: int,
-    n: int,
+def _gaussian(
+    shape: tuple[int, int, int],
+    x_true: Array,
     seed: int,
-    scale: float,
-    client: Callable[[Generator, Array], tuple[Array, Array]],
-) -> Ensemble:
-    """Draw x_0 ~ N(0, scale I), and each client from a random stream of its own.
+    device: str | None,
+    dtype: str,
+    respond: tuple[Respond, Respond],
+    units: Array | None = None,
+) -> Any:
+    """Rows with N(0, 1) entries, times the units of their columns; shape is (m, n, d).
 
-    So client j is the same for every m, and in whatever order the clients are drawn.
+    ``respond`` draws their targets from the predictors, in NumPy and on a device.
     """
+    if device is not None:
+        return gaussian_rows(shape, x_true, seed, device, dtype, respond[1], units)
+
+    def client(rng: Generator) -> Rows:
+        A = rng.standard_normal(shape[1:])
+        if units is not None:
+            A *= units
+        return A, respond[0](rng, A @ x_true)
+
+    return _draw(shape[0], seed, client)
+
+
+def _add_noise(noise: float) -> Respond:
+    return lambda rng, eta: eta + np.sqrt(noise) * rng.standard_normal(len(eta))
+
+
+def _draw_labels(rng: Generator, eta: Array) -> Array:
+    return np.where(rng.logistic(size=len(eta)) < eta, 1.0, -1.0)
+
+
+def _parameter(m: int, d: int, n: int, seed: int, scale: float) -> Array:
+    """Draw x_0 ~ N(0, scale I), (d,), of an ensemble of this size."""
     if min(m, d, n) < 1:
         raise InputError(
             f"an ensemble needs at least one client, column and row, not m={m}, d={d}, n={n}"
         )
-    root = np.random.SeedSequence(seed)
-    streams = [np.random.default_rng(child) for child in root.spawn(m)]
-    x_true = _parameter(seed, d, scale)
-    drawn: dict[int, tuple[Array, Array]] = {}
-
-    def fill(j: int) -> None:
-        drawn[j] = client(streams[j], x_true)
-
-    with one_blas_thread():
-        each(fill, range(m))
-    return Ensemble([drawn[j] for j in range(m)], x_true)
-
-
-def _parameter(seed: int, d: int, scale: float) -> Array:
-    """x_0 ~ N(0, scale I), (d,)."""
-    rng = np.random.default_rng(np.random.SeedSequence(seed))
-    x_true: Array = np.sqrt(scale) * rng.standard_normal(d)
+    x_true: Array = np.sqrt(scale) * np.random.default_rng(seed).standard_normal(d)
     return x_true
 
 
-def _respond(A: Array, x_true: Array, noise: float, rng: Generator) -> tuple[Array, Array]:
-    return A, A @ x_true + np.sqrt(noise) * rng.standard_normal(A.shape[0])
+def _check_spectrum(name: str, d: int, n: int, kappa: float) -> None:
+    """Raise InputError unless there are n×d matrices with this condition number."""
+    if n < d or not 1 <= kappa < np.inf:
+        raise InputError(
+            f"the {name} ensemble needs n >= d and a finite kappa >= 1, "
+            f"not n={n}, d={d}, kappa={kappa:g}"
+        )
+
+
+def _draw(m: int, seed: int, client: Callable[[Generator], Rows]) -> list[Rows]:
+    """Draw each client from a random stream of its own.
+
+    So client j is the same for every m, and in whatever order the clients are drawn.
+    """
+    streams = [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(m)]
+    drawn: dict[int, Rows] = {}
+
+    def fill(j: int) -> None:
+        drawn[j] = client(streams[j])
+
+    with one_blas_thread():
+        each(fill, range(m))
+    return [drawn[j] for j in range(m)]

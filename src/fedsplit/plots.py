@@ -31,16 +31,7 @@ Grey takes the place of its yellow, which is too pale on white paper.
 
 
 class Style(NamedTuple):
-    """How the curve of a method looks.
-
-    Attributes
-    ----------
-    label : str
-        In the legend.
-    colour : str
-    marker : str
-        In Matplotlib's notation.
-    """
+    """How the curve of a method looks: its label in the legend, colour, and Matplotlib's marker."""
 
     label: str
     colour: str
@@ -67,14 +58,7 @@ STYLES: dict[str, Style] = {
     "information": Style("FedSplit with information", ORANGE, "P"),
 }
 
-OTHER_STYLES = (
-    *(("v", BLACK), ("^", SKY), ("<", GREEN), (">", ORANGE)),
-    *(("D", GREY), ("P", PINK), ("h", RED), ("*", BLUE)),
-)
-"""Marker and colour of methods that are not in ``STYLES``, by their position."""
-
-DASHED = ("bound", "closed form")
-"""How the labels of curves that are not measured begin."""
+GAP = "optimality gap  F(x) - F*"
 
 LOWEST = 1e-12
 """Gaps below this are rounding of F and not drawn."""
@@ -82,10 +66,9 @@ LOWEST = 1e-12
 
 def style_of(name: str, position: int) -> Style:
     """Return a method's own style, or one by its position in the figure."""
-    if name in STYLES:
-        return STYLES[name]
-    marker, colour = OTHER_STYLES[position % len(OTHER_STYLES)]
-    return Style(name, colour, marker)
+    colours = (BLACK, SKY, GREEN, ORANGE, GREY, PINK, RED, BLUE)
+    i = position % len(colours)
+    return STYLES.get(name, Style(name, colours[i], "v^<>DPh*"[i]))
 
 
 def check_target(path: Path) -> None:
@@ -109,13 +92,13 @@ def curves(tables: Mapping[str, Columns], names: Sequence[str], title: str) -> F
         The tables to draw, one curve each.
     title : str
     """
-    figure, axes = _axes(title, "rounds", "optimality gap  F(x) - F*")
+    figure, axes = _axes(title, "rounds", GAP)
     gaps = [tables[name]["gap"] for name in names]
     last = max(len(each) for each in gaps) - 1
     for i, name in enumerate(names):
         _curve(axes, style_of(name, i), tables[name]["round"], gaps[i], last, i / len(names))
-    top = 10 * max(each[0] for each in gaps)
-    _limits(axes, last, np.concatenate(gaps), top)
+    # a run that diverges leaves the figure
+    _limits(axes, last, np.concatenate(gaps), top=10 * max(each[0] for each in gaps))
     return _with_legend(figure)
 
 
@@ -123,7 +106,7 @@ def lines(
     series: Mapping[str, tuple[NDArray[Any], NDArray[Any]]],
     title: str,
     xlabel: str,
-    ylabel: str = "optimality gap  F(x) - F*",
+    ylabel: str = GAP,
     logarithmic: bool = False,
 ) -> Figure:
     """Draw several curves on a log scale, each against numbers of its own.
@@ -140,11 +123,12 @@ def lines(
     figure, axes = _axes(title, xlabel, ylabel)
     if logarithmic:
         axes.set_xscale("log")
-    measured = [name for name in series if not name.startswith(DASHED)]
+    computed = ("bound", "closed form")
+    measured = [name for name in series if not name.startswith(computed)]
     for name, (x, y) in series.items():
-        of = name.partition(", ")[2] if name.startswith(DASHED) else name
+        of = name.partition(", ")[2] if name.startswith(computed) else name
         style = style_of(of, measured.index(of))._replace(label=name)
-        if name.startswith(DASHED):
+        if name.startswith(computed):
             axes.plot(x, y, color=style.colour, linestyle="--", linewidth=1.0, label=name)
         else:
             _curve(axes, style, x, y, len(x) - 1, measured.index(of) / len(measured))
@@ -165,24 +149,20 @@ def spread(
     kappas : sequence of three floats
     title : str
     """
-    figure, axes = _axes(title, "rounds", "optimality gap  F(x) - F*")
+    figure, axes = _axes(title, "rounds", GAP)
     everything = []
     for name in names:
         style = style_of(name, 0)
-        dashes = zip(("-", "--", ":"), kappas, strict=True)
-        for i, (dash, kappa) in enumerate(dashes):
+        for i, (dash, kappa) in enumerate(zip(("-", "--", ":"), kappas, strict=True)):
             table = tables[f"{name}-kappa{kappa:g}"]
             seeds = np.array([column for key, column in table.items() if key != "round"])
             everything.append(seeds.ravel())
+            last = len(table["round"]) - 1
             # A round is drawn only if the gaps of all seeds are above rounding there.
             shown = (seeds > LOWEST).all(axis=0)
-            rounds = table["round"][shown]
-            gaps = seeds[:, shown]
-            last = len(table["round"]) - 1
-            low, high = gaps.min(axis=0), gaps.max(axis=0)
-            axes.fill_between(rounds, low, high, color=style.colour, alpha=0.2)
             labelled = style._replace(label=f"{style.label}, κ = {kappa:g}")
-            _curve(axes, labelled, rounds, np.median(gaps, axis=0), last, i / 3, dash)
+            gaps = _band(axes, style, table["round"][shown], seeds[:, shown])
+            _curve(axes, labelled, table["round"][shown], gaps, last, i / 3, dash)
     _limits(axes, last, np.concatenate(everything), top=np.inf)
     return _with_legend(figure)
 
@@ -203,17 +183,10 @@ def conditioning(table: Columns, slopes: Mapping[str, float], title: str) -> Fig
     kappas = np.unique(table["kappa"])
     for i, (name, slope) in enumerate(slopes.items()):
         style = style_of(name, i)
-        seeds = np.array([table[name][table["kappa"] == kappa] for kappa in kappas])
-        low, high = seeds.min(axis=1), seeds.max(axis=1)
-        axes.fill_between(kappas, low, high, color=style.colour, alpha=0.25)
-        axes.plot(
-            kappas,
-            np.median(seeds, axis=1),
-            color=style.colour,
-            marker=style.marker,
-            label=f"{style.label}: slope {slope:z.2f}",
-            linewidth=1.6,
-        )
+        seeds = np.array([table[name][table["kappa"] == kappa] for kappa in kappas]).T
+        rounds = _band(axes, style, kappas, seeds)
+        labelled = style._replace(label=f"{style.label}: slope {slope:z.2f}")
+        _curve(axes, labelled, kappas, rounds, len(kappas) - 1, 0.0)
     return _with_legend(figure)
 
 
@@ -235,9 +208,8 @@ def bars(
     places = np.arange(len(groups))
     for i, (label, own) in enumerate(heights.items()):
         shown = np.where(np.isfinite(own), own, np.nan)
-        _, colour = OTHER_STYLES[i % len(OTHER_STYLES)]
         shift = (i - (len(heights) - 1) / 2) * width
-        axes.bar(places + shift, shown, width, color=colour, label=label)
+        axes.bar(places + shift, shown, width, color=style_of(label, i).colour, label=label)
     axes.set_xticks(places, groups, fontsize=9)
     axes.grid(visible=False, axis="x")
     return _with_legend(figure)
@@ -269,6 +241,15 @@ def _axes(title: str, xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
+
+
+def _band(axes: Axes, style: Style, x: NDArray[Any], seeds: NDArray[Any]) -> NDArray[Any]:
+    """Shade what lies between the least and the largest over the seeds, and return the medians."""
+    axes.fill_between(
+        x, seeds.min(axis=0), seeds.max(axis=0), color=style.colour, alpha=0.2, linewidth=0
+    )
+    medians: NDArray[Any] = np.median(seeds, axis=0)
+    return medians
 
 
 def _curve(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from copy import copy
 from html import escape
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 import numpy as np
 
@@ -110,9 +110,9 @@ class Problem:
         *,
         clients: int = 1,
         split: str = "iid",
-        ridge: float = 0.0,
+        ridge: float | Sequence[float] | Array = 0.0,
         seed: int = 0,
-    ) -> Problem:
+    ) -> Self:
         """The rows of a LIBSVM file, dealt out to clients; they stay sparse.
 
         Parameters
@@ -124,8 +124,8 @@ class Problem:
         clients : int
         split : {"iid", "label", "dirichlet", "zipf"}
             Which rows each client gets, see ``fedsplit.data.splitting.split_rows``.
-        ridge : float
-            λ **per row**, so that it means the same for files of any length.
+        ridge : float or (d,) array
+            λ of the whole objective, as in ``Problem``.
         seed : int
             Random seed of the split.
         """
@@ -140,7 +140,7 @@ class Problem:
             loss = Logistic()
             b = np.where(b == values[1], 1.0, -1.0)
         parts = split_rows(b, count("clients", clients), split, count("seed", seed, least=0))
-        return cls(loss, [(A[rows], b[rows]) for rows in parts], _check_ridge(ridge) * len(b))
+        return cls(loss, [(A[rows], b[rows]) for rows in parts], ridge)
 
     def __repr__(self) -> str:
         words = ", ".join(f"{name}={value}" for name, value in self._facts.items())
@@ -164,7 +164,7 @@ class Problem:
             "ridge": np.array2string(self.ridge, threshold=6, edgeitems=3),
         }
 
-    def with_ridge(self, ridge: float | Sequence[float] | Array) -> Problem:
+    def with_ridge(self, ridge: float | Sequence[float] | Array) -> Self:
         """The same data with another ridge; nothing is copied."""
         other = copy(self)
         other.ridge = _check_ridge(ridge)
@@ -181,7 +181,7 @@ class Problem:
                 f"ridge must be a number or have {self.d} entries, its shape is {self.ridge.shape}"
             )
 
-    def part(self, clients: range) -> Problem:
+    def part(self, clients: range) -> Self:
         """Some neighbouring clients; the ridge is still that of the whole objective."""
         other = copy(self)
         other.m = len(clients)

@@ -21,7 +21,7 @@ from fedsplit.arrays import (
 )
 from fedsplit.clients.adding import Together
 from fedsplit.clients.question import HESSIAN, NUMBER, SIZE, VECTOR, Answer, CostQuestion, Part
-from fedsplit.clients.rounding import separated, rounded_down, rounded_up
+from fedsplit.clients.rounding import rounded_down, rounded_up, separated
 from fedsplit.fixed_point import fits
 from fedsplit.local.newton import Newton
 from fedsplit.losses.costs import Costs, Evaluation

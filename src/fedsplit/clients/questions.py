@@ -16,7 +16,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
-from fedsplit.clients.question import NUMBER, VECTOR, Answer, CostQuestion, Part
+from fedsplit.clients.question import NUMBER, VECTOR, CostQuestion, Part
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_along
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.local.solver import ProxSolver, StochasticSolver

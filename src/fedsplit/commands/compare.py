@@ -92,8 +92,9 @@ def compare_command(
         ),
     ] = "iid",
     ridge: Annotated[
-        float, typer.Option(min=0.0, metavar="λ", help="Ridge per row of --libsvm.")
-    ] = 1e-3,
+        float,
+        typer.Option(min=0.0, metavar="λ", help="Ridge (λ/2)‖x‖² on the whole cost of --libsvm."),
+    ] = 1.0,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed of the problem.")] = 0,
     device: Annotated[
         str | None,
@@ -209,7 +210,7 @@ def _random(ensemble: str, m: int, d: int, n: int, kappa: float, seed: int) -> S
 def _file(path: Path, split: str, ridge: float, problem: Problem, seed: int) -> Subject:
     m = problem.m
     d = problem.d
-    title = f"{path.name}, split {split}: m = {m} clients, d = {d}, ridge {ridge:g} per row, "
+    title = f"{path.name}, split {split}: m = {m} clients, d = {d}, ridge {ridge:g}, "
     facts = {"clients": m, "features": d, "observations": None, "kappa": None}
     return Subject(
         title + f"seed {seed}",

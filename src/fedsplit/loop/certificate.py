@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Array, Mask, inverse_norm
 from fedsplit.checks import instance
 from fedsplit.clients.oracle import Oracle, clients_of
 from fedsplit.clients.question import Answer, CostQuestion
@@ -18,7 +18,6 @@ from fedsplit.clients.questions import Decrement, Gradient, Information, ProofSc
 from fedsplit.clients.stacked import QUIET
 from fedsplit.device.backend import to_host
 from fedsplit.dialogue import Dialogue, converse
-from fedsplit.arrays import inverse_norm
 from fedsplit.penalties.penalty import Penalty
 
 

@@ -69,14 +69,14 @@ class RunState:
     ----------
     inner : Any
         The method's own state.
-    origin : Origin
-        Identifies the problem: on another one the state would lead nowhere.
+    origin : Origin or None
+        Identifies the problem: on another one the state would lead nowhere. None if not known.
     asked : int
         How many questions had been asked: what is drawn next depends on that number.
     """
 
     inner: Any
-    origin: Origin
+    origin: Origin | None
     asked: int
 
     @property

@@ -96,9 +96,9 @@ def iterate(
         try:
             if state is None:
                 begun: Any = yield from method.start(x, m)
+                value = yield Measure(begun.x)
+                account = yield Record("setup", _with(penalty, begun.x, value))
                 state = begun
-                value = yield Measure(state.x)
-                account = yield Record("setup", _with(penalty, state.x, value))
             stopped_by: StoppedBy | None = None
             if account.rounds >= limit:
                 stopped_by = "rounds"

@@ -51,7 +51,7 @@ def solve(
     rounds: int = 200,
     tol: float = 1e-9,
     x0: Array | None = None,
-    state: RunState | None = None,
+    state: Any = None,
     penalty: Penalty | None = None,
     participation: float = 1.0,
     seed: int = 0,
@@ -73,16 +73,18 @@ def solve(
     tol : float
         Stop when the proved bound on F(x) - F* is at most tol · max(|F(x)|, F(0) - F(x)), or is
         rounding; if none can be proved, when ‖z⁺ - z‖ ≤ tol · ‖z‖, where z is the variable whose
-        fixed point the method seeks. A proof costs two rounds. All proofs together cost at most six rounds or a tenth of
-        the run, and more only if absent clients have to be asked again. Two rounds of a budget of
-        20 or more are kept for a proof at the end. 0 spends the whole budget and proves nothing.
+        fixed point the method seeks. A proof costs two rounds. All proofs together cost at most six
+        rounds or a tenth of the run, and more only if absent clients have to be asked again. Two
+        rounds of a budget of 20 or more are kept for a proof at the end. 0 spends the whole budget
+        and proves nothing.
     x0 : (d,) array, optional
         The start; zeros if None.
     state : RunState, optional
-        A result's ``state``, to continue from there with its step. No set-up is repeated, and the run
-        is the one that would have been; with the same seed, what is drawn goes on too. If the data,
-        the ridge or the penalty have changed since, the run starts anew from the state's x, and
-        says so in ``notes``; of clients elsewhere only the penalty is compared.
+        A result's ``state``, to continue from there with its step. No set-up is repeated, and the
+        run is the one that would have been; with the same seed, what is drawn goes on too. If the
+        data, the ridge or the penalty have changed since, the run starts anew from the state's x,
+        and says so in ``notes``; of clients elsewhere only the penalty is compared. A method's own
+        state, such as ``result.state.inner``, is taken as it is.
     penalty : Penalty, optional
         A convex g(x) added to F at the server: ``L1``, ``Box``, …, or your own object with
         ``value`` and ``prox``.
@@ -117,6 +119,8 @@ def solve(
         When the answers show that F has no minimiser, as with classes that a plane separates. The
         exception has the ``direction`` along which F falls for ever, and the ``result`` so far.
     """
+    if state is not None and not isinstance(state, RunState):
+        state = RunState(state, None, 0)  # a method's own state, of which nothing more is known
     oracle = problem.clients if isinstance(problem, Problem) else problem
     instance("problem", oracle, "a Problem, or clients with m and ask", "ask")
     clients = clients_of(oracle)
@@ -124,7 +128,7 @@ def solve(
     d = clients.d
     if not d and (x0 is not None or state is not None):
         # clients of one's own need not say how many coordinates there are
-        d = np.size(x0) if state is None else np.size(state.x)
+        d = np.size(state.x if x0 is None and state is not None else x0)
     if not d:
         raise InputError("these clients do not say how many coordinates x has: pass x0")
     chosen = ""
@@ -306,7 +310,7 @@ class Run:
             rounds=len(conversation.trace),
             converged=outcome.reached and not absent,
             stopped_by=outcome.stopped_by,
-            state=RunState(state, Origin(None, np.zeros(0)), conversation.number),
+            state=RunState(state, None, conversation.number),
             trace=conversation.trace,
             method=self.method.described(),
             step=self.method.step_of(state),
@@ -342,7 +346,7 @@ def _goes_on(state: RunState, x: Array, clients: Clients, penalty: Penalty | Non
     """Whether the state, whose x is given on the host, is one of this problem."""
     if on_host(state.inner.x) == clients.on_device:
         return False
-    return state.origin.is_that_of(Origin.at(x, clients, penalty))
+    return state.origin is None or state.origin.is_that_of(Origin.at(x, clients, penalty))
 
 
 def clients_for(method: Method[Any], clients: Clients, penalty: Penalty | None) -> Clients:
@@ -411,7 +415,6 @@ def check_start(
     """
     given = x0
     if state is not None:
-        instance("state", state, "the state of a result: pass result.state", "inner", "origin")
         if not isinstance(state.inner, method.state_type):
             raise InputError(
                 f"state: {type(method).__name__} continues from {method.state_type.__name__}, "

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any, get_type_hints
 
 from fedsplit.errors import InputError
+from fedsplit.local.gradient import GradientProx
 from fedsplit.methods.admm import ADMM
 from fedsplit.methods.agd import AGD
 from fedsplit.methods.asynchronous_information import AsynchronousInformation
@@ -26,7 +27,6 @@ from fedsplit.methods.relaxed import RelaxedFedSplit
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
 from fedsplit.methods.vectors import FedSplitVectors
-from fedsplit.local.gradient import GradientProx
 
 METHODS: dict[str, type[Method[Any]]] = {
     "fedsplit": FedSplit,

@@ -11,6 +11,8 @@ from fedsplit.arrays import Array
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Prox
 from fedsplit.dialogue import Dialogue
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.method import (
     Method,
     average,
@@ -20,8 +22,6 @@ from fedsplit.methods.method import (
     subgradient_of_average,
 )
 from fedsplit.penalties.penalty import Penalty, prox_or_same
-from fedsplit.local.newton import ExactProx
-from fedsplit.local.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
 

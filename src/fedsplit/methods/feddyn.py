@@ -12,9 +12,9 @@ from fedsplit.checks import number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Prox
 from fedsplit.dialogue import Dialogue
-from fedsplit.methods.method import Method, check_settings, choose_step, start_point
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
+from fedsplit.methods.method import Method, check_settings, choose_step, start_point
 from fedsplit.theory import fedsplit_step
 
 

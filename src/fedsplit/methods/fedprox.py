@@ -8,10 +8,10 @@ from fedsplit.arrays import Array, column_means
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Prox
 from fedsplit.dialogue import Dialogue
-from fedsplit.methods.fedgd import AverageState
-from fedsplit.methods.method import Method, check_settings, choose_step
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
+from fedsplit.methods.fedgd import AverageState
+from fedsplit.methods.method import Method, check_settings, choose_step
 from fedsplit.theory import fedsplit_step
 
 

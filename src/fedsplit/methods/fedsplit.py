@@ -21,6 +21,8 @@ from fedsplit.clients.effects import Repeat
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Prox
 from fedsplit.dialogue import Dialogue
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.method import (
     Method,
     average,
@@ -31,8 +33,6 @@ from fedsplit.methods.method import (
     subgradient_of_average,
 )
 from fedsplit.penalties.penalty import Penalty
-from fedsplit.local.newton import ExactProx
-from fedsplit.local.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
 

@@ -19,8 +19,8 @@ from fedsplit.clients.questions import Curvature, ProofScalars
 from fedsplit.clients.stochastic import BatchCurvature
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.penalties.penalty import Penalty, check_penalty, prox_or_same
 from fedsplit.local.solver import ProxSolver
+from fedsplit.penalties.penalty import Penalty, check_penalty, prox_or_same
 
 EPS = sys.float_info.epsilon
 

@@ -13,10 +13,10 @@ from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Curvature, Gradient, Prox
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.fedsplit import FedSplit
-from fedsplit.methods.method import Method, average, check_settings, start_point
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
+from fedsplit.methods.fedsplit import FedSplit
+from fedsplit.methods.method import Method, average, check_settings, start_point
 from fedsplit.theory import theorem2
 
 

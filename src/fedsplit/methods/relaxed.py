@@ -13,6 +13,8 @@ from fedsplit.clients.effects import Arrival, Post
 from fedsplit.clients.questions import Prox
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.dave import ArrivalState
 from fedsplit.methods.method import (
     Method,
@@ -22,8 +24,6 @@ from fedsplit.methods.method import (
     subgradient_of_average,
 )
 from fedsplit.penalties.penalty import Penalty
-from fedsplit.local.newton import ExactProx
-from fedsplit.local.solver import ProxSolver
 from fedsplit.theory import arock_relaxation, fedsplit_step
 
 

@@ -15,6 +15,8 @@ from fedsplit.clients.questions import Gradient, Prox
 from fedsplit.device.programs import Found, for_each_client
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
+from fedsplit.local.newton import NewtonProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.accelerator import Accelerator, NoAcceleration, Proposal, View
 from fedsplit.methods.adapt import Adapt, Outset, StepSize
 from fedsplit.methods.anderson import Anderson
@@ -32,8 +34,6 @@ from fedsplit.methods.method import (
 from fedsplit.methods.secants import Secants
 from fedsplit.methods.trust import TRIALS, Best, Trust
 from fedsplit.penalties.penalty import Penalty
-from fedsplit.local.newton import NewtonProx
-from fedsplit.local.solver import ProxSolver
 from fedsplit.theory import fedsplit_step
 
 MOST_FLOATS = 10**8

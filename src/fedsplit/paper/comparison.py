@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
+import fedsplit as fs
 from fedsplit import ensembles
 from fedsplit.arrays import Array, length
 from fedsplit.checks import one_of
-from fedsplit.clients.oracle import Clients
-from fedsplit.errors import InputError
-from fedsplit.loop.result import Result
-from fedsplit.losses.least_squares import LeastSquares
-from fedsplit.losses.logistic import Logistic
 from fedsplit.methods.method import Method
 from fedsplit.paper.curves import rounds_to
-from fedsplit.paper.runs import run_to_gap
-from fedsplit.problem import Problem
+from fedsplit.paper.runs import Run, run_to_gap
 
 Ending: TypeAlias = Literal["reached", "floor", "falling", "diverged"]
 """How a run ended: at the last target, at a floor above it, on its way there, or nowhere."""
@@ -53,7 +47,7 @@ class ComparedRun:
     ----------
     label : str
         The method's.
-    step : float or (m,) array
+    step : float or (d,) array
     gaps : (T + 1,) array
         F(x) - F* at the start and after each round.
     floats_up, floats_down : int
@@ -85,7 +79,7 @@ def generate(
     seed: int,
     device: str | None = None,
     dtype: str = "float64",
-) -> Problem:
+) -> fs.Problem:
     """Return a problem of m clients with n observations each of d coordinates.
 
     Parameters
@@ -104,27 +98,27 @@ def generate(
     if device is not None:
         if ensemble in CONDITIONED:
             drawn = [name for name in ENSEMBLES if name not in CONDITIONED]
-            raise InputError(
+            raise fs.InputError(
                 f"ensemble {ensemble!r} is not drawn on a device: use one of {', '.join(drawn)}"
             )
         draw = partial(draw, device=device, dtype=dtype)
     if ensemble in CONDITIONED:
-        return Problem(LeastSquares(), draw(kappa=kappa).clients)
-    # x_0 ~ N(0, I/d) makes the margins of logistic regression of order 1.
-    if ensemble == "logistic":
-        return Problem(Logistic(), draw(scale=1 / d).clients)
-    # Without a ridge a client with one class has no minimiser.
+        return draw(kappa=kappa)
+    if ensemble in ("logistic", "sorted"):
+        # x_0 ~ N(0, I/d) makes the margins of logistic regression of order 1.
+        draw = partial(draw, scale=1 / d)
     if ensemble == "sorted":
-        return Problem(Logistic(), draw(scale=1 / d).clients, ridge=1.0)
-    return Problem(LeastSquares(), draw().clients)
+        # Without a ridge a client with one class has no minimiser.
+        return draw().with_ridge(1.0)
+    return draw()
 
 
 def compare(
-    problem: Problem,
+    problem: fs.Problem,
     methods: Sequence[tuple[str, Method[Any]]],
     rounds: int,
     progress: Callable[[str, int, float], None] = lambda label, done, gap: None,
-    clients: Clients | None = None,
+    clients: fs.Clients | None = None,
 ) -> list[ComparedRun]:
     """Run methods until the last target.
 
@@ -142,41 +136,25 @@ def compare(
     best = problem.objective(problem.solution())
     if clients is None:
         clients = problem.clients
-    return [_run(clients, best, label, method, rounds, progress) for label, method in methods]
+    compared = []
+    for label, method in methods:
+        run = Run(method, rounds, TARGETS[-1])
+        result = run_to_gap(clients, run, best, partial(progress, label))
+        trace = result.trace
+        gaps = trace.objective - best
+        up, down = int(trace.floats_up.sum()), int(trace.floats_down.sum())
+        compared.append(ComparedRun(label, result.step, gaps, up, down, _ending(result, gaps)))
+    return compared
 
 
-def _run(
-    clients: Clients,
-    best: float,
-    label: str,
-    method: Method[Any],
-    rounds: int,
-    progress: Callable[[str, int, float], None],
-) -> ComparedRun:
-    done = itertools.count(1)
-    result = run_to_gap(
-        clients, method, rounds, best, TARGETS[-1], lambda gap: progress(label, next(done), gap)
-    )
-    trace = result.trace
-    gaps = trace.objective - best
-    return ComparedRun(
-        label,
-        result.step,
-        gaps,
-        int(trace.floats_up.sum()),
-        int(trace.floats_down.sum()),
-        _ending(result, gaps),
-    )
-
-
-def _ending(result: Result, gaps: Array) -> Ending:
+def _ending(result: fs.Result, gaps: Array) -> Ending:
     if result.stopped_by == "diverged":
         return "diverged"
     if gaps[-1] <= TARGETS[-1]:
         return "reached"
     # At a floor, the last quarter changed the gap by less than a hundredth and z stands still.
     before = gaps[-1 - max(2, len(gaps) // 4)]
-    size = max(1.0, length(result.state.iterate))
+    size = max(1.0, length(result.x))
     still = result.trace.rows[-1].residual <= 1e-4 * size
     if still and abs(before - gaps[-1]) <= 0.01 * abs(gaps[-1]):
         return "floor"

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from fedsplit import plots
 from fedsplit.arrays import Array
+from fedsplit.paper.measurements import Measurements
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def rounds_to(gaps: Array, gap: float) -> float:
@@ -38,3 +46,13 @@ def linear_fit(gaps: Array, low: float) -> tuple[float, float]:
     slope, offset = np.polyfit(t, y, 1)
     residual = y - (slope * t + offset)
     return float(np.exp(slope)), float(1 - residual @ residual / np.sum((y - y.mean()) ** 2))
+
+
+def draw_curves(
+    measured: Measurements, figures: Mapping[str, tuple[str, Sequence[str]]]
+) -> dict[str, Figure]:
+    """Draw figures of gaps against rounds: each has a title and the names of its curves."""
+    return {
+        file: plots.curves(measured.tables, names, title)
+        for file, (title, names) in figures.items()
+    }

@@ -40,6 +40,22 @@ class Claim(NamedTuple):
     reason: str = ""
 
 
+class Finding(NamedTuple):
+    """What was found of a claim: a ``Claim`` without its key and its sentence."""
+
+    paper: object
+    measured: float | list[float]
+    holds: bool
+    reason: str = ""
+
+
+def claims_of(
+    figure: str, sentences: Mapping[str, str], findings: Mapping[str, Finding]
+) -> list[Claim]:
+    """Put each sentence about a figure together with what was found of it."""
+    return [Claim(f"{figure}-{key}", sentences[key], *finding) for key, finding in findings.items()]
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One figure of the paper: how to compute it, draw it, and check what the paper says of it.

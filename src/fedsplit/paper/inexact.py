@@ -3,57 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from fedsplit import plots
-from fedsplit.methods.fedsplit import FedSplit
-from fedsplit.paper.curves import floor
+import fedsplit as fs
+from fedsplit.paper.curves import draw_curves, floor
 from fedsplit.paper.measurements import Measurements
-from fedsplit.paper.runs import SolvedProblem
-from fedsplit.plots import Columns
-from fedsplit.local.gradient import GradientProx
+from fedsplit.paper.runs import Run, algorithm1
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LOCAL_STEPS = (1, 5, 10)
-"""Gradient steps e of the inexact prox."""
+"""Gradient steps e of the inexact prox (§4.1, §4.2)."""
 
 
-def curves_of(
-    solved: SolvedProblem,
-    s: float,
-    rounds: int,
-    step: float | Literal["paper"],
-    exact_cost: float = 1.0,
-) -> dict[str, Columns]:
-    """Run FedSplit with the exact prox, and with e gradient steps from the previous iterate.
-
-    Parameters
-    ----------
-    solved : SolvedProblem
-    s : float
-        The step of the method.
-    rounds : int
-    step : float or "paper"
-        Of the gradient steps.
-    exact_cost : float
-        Of a round with the exact prox, in gradients.
-    """
-    tables = {"fedsplit-exact": solved.curve(FedSplitVectors(s), rounds, cost=exact_cost)}
+def inexact_runs(s: float, alpha: float, rounds: int, suffix: str = "") -> dict[str, Run]:
+    """FedSplit(s) with the exact prox, and with e gradient steps α from the previous iterate."""
+    runs = {f"fedsplit-exact{suffix}": Run(algorithm1(s), rounds)}
     for e in LOCAL_STEPS:
-        solver = GradientProx(e, start="iterate", step=step)
-        tables[f"fedsplit-e{e}"] = solved.curve(FedSplitVectors(s, solver), rounds, cost=e + 1)
-    return tables
+        prox = fs.GradientProx(e, start="iterate", step=alpha)
+        runs[f"fedsplit-e{e}{suffix}"] = Run(algorithm1(s, prox), rounds)
+    return runs
 
 
-def broadcast_curves(solved: SolvedProblem, s: float, rounds: int) -> dict[str, Columns]:
-    """Run FedSplit with e gradient steps from the broadcast point, which the paper does not."""
-    tables = {}
-    for e in LOCAL_STEPS:
-        method = FedSplitVectors(s, GradientProx(e))
-        tables[f"fedsplit-e{e}-broadcast"] = solved.curve(method, rounds, cost=e + 1)
-    return tables
+def broadcast_runs(s: float, rounds: int) -> dict[str, Run]:
+    """FedSplit(s) with e gradient steps from the broadcast point, which the paper does not have."""
+    return {
+        f"fedsplit-e{e}-broadcast": Run(algorithm1(s, fs.GradientProx(e)), rounds)
+        for e in LOCAL_STEPS
+    }
 
 
 def floors(measured: Measurements, suffix: str = "") -> list[float]:
@@ -65,12 +43,10 @@ def draw_both(
     measured: Measurements, name: str, title: str, setting: str = ""
 ) -> Mapping[str, Figure]:
     """Draw the paper's figure, and ours with the inner solver started at the broadcast point."""
-    drawn = {}
-    for kind, start, caption in (
-        ("", "", f"{title}{setting}"),
-        ("-ours", "-broadcast", f"{title}; inner steps from the broadcast point"),
-    ):
-        inexact = [f"fedsplit-e{e}{start}" for e in LOCAL_STEPS]
-        names = ["fedgd-e1", *inexact, "fedsplit-exact"]
-        drawn[f"{name}{kind}"] = plots.curves(measured.tables, names, caption)
-    return drawn
+    paper = ["fedgd-e1", *(f"fedsplit-e{e}" for e in LOCAL_STEPS), "fedsplit-exact"]
+    ours = ["fedgd-e1", *(f"fedsplit-e{e}-broadcast" for e in LOCAL_STEPS), "fedsplit-exact"]
+    figures = {
+        name: (f"{title}{setting}", paper),
+        f"{name}-ours": (f"{title}; inner steps from the broadcast point", ours),
+    }
+    return draw_curves(measured, figures)

@@ -16,16 +16,7 @@ from fedsplit.paper.measurements import Measurements, load
 
 
 class Section(NamedTuple):
-    """One experiment on the page.
-
-    Attributes
-    ----------
-    experiment : Experiment
-    measured : Measurements
-    figures : mapping of str to bytes
-        SVG, by the names of the files.
-    claims : sequence of Claim
-    """
+    """One experiment on the page; its figures are SVG, by the names of their files."""
 
     experiment: Experiment
     measured: Measurements

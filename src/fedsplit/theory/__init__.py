@@ -1,8 +1,9 @@
 """Theory as functions: the paper's rates, bounds and fixed points, and what noise adds to them.
 
-Rates and bounds are functions of numbers (Theorem 1, its master theorem, Corollary 1, Theorem 2).
-Closed-form fixed points are for least squares; the ``*_defect`` functions test any point, for any
-loss, against Propositions 1-3.
+Rates and bounds are functions of numbers (Theorems 1-3, Corollary 1). Closed-form fixed points are
+for least squares; the ``*_defect`` functions test any point, for any loss, against Propositions
+1-3. The paper numbers the convergence with general residuals, from which Theorem 1 follows, as
+Theorem 3.
 
 Throughout, κ = L*/ℓ* is the condition number of the worst client, z* the fixed point of FedSplit,
 and distance is ‖z^(1) - z*‖ over all clients.
@@ -13,12 +14,14 @@ from fedsplit.theory.asynchronous import arock_relaxation
 from fedsplit.theory.moments import Moments, fedavg_moments
 from fedsplit.theory.noise import noise_bound, noise_floor
 from fedsplit.theory.paper import (
+    Envelope,
     Reduction,
     batch_step,
     contraction,
     corollary1_bound,
     fedgd_defect,
     fedgd_fixed_point,
+    fedgd_rounds,
     fedgd_step,
     fedprox_defect,
     fedprox_fixed_point,
@@ -26,6 +29,7 @@ from fedsplit.theory.paper import (
     fedsplit_fixed_point,
     fedsplit_step,
     master_bound,
+    moreau_envelope,
     optimality_defect,
     theorem1_bound,
     theorem1_rounds,
@@ -33,6 +37,7 @@ from fedsplit.theory.paper import (
 )
 
 __all__ = [
+    "Envelope",
     "Moments",
     "Reduction",
     "arock_relaxation",
@@ -42,6 +47,7 @@ __all__ = [
     "fedavg_moments",
     "fedgd_defect",
     "fedgd_fixed_point",
+    "fedgd_rounds",
     "fedgd_step",
     "fedprox_defect",
     "fedprox_fixed_point",
@@ -50,6 +56,7 @@ __all__ = [
     "fedsplit_step",
     "inner_step",
     "master_bound",
+    "moreau_envelope",
     "noise_bound",
     "noise_floor",
     "optimality_defect",

@@ -1,12 +1,12 @@
-"""The paper's theory: rates and bounds, and where the deterministic methods stop."""
+"""The paper's theory, in its order: where each method stops (§2, §3.2), and how fast (§3.3, §4.3).
+
+κ = L*/ℓ* is the condition number of the worst client, s the step of the prox, α that of the
+gradient steps that stand in for it, e their number.
+"""
 
 from __future__ import annotations
 
 import math
-from fedsplit.clients.questions import Descend
-from fedsplit.clients.questions import Gradient
-from fedsplit.clients.questions import Information
-from fedsplit.clients.questions import Prox
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,37 +15,129 @@ import numpy as np
 from fedsplit.arrays import Array, matvec
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Clients
+from fedsplit.clients.questions import Descend, Gradient, Information, Prox, Value
 from fedsplit.errors import InputError
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 
+# §2 Existing algorithms: FedGD and FedProx stop where their clients pull equally, not at x*
 
-def contraction(kappa: float) -> float:
-    """ρ = 1 - 2/(√κ + 1), the factor by which ‖z - z*‖ falls each round at Theorem 1's step."""
-    return 1.0 - 2.0 / (math.sqrt(kappa) + 1.0)
+
+def fedgd_defect(clients: Clients, x: Array, s: float, local_steps: int) -> float:
+    """‖Σ_j Σ_{i≤e} ∇f_j(G_j^{i-1}(x))‖, with G_j(x) = x - s∇f_j(x) (Proposition 1).
+
+    It is zero exactly at a fixed point of FedGD(s, e).
+    """
+    # a local step is -s times a gradient, so that the sum over i telescopes to x - G_j^e(x)
+    moved = clients.ask(Descend(x, s, local_steps)).rows
+    return float(np.linalg.norm((x - moved).sum(axis=0)) / s)
+
+
+def fedgd_fixed_point(clients: Clients, s: float, local_steps: int) -> Array:
+    """The limit of FedGD(s, e) on least squares, (d,) (§2.1).
+
+    x = (Σ_j P_j H_j)⁻¹ Σ_j P_j c_j, with P_j = Σ_{k<e} (I - sH_j)^k, H_j = A_jᵀA_j, c_j = A_jᵀb_j.
+    """
+    H, c = quadratics(clients)
+    identity = np.eye(clients.d)
+    G = identity - s * H
+    P = np.zeros_like(H)
+    for _ in range(local_steps):
+        P = identity + G @ P
+    return _solve_sums(P @ H, matvec(P, c))
+
+
+class Envelope(NamedTuple):
+    """The clients' Moreau envelopes at a point.
+
+    Attributes
+    ----------
+    value : (m,) array
+        M_{s f_j}(x).
+    gradient : (m, d) array
+        ∇M_{s f_j}(x).
+    """
+
+    value: Array
+    gradient: Array
+
+
+def moreau_envelope(
+    clients: Clients, x: Array, s: float, solver: ProxSolver | None = None
+) -> Envelope:
+    """M_{s f_j}(x) = min_u f_j(u) + ‖x - u‖²/(2s), with ∇M_{s f_j}(x) = (x - prox_{s f_j}(x))/s.
+
+    FedProx(s) is gradient descent on their sum (§2.2).
+
+    Parameters
+    ----------
+    clients : Clients
+    x : (d,) array, or (m, d) array
+        One point for all clients, or one for each.
+    s : float
+    solver : ProxSolver, optional
+        How the minimum is found; None is ``ExactProx()``.
+    """
+    u = clients.ask(Prox(x, s, x, solver or ExactProx())).rows
+    away = x - u
+    return Envelope(clients.ask(Value(u)).rows + 0.5 * np.square(away).sum(axis=1) / s, away / s)
+
+
+def fedprox_defect(clients: Clients, x: Array, s: float, solver: ProxSolver | None = None) -> float:
+    """‖Σ_j ∇M_{s f_j}(x)‖, zero exactly at a fixed point of FedProx(s) (Proposition 2)."""
+    return float(np.linalg.norm(moreau_envelope(clients, x, s, solver).gradient.sum(axis=0)))
+
+
+def fedprox_fixed_point(clients: Clients, s: float) -> Array:
+    """The limit of FedProx(s) on least squares, (d,) (§2.2).
+
+    x = (Σ_j {I - (I + sH_j)⁻¹})⁻¹ Σ_j (H_j + I/s)⁻¹ c_j.
+    """
+    H, c = quadratics(clients)
+    R = np.linalg.inv(H + np.eye(clients.d) / s)
+    # I - (I + sH)⁻¹ = (H + I/s)⁻¹H, which does not cancel
+    return _solve_sums(R @ H, matvec(R, c))
+
+
+# §3.2 FedSplit stops at x*
+
+
+def fedsplit_defect(
+    clients: Clients, z: Array, s: float, solver: ProxSolver | None = None
+) -> float:
+    """‖T(z) - z‖ with T(z)_j = z_j + 2(prox_{s f_j}(2z̄ - z_j) - z̄); z is (m, d) (Proposition 3).
+
+    It is zero exactly at a fixed point of FedSplitVectors(s).
+    """
+    x = z.mean(axis=0)
+    moved = clients.ask(Prox(2 * x - z, s, x, solver or ExactProx())).rows
+    return float(2.0 * np.linalg.norm(moved - x))
+
+
+def fedsplit_fixed_point(clients: Clients, x: Array, s: float) -> Array:
+    """z_j = x - s∇f_j(x), (m, d): FedSplit's fixed point, if x minimises F (Proposition 3)."""
+    return x - s * clients.ask(Gradient(x)).rows
+
+
+def optimality_defect(clients: Clients, x: Array) -> float:
+    """‖Σ_j ∇f_j(x)‖, zero exactly at a minimiser of F."""
+    return float(np.linalg.norm(clients.ask(Gradient(x)).rows.sum(axis=0)))
+
+
+# §3.3 Convergence of FedSplit
 
 
 def fedsplit_step(ell: float, L: float) -> float:
     """s = 1/√(ℓ*L*) (Theorem 1); 1/L* if ℓ* = 0."""
     if ell > 0:
+        # two roots, as the product of two small constants may underflow
         return 1.0 / (math.sqrt(ell) * math.sqrt(L))
     return 1.0 / L
 
 
-def fedgd_step(ell: float, L: float) -> float:
-    """s = 2/(ℓ* + L*), the step of gradient descent with the best rate; 1/L* if ℓ* = 0."""
-    if ell > 0:
-        return 2.0 / (ell + L)
-    return 1.0 / L
-
-
-def batch_step(ell: float, smoothness: float) -> float:
-    """s = 1/ℒ*, with ℒ* the largest expected smoothness of a client's minibatches.
-
-    On least squares E(I - sĤ)² ⪯ I - sH for the Hessian Ĥ of a batch, since E Ĥ² ⪯ ℒH: every local
-    step contracts in the mean square.
-    """
-    return 1.0 / smoothness
+def contraction(kappa: float) -> float:
+    """ρ = 1 - 2/(√κ + 1), the factor by which ‖z - z*‖ falls each round at Theorem 1's step."""
+    return 1.0 - 2.0 / (math.sqrt(kappa) + 1.0)
 
 
 def theorem1_bound(t: int, kappa: float, distance: float, m: int, b: float = 0.0) -> float:
@@ -65,8 +157,17 @@ def theorem1_bound(t: int, kappa: float, distance: float, m: int, b: float = 0.0
     return contraction(kappa) ** t * distance / math.sqrt(m) + (math.sqrt(kappa) + 1.0) * b
 
 
+def theorem1_rounds(eps: float, kappa: float, distance: float, m: int) -> int:
+    """The least T with ρ^T ‖z^(1) - z*‖/√m ≤ ε, which is O(√κ log 1/ε) (Theorem 1).
+
+    After T rounds with exact proxes ‖x - x*‖ ≤ ε; the parameters are those of ``theorem1_bound``.
+    """
+    number("kappa", kappa, least=1.0, strict=False)
+    return _rounds(eps, contraction(kappa), distance / math.sqrt(m))
+
+
 def master_bound(kappa: float, distance: float, residuals: Sequence[float] | Array) -> Array:
-    """The master theorem: ‖z^(t+1) - z*‖ ≤ ρ^t ‖z^(1) - z*‖ + 2 Σ_{i≤t} ρ^(t-i) ‖r^(i)‖.
+    """Theorem 3: ‖z^(t+1) - z*‖ ≤ ρ^t ‖z^(1) - z*‖ + 2 Σ_{i≤t} ρ^(t-i) ‖r^(i)‖.
 
     Parameters
     ----------
@@ -87,35 +188,24 @@ def master_bound(kappa: float, distance: float, residuals: Sequence[float] | Arr
     return np.array(bounds)
 
 
-def theorem1_rounds(eps: float, kappa: float, distance: float, m: int) -> int:
-    """The least T with ρ^T ‖z^(1) - z*‖/√m ≤ ε.
+def corollary1_bound(steps: int, kappa: float, distance: float, factor: float = 1.0) -> float:
+    """Corollary 1: e gradient steps from v end within (1 - c/(√κ + 1))^e ‖v - prox(v)‖ of prox(v).
 
-    So many rounds suffice for ‖x - x*‖ ≤ ε with exact proxes.
-    """
-    number("eps", eps)
-    number("kappa", kappa, least=1.0, strict=False)
-    start = distance / math.sqrt(m)
-    if start <= eps:
-        return 0
-    rho = contraction(kappa)
-    if rho == 0.0:  # κ = 1: one round is exact
-        return 1
-    return math.ceil(math.log(eps / start) / math.log(rho))
-
-
-def corollary1_bound(steps: int, kappa: float, distance: float) -> float:
-    """Corollary 1: e gradient steps from v end within (1 - 1/(√κ + 1))^e ‖v - prox(v)‖ of prox(v).
+    With a line search that halves α = 1 until h falls by ½α‖∇h‖², c = ¼. For h is μ-strongly convex
+    and M-smooth with μ/M ≥ 1/(√κ + 1), and every α ≤ 1/M passes, so that α ≥ 1/(2M). A step that
+    passes has ‖u⁺ - u*‖² ≤ (1 - αμ)‖u - u*‖², as ⟨∇h(u), u - u*⟩ ≥ h(u) - h* + ½μ‖u - u*‖² and
+    α²‖∇h(u)‖² ≤ 2α(h(u) - h*). So the distance falls by at least √(1 - μ/(2M)) ≤ 1 - ¼μ/M.
 
     Parameters
     ----------
     steps : int
         e.
-    kappa : float
-        κ.
-    distance : float
-        ‖v - prox(v)‖.
+    kappa, distance : float
+        κ and ‖v - prox(v)‖.
+    factor : float
+        c: 1 for the paper's α, ``inner_step``; ¼ for backtracking.
     """
-    return (1.0 - 1.0 / (math.sqrt(kappa) + 1.0)) ** steps * distance
+    return (1.0 - factor / (math.sqrt(kappa) + 1.0)) ** steps * distance
 
 
 class Reduction(NamedTuple):
@@ -168,69 +258,40 @@ def theorem2(eps: float, radius: float, L: Array, gradient_norms: Array) -> Redu
     return Reduction(lam, s, max(1, math.ceil((math.sqrt(smooth / lam) + 1.0) / 4.0 * log)))
 
 
-def fedgd_fixed_point(clients: Clients, s: float, local_steps: int) -> Array:
-    """The limit of FedGD(s, e) on least squares, (d,) (§2.1).
+# §4.3 Convergence of FedGD with one local step
 
-    x = (Σ_j P_j H_j)⁻¹ Σ_j P_j c_j, with P_j = Σ_{k<e} (I - sH_j)^k, H_j = A_jᵀA_j, c_j = A_jᵀb_j.
+
+def fedgd_step(ell: float, L: float) -> float:
+    """s = 2/(ℓ* + L*), the step of gradient descent with the best rate; 1/L* if ℓ* = 0."""
+    if ell > 0:
+        return 2.0 / (ell + L)
+    return 1.0 / L
+
+
+def fedgd_rounds(eps: float, kappa: float, distance: float) -> int:
+    """The least T with ((κ - 1)/(κ + 1))^T ‖x^(1) - x*‖ ≤ ε, which is O(κ log 1/ε) (§4.3).
+
+    After T rounds of FedGD(2/(ℓ* + L*), 1) from x^(1), ‖x - x*‖ ≤ ε. For a gap F(x) - F* ≤ δ,
+    ε = √(2δ/ΣL_j) suffices.
+
+    Parameters
+    ----------
+    eps, kappa : float
+        ε and κ.
+    distance : float
+        ‖x^(1) - x*‖.
     """
-    H, c = quadratics(clients)
-    identity = np.eye(clients.d)
-    G = identity - s * H
-    P = np.zeros_like(H)
-    for _ in range(local_steps):
-        P = identity + G @ P
-    return _solve_sums(P @ H, matvec(P, c))
+    number("kappa", kappa, least=1.0, strict=False)
+    return _rounds(eps, (kappa - 1.0) / (kappa + 1.0), distance)
 
 
-def fedprox_fixed_point(clients: Clients, s: float) -> Array:
-    """The limit of FedProx(s) on least squares, (d,) (§2.2).
+def batch_step(ell: float, smoothness: float) -> float:
+    """s = 1/ℒ*, with ℒ* the largest expected smoothness of a client's minibatches.
 
-    x = (Σ_j {I - (I + sH_j)⁻¹})⁻¹ Σ_j (H_j + I/s)⁻¹ c_j.
+    On least squares E(I - sĤ)² ⪯ I - sH for the Hessian Ĥ of a batch, since E Ĥ² ⪯ ℒH: every local
+    step contracts in the mean square.
     """
-    H, c = quadratics(clients)
-    R = np.linalg.inv(H + np.eye(clients.d) / s)
-    # I - (I + sH)⁻¹ = (H + I/s)⁻¹H, which does not cancel
-    return _solve_sums(R @ H, matvec(R, c))
-
-
-def fedgd_defect(clients: Clients, x: Array, s: float, local_steps: int) -> float:
-    """‖Σ_j Σ_{i≤e} ∇f_j(G_j^{i-1}(x))‖, with G_j(x) = x - s∇f_j(x).
-
-    It is zero exactly at a fixed point of FedGD(s, e) (Proposition 1).
-    """
-    moved = clients.ask(Descend(x, s, local_steps)).rows
-    return float(np.linalg.norm((x - moved).sum(axis=0)) / s)
-
-
-def fedprox_defect(clients: Clients, x: Array, s: float, solver: ProxSolver | None = None) -> float:
-    """‖Σ_j ∇M_{s f_j}(x)‖ = ‖Σ_j (x - prox_{s f_j}(x))‖/s, with the Moreau envelope M.
-
-    It is zero exactly at a fixed point of FedProx(s) (Proposition 2).
-    """
-    moved = clients.ask(Prox(x, s, x, solver or ExactProx())).rows
-    return float(np.linalg.norm((x - moved).sum(axis=0)) / s)
-
-
-def fedsplit_defect(
-    clients: Clients, z: Array, s: float, solver: ProxSolver | None = None
-) -> float:
-    """‖T(z) - z‖ with T(z)_j = z_j + 2(prox_{s f_j}(2z̄ - z_j) - z̄); z is (m, d).
-
-    It is zero exactly at a fixed point of FedSplitVectors(s) (Proposition 3).
-    """
-    x = z.mean(axis=0)
-    moved = clients.ask(Prox(2 * x - z, s, x, solver or ExactProx())).rows
-    return float(2.0 * np.linalg.norm(moved - x))
-
-
-def optimality_defect(clients: Clients, x: Array) -> float:
-    """‖Σ_j ∇f_j(x)‖, zero exactly at a minimiser of F."""
-    return float(np.linalg.norm(clients.ask(Gradient(x)).rows.sum(axis=0)))
-
-
-def fedsplit_fixed_point(clients: Clients, x: Array, s: float) -> Array:
-    """z_j = x - s∇f_j(x), (m, d): FedSplit's fixed point, if x minimises F (Proposition 3)."""
-    return x - s * clients.ask(Gradient(x)).rows
+    return 1.0 / smoothness
 
 
 def quadratics(clients: Clients) -> tuple[Array, Array]:
@@ -241,6 +302,16 @@ def quadratics(clients: Clients) -> tuple[Array, Array]:
     if not np.allclose(elsewhere, H, rtol=1e-6, atol=1e-12 * np.abs(H).max()):
         raise InputError("the closed forms are for least squares: these costs are not quadratic")
     return H, -clients.ask(Gradient(zero)).rows
+
+
+def _rounds(eps: float, rate: float, distance: float) -> int:
+    """The least T with rate^T · distance ≤ ε."""
+    number("eps", eps)
+    if distance <= eps:
+        return 0
+    if rate == 0.0:  # κ = 1: one round is exact
+        return 1
+    return math.ceil(math.log(eps / distance) / math.log(rate))
 
 
 def _solve_sums(M: Array, c: Array) -> Array:

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedsplit.clients.questions import Curvature
 
 from fedsplit import ensembles, plots, theory
 from fedsplit.clients.clock import Latency
+from fedsplit.clients.questions import Curvature
 from fedsplit.loop.result import Diverged, Result
 from fedsplit.loop.solve import solve
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
 from fedsplit.methods.dave import DAvePG
-from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.information import FedSplitInformation
 from fedsplit.methods.method import Method
 from fedsplit.methods.relaxed import RelaxedFedSplit
@@ -38,7 +37,7 @@ DECISIVE = ("slow", "slow-exponential")
 """Where everybody needs an answer of a client that takes 100 times as long."""
 
 SYNCHRONOUS: Mapping[str, Method[Any]] = {
-    "plain": FedSplitVectors(),
+    "plain": FedSplit(),
     "default": FedSplitInformation(),
 }
 """What asynchronous runs are compared with: Algorithm 1 at Theorem 1's step, and the default."""
@@ -66,8 +65,8 @@ def problems(settings: Mapping[str, Any], seed: int) -> dict[str, Problem]:
     m = settings["m"]
     d = settings["d"]
     n = settings["n"]
-    spiked = ensembles.spiked(m, d, n, settings["kappa"], seed=seed).clients
-    logistic = ensembles.logistic(m, d, n, 1.0, seed).clients
+    spiked = ensembles.spiked(m, d, n, settings["kappa"], seed=seed).rows
+    logistic = ensembles.logistic(m, d, n, 1.0, seed).rows
     return {
         "spiked": Problem(LeastSquares(), spiked),
         "logistic": Problem(Logistic(), logistic, ridge=float(m)),

@@ -28,7 +28,7 @@ class _Runs:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         data = ensembles.isotropic(
             settings["m"], settings["d"], settings["n"], settings["noise"], settings["seed"]
-        ).clients
+        ).rows
         # Clients of their own parameters, so that more than one local step has a bias.
         rng = np.random.default_rng(settings["seed"])
         data = [(A, b + A @ rng.standard_normal(A.shape[1])) for A, b in data]

@@ -11,20 +11,19 @@ import numpy as np
 from fedsplit import ensembles, plots, theory
 from fedsplit.arrays import Array
 from fedsplit.clients.noisy import NoisyClients
+from fedsplit.local.gradient import GradientProx
+from fedsplit.local.newton import ExactProx
+from fedsplit.local.solver import ProxSolver
 from fedsplit.loop.solve import solve
 from fedsplit.loop.trace import Row
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
-from fedsplit.methods.fedsplit import FedSplit, FedSplitState
-from fedsplit.methods.method import State
+from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.paper.experiment import Claim, Experiment, Watch
 from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem
 from fedsplit.plots import Columns
 from fedsplit.problem import Problem
-from fedsplit.local.newton import ExactProx
-from fedsplit.local.gradient import GradientProx
-from fedsplit.local.solver import ProxSolver
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,13 +69,13 @@ class _Noisy:
         """Run plain FedSplit with noise of this size on every answer, from x = 0 or from x*."""
         found: list[tuple[float, float]] = []
 
-        def look(row: Row, state: State) -> bool:
-            away = state.iterate - self.target
+        def look(row: Row, state: FedSplitState) -> bool:
+            away = state.z - self.target
             squares = np.square(away).sum() / len(away)
             found.append((float(squares), float(np.square(state.x - self.solved.x).sum())))
             return False
 
-        method = FedSplitVectors(self.s, prox or ExactProx())
+        method = FedSplit(self.s, prox or ExactProx())
         clients = NoisyClients(self.solved.clients, noise, seed)
         state = FedSplitState(self.solved.x, self.target, self.s) if settled else None
         result = solve(clients, method, rounds=rounds, tol=0, state=state, callbacks=[look])
@@ -93,7 +92,7 @@ class _Noisy:
 
 def _spiked(settings: Mapping[str, Any], kappa: float) -> _Noisy:
     m, d, n = settings["spiked"]
-    data = ensembles.spiked(m, d, n, kappa, seed=settings["seed"]).clients
+    data = ensembles.spiked(m, d, n, kappa, seed=settings["seed"]).rows
     return _Noisy(Problem(LeastSquares(), data))
 
 
@@ -101,10 +100,10 @@ def _others(settings: Mapping[str, Any]) -> dict[str, _Noisy]:
     """Problems on which the bound is no equality."""
     m, d, n = settings["spiked"]
     seed = settings["seed"]
-    isotropic = ensembles.isotropic(m, d, n, seed=seed).clients
-    graded = ensembles.log_uniform(m, d, n, 100.0, seed=seed).clients
+    isotropic = ensembles.isotropic(m, d, n, seed=seed).rows
+    graded = ensembles.log_uniform(m, d, n, 100.0, seed=seed).rows
     m, d, n = settings["logistic"]
-    logistic = ensembles.logistic(m, d, n, 1 / d, seed).clients
+    logistic = ensembles.logistic(m, d, n, 1 / d, seed).rows
     return {
         "isotropic": _Noisy(Problem(LeastSquares(), isotropic)),
         "log-uniform": _Noisy(Problem(LeastSquares(), graded)),

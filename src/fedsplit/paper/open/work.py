@@ -10,17 +10,15 @@ import numpy as np
 
 from fedsplit import ensembles, theory
 from fedsplit.arrays import Array
+from fedsplit.local.solver import ProxSolver
 from fedsplit.loop.result import Diverged
 from fedsplit.loop.solve import solve
 from fedsplit.loop.trace import Row
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
-from fedsplit.methods.fedsplit import FedSplit
-from fedsplit.methods.method import State
 from fedsplit.paper.runs import SolvedProblem
 from fedsplit.plots import Columns
 from fedsplit.problem import Problem
-from fedsplit.local.solver import ProxSolver
 
 LOWEST = 1e-10
 """The gap at which a run ends."""
@@ -33,10 +31,10 @@ def solved_problems(settings: Mapping[str, Any]) -> dict[str, tuple[SolvedProble
     """
     seed = settings["seed"]
     m, d, n = settings["logistic"]
-    data = ensembles.logistic(m, d, n, 1 / d, seed).clients
+    data = ensembles.logistic(m, d, n, 1 / d, seed).rows
     logistic = SolvedProblem(Problem(Logistic(), data), lambda cost, gap: None)
     m, d, n = settings["spiked"]
-    data = ensembles.spiked(m, d, n, settings["kappa"], seed=seed).clients
+    data = ensembles.spiked(m, d, n, settings["kappa"], seed=seed).rows
     spiked = SolvedProblem(Problem(LeastSquares(rows=True), data), lambda cost, gap: None)
     return {
         "logistic": (logistic, logistic.constants(logistic.x)[0], logistic.constants()[1]),
@@ -60,10 +58,10 @@ def run(
     m = solved.clients.m
     distance = float(np.linalg.norm(theory.fedsplit_fixed_point(solved.clients, solved.x, s)))
 
-    def look(row: Row, state: State) -> bool:
+    def look(row: Row, state: Any) -> bool:
         return row.objective - solved.best <= LOWEST
 
-    method = FedSplitVectors(s, prox)
+    method = FedSplit(s, prox)
     try:
         result = solve(solved.clients, method, rounds=rounds, tol=0, seed=seed, callbacks=[look])
     except Diverged as error:

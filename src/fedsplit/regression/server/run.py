@@ -18,7 +18,7 @@ from fedsplit.dialogue import converse
 from fedsplit.loop.certificate import NOT_ASKED
 from fedsplit.loop.conversation import Conversation
 from fedsplit.loop.divergence import Divergence
-from fedsplit.loop.result import Diverged, Origin, Result, RunState, StoppedBy
+from fedsplit.loop.result import Diverged, Result, RunState, StoppedBy
 from fedsplit.loop.trace import Row, Trace
 from fedsplit.methods.method import Method
 from fedsplit.penalties.penalty import Penalty
@@ -167,7 +167,7 @@ class Run:
             rounds=len(self.trace),
             converged=False,
             stopped_by=stopped_by,
-            state=RunState(self.state, Origin(None, np.zeros(0)), self.conversation.number),
+            state=RunState(self.state, None, self.conversation.number),
             trace=self.trace,
             method=self.method.described(),
             step=self.method.step_of(self.state),
