@@ -99,17 +99,14 @@ def iterate(
                 value = yield Measure(begun.x)
                 account = yield Record("setup", _with(penalty, begun.x, value))
                 state = begun
-            stopped_by: StoppedBy | None = None
-            if account.rounds >= limit:
-                stopped_by = "rounds"
-            else:
+            after: Any = None
+            if account.rounds < limit:
                 try:
                     after = yield from method.update(state)
                 except (np.linalg.LinAlgError, ArithmeticError) as error:
                     raise Astray(f"the arithmetic left float64 ({error})", state) from None
-                if after is None:
-                    stopped_by = "method"
-            if stopped_by is not None:
+            if after is None:
+                stopped_by: StoppedBy | None = "method" if account.rounds < limit else "rounds"
                 if rule is None:
                     return Outcome(state, stopped_by, NOT_ASKED, stopped_by == "method")
                 yield from rule.finish(state, stopped_by, account)
@@ -126,6 +123,7 @@ def iterate(
             account = yield Record("round", objective, residual, state)
             if account.margin > 0 and penalty is None and account.present.all():
                 raise Astray("the classes are separable", state, method.asked_about(earlier))
+            stopped_by = None
             if rule is not None:
                 stopped_by = yield from rule.look(earlier, state, residual, objective, account)
             if stopped_by is None and account.stop:

@@ -126,9 +126,9 @@ def solve(
     clients = clients_of(oracle)
     check_participation(participation, method)
     d = clients.d
-    if not d and (x0 is not None or state is not None):
-        # clients of one's own need not say how many coordinates there are
-        d = np.size(state.x if x0 is None and state is not None else x0)
+    if not d:  # clients of one's own need not say how many coordinates there are
+        given = x0 if state is None else state.x
+        d = 0 if given is None else np.size(given)
     if not d:
         raise InputError("these clients do not say how many coordinates x has: pass x0")
     chosen = ""

@@ -15,6 +15,7 @@ from fedsplit.loop.solve import solve
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
 from fedsplit.methods.dave import DAvePG
+from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.methods.information import FedSplitInformation
 from fedsplit.methods.method import Method
 from fedsplit.methods.relaxed import RelaxedFedSplit

@@ -18,7 +18,7 @@ from fedsplit.loop.solve import solve
 from fedsplit.loop.trace import Row
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
-from fedsplit.methods.fedsplit import FedSplitState
+from fedsplit.methods.fedsplit import FedSplit, FedSplitState
 from fedsplit.paper.experiment import Claim, Experiment, Watch
 from fedsplit.paper.measurements import Measurements
 from fedsplit.paper.runs import SolvedProblem

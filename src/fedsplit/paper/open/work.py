@@ -16,6 +16,7 @@ from fedsplit.loop.solve import solve
 from fedsplit.loop.trace import Row
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.logistic import Logistic
+from fedsplit.methods.fedsplit import FedSplit
 from fedsplit.paper.runs import SolvedProblem
 from fedsplit.plots import Columns
 from fedsplit.problem import Problem
