@@ -89,7 +89,7 @@ def test_fewer_rows_than_columns_give_the_inverse_of_the_whole_matrix() -> None:
         (A, Woodbury.of(DenseDesign(A), D)),
         (
             root[:, :, None] * A,
-            Woodbury.weighted(DenseDesign(A), root, D, (A / D) @ np.swapaxes(A, 1, 2)),
+            Woodbury.weighted(DenseDesign(A), root, D / 3, 3.0, (3 * A / D) @ np.swapaxes(A, 1, 2)),
         ),
     ):
         M = np.swapaxes(B, 1, 2) @ B + np.diag(D)
