@@ -20,9 +20,9 @@ import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, Script, channel_of, faulty, fit, silent, well
 from fedsplit.arrays import Array
 from fedsplit.commands.interrupts import discarding
+from fedsplit.local.solver import Start
 from fedsplit.methods.method import Method
 from fedsplit.penalties.l1 import L1
-from fedsplit.local.solver import Start
 from fedsplit.remote.checkpoint import ANSWERS, HEADER
 from fedsplit.remote.log import HEAD
 from hospitals import people

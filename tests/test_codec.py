@@ -20,11 +20,10 @@ from fedsplit.clients.question import Answer, Question
 from fedsplit.clients.questions import ProofScalars, Prox
 from fedsplit.data.types import Fit, Share, Type
 from fedsplit.errors import InputError
-from fedsplit.methods.fedsplit import FedSplitState
-from fedsplit.local.newton import ExactProx
 from fedsplit.local.gradient import GradientProx
-from fedsplit.local.newton import NewtonProx
+from fedsplit.local.newton import ExactProx, NewtonProx
 from fedsplit.local.solver import ProxSolver
+from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
@@ -99,16 +98,13 @@ def mappings(
 
 
 steps = (
-    st.none()
-    | st.sampled_from(["paper", "backtracking"])
-    | st.floats(1e-9, 1e9)
-    | st.integers(1, 9)
+    st.sampled_from(["client", "paper", "backtracking"]) | st.floats(1e-9, 1e9) | st.integers(1, 9)
 )
 starts = st.sampled_from(["broadcast", "iterate", "argument"])
 solvers = (
     st.builds(NewtonProx, st.floats(1e-9, 1e9))
     | st.just(ExactProx())
-    | st.builds(GradientProx, st.integers(1, 99), starts, steps)
+    | st.builds(GradientProx, st.integers(1, 99), starts, steps, st.none() | st.floats(1e-9, 1e9))
 )
 KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (

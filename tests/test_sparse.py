@@ -19,10 +19,10 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import ProofScalars, Prox
 from fedsplit.data.splitting import SPLITS, split_rows
+from fedsplit.local import SOLVERS
 from fedsplit.methods import METHODS, parse
 from fedsplit.methods.accelerated import AcceleratedState
-from fedsplit.penalties import PENALTIES
-from fedsplit.local import SOLVERS
+from penalty_examples import PENALTIES
 from problems import LOSSES, clients, loss
 
 SIZES = [30, 9, 5]

@@ -17,9 +17,9 @@ from fedsplit.clients.questions import QUESTIONS, Prox
 from fedsplit.clients.seeded import streams_of
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.errors import RequestError
+from fedsplit.local.solver import ProxSolver
 from fedsplit.losses.batches import Batch, Stacked, epochs, independent
 from fedsplit.methods.method import State
-from fedsplit.local.solver import ProxSolver
 from fedsplit.regression.client.guards.told import check_allowed
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_request, write_request

@@ -9,9 +9,9 @@ import fedsplit as fs
 from fedsplit import theory
 from fedsplit.arrays import Array, norms
 from fedsplit.clients.noisy import NoisyClients
+from fedsplit.local.solver import Start
 from fedsplit.methods.method import Method
 from fedsplit.methods.regularised import RegularisedState
-from fedsplit.local.solver import Start
 from problems import LOSSES, clients, limit, problem
 
 

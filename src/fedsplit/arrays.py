@@ -308,7 +308,7 @@ class Factors:
 
     @property
     def forward_error(self) -> Array:
-        """c_j such that a solution is off by at most c_j‖g_j‖, (k,).
+        """c_j such that a solution is off by at most c_j‖g_j/sizes_j‖, (k,).
 
         An inverse that is computed by elimination is off by 8d roundings times its condition
         number, relatively, which covers the customary constants (Higham, 2002, chapter 14).
@@ -316,7 +316,7 @@ class Factors:
         d = self.sizes.shape[1]
         inverse = np.max(np.sum(np.abs(self._inverses()), axis=2), axis=1)
         condition = d * inverse  # no entry of C_j is above 1
-        error: Array = 8 * d * EPS * condition * inverse / np.min(self.sizes, axis=1) ** 2
+        error: Array = 8 * d * EPS * condition * inverse / np.min(self.sizes, axis=1)
         return error
 
     def _inverses(self) -> Array:

@@ -14,8 +14,8 @@ from attacks.server import ROWS, Attack, Guess, Server, patients
 from fedsplit.arrays import Array, packed
 from fedsplit.clients.local_models import ModifiedScore
 from fedsplit.clients.questions import Decrement, Gradient, Information, Line, Prox
-from fedsplit.local.newton import ExactProx
 from fedsplit.local.gradient import GradientProx
+from fedsplit.local.newton import ExactProx
 from fedsplit.regression.client.design import Scaling
 from fedsplit.regression.client.questions.fitted import Fitted
 from fedsplit.regression.client.questions.moments import Code

@@ -93,15 +93,15 @@ class Stored(NamedTuple):
         Of ∇²f_j + M.
     origin : (k, d) array
         The minimisers for v = 0.
-    error : (k,) array or None
-        Times ‖Mv‖ + ‖∇f_j(0)‖, a bound on what rounding does; None if the residual has to show it.
+    error : (k,) array
+        What rounding may do, beside ‖Mv/sizes‖ + offset.
     offset : (k,) array
-        ‖∇f_j(0)‖.
+        ‖∇f_j(0)/sizes‖.
     """
 
     inverse: Factors | Woodbury
     origin: Array
-    error: Array | None
+    error: Array
     offset: Array
 
 
@@ -209,17 +209,20 @@ class Costs:
         Q = metric_times(M, V)
         U = stored.inverse.solve(Q)
         U += stored.origin
-        if stored.error is None:
+        if not isinstance(stored.inverse, Factors):
             return U, None
-        return U, stored.error * (norms(Q) + stored.offset)
+        return U, stored.error * (norms(Q / stored.inverse.sizes) + stored.offset)
 
     def _stored(self, M: Metric) -> Stored:
         zero = self.counted().at(np.zeros((self.terms.k, self.terms.d)))
         inverse = zero.factor(M).inverted()
         self.work.factorisations += 1
         g = zero.gradient
-        error = inverse.forward_error if isinstance(inverse, Factors) else None
-        return Stored(inverse, -inverse.solve(g), error, norms(g))
+        error = offset = np.zeros(self.terms.k)
+        if isinstance(inverse, Factors):
+            error = inverse.forward_error
+            offset = norms(g / inverse.sizes)
+        return Stored(inverse, -inverse.solve(g), error, offset)
 
     def batch_smoothness(self, batch: int, X: Array | None = None) -> Array:
         """The expected smoothness ℒ_j ≥ L_j of minibatches, (k,).
