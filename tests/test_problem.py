@@ -222,7 +222,9 @@ def test_the_pooled_solution_has_no_units(scale: float) -> None:
 
 
 def test_one_column_and_an_exact_answer_are_no_trouble() -> None:
-    assert fs.Problem(fs.LeastSquares(), [([[1.0], [1.0]], [1.0, 3.0])]).solution() == 2.0
+    assert fs.Problem(
+        fs.LeastSquares(), [([[1.0], [1.0]], [1.0, 3.0])]
+    ).solution() == pytest.approx(2.0, rel=1e-15)
     assert not fs.Problem(fs.LeastSquares(), [(A, 0 * B)]).solution().any()
 
 
