@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedsplit as fs
 from fedsplit.commands.app import run
+from fedsplit.methods.method import Method
 from fedsplit.paper import reproduction as module
+from fedsplit.paper.comparison import compare
 from fedsplit.paper.curves import floor, linear_fit, rounds_to
 from fedsplit.paper.experiment import Experiment
 from fedsplit.paper.experiments import EXPERIMENTS
@@ -123,6 +126,26 @@ def test_what_the_paper_says_is_true_in_small(name: str) -> None:
     assert failed <= ABOUT_SIZE
     assert shares == sorted(shares)
     assert 0.5 < shares[-1] <= 1.0 + 1e-12
+
+
+def test_a_comparison_says_how_each_run_ended() -> None:
+    p = fs.ensembles.isotropic(m=4, d=3, n=30)
+    s = 1 / float(p.clients.curvature().rows[:, 1].max())
+    methods: list[tuple[str, Method[Any]]] = [
+        ("reached", fs.FedGD(s)),
+        ("floor", fs.FedProx(s)),
+        ("falling", fs.FedGD(0.01 * s)),
+        ("diverged", fs.FedGD(100 * s)),
+    ]
+    assert [(each.label, each.outcome) for each in compare(p, methods, 200)] == [
+        (label, label) for label, _ in methods
+    ]
+    # f(x) = ½(x - 1)² with the step 2: x goes from 0 to 2 and back, and the gap stays the same
+    swinging = fs.Problem(fs.LeastSquares(), [(np.eye(1), np.ones(1))])
+    [swung] = compare(swinging, [("fedgd", fs.FedGD(2.0))], 20)
+    assert swung.outcome == "falling"
+    assert swung.rounds_to(0.5) == 0
+    assert swung.rounds_to(0.1) is None
 
 
 def test_curves_of_gaps_by_hand() -> None:
