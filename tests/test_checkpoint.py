@@ -670,9 +670,7 @@ def test_a_fit_with_a_removal_is_the_same_after_a_resumption(
 @pytest.mark.parametrize(
     "name", ["slow", "lost", "NaN", "short", "float32", "text", "another kind", "nothing"]
 )
-def test_bad_answers_are_kept_too_and_heard_again(
-    p: fs.Problem, tmp_path: Path, name: str
-) -> None:
+def test_bad_answers_are_kept_too_and_heard_again(p: fs.Problem, tmp_path: Path, name: str) -> None:
     fault, _ = FAULTS[name]
     method, since = fs.FedSplitInformation(), 3
 
@@ -751,11 +749,11 @@ def kill(what: str, folder: Path, every: int, kills: int) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("what", "every"), [("solve", 1), ("fit", 5)])
-def test_a_run_that_is_killed_a_hundred_times_loses_no_more_than_an_interval_each_time(
+def test_a_run_that_is_killed_fifty_times_loses_no_more_than_an_interval_each_time(
     tmp_path: Path, what: str, every: int
 ) -> None:
-    figures = kill(what, tmp_path, every, kills=100)
-    assert figures["kills"] == 100, figures
+    figures = kill(what, tmp_path, every, kills=50)
+    assert figures["kills"] == 50, figures
     assert figures["same bits"], figures
     assert figures["most lost"] <= every, figures
-    assert figures["at work"] >= 50, figures
+    assert figures["at work"] >= 25, figures

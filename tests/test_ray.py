@@ -32,6 +32,8 @@ from fedsplit.rounds.trace import Row
 from hospitals import FORMULA, RANDHIE, people, write
 from problems import clients, loss, problem
 
+pytestmark = pytest.mark.xdist_group("ray")  # one cluster for all of them
+
 BRIEF = fs.Patience(round_timeout=30, give_up=60)
 PATIENT = fs.Patience(round_timeout=200, give_up=400)
 """With time for a new worker on a busy machine."""
