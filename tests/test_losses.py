@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 
 import fedsplit as fs
-from fedsplit.clients.questions import Value
-from fedsplit.clients.questions import Decrement
-from fedsplit.clients.questions import Curvature
-from fedsplit.clients.questions import Gradient
-from fedsplit.clients.questions import Information
 from faulty import faulty
 from fedsplit.arrays import Array
-from fedsplit.clients.questions import ProofScalars
+from fedsplit.clients.questions import (
+    Curvature,
+    Decrement,
+    Gradient,
+    Information,
+    ProofScalars,
+    Value,
+)
 from fedsplit.clients.stochastic import BatchCurvature
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearLoss

@@ -10,12 +10,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 import fedsplit as fs
-from fedsplit.clients.questions import Value
-from fedsplit.clients.questions import Prox
-from fedsplit.clients.questions import Curvature
-from fedsplit.clients.questions import Gradient
-from fedsplit.clients.questions import Information
 from fedsplit.arrays import Array, Factors, matvec, norms
+from fedsplit.clients.questions import Curvature, Gradient, Information, Prox, Value
 from fedsplit.local import SOLVERS
 from fedsplit.local.newton import Newton
 from fedsplit.local.solver import ProxSolver
@@ -254,7 +250,9 @@ def test_the_stated_error_is_the_gradient_over_the_strong_convexity() -> None:
     At s = 1/2 and v = 3: h'(u) = 2(u - 1) + u - 3, the prox is 5/3, and 1 + sℓ = 3.
     """
     p = fs.Problem(fs.LeastSquares(), [(np.array([[2.0]]), [2.0])])
-    answer = p.clients.ask(Prox(np.array([[3.0]]), 0.5, np.array([3.0]), fs.GradientProx(1, step=0.25)))
+    answer = p.clients.ask(
+        Prox(np.array([[3.0]]), 0.5, np.array([3.0]), fs.GradientProx(1, step=0.25))
+    )
     u = 3.0 - 0.25 * 4.0
     assert answer.rows[0, 0] == pytest.approx(u)
     assert answer.error[0] == pytest.approx(abs(3 * u - 5) / 3)
