@@ -7,6 +7,7 @@ share the array.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -46,17 +47,17 @@ def namespace(X: Array) -> Any:
 
 def matvec(M: Array, X: Array) -> Array:
     """M_j x_j for every j: (k, n, d), (k, d) -> (k, n)."""
-    if not on_host(M) and M.shape[1] == 1:
+    if not isinstance(M, np.ndarray) and M.shape[1] == 1:
         return dots(M[:, 0, :], X)[:, None]
-    product: Array = namespace(M).matmul(M, X[:, :, None])[:, :, 0]
+    product: Array = (M @ X[:, :, None])[:, :, 0]
     return product
 
 
 def rmatvec(M: Array, R: Array) -> Array:
     """M_jᵀ r_j for every j: (k, n, d), (k, n) -> (k, d)."""
-    if not on_host(M) and M.shape[1] == 1:
+    if not isinstance(M, np.ndarray) and M.shape[1] == 1:
         return R * M[:, 0, :]
-    product: Array = namespace(M).matmul(R[:, None, :], M)[:, 0, :]
+    product: Array = (R[:, None, :] @ M)[:, 0, :]
     return product
 
 
@@ -68,7 +69,7 @@ def repeated(x: Array, k: int) -> Array:
 
 def dots(X: Array, Y: Array) -> Array:
     """⟨x_j, y_j⟩ for every j: (k, d), (k, d) -> (k,)."""
-    if on_host(X):
+    if isinstance(X, np.ndarray):
         products: Array = np.vecdot(X, Y)
         return products
     # on a device, sums over short rows are fastest as a product with ones
@@ -89,8 +90,8 @@ def column_sums(X: Array) -> Array:
 
 def column_means(X: Array) -> Array:
     """The mean of the rows, of an array or of a block vector: (k, d) -> (d,)."""
-    if on_host(X):
-        mean: Array = np.mean(X, axis=0)
+    if isinstance(X, np.ndarray):
+        mean: Array = np.add.reduce(X, axis=0) / X.shape[0]  # half of the time of np.mean
         return mean
     xp = array_namespace(X)
     if not hasattr(xp, "ones_like"):  # a block vector, which knows its mean
@@ -102,14 +103,15 @@ def column_means(X: Array) -> Array:
 
 def norms(X: Array) -> Array:
     """‖x_j‖ for every j: (k, d) -> (k,)."""
-    lengths: Array = namespace(X).sqrt(dots(X, X))
+    lengths: Array = dots(X, X) ** 0.5
     return lengths
 
 
 def length(x: Array) -> float:
     """√(Σ x_i²) over all entries, of an array or of a block vector."""
-    if on_host(x):
-        return float(np.linalg.norm(x))
+    if isinstance(x, np.ndarray):
+        flat = x.ravel()
+        return math.sqrt(flat @ flat)
     return float(array_namespace(x).linalg.vector_norm(x))
 
 
@@ -149,9 +151,9 @@ def is_matrix(M: Metric) -> bool:
 
 def metric_times(M: Metric, E: Array) -> Array:
     """M e_j: (k, d) -> (k, d)."""
-    if is_matrix(M):
-        return matvec(np.broadcast_to(M, (len(E), *np.shape(M)[-2:])), E)
-    return M * E
+    if isinstance(M, float) or M.ndim < 2:
+        return M * E
+    return matvec(np.broadcast_to(M, (len(E), *M.shape[-2:])), E)
 
 
 def metric_added(H: Array, M: Metric) -> Array:

@@ -64,6 +64,11 @@ class Work:
     hessians: float = 0
     factorisations: int = 0
 
+    def each(self, k: int) -> Array:
+        """The work of k clients, (k, 3)."""
+        own = np.array([self.gradients, self.hessians, self.factorisations], dtype=np.float64)
+        return np.ndarray((k, 3), own.dtype, own, 0, (0, own.strides[0]))  # one row k times
+
 
 class Latest:
     """What is expensive to derive from the costs of one block: by name, the latest of each.
