@@ -1,8 +1,8 @@
 """Numbers that one row of a client determines, rounded before they leave it.
 
 The longest row, the row nearest to a kink, or the worst of a direction: a maximum or minimum over
-rows is a number of one person. Each leaves a client only as the next power of two on the side on which a
-proof stays a proof, and a margin only by its sign.
+rows is a number of one person. Each leaves a client only as the next power of two on the side on
+which a proof stays a proof, and a margin only by its sign.
 """
 
 from __future__ import annotations
