@@ -44,7 +44,7 @@ STYLES: dict[str, Style] = {
     "fedgd-e100": Style("FedGD, e = 100", GREY, "P"),
     "fedprox": Style("FedProx", PINK, "X"),
     "fedsplit": Style("FedSplit", BLUE, "o"),
-    "fedsplit-plain": Style("FedSplit, plain", SKY, "^"),
+    "vectors": Style("FedSplit by vectors", SKY, "^"),
     "fedsplit-steps5": Style("FedSplit, 5 local steps", GREEN, "<"),
     "fedsplit-exact": Style("FedSplit, exact", BLUE, "o"),
     "fedsplit-e1": Style("FedSplit, e = 1", BLACK, "v"),

@@ -45,9 +45,9 @@ DEFAULT_METHODS = [
     "fedgd:local_steps=10",
     "fedgd:local_steps=100",
     "fedprox",
-    "fedsplit-plain",
-    "fedsplit:steps=5",
     "fedsplit",
+    "fedsplit:steps=5",
+    "vectors",
 ]
 
 
@@ -124,7 +124,7 @@ def compare_command(
 
     The columns are the number of rounds until the gap F(x) - F* is at most 1e-3, 1e-6 and 1e-9;
     where the run ended, at the optimum or at a gap above it that does not shrink (a floor); and
-    the floats sent, both ways. Examples of methods: fedsplit, fedsplit-plain:steps=5,start=iterate,
+    the floats sent, both ways. Examples of methods: vectors, fedsplit:steps=5,start=iterate,
     fedprox:step=0.1, fedgd:local_steps=10.
     """
     one_of("engine", chosen["engine"], ENGINES)
