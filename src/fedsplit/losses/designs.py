@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from fedsplit.arrays import (
     Array,
@@ -58,9 +56,6 @@ class Design(Protocol):
 
     def chosen(self, rows: Indices) -> Self:
         """Some rows of each client, (k, B)."""
-
-    def mixed(self, sums: Sequence[csr_array]) -> Self:
-        """S_jA_j, with one sparse matrix S_j per client, all of the same shape."""
 
     def crossed(self, roots: Array) -> Self:
         """The rows R_i ⊗ a_iᵀ: from (k, n, c, c) numbers, c rows of c·d columns for each row."""
@@ -134,9 +129,6 @@ class DenseDesign:
 
     def chosen(self, rows: Indices) -> DenseDesign:
         return DenseDesign(self.array[np.arange(len(self.array))[:, None], rows])
-
-    def mixed(self, sums: Sequence[csr_array]) -> DenseDesign:
-        return DenseDesign(np.stack([S @ A for S, A in zip(sums, self.array, strict=True)]))
 
     def crossed(self, roots: Array) -> DenseDesign:
         k, _, c, _ = roots.shape

@@ -1,4 +1,4 @@
-"""Theory as functions: the paper's rates, bounds and fixed points, and what noise adds to them.
+"""Theory as functions: the paper's rates, bounds and fixed points.
 
 Rates and bounds are functions of numbers (Theorems 1-3, Corollary 1). Closed-form fixed points are
 for least squares; the ``*_defect`` functions test any point, for any loss, against Propositions
@@ -10,9 +10,6 @@ and distance is ‖z^(1) - z*‖ over all clients.
 """
 
 from fedsplit.local.gradient import inner_step
-from fedsplit.theory.asynchronous import arock_relaxation
-from fedsplit.theory.moments import Moments, fedavg_moments
-from fedsplit.theory.noise import noise_bound, noise_floor
 from fedsplit.theory.paper import (
     Envelope,
     Reduction,
@@ -38,13 +35,10 @@ from fedsplit.theory.paper import (
 
 __all__ = [
     "Envelope",
-    "Moments",
     "Reduction",
-    "arock_relaxation",
     "batch_step",
     "contraction",
     "corollary1_bound",
-    "fedavg_moments",
     "fedgd_defect",
     "fedgd_fixed_point",
     "fedgd_rounds",
@@ -57,8 +51,6 @@ __all__ = [
     "inner_step",
     "master_bound",
     "moreau_envelope",
-    "noise_bound",
-    "noise_floor",
     "optimality_defect",
     "theorem1_bound",
     "theorem1_rounds",
