@@ -19,8 +19,9 @@ _EXTRAS = {
 }
 """Names that need an extra: what it is called, the extra, and the module that it brings."""
 
-# not ``from importlib.resources import files``: that would hide the module ``fedsplit.files``
-_STUB = ast.parse(resources.files(__name__).joinpath("__init__.pyi").read_text(encoding="utf-8"))
+_STUB = ast.parse(
+    resources.files(__name__).joinpath("__init__.pyi").read_text(encoding="utf-8")
+)
 
 _MODULES = {
     alias.name: statement.module

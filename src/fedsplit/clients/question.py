@@ -19,12 +19,6 @@ from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
 from fedsplit.sums import Summands, Total
 
-
-def _up(number: float) -> int:
-    """The number of whole operations, where rounding is not one more."""
-    return math.ceil(round(number, 6))
-
-
 NOT_FINITE = "an answer that is not finite"
 """What is wrong with an answer whose numbers cannot be used. If those of every client are like
 this, the clients are not to blame: the run itself diverges."""
@@ -89,13 +83,13 @@ class Answer(NamedTuple):
     def total_work(self) -> tuple[int, int, int]:
         """How many gradients, Hessians and factorisations all clients computed."""
         # a minibatch is a fraction of a gradient; who is absent did nothing
-        gradients, hessians, factorisations = self.work.sum(axis=0).tolist()
-        return _up(gradients), _up(hessians), _up(factorisations)
+        totals = np.add.reduce(self.work, axis=0).tolist()
+        gradients, hessians, factorisations = [math.ceil(round(total, 6)) for total in totals]
+        return gradients, hessians, factorisations
 
     def floats(self) -> int:
-        """How many numbers each client sent; a margin that is none does not count."""
-        entries = sum([array.size for array in self.parts.values()]) // max(1, len(self.present))
-        return entries - ("margin" in self.parts and math.isnan(self.margin))
+        """How many numbers each client sent."""
+        return sum([array.size for array in self.parts.values()]) // max(1, len(self.present))
 
     def rows_or(self, default: Array) -> Array:
         """The rows, with ``default`` where a client did not answer."""
