@@ -157,11 +157,11 @@ def test_bounds_by_products_alone_are_true_ones(
     x = 0.2 * np.random.default_rng(0).standard_normal(6)
     g = np.random.default_rng(1).standard_normal(6)
     for at in (None, x):
-        true, bound = (each.curvature(at).rows for each in (dense, sparse))
+        true, bound = (each.ask(Curvature(at)).rows for each in (dense, sparse))
         assert (bound[:, 0] <= true[:, 0] * (1 + 1e-12)).all()
         assert (bound[:, 1] >= true[:, 1] * (1 - 1e-12)).all()
     proved = ProofScalars(**sparse.ask(Decrement(x, g)).parts)
-    for H, q, mu in zip(dense.information(x).rows, proved.q, proved.mu, strict=True):
+    for H, q, mu in zip(dense.ask(Information(x)).rows, proved.q, proved.mu, strict=True):
         smallest = np.linalg.eigvalsh(H)[0]
         if smallest < 1e-9:  # Huber's loss, where no row curves along the free coordinates
             assert (q, mu) == (np.inf, 0.0)
