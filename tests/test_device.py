@@ -33,6 +33,7 @@ from fedsplit.commands.app import run
 from fedsplit.device.backend import on_device, to_host
 from fedsplit.device.blocks import BlockVector
 from fedsplit.paper.comparison import compare
+from open.stochastic import StochasticProx
 
 DEVICE = xp.Device("device1")
 
@@ -449,7 +450,7 @@ def refuse(**changes: Any) -> dict[str, Any]:
         (refuse(penalty=fs.L1(0.1)), "FedSplit with a penalty"),
         (refuse(method=fs.ADMM()), "ADMM"),
         (refuse(asynchronous=True), "asynchronous"),
-        (refuse(method=fs.FedSplit(0.5, fs.StochasticProx())), "StochasticProx"),
+        (refuse(method=fs.FedSplit(0.5, StochasticProx())), "StochasticProx"),
         (refuse(method=fs.FedSplit(0.5, fs.GradientProx(step="backtracking"))), "backtrack"),
     ],
 )

@@ -130,8 +130,6 @@ def test_every_bit_is_that_of_this_process(make: Callable[[], fs.Problem]) -> No
         if make is unequal:
             both(p, on_ray, fs.FedAvg(0.01, 3, batch=5), seed=1, rounds=10, participation=0.6)
             both(p, on_ray, fs.FedAvg(0.01, batch=5, clients=0.6, epochs=1), seed=1, rounds=10)
-            stochastic = fs.StochasticProx(5, 8)
-            both(p, on_ray, fs.FedSplit(0.1, stochastic), seed=1, rounds=10)
 
 
 def saved(data: Sequence[tuple[Array, ...]], folder: Path) -> list[Path]:
