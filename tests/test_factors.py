@@ -76,7 +76,7 @@ def test_the_stated_error_of_a_solution_covers_rounding_and_not_much_more() -> N
         factors = Factors(M).inverted()
         if factors.singular[0]:
             continue
-        bound = factors.forward_error[0] * np.linalg.norm(g)
+        bound = factors.forward_error[0] * np.linalg.norm(g / factors.sizes[0])
         # g itself is rounded, which the same bound covers
         assert np.linalg.norm(factors.solve(g[None])[0] - exact) <= 2 * bound
         assert bound <= 1e-9 * np.linalg.cond(M[0]) ** 2
@@ -90,7 +90,7 @@ def test_fewer_rows_than_columns_give_the_inverse_of_the_whole_matrix() -> None:
         (A, Woodbury.of(DenseDesign(A), D)),
         (
             root[:, :, None] * A,
-            Woodbury.weighted(DenseDesign(A), root, D, (A / D) @ np.swapaxes(A, 1, 2)),
+            Woodbury.weighted(DenseDesign(A), root, D / 3, 3.0, (3 * A / D) @ np.swapaxes(A, 1, 2)),
         ),
     ):
         M = np.swapaxes(B, 1, 2) @ B + np.diag(D)

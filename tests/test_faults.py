@@ -529,7 +529,7 @@ def test_a_removal_at_any_question_of_a_fit_ends_in_the_right_table() -> None:
     asked = [question for _, question, _ in channel.log]
     assert asked[:4] == ["columns", "describe", "code", "local_model"]
     assert asked[-2:] == ["local_model", "fitted"]
-    for number in (2, 4, 6, *range(len(asked) - 4, len(asked) + 2)):
+    for number in range(1, len(asked) + 2):
         model = fit(frames, FORMULA, from_then_on("hospital1", number), enough(2), family="poisson")
         assert model.converged
         gone = number <= len(asked)

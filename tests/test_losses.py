@@ -3,11 +3,13 @@
 import warnings
 from collections.abc import Callable
 
+import array_api_strict
 import numpy as np
 import pytest
 from hypothesis import given
 
 import fedsplit as fs
+from faulty import faulty
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import (
     Curvature,
@@ -17,6 +19,7 @@ from fedsplit.clients.questions import (
     ProofScalars,
     Value,
 )
+from fedsplit.clients.stochastic import BatchCurvature
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearLoss
 from problems import (
@@ -160,7 +163,7 @@ def test_float32_and_integers_are_computed_in_float64() -> None:
 
 
 def test_least_squares_value_keeps_its_digits_near_the_optimum() -> None:
-    data = fs.ensembles.isotropic(m=5, d=20, n=300, seed=3).rows
+    data = fs.ensembles.isotropic(m=5, d=20, n=300, seed=3).clients
     p = fs.Problem(fs.LeastSquares(), data)
     x = p.solution()
     residuals = np.concatenate([A @ x - b for A, b in data])
@@ -463,3 +466,66 @@ def test_a_symmetric_multinomial_is_the_plain_one_in_coordinates_with_the_norm_o
     centred = np.vstack([np.zeros(4), (T @ x).reshape(K - 1, 4)])
     centred = centred - centred.mean(axis=0)
     assert np.sum(np.square(centred)) == pytest.approx(x @ x, rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [30, 31, 33, 60])
+def test_least_squares_keeps_its_digits_with_hardly_more_rows_than_columns(n: int) -> None:
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        A, b = rng.standard_normal((n, 30)), rng.standard_normal(n)
+        A[:, 0] = A[:, 1] + 1e-4 * A[:, 0]  # a client's own minimiser is far away
+        p = fs.Problem(fs.LeastSquares(), [(A, b)])
+        x = rng.standard_normal(30)
+        terms = 0.5 * np.square(A.astype(np.longdouble) @ x - b)
+        assert abs(p.objective(x) - float(terms.sum())) <= 1e-14 * float(terms.sum())
+
+
+@pytest.mark.parametrize("rows", [16, 17, 40])
+def test_the_smoothness_of_batches_is_a_number_without_a_bound_on_the_curvature(rows: int) -> None:
+    """A client of 17 rows is padded to 18."""
+    p = problem("poisson", [rows, 40], 3)
+    everywhere = p.clients.ask(BatchCurvature(5)).rows
+    np.testing.assert_array_equal(everywhere, [[0.0, np.inf]] * 2)
+    np.testing.assert_array_equal(p.clients.ask(BatchCurvature(1)).rows[:, 1], [np.inf] * 2)
+    here = p.clients.ask(BatchCurvature(5, np.zeros(3))).rows
+    assert np.isfinite(here).all()
+
+
+def test_a_run_by_minibatches_with_a_padded_client_is_answered_elsewhere_too() -> None:
+    p = problem("poisson", [17, 40], 3)
+    method = fs.FedAvg(batch=5)
+    here, there = (fs.solve(each, method, rounds=3, tol=0).x for each in (p, faulty(p)))
+    np.testing.assert_array_equal(here, there)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_the_losses_of_one_predictor_run_on_any_array_library(name: str) -> None:
+    model = loss(name, 3)
+    if not isinstance(model, LinearLoss):
+        return
+    rng = np.random.default_rng(0)
+    eta = 2.0 * rng.standard_normal(50)
+    b = model.sample(np.clip(eta, -2, 2), rng)
+    strict = array_api_strict.asarray(eta), array_api_strict.asarray(b)
+    for phi in (model.value, model.slope, model.curvature, model.room):
+        there = phi(*strict)  # type: ignore[arg-type]  # another library's arrays
+        assert type(there) is type(strict[0])
+        np.testing.assert_array_equal(np.asarray(there), phi(eta, b))
+
+
+def test_rounding_of_a_gradient_is_within_its_bound() -> None:
+    for name in ("least-squares", "logistic", "poisson", "huber"):
+        model = loss(name, 4)
+        (A, b, w), *_ = clients(name, [50], 4)
+        A = A * 10.0 ** np.linspace(-4, 4, 4)
+        x = np.random.default_rng(1).standard_normal(4) / 10.0 ** np.linspace(-4, 4, 4)
+        p = fs.Problem(model, [(A, b, w)])
+        ((_, costs),) = p.clients._blocks
+        at = costs.at(x[None])
+        B = A.astype(np.longdouble)
+        slopes = w * model.slope(B @ x, b.astype(np.longdouble))
+        error = np.linalg.norm(np.asarray(at.gradient[0] - B.T @ slopes, dtype=np.float64))
+        assert error <= at.gradient_error()[0]
+        size = np.linalg.norm(A, axis=1)
+        most = np.sum(size * (np.abs(slopes) + w * size * np.linalg.norm(x) * 30.0))
+        assert at.gradient_error()[0] <= 1e-13 * float(most)

@@ -44,6 +44,7 @@ SMALL: dict[str, dict[str, object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_an_open_question_has_figures_data_and_claims(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -55,7 +55,7 @@ PYTHON = [
 """The pages with Python beside the example of the README, which has a test of its own."""
 
 SLOW = "folds="
-"""Python that has this in it takes a minute: cross-validation of a whole path."""
+"""A page whose Python has this in it takes a minute: cross-validation of a whole path."""
 
 COMMANDS = [
     (block.page, shlex.split(line, comments=True))
@@ -171,25 +171,21 @@ def test_every_public_name_has_a_docstring() -> None:
         assert (getattr(fs, name).__doc__ or "").strip(), name
 
 
-def code(page: Path, slow: bool) -> str:
+def code(page: Path) -> str:
     """The Python of a page, as a reader runs it from top to bottom."""
-    texts = [each.text for each in blocks(page) if each.language == "python"]
-    return "\n".join(text for text in texts if slow or SLOW not in text)
+    return "\n".join(each.text for each in blocks(page) if each.language == "python")
 
 
 @pytest.mark.parametrize(
-    ("page", "slow"),
-    [(page, False) for page in PYTHON]
-    + [
-        pytest.param(page, True, marks=pytest.mark.slow)
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] * (SLOW in code(page)), id=page.name)
         for page in PYTHON
-        if SLOW in code(page, True)
     ],
-    ids=lambda value: getattr(value, "name", ""),
 )
-def test_the_python_of_every_page_runs(page: Path, slow: bool) -> None:
+def test_the_python_of_every_page_runs(page: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code(page, slow)],
+        [sys.executable, "-W", "error", "-c", code(page)],
         capture_output=True,
         text=True,
         cwd=ROOT,

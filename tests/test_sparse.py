@@ -22,7 +22,7 @@ from fedsplit.data.splitting import SPLITS, split_rows
 from fedsplit.local import SOLVERS
 from fedsplit.methods import METHODS, parse
 from fedsplit.methods.vectors import AcceleratedState
-from fedsplit.penalties import PENALTIES
+from penalty_examples import PENALTIES
 from problems import LOSSES, clients, loss
 
 SIZES = [30, 9, 5]

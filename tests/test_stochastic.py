@@ -141,8 +141,7 @@ def test_in_the_limit_the_moments_settle_at_the_fixed_point() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("local_steps", [1, 5, 20])
-@pytest.mark.parametrize("batch", [1, 3, 9])
+@pytest.mark.parametrize(("local_steps", "batch"), [(5, 1), (1, 3), (20, 9)])
 def test_fedavg_settles_at_the_closed_form_fixed_point_from_zero(
     local_steps: int, batch: int
 ) -> None:

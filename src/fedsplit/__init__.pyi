@@ -85,4 +85,5 @@ from fedsplit.remote.checkpoint import Checkpoint as Checkpoint
 from fedsplit.remote.members import Patience as Patience
 from fedsplit.remote.ray.ray_clients import RayClients as RayClients
 
+__all__: list[str]
 __version__: str

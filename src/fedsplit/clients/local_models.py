@@ -226,7 +226,7 @@ class LocalModel(CostQuestion):
             mean = unpacked(self.metric)
             # (H + H/r)⁻¹ is r/(1 + r) times H⁻¹, which suffices where clients are alike
             whole = (1.0 + self.reach) / self.reach * mean
-            first = Factors(whole[None], largest=len(mean)).inverted()
+            first = Factors(whole[None], overwrite=True, largest=len(mean)).inverted()
             at = newton.solve(here, here.X if v is None else v, mean / self.reach, first)
         return _finite(at.merged(here, stays))
 

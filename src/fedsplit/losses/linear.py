@@ -196,10 +196,13 @@ class LinearTerms(Terms):
             size = np.exp(np.log(np.abs(scaled)) + top)
         return self.adjoint(np.where(large, 0.0, r)) + np.copysign(size, scaled)
 
-    def gradient_error(self, X: Array, eta: Array) -> Array:
+    def row_lengths(self) -> Array:
+        return self.design.lengths()
+
+    def gradient_error(self, X: Array, eta: Array, lengths: Array | None) -> Array:
         # ∇f = Σ_i s_i a_i is off by the rounding of the sum, n·eps·Σ|s_i|‖a_i‖, and by that of the
         # predictors, d·eps·(‖a_i‖‖x‖ + |o_i|), times φ''_i ‖a_i‖; a few for φ' itself
-        length = self.design.lengths()
+        length = self.row_lengths() if lengths is None else lengths
         slopes = np.abs(self.slopes(eta)) + self.curvature(eta) * (
             length * norms(X)[:, None] + np.abs(self.o)
         )
@@ -222,13 +225,13 @@ class LinearTerms(Terms):
     def largest(self, eta: Array) -> Array:
         return self.root(eta).largest()
 
-    def row_products(self, D: Array) -> Array:
-        return self.design.inner(1.0 / D)
+    def row_products(self, unit: Array) -> Array:
+        return self.design.inner(1.0 / unit)
 
-    def by_rows(self, eta: Array, D: Array, products: Array | None = None) -> Woodbury:
+    def by_rows(self, eta: Array, unit: Array, top: float, products: Array | None) -> Woodbury:
         if products is None:
-            return super().by_rows(eta, D)
-        return Woodbury.weighted(self.design, np.sqrt(self.curvature(eta)), D, products)
+            return super().by_rows(eta, unit, top, products)
+        return Woodbury.weighted(self.design, np.sqrt(self.curvature(eta)), unit, top, products)
 
     def largest_row(self, eta: Array | None) -> Array:
         if eta is None:

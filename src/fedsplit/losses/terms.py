@@ -101,16 +101,16 @@ class Terms(ABC):
         """The largest eigenvalue of ∇²f_j(x_j), (k,)."""
         return extreme_eigenvalues(self.hessian(eta))[1]
 
-    def by_rows(self, eta: Array, D: Array, products: Array | None = None) -> Woodbury:
-        """The inverse of ∇²f_j(x_j) + diag(D) by systems of size ``rank``, D > 0.
-
-        ``products`` is ``row_products(D)``, where that is not None.
-        """
-        return Woodbury.of(self.root(eta), D)
-
-    def row_products(self, D: Array) -> Array | None:
-        """A_j diag(D)⁻¹A_jᵀ, (k, n, n), where it serves ``by_rows`` at every point."""
+    def row_products(self, unit: Array) -> Array | None:
+        """A_j diag(unit)⁻¹A_jᵀ, (k, n, n), where it serves ``by_rows`` at every point."""
         return None
+
+    def by_rows(self, eta: Array, unit: Array, top: float, products: Array | None) -> Woodbury:
+        """The inverse of ∇²f_j(x_j) + top·diag(unit) by systems of size ``rank``.
+
+        ``products`` is ``row_products(unit)``.
+        """
+        return Woodbury.of(self.root(eta), top * unit)
 
     # what holds everywhere
 
@@ -166,8 +166,12 @@ class Terms(ABC):
         """
         raise NotImplementedError
 
-    def gradient_error(self, X: Array, eta: Array) -> Array:
-        """How far rounding may have moved ∇f_j(x_j), (k,)."""
+    def row_lengths(self) -> Array | None:
+        """‖a_i‖ of every row, (k, n), where ``gradient_error`` needs them."""
+        return None
+
+    def gradient_error(self, X: Array, eta: Array, lengths: Array | None) -> Array:
+        """How far rounding may have moved ∇f_j(x_j), (k,), given ``row_lengths``."""
         return 8 * self.d * EPS * norms(self.gradient(eta))
 
     # parts of the data

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsplit.arrays import Array, dots, matvec, packed, rmatvec, unpacked
+from fedsplit.arrays import Array, dots, matvec, packed, unpacked
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Descend, Diagonal, Direction, Prox
@@ -100,16 +100,15 @@ class RoundedTerms(QuadraticTerms):
 
 def rounded_terms(terms: ReducedTerms, lengths: Array) -> RoundedTerms:
     """The terms of clients whose targets have these lengths, (k,)."""
-    H = rounded_products(terms.hessian(terms.c))
+    H = rounded_products(terms.H)
     columns = np.sqrt(np.diagonal(H, axis1=1, axis2=2))
-    c = rounded(rmatvec(terms.R, terms.c), lengths[:, None] * columns)
+    c = rounded(terms.c, lengths[:, None] * columns)
     # the expansion point has to follow from rounded sums as well
     shifts = 1e-10 * np.trace(H, axis1=1, axis2=2) / terms.d
     u = np.linalg.solve(H + shifts[:, None, None] * np.eye(terms.d), c[:, :, None])[:, :, 0]
-    eta = terms.eta(u)
-    f = rounded(terms.value(eta), np.square(lengths))
+    f = rounded(terms.value(u), np.square(lengths))
     residuals = np.maximum(np.sqrt(2.0 * np.maximum(f, 0.0)), RESIDUAL * lengths)
-    g = rounded(terms.gradient(eta), residuals[:, None] * columns)
+    g = rounded(terms.gradient(u), residuals[:, None] * columns)
     return RoundedTerms(H, u, g, f)
 
 
