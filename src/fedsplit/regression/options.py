@@ -371,7 +371,7 @@ class Settings:
     method: str = option(
         AUTO,
         "Optimisation method, as `fedsplit compare` takes it. `auto` is `information`, whose few "
-        "rounds bring a matrix of every client, or `fedsplit`, whose rounds bring vectors, if a "
+        "rounds bring a matrix of every client, or `vectors`, whose rounds bring vectors, if a "
         "client refuses matrices or they would be too large.",
         "run",
         metavar="NAME",
