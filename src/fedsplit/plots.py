@@ -43,8 +43,7 @@ STYLES: dict[str, Style] = {
     "fedgd-e10": Style("FedGD, e = 10", ORANGE, "D"),
     "fedgd-e100": Style("FedGD, e = 100", GREY, "P"),
     "fedprox": Style("FedProx", PINK, "X"),
-    "fedsplit": Style("FedSplit", BLUE, "o"),
-    "vectors": Style("FedSplit by vectors", SKY, "^"),
+    "fedsplit": Style("FedSplit, Algorithm 1", BLUE, "o"),
     "fedsplit-steps5": Style("FedSplit, 5 local steps", GREEN, "<"),
     "fedsplit-exact": Style("FedSplit, exact", BLUE, "o"),
     "fedsplit-e1": Style("FedSplit, e = 1", BLACK, "v"),
@@ -54,8 +53,11 @@ STYLES: dict[str, Style] = {
     "fedsplit-e5-broadcast": Style("FedSplit, e = 5, from x", SKY, "^"),
     "fedsplit-e10-broadcast": Style("FedSplit, e = 10, from x", GREEN, "<"),
     "fedsplit-e100-broadcast": Style("FedSplit, e = 100, from x", BLACK, ">"),
-    "fedsplit-default": Style("FedSplit, default", BLACK, "D"),
-    "information": Style("FedSplit with information", ORANGE, "P"),
+    "vectors": Style("FedSplitVectors", BLACK, "D"),
+    "information": Style("FedSplitInformation", ORANGE, "P"),
+    "newton": Style("Newton", GREY, "+"),
+    "cg": Style("CG", PINK, "v"),
+    "lbfgs": Style("L-BFGS", SKY, "^"),
 }
 
 GAP = "optimality gap  F(x) - F*"
