@@ -99,7 +99,7 @@ class RoundedTerms(QuadraticTerms):
 
 
 def rounded_terms(data: Sequence[Observations]) -> RoundedTerms:
-    """The terms of clients with these rows: sums over rows have the least rounding to begin with."""
+    """The terms of clients with these rows; sums over rows are the nearest to the exact ones."""
     parts = [
         _rounded_sums(np.asarray(A.toarray() if is_sparse(A) else A), b - o, w)
         for A, b, w, o in data
