@@ -16,7 +16,8 @@ from fedsplit.loop.trace import Row
 from fedsplit.methods.asynchronous_information import AsynchronousInformationState
 from fedsplit.methods.information import InformationState
 from fedsplit.methods.method import State
-from fedsplit.paper.open.asynchronous import problems, synchronous_time
+from open.asynchronous import problems, synchronous_time
+from open.relaxed import RelaxedFedSplit
 from problems import problem
 
 LATENCIES = {
@@ -194,7 +195,7 @@ def test_the_step_of_dave_is_safe_for_every_delay(latency: str) -> None:
 )
 def test_fedsplit_relaxed_as_arock_says_converges(latency: str) -> None:
     p = spiked()
-    result = fs.solve(p, fs.FedSplit(), asynchronous=LATENCIES[latency], rounds=2000, tol=1e-4)
+    result = fs.solve(p, RelaxedFedSplit(), asynchronous=LATENCIES[latency], rounds=2000, tol=1e-4)
     best = p.objective(p.solution())
     assert result.converged
     assert p.objective(result.x) - best <= 1e-4 * max(1.0, best)
@@ -240,6 +241,10 @@ def test_questions_of_a_synchronous_run_take_as_long_as_the_slowest_client() -> 
         ({"asynchronous": fs.Latency(), "participation": 0.5}, "leave out participation"),
         ({"asynchronous": fs.Latency(slow={9: 2.0})}, "slow names client 9"),
         ({"asynchronous": fs.Latency(), "method": fs.CG()}, "CG needs the answers of all"),
+        (
+            {"asynchronous": fs.Latency(), "method": fs.FedSplit()},
+            r"waits for everybody: use FedSplitInformation\(\) or DAvePG\(\), or .*examples/open",
+        ),
         ({"method": fs.DAvePG()}, "DAvePG takes answers one by one: pass asynchronous"),
         ({"asynchronous": "yes"}, "must be a Latency or a bool, not str"),
         ({"asynchronous": True}, "cannot be asked asynchronously in real time"),

@@ -128,7 +128,7 @@ def test_the_first_step_with_many_coordinates_needs_no_factorisation() -> None:
 
 def test_the_latest_is_made_once_for_a_key_and_again_for_another() -> None:
     latest = Latest()
-    made = []
+    made: list[int] = []
 
     def make() -> int:
         made.append(len(made))

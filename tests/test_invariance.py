@@ -75,11 +75,11 @@ def test_a_client_answers_with_the_same_bits_whoever_it_is_stacked_with(name: st
     for j, client in enumerate(data):
         alone = fs.Problem(loss(name, 5), [client]).clients
         for solver in (fs.ExactProx(), fs.GradientProx(5)):
-            a, b = together.prox(V, 0.3, V, solver), alone.prox(V[[j]], 0.3, V[[j]], solver)
+            a, b = together.ask(Prox(V, 0.3, V, solver)), alone.ask(Prox(V[[j]], 0.3, V[[j]], solver))
             np.testing.assert_array_equal(a.rows[j], b.rows[0])
             assert a.error[j] == b.error[0]
-        np.testing.assert_array_equal(together.gradient(V[j]).rows[j], alone.gradient(V[j]).rows[0])
-        np.testing.assert_array_equal(together.value(V[j]).rows[j], alone.value(V[j]).rows[0])
+        np.testing.assert_array_equal(together.ask(Gradient(V[j])).rows[j], alone.ask(Gradient(V[j])).rows[0])
+        np.testing.assert_array_equal(together.ask(Value(V[j])).rows[j], alone.ask(Value(V[j])).rows[0])
 
 
 def test_blocks_and_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:

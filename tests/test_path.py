@@ -8,7 +8,6 @@ from sklearn.linear_model import LogisticRegression, enet_path, lasso_path
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.methods.vectors import AcceleratedState
 from fedsplit.regression.client.design import Design, Scaling
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.path import RegularisationPath
@@ -197,8 +196,7 @@ def test_a_state_goes_on_under_another_penalty() -> None:
     federated = problem("logistic", [30, 20, 50], d=6)
     other = fs.L1(2.0)
     first = fs.solve(federated, fs.FedSplitVectors(), penalty=fs.L1(4.0))
-    assert isinstance(first.state, AcceleratedState)
-    resumed = fs.FedSplitVectors(penalty=other).resume(first.state)
+    resumed = fs.FedSplitVectors(penalty=other).resume(first.state.inner)
     warm = fs.solve(federated, fs.FedSplitVectors(), penalty=other, state=resumed)
     cold = fs.solve(federated, fs.FedSplitVectors(), penalty=other)
     assert warm.converged

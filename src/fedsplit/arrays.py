@@ -59,7 +59,8 @@ def matvec(M: AnyArray, X: AnyArray) -> Array:
 def rmatvec(M: AnyArray, R: AnyArray) -> Array:
     """M_jᵀ r_j for every j: (k, n, d), (k, n) -> (k, d)."""
     if not isinstance(M, np.ndarray) and M.shape[1] == 1:
-        return R * M[:, 0, :]
+        single: Array = R * M[:, 0, :]
+        return single
     product: Array = (R[:, None, :] @ M)[:, 0, :]
     return product
 
@@ -87,8 +88,9 @@ def column_sums(X: AnyArray) -> Array:
         summed: Array = np.sum(X, axis=0)
         return summed
     # the same as for ``dots``
-    ones: Array = array_namespace(X).ones_like(X[:, 0])
-    return ones @ X
+    ones = array_namespace(X).ones_like(X[:, 0])
+    total: Array = ones @ X
+    return total
 
 
 def column_means(X: AnyArray) -> Array:
@@ -348,7 +350,7 @@ def _cholesky(C: Array) -> Array:
 def _cholesky_together(C: Array) -> Sequence[Array]:
     """That of every C_j, in one call if no C_j is indefinite."""
     try:
-        return np.linalg.cholesky(C)
+        return list(np.linalg.cholesky(C))
     except np.linalg.LinAlgError:
         return [_cholesky(each.copy()) for each in C]
 

@@ -104,39 +104,6 @@ def curves(tables: Mapping[str, Columns], names: Sequence[str], title: str) -> F
     return _with_legend(figure)
 
 
-def lines(
-    series: Mapping[str, tuple[NDArray[Any], NDArray[Any]]],
-    title: str,
-    xlabel: str,
-    ylabel: str = GAP,
-    logarithmic: bool = False,
-) -> Figure:
-    """Draw several curves on a log scale, each against numbers of its own.
-
-    Parameters
-    ----------
-    series : mapping of str to pair of arrays
-        x and y of each curve, by its label. A label that starts with "bound" or "closed form" is
-        drawn dashed, in the colour of the curve that comes after the comma.
-    title, xlabel, ylabel : str
-    logarithmic : bool
-        Whether x is on a log scale too.
-    """
-    figure, axes = _axes(title, xlabel, ylabel)
-    if logarithmic:
-        axes.set_xscale("log")
-    computed = ("bound", "closed form")
-    measured = [name for name in series if not name.startswith(computed)]
-    for name, (x, y) in series.items():
-        of = name.partition(", ")[2] if name.startswith(computed) else name
-        style = style_of(of, measured.index(of))._replace(label=name)
-        if name.startswith(computed):
-            axes.plot(x, y, color=style.colour, linestyle="--", linewidth=1.0, label=name)
-        else:
-            _curve(axes, style, x, y, len(x) - 1, measured.index(of) / len(measured))
-    return _with_legend(figure)
-
-
 def spread(
     tables: Mapping[str, Columns], names: Sequence[str], kappas: Sequence[float], title: str
 ) -> Figure:
@@ -195,31 +162,6 @@ def conditioning(
         _curve(
             axes, labelled, kappas, rounds, len(kappas) - 1, 0.0, "--" if name in dashed else "-"
         )
-    return _with_legend(figure)
-
-
-def bars(
-    heights: Mapping[str, Sequence[float]], groups: Sequence[str], title: str, ylabel: str
-) -> Figure:
-    """Draw groups of bars on a log scale; one that is infinite is left out.
-
-    Parameters
-    ----------
-    heights : mapping of str to sequence of float
-        By label, the height in each group.
-    groups : sequence of str
-        Their names.
-    title, ylabel : str
-    """
-    figure, axes = _axes(title, "", ylabel)
-    width = 0.85 / len(heights)
-    places = np.arange(len(groups))
-    for i, (label, own) in enumerate(heights.items()):
-        shown = np.where(np.isfinite(own), own, np.nan)
-        shift = (i - (len(heights) - 1) / 2) * width
-        axes.bar(places + shift, shown, width, color=style_of(label, i).colour, label=label)
-    axes.set_xticks(places, groups, fontsize=9)
-    axes.grid(visible=False, axis="x")
     return _with_legend(figure)
 
 

@@ -223,7 +223,8 @@ class Costs:
         inverse = zero.factor(M).inverted()
         self.work.factorisations += 1
         g = zero.gradient
-        error = offset = np.zeros(self.terms.k)
+        error: Array = np.zeros(self.terms.k)
+        offset: Array = error
         if isinstance(inverse, Factors):
             error = inverse.forward_error
             offset = norms(g / inverse.sizes)
@@ -364,15 +365,13 @@ class Evaluation:
             )
             return terms.by_rows(self.eta, unit, top, products)
         if is_matrix(M):  # for a model, which needs the Hessian by itself as well
-            whole = self.hessian + M
-        else:
-            whole = add_diagonal(self._new_hessian(), M)
-        factors = Factors(whole, overwrite=True)
-        if factors.singular.any() and not is_matrix(M) and np.min(M) > 0:
-            # the pseudo-inverse would forget v along the kernel; a Hessian beyond float64 is not
-            # the step's fault
-            if np.isfinite(factors.sizes[factors.singular]).all(axis=1).any():
-                raise InputError(SINGULAR)
+            return Factors(self.hessian + M, overwrite=True)
+        factors = Factors(add_diagonal(self._new_hessian(), M), overwrite=True)
+        # The pseudo-inverse would forget v along the kernel. A Hessian beyond float64 is not the
+        # step's fault.
+        finite = np.isfinite(factors.sizes).all(axis=1)
+        if np.min(M) > 0 and (factors.singular & finite).any():
+            raise InputError(SINGULAR)
         return factors
 
     def solve(self, M: Metric, G: Array) -> Array:
