@@ -2,10 +2,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 LOWEST := .venv-lowest
 # What the dependencies do for us: files, formulas, options, tables, pages, scikit-learn, CVXPY, HTTPS. The
-# rest of the tests is arithmetic of our own, and would take more than four minutes.
+# rest of the tests is arithmetic of our own on a few functions of NumPy and SciPy, which these use as well.
 LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py fit_command.py formula.py \
-  https.py https_certificates.py https_client.py https_limits.py keys.py model.py model_matrix.py options.py \
-  package.py page.py problem.py r_glm.py schema.py signatures.py solve.py sources.py)
+  https.py https_certificates.py keys.py model.py model_matrix.py options.py package.py page.py r_glm.py \
+  schema.py signatures.py sources.py)
+# One more than the cores: some tests wait for sockets and for processes that they have started.
+WORKERS := $(shell expr `getconf _NPROCESSORS_ONLN` + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-secure bench-engines bench-faults bench-sites bench-estimators bench-open bench-sparse test-gpu bench-gpu docs figures clean
@@ -14,6 +16,8 @@ LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py
 test test-slow test-lowest: export OPENBLAS_NUM_THREADS = 1
 # Many tests start processes, which need not compile the sources again.
 test test-slow test-lowest: export PYTHONDONTWRITEBYTECODE =
+# Ray gives its workers the lowest priority: beside other tests they would hardly run at all.
+test test-slow: export RAY_worker_niceness = 0
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -23,13 +27,13 @@ run: .venv/installed  ## Set up, then fit a regression across the six sites of t
 	  --formula "mdvis ~ logc + idp + fmde + linc + xage + female + educdec + physlm + disea + C(health)"
 
 test: .venv/installed-test  ## Set up, then run the tests, except the slow ones
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test-slow: .venv/installed-browser  ## Run the slow tests: the paper at full size, a million rows, federations and their faults, Chromium
-	$(BIN)/pytest -n auto --dist loadfile -m 'slow or browser'
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m 'slow or browser'
 
 test-lowest: $(LOWEST)/installed  ## Run the tests of what uses dependencies on their lowest versions
-	$(LOWEST)/bin/pytest -n auto -W ignore::DeprecationWarning $(LOWEST_TESTS)
+	$(LOWEST)/bin/pytest -n $(WORKERS) --dist worksteal -W ignore::DeprecationWarning $(LOWEST_TESTS)
 
 test-gpu:  ## Compare the kernels with the plain path on a GPU (PYTHON=a Python that has CuPy)
 	PYTHONPATH="src:$$PYTHONPATH" $(PYTHON) -m pytest --noconftest -p no:cacheprovider -m gpu tests/test_gpu.py
@@ -91,7 +95,6 @@ docs: .venv/installed  ## Update the tables of options in docs/fit.md
 
 figures: reproduce  ## Update the pictures of the README
 	$(BIN)/python examples/bias.py docs/images/bias.png
-	$(BIN)/fedsplit compare --ensemble spiked --kappa 100 -m 10 -n 400 --rounds 100 --plot docs/images/compare.png
 	cp reproduction/fig4b-ours.png docs/images/fig4b.png
 
 clean:  ## Remove the virtual environment and caches
@@ -109,9 +112,9 @@ clean:  ## Remove the virtual environment and caches
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch .venv/installed $@
 
-.venv/installed-browser: .venv/installed-test
+.venv/installed-browser: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[test,browser]'
-	touch $@
+	touch .venv/installed .venv/installed-test $@
 
 # Without Ray, Flower and the linters: Flower and Ray pin versions of their own.
 $(LOWEST)/installed: pyproject.toml .ci/lowest.py

@@ -7,10 +7,13 @@ from hypothesis import strategies as st
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from fedsplit.clients.oracle import Oracle, clients_of
+from fedsplit.dialogue import converse
+from fedsplit.loop.conversation import Conversation
 from fedsplit.loop.trace import Row
 from fedsplit.losses import LOSSES as LOSSES
 from fedsplit.losses.linear import LinearLoss
-from fedsplit.methods.method import Method, State
+from fedsplit.methods.method import Method
 
 Loss = LinearLoss | fs.Multinomial
 
@@ -69,10 +72,22 @@ def limit(
 ) -> fs.Result:
     """The result of running a method until its iterate moves by at most ``still``, relatively."""
 
-    def done(row: Row, state: State) -> bool:
-        return row.residual <= still * max(1.0, float(np.linalg.norm(state.iterate)))
+    def done(row: Row, state: Any) -> bool:
+        size = float(np.linalg.norm(method.iterate(state)))
+        return row.residual <= still * max(1.0, size)
 
     return fs.solve(p, method, rounds=rounds, tol=0, callbacks=[done])
+
+
+def begun(method: Method[Any], clients: Oracle, x0: Array) -> Any:
+    """The method's first state."""
+    known = clients_of(clients)
+    return converse(method.start(x0, known.m), Conversation(known))
+
+
+def updated(method: Method[Any], clients: Oracle, state: Any) -> Any:
+    """The method's state after one more round."""
+    return converse(method.update(state), Conversation(clients_of(clients)))
 
 
 names = st.sampled_from(sorted(LOSSES))

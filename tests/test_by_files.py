@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -81,18 +82,26 @@ def test_a_fit_by_files_has_the_bits_of_a_fit_in_process(tmp_path: Path, capsys:
     assert "the study is done" in refusal(capsys, federation.combine())
 
 
-def test_answers_that_cannot_be_used_are_named_and_refused_and_nothing_is_lost(
-    study: ByFiles, tmp_path: Path, capsys: Told
-) -> None:
-    first, second, third = (study.file(2, name) for name in study.names)
-    old = study.file(1, "hospital0")
+class Files(NamedTuple):
+    """A study, and files beside it by what is wrong with them."""
+
+    study: ByFiles
+    files: dict[str, Path]
+
+
+@pytest.fixture(scope="module")
+def answers(begun: ByFiles, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """A study that waits for its second answers, which are there as ``first`` and ``second``."""
+    folder = tmp_path_factory.mktemp("answers")
+    study = begun.copied(folder / "federation")
+    first, second, _ = (study.file(2, name) for name in study.names)
     assert study.ask(study="other") == 0  # the same study once more, in another folder
     assert study.ask("--ridge", "1", study="ridge") == 0
-    again, else_, twice = (tmp_path / name for name in ("again", "else", "twice"))
+    again, else_, twice = (folder / name for name in ("again", "else", "twice"))
     assert study.answer("hospital0", study.question(1, "other"), out=again) == 0
     assert study.answer("hospital0", study.question(1, "ridge"), out=else_) == 0
     assert study.answer("hospital0", study.question(2), out=twice) == 0
-    changed, cut, renamed, unsigned = (tmp_path / name for name in ("changed", "cut", "re", "un"))
+    changed, cut, renamed, unsigned = (folder / name for name in ("changed", "cut", "re", "un"))
     content = first.read_bytes()
     at = content.index(b"hospital0")
     changed.write_bytes(content[:-300] + bytes([content[-300] ^ 1]) + content[-299:])
@@ -100,25 +109,64 @@ def test_answers_that_cannot_be_used_are_named_and_refused_and_nothing_is_lost(
     cut.write_bytes(content[:-30])
     signed = msgspec.msgpack.decode(content.partition(b"\n")[2])
     unsigned.write_bytes(b"fedsplit answer 1\n" + msgspec.msgpack.encode([signed[0], "", ""]))
+    return Files(
+        study,
+        {
+            "first": first,
+            "second": second,
+            "of round 1": study.file(1, "hospital0"),
+            "of another run": again,
+            "of another study": else_,
+            "a second one": twice,
+            "changed": changed,
+            "renamed": renamed,
+            "unsigned": unsigned,
+            "cut": cut,
+            "a question": study.question(2),
+            "none": folder / "none",
+            "a certificate": study.keys / "ca.crt",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["of round 1"], "was combined before, in round 1; the study is in round 2"),
+        (["first", "second", "a second one"], "is a second answer of hospital0, beside {first}"),
+        (["first", "first"], "is a second answer of hospital0"),
+        (["of another run"], "belongs to another run of the same study"),
+        (["first", "of another study"], "belongs to the study"),
+        (["second", "changed"], "was changed since it was signed"),
+        (["renamed"], "is signed by another key than that of hospital1 in the study"),
+        (["unsigned"], "is not signed"),
+        (["cut"], "is damaged, or a part of a file"),
+        (["a question"], "is a question, not an answer"),
+        (["none"], "there is no such file"),
+        (["a certificate"], "is not an answer of fedsplit"),
+    ],
+    ids=lambda value: ", ".join(value) if isinstance(value, list) else "",
+)
+def test_an_answer_that_cannot_be_used_is_named_and_nothing_is_lost(
+    answers: Files, given: list[str], why: str, capsys: Told
+) -> None:
+    def kept() -> dict[Path, bytes]:
+        paths = answers.study.study.rglob("*")
+        return {path: path.read_bytes() for path in paths if path.is_file()}
+
     capsys.readouterr()
-    before = {path: path.read_bytes() for path in study.study.rglob("*") if path.is_file()}
-    for wrong, why in [
-        ([old], f"{old}: was combined before, in round 1; the study is in round 2"),
-        ([first, second, twice], f"{twice}: is a second answer of hospital0, beside {first}"),
-        ([first, first], f"{first}: is a second answer of hospital0"),
-        ([again], f"{again}: belongs to another run of the same study"),
-        ([first, else_], f"{else_}: belongs to the study"),
-        ([second, changed], f"{changed}: was changed since it was signed"),
-        ([renamed], f"{renamed}: is signed by another key than that of hospital1 in the study"),
-        ([unsigned], f"{unsigned}: is not signed"),
-        ([cut], f"{cut}: is damaged, or a part of a file"),
-        ([study.question(2)], f"{study.question(2)}: is a question, not an answer"),
-        ([tmp_path / "none"], f"{tmp_path / 'none'}: there is no such file"),
-        ([study.keys / "ca.crt"], f"{study.keys / 'ca.crt'}: is not an answer of fedsplit"),
-    ]:
-        assert refusal(capsys, study.combine(*wrong)).startswith(why)
-    after = {path: path.read_bytes() for path in study.study.rglob("*") if path.is_file()}
-    assert after == before
+    before, paths = kept(), [answers.files[name] for name in given]
+    expected = f"{paths[-1]}: {why.format(first=answers.files['first'])}"
+    assert refusal(capsys, answers.study.combine(*paths)).startswith(expected)
+    assert kept() == before
+
+
+def test_after_answers_that_were_refused_the_right_ones_are_combined(
+    study: ByFiles, capsys: Told
+) -> None:
+    first, second, third = (study.file(2, name) for name in study.names)
+    assert study.combine(first, first) == 2
+    capsys.readouterr()
     assert study.combine(first, second, third) == 0
     assert capsys.readouterr().out.strip() == str(study.question(3))
 
@@ -185,40 +233,82 @@ def test_a_signature_that_somebody_else_has_rewritten_does_not_break_the_chain(
     assert study.answer(study.names[0], study.question(3)) == 0
 
 
-def test_what_is_no_file_or_would_destroy_one_is_refused(
-    study: ByFiles, tmp_path: Path, capsys: Told
+NO_FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "a pipe": (lambda folder: made(folder / "pipe", os.mkfifo), "is not an ordinary file"),
+    "a device": (lambda folder: Path("/dev/zero"), "is not an ordinary file"),
+    "a folder": (lambda folder: folder, "is a folder, not a file"),
+    "a long name": (lambda folder: folder / ("x" * 300), "cannot be read (File name too long)"),
+    "empty": (lambda folder: made(folder / "empty", Path.touch), "is not a"),
+    "another kind": (lambda folder: made(folder / "paper.pdf", pdf), "is not a"),
+}
+
+
+def made(path: Path, make: Callable[[Path], object]) -> Path:
+    make(path)
+    return path
+
+
+def pdf(path: Path) -> None:
+    path.write_bytes(b"%PDF-1.7\n" + bytes(range(256)))
+
+
+@pytest.mark.parametrize("name", NO_FILES)
+def test_what_is_no_question_or_answer_is_refused(
+    answers: Files, name: str, tmp_path: Path, capsys: Told
 ) -> None:
-    pipe, empty, pdf = (tmp_path / name for name in ("pipe", "empty", "paper.pdf"))
-    os.mkfifo(pipe)
-    empty.touch()
-    pdf.write_bytes(b"%PDF-1.7\n" + bytes(range(256)))
-    for path, why in [
-        (pipe, "is not an ordinary file"),
-        (Path("/dev/zero"), "is not an ordinary file"),
-        (tmp_path, "is a folder, not a file"),
-        (tmp_path / ("x" * 300), "cannot be read (File name too long)"),
-        (empty, "is not a"),
-        (pdf, "is not a"),
-    ]:
-        assert refusal(capsys, study.combine(path)).startswith(f"{path}: {why}")
-        assert refusal(capsys, study.answer("hospital0", path)).startswith(f"{path}: {why}")
-    question = study.question(2)
-    own = study.folder / "hospital0" / "hospital0.key"
-    copies = {path: path.read_bytes() for path in (question, own, study.data["hospital0"])}
-    for out, why in [
-        (tmp_path, "is a folder: give the name of a file"),
-        (tmp_path / "none" / "answer", "there is no folder"),
-        (study.state("hospital0") / "answer", "is in the folder of the client's state"),
-        *((path, "is a file that this command reads") for path in copies),
-    ]:
-        assert why in refusal(capsys, study.answer("hospital0", question, out=out))
-    assert {path: path.read_bytes() for path in copies} == copies
+    make, why = NO_FILES[name]
+    path, study = make(tmp_path), answers.study
+    capsys.readouterr()
+    assert refusal(capsys, study.combine(path)).startswith(f"{path}: {why}")
+    assert refusal(capsys, study.answer("hospital0", path)).startswith(f"{path}: {why}")
+
+
+def own_key(study: ByFiles) -> Path:
+    return study.folder / "hospital0" / "hospital0.key"
+
+
+PLACES: dict[str, tuple[Callable[[ByFiles, Path], Path], str]] = {
+    "a folder": (lambda study, folder: folder, "is a folder: give the name of a file"),
+    "in no folder": (lambda study, folder: folder / "none" / "answer", "there is no folder"),
+    "in the state": (
+        lambda study, folder: study.state("hospital0") / "answer",
+        "is in the folder of the client's state",
+    ),
+    "the question": (
+        lambda study, folder: study.question(2),
+        "is a file that this command reads",
+    ),
+    "the key": (lambda study, folder: own_key(study), "is a file that this command reads"),
+    "the data": (
+        lambda study, folder: study.data["hospital0"],
+        "is a file that this command reads",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_an_answer_is_not_written_where_it_would_destroy_something(
+    answers: Files, name: str, tmp_path: Path, capsys: Told
+) -> None:
+    where, why = PLACES[name]
+    study = answers.study
+    out, question = where(study, tmp_path), study.question(2)
+    before = out.read_bytes() if out.is_file() else None
+    capsys.readouterr()
+    assert why in refusal(capsys, study.answer("hospital0", question, out=out))
+    assert (out.read_bytes() if out.is_file() else None) == before
+
+
+def test_a_link_in_the_place_of_a_new_answer_is_not_followed(
+    study: ByFiles, tmp_path: Path
+) -> None:
     # where others can write, too, a link may wait in the place of the new file
-    mail = tmp_path / "mail"
+    mail, own = tmp_path / "mail", own_key(study)
+    content = own.read_bytes()
     mail.mkdir()
     (mail / ".answer.partial").symlink_to(own)
-    assert study.answer("hospital0", question, out=mail / "answer") == 0
-    assert own.read_bytes() == copies[own]
+    assert study.answer("hospital0", study.question(2), out=mail / "answer") == 0
+    assert own.read_bytes() == content
 
 
 def test_an_answer_that_comes_too_late_or_too_early_is_refused(
@@ -261,35 +351,72 @@ def test_answers_come_one_by_one_and_can_be_replaced_until_all_are_there(
         assert study.answer(name, study.question(3)) == 0
 
 
-def test_questions_that_cannot_be_answered_are_named_and_refused(
-    study: ByFiles, tmp_path: Path, capsys: Told
-) -> None:
-    older = study.copied(tmp_path / "older")
+class Questions(NamedTuple):
+    """A study in its third round, one that went another way after the first, and wrong files."""
+
+    study: ByFiles
+    older: ByFiles
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def questions(begun: ByFiles, tmp_path_factory: pytest.TempPathFactory) -> Questions:
+    folder = tmp_path_factory.mktemp("questions")
+    study, older = begun.copied(folder / "federation"), begun.copied(folder / "older")
     assert study.combine(*(study.file(2, name) for name in study.names)) == 0
-    third = study.question(3)
-    content = third.read_bytes()
-    changed, cut = tmp_path / "changed", tmp_path / "cut"
-    changed.write_bytes(content.replace(b"gaussian", b"gaussiaN", 1))
-    cut.write_bytes(content[:-30])
-    make_keys(tmp_path / "theirs", [], ["localhost"], 2)
+    content = study.question(3).read_bytes()
+    (folder / "changed").write_bytes(content.replace(b"gaussian", b"gaussiaN", 1))
+    (folder / "cut").write_bytes(content[:-30])
+    make_keys(folder / "theirs", [], ["localhost"], 2)
     assert older.combine(study.file(2, "hospital0")) == 1
     assert older.answer("hospital1", older.question(2)) == 0
     assert older.answer("hospital2", older.question(2)) == 0
     assert older.combine(*(older.file(2, name) for name in study.names)) == 0
+    return Questions(study, older, folder)
+
+
+@pytest.mark.parametrize(
+    ("question", "name", "more", "why"),
+    [
+        ("changed", "hospital0", [], "the signature does not belong to the question"),
+        ("cut", "hospital0", [], "is damaged, or a part of a file"),
+        ("{answer}", "hospital0", [], "is an answer, not a question"),
+        ("{third}", "hospital0", ["--ca", "theirs/ca.crt"], "issued by another CA"),
+        ("{third}", "hospital0", ["--folder", "empty"], "question 3 is too early"),
+        ("{older}", "hospital1", [], "follows from another answer 2 than the one given"),
+        ("{third}", "hospital0", ["--name", "hospital7"], "has another key of hospital7"),
+        ("{third}", "hospital1", ["--name", "hospital0"], "has another key of hospital0 than the"),
+        ("{third}", "hospital0", ["--ca", "{study}"], "--ca: is not the cert"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_is_named(
+    questions: Questions,
+    question: str,
+    name: str,
+    more: list[str],
+    why: str,
+    capsys: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    study, older, folder = questions
+    monkeypatch.chdir(folder)
+    paths = {
+        "answer": study.file(2, "hospital0"),
+        "third": study.question(3),
+        "older": older.question(3),
+        "study": study.study / "study.json",
+    }
     capsys.readouterr()
-    for question, name, more, why in [
-        (changed, "hospital0", [], "the signature does not belong to the question"),
-        (cut, "hospital0", [], "is damaged, or a part of a file"),
-        (study.file(2, "hospital0"), "hospital0", [], "is an answer, not a question"),
-        (third, "hospital0", ["--ca", str(tmp_path / "theirs/ca.crt")], "issued by another CA"),
-        (third, "hospital0", ["--folder", str(tmp_path / "empty")], "question 3 is too early"),
-        (older.question(3), "hospital1", [], "follows from another answer 2 than the one given"),
-        (third, "hospital0", ["--name", "hospital7"], "has another key of hospital7"),
-        (third, "hospital1", ["--name", "hospital0"], "has another key of hospital0 than the one"),
-        (third, "hospital0", ["--ca", str(study.study / "study.json")], "--ca: is not the cert"),
-    ]:
-        assert why in refusal(capsys, study.answer(name, question, *more))
-    assert study.answer("hospital0", third) == 0
+    told = [word.format(**paths) for word in more]
+    asked = Path(question.format(**paths)).absolute()
+    assert why in refusal(capsys, study.answer(name, asked, *told))
+
+
+def test_an_answered_question_is_not_answered_again_after_or_beside_another(
+    questions: Questions, tmp_path: Path, capsys: Told
+) -> None:
+    study, older = questions.study, questions.older
+    assert study.answer("hospital0", study.question(3), out=tmp_path / "answer") == 0
     capsys.readouterr()
     assert "question 2 is too late: question 3 was answered here already" in refusal(
         capsys, study.answer("hospital0", study.question(2))
@@ -530,6 +657,7 @@ def test_a_result_is_shown_without_what_controls_a_terminal_or_fills_it(
             assert status == 1 or "  | table\ufffd[31m\n  | \ufffdrows\n" in told
 
 
+@pytest.mark.slow
 def test_a_client_that_never_answers_is_left_out_if_the_study_allows(
     tmp_path: Path, capsys: Told, study: ByFiles
 ) -> None:
@@ -611,23 +739,26 @@ def test_without_keys_files_are_neither_signed_nor_sealed_and_sites_with_keys_re
 
 
 @pytest.mark.slow
-def test_the_example_fits_rand_by_files_in_eight_rounds_with_the_bits_of_a_fit_in_process(
+def test_the_example_fits_sites_of_rand_in_eight_rounds_with_the_bits_of_a_fit_in_process(
     tmp_path: Path,
 ) -> None:
     script = Path("examples/by-files/run.sh").absolute()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    state = str(tmp_path / "state")
+    sites = ("site3", "site5")  # each takes one process a round
+    told = {"XDG_STATE_HOME": str(tmp_path / "state"), "SITES": " ".join(sites)}
     done = subprocess.run(
-        ["sh", script, tmp_path / "six"],
+        ["sh", script, tmp_path / "fit"],
         capture_output=True,
         text=True,
-        env={**os.environ, "PATH": path, "XDG_STATE_HOME": state},
+        env={**os.environ, "PATH": path, **told},
     )
     assert done.returncode == 0, done.stderr
-    study = tmp_path / "six" / "coordinator" / "visits"
+    study = tmp_path / "fit" / "coordinator" / "visits"
     assert len(list(study.glob("question-*.fedsplit"))) <= 8
     formula = "mdvis ~ logc + idp + linc + xage + female + physlm + disea + C(health)"
-    here = fs.fit("examples/randhie", formula, family="poisson").to_dict()
+    here = fs.fit(
+        [f"examples/randhie/{site}.csv" for site in sites], formula, family="poisson"
+    ).to_dict()
     there = json.loads((study / "model.json").read_text(encoding="utf-8"))
     for key in ("coef", "se", "robust_se", "certificate", "deviance"):
         assert there[key] == here[key]

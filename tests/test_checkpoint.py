@@ -115,20 +115,17 @@ def copied(folder: Path, to: Path, content: bytes | None = None) -> Path:
 
 
 RUNS: dict[str, tuple[str, Method[Any], dict[str, Any]]] = {
-    "information": ("logistic", fs.FedSplitInformation(), {}),
     "information and a penalty": ("logistic", fs.FedSplitInformation(), {"penalty": L1(2.0)}),
-    "information of some": ("gamma", fs.FedSplitInformation(), {"participation": 0.5, "seed": 3}),
-    "fedsplit": ("logistic", fs.FedSplitVectors(), {}),
-    "plain": ("least-squares", fs.FedSplit(), {}),
+    "vectors of some clients": (
+        "logistic",
+        fs.FedSplitVectors(),
+        {"participation": 0.5, "seed": 3},
+    ),
     "anderson": ("logistic", fs.FedSplitVectors(accelerate=fs.Anderson()), {}),
-    "fedgd": ("logistic", fs.FedGD(local_steps=3), {"rounds": 40, "tol": 0}),
-    "lbfgs": ("poisson", fs.LBFGS(), {}),
-    "newton": ("gamma", fs.Newton(), {}),
-    "scaffold": ("logistic", fs.SCAFFOLD(), {"rounds": 40}),
     "scaffnew": ("logistic", fs.Scaffnew(), {"rounds": 40}),
-    "a penalty": ("logistic", fs.FedSplitVectors(), {"penalty": L1(2.0)}),
-    "half of the clients": ("logistic", fs.FedSplitVectors(), {"participation": 0.5, "seed": 3}),
+    "lbfgs": ("poisson", fs.LBFGS(), {}),
 }
+"""Answers are replayed without regard to the method; these differ in what they keep and draw."""
 
 
 @pytest.mark.parametrize(("elsewhere", "every"), [(False, 3), (True, 1)])
@@ -165,29 +162,21 @@ def test_a_resumed_run_ends_in_the_same_bits(
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "gaussian": ("score ~ age + ward", {}),
     "poisson": (FORMULA, {"family": "poisson"}),
-    "gamma": ("stay ~ age + ward", {"family": "gamma"}),
+    "poisson by vectors": (FORMULA, {"family": "poisson", "method": "fedsplit"}),
     "multinomial": ("ward ~ age + hours", {"family": "multinomial", "ridge": 0.5}),
     "lasso": ("score ~ age + ward + hours", {"l1": 1.0}),
     "huber": ("score ~ age + ward", {"family": "huber"}),
+    "newton": (FORMULA, {"family": "poisson", "method": "fedsplit"}),
+    "firth": ("ill ~ age + ward", {"family": "logistic", "firth": True}),
 }
-FITS |= {
-    f"{name} by vectors": (formula, settings | {"method": "fedsplit"})
-    for name, (formula, settings) in FITS.items()
-}
-FITS["newton"] = (FORMULA, {"family": "poisson", "method": "fedsplit"})
-FITS["firth"] = ("ill ~ age + ward", {"family": "logistic", "firth": True})
-ELSEWHERE = ("poisson", "poisson by vectors", "lasso", "lasso by vectors", "newton", "firth")
-LONG = [name for name in FITS if name.endswith("by vectors") and name != "poisson by vectors"]
-"""Fits for the slow tests."""
+"""Fits that ask different questions."""
+
+ELSEWHERE = ("poisson", "newton", "firth")
 
 
 @pytest.mark.parametrize(
     ("name", "elsewhere"),
-    [
-        pytest.param(name, elsewhere, marks=[pytest.mark.slow] * (name in LONG))
-        for elsewhere, names in ((False, FITS), (True, ELSEWHERE))
-        for name in names
-    ],
+    [*((name, False) for name in FITS), *((name, True) for name in ELSEWHERE)],
 )
 def test_a_resumed_fit_ends_in_the_same_table(
     tmp_path: Path, name: str, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
@@ -219,13 +208,7 @@ def test_a_resumed_fit_ends_in_the_same_table(
 
 
 @pytest.mark.parametrize(
-    ("method", "least"),
-    [
-        (fs.FedSplitInformation(), 5),
-        (fs.FedSplitVectors(), 10),
-        (fs.FedSplitVectors(accelerate=fs.Anderson()), 15),
-    ],
-    ids=[*NAMES, "anderson"],
+    ("method", "least"), [(fs.FedSplitInformation(), 5), (fs.FedSplitVectors(), 10)], ids=NAMES
 )
 def test_a_run_goes_on_from_every_record(
     p: fs.Problem, tmp_path: Path, method: Method[Any], least: int
@@ -387,7 +370,7 @@ def test_other_settings_and_other_data_are_refused_and_harm_nothing(
 
 @pytest.mark.parametrize(
     ("method", "asked"),
-    [*(("auto", asked) for asked in (1, 2, 3, 5, 7)), ("fedsplit", 9)],
+    [("auto", 1), ("auto", 3), ("auto", 7), ("fedsplit", 9)],
 )
 def test_a_fit_on_other_data_is_refused_wherever_it_stopped(
     tmp_path: Path, method: str, asked: int
@@ -568,8 +551,14 @@ def from_then_on(client: str, number: int, fault: Fault) -> Script:
     return lambda moment: fault if moment.client == client and moment.number >= number else None
 
 
-@from_question
-@pytest.mark.parametrize("name", ["silent", "NaN", "lost"])
+@pytest.mark.parametrize(
+    ("name", "method", "since"),
+    [
+        ("silent", fs.FedSplitInformation(), 3),
+        ("NaN", fs.FedSplit(), 6),
+        ("lost", fs.FedSplitInformation(), 3),
+    ],
+)
 def test_a_run_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(
     p: fs.Problem, tmp_path: Path, name: str, method: Method[Any], since: int
 ) -> None:
@@ -592,7 +581,7 @@ def test_a_run_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(
 
 @pytest.mark.parametrize(
     ("method", "number"),
-    [*(("auto", number) for number in (1, 2, 4, 6, 8)), ("fedsplit", 9), ("fedsplit", 15)],
+    [("auto", 1), ("auto", 4), ("auto", 8), ("fedsplit", 15)],
 )
 def test_a_fit_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(
     tmp_path: Path, method: str, number: int
@@ -665,7 +654,7 @@ def test_what_the_clock_decided_is_decided_again_at_the_same_place(
         assert resumed.removed == whole.removed
 
 
-@pytest.mark.parametrize(("method", "since"), [("auto", 6), ("auto", 8), ("fedsplit", 9)])
+@pytest.mark.parametrize(("method", "since"), [("auto", 6), ("fedsplit", 9)])
 def test_a_fit_with_a_removal_is_the_same_after_a_resumption(
     tmp_path: Path, method: str, since: int
 ) -> None:
@@ -682,14 +671,12 @@ def test_a_fit_with_a_removal_is_the_same_after_a_resumption(
         assert resumed.to_dict() == whole.to_dict()
 
 
-@from_question
 @pytest.mark.parametrize(
     "name", ["slow", "lost", "NaN", "short", "float32", "text", "another kind", "nothing"]
 )
-def test_bad_answers_are_kept_too_and_heard_again(
-    p: fs.Problem, tmp_path: Path, name: str, method: Method[Any], since: int
-) -> None:
+def test_bad_answers_are_kept_too_and_heard_again(p: fs.Problem, tmp_path: Path, name: str) -> None:
     fault, _ = FAULTS[name]
+    method, since = fs.FedSplitInformation(), 3
 
     def script(moment: Moment) -> Fault | None:
         return fault if moment.client == "1" and since <= moment.number < since + 6 else None
@@ -766,11 +753,11 @@ def kill(what: str, folder: Path, every: int, kills: int) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("what", "every"), [("solve", 1), ("fit", 5)])
-def test_a_run_that_is_killed_a_hundred_times_loses_no_more_than_an_interval_each_time(
+def test_a_run_that_is_killed_fifty_times_loses_no_more_than_an_interval_each_time(
     tmp_path: Path, what: str, every: int
 ) -> None:
-    figures = kill(what, tmp_path, every, kills=100)
-    assert figures["kills"] == 100, figures
+    figures = kill(what, tmp_path, every, kills=50)
+    assert figures["kills"] == 50, figures
     assert figures["same bits"], figures
     assert figures["most lost"] <= every, figures
-    assert figures["at work"] >= 50, figures
+    assert figures["at work"] >= 25, figures

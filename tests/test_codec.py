@@ -98,16 +98,13 @@ def mappings(
 
 
 steps = (
-    st.none()
-    | st.sampled_from(["paper", "backtracking"])
-    | st.floats(1e-9, 1e9)
-    | st.integers(1, 9)
+    st.sampled_from(["client", "paper", "backtracking"]) | st.floats(1e-9, 1e9) | st.integers(1, 9)
 )
 starts = st.sampled_from(["broadcast", "iterate", "argument"])
 solvers = (
     st.builds(NewtonProx, st.floats(1e-9, 1e9))
     | st.just(ExactProx())
-    | st.builds(GradientProx, st.integers(1, 99), starts, steps)
+    | st.builds(GradientProx, st.integers(1, 99), starts, steps, st.none() | st.floats(1e-9, 1e9))
 )
 KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (

@@ -1,7 +1,5 @@
 """Losses of the user's own: a function, a scalar function of the predictor, a CVXPY expression."""
 
-import subprocess
-import sys
 from typing import Any
 
 import cvxpy as cp
@@ -156,19 +154,6 @@ def test_rounds_are_the_same_whoever_wrote_the_quadratic(data: list[Any]) -> Non
             counts.append(fs.solve(p, method, rounds=1000, tol=0, callbacks=[near]).rounds)
         assert abs(counts[0] - counts[1]) <= 2
         assert max(counts) < 1000
-
-
-def test_the_library_works_without_the_extra_and_says_what_to_install() -> None:
-    script = (
-        "import sys; sys.modules['cvxpy'] = None\n"
-        "import fedsplit as fs\n"
-        "try: fs.CvxpyProx()\n"
-        "except ImportError as error: print(error)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "fedsplit.CvxpyProx needs CVXPY: pip install 'fedsplit[cvx]'\n"
 
 
 def scalar(loss: LinearLoss) -> fs.ScalarLoss:

@@ -43,6 +43,18 @@ def test_columns_over_sixteen_orders_of_magnitude_are_solved() -> None:
 
 
 @pytest.mark.parametrize("small", [2, 24])
+def test_a_matrix_with_digits_left_is_not_taken_for_a_singular_one(small: int) -> None:
+    for condition in (1e4, 1e8, 1e12):
+        Q = np.linalg.qr(definite(1, 5)[0])[0]
+        M = (Q * np.geomspace(1.0, 1.0 / condition, 5)) @ Q.T
+        exact = np.ones(5)
+        factors = Factors(M[None], small=small)
+        assert not factors.singular[0]
+        solution = factors.solve((M @ exact)[None])[0]
+        np.testing.assert_allclose(solution, exact, atol=1e-14 * condition)
+
+
+@pytest.mark.parametrize("small", [2, 24])
 @pytest.mark.parametrize("inverted", [False, True])
 def test_a_singular_matrix_has_its_pseudo_inverse_and_its_neighbours_their_inverses(
     small: int, inverted: bool
@@ -76,7 +88,7 @@ def test_the_stated_error_of_a_solution_covers_rounding_and_not_much_more() -> N
         factors = Factors(M).inverted()
         if factors.singular[0]:
             continue
-        bound = factors.forward_error[0] * np.linalg.norm(g)
+        bound = factors.forward_error[0] * np.linalg.norm(g / factors.sizes[0])
         # g itself is rounded, which the same bound covers
         assert np.linalg.norm(factors.solve(g[None])[0] - exact) <= 2 * bound
         assert bound <= 1e-9 * np.linalg.cond(M[0]) ** 2
@@ -90,7 +102,7 @@ def test_fewer_rows_than_columns_give_the_inverse_of_the_whole_matrix() -> None:
         (A, Woodbury.of(DenseDesign(A), D)),
         (
             root[:, :, None] * A,
-            Woodbury.weighted(DenseDesign(A), root, D, (A / D) @ np.swapaxes(A, 1, 2)),
+            Woodbury.weighted(DenseDesign(A), root, D / 3, 3.0, (3 * A / D) @ np.swapaxes(A, 1, 2)),
         ),
     ):
         M = np.swapaxes(B, 1, 2) @ B + np.diag(D)
@@ -128,7 +140,7 @@ def test_the_first_step_with_many_coordinates_needs_no_factorisation() -> None:
 
 def test_the_latest_is_made_once_for_a_key_and_again_for_another() -> None:
     latest = Latest()
-    made = []
+    made: list[int] = []
 
     def make() -> int:
         made.append(len(made))

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("million")  # the rows are made once
+
 BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "fit.py"
 
 

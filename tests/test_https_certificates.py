@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -39,6 +40,13 @@ def dated(made: Path, path: Path, shift: int, monkeypatch: pytest.MonkeyPatch) -
 OURS = {"key": "ours/clients/bob.key", "ca": "ours/ca.crt"}
 
 
+@pytest.fixture(scope="module")
+def guarded(made: Path) -> Iterator[HttpsServer]:
+    """A server that nobody gets to, for all who try."""
+    with HttpsServer("127.0.0.1", 0, made / "ours") as server:
+        yield server
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -62,7 +70,7 @@ OURS = {"key": "ours/clients/bob.key", "ca": "ours/ca.crt"}
     ],
 )
 def test_who_has_not_the_right_keys_is_refused_in_one_line(
-    server: HttpsServer,
+    guarded: HttpsServer,
     made: Path,
     options: dict[str, Any],
     why: str,
@@ -72,9 +80,9 @@ def test_who_has_not_the_right_keys_is_refused_in_one_line(
     options = {
         name: made / value if isinstance(value, str) else value for name, value in options.items()
     }
-    assert why in refusal(server.port, name="x", **options)
-    assert server.present() == {}
-    assert server.send({"bob": b"hello"}, 60)["bob"][:2] == (None, "its client is not connected")
+    assert why in refusal(guarded.port, name="x", **options)
+    assert guarded.present() == {}
+    assert guarded.send({"bob": b"hello"}, 60)["bob"][:2] == (None, "its client is not connected")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_another_web_server_is_not_taken_for_ours() -> None:
             pass
 
     with HTTPServer(("127.0.0.1", 0), Nothing) as other:
-        threading.Thread(target=other.serve_forever, daemon=True).start()
+        threading.Thread(target=other.serve_forever, args=(0.01,), daemon=True).start()
         told = refusal(other.server_port, name="a", **PLAIN)
         other.shutdown()
     assert "is not a fedsplit server" in told
@@ -343,7 +343,7 @@ def test_a_client_is_not_led_astray_by_a_server(kind: str, monkeypatch: pytest.M
         return b""
 
     with HTTPServer(("127.0.0.1", 0), bad_server(kind, asked)) as other:
-        threading.Thread(target=other.serve_forever, daemon=True).start()
+        threading.Thread(target=other.serve_forever, args=(0.01,), daemon=True).start()
         with running(other.server_port, answer, name="a", **PLAIN) as told:
             until(lambda: any("trying again" in text for text in told), 20)
         other.shutdown()

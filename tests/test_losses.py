@@ -3,20 +3,26 @@
 import warnings
 from collections.abc import Callable
 
+import array_api_strict
 import numpy as np
 import pytest
 from hypothesis import given
 
 import fedsplit as fs
+from faulty import faulty
 from fedsplit.arrays import Array
+from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import (
     Curvature,
     Decrement,
+    Diagonal,
     Gradient,
     Information,
     ProofScalars,
+    Prox,
     Value,
 )
+from fedsplit.clients.stochastic import BatchCurvature
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearLoss
 from problems import (
@@ -208,19 +214,22 @@ def test_an_offset_is_a_column_whose_coefficient_is_one(name: str, n: list[int])
     ).clients
     x = np.array([0.3, -0.2, 0.1, 0.5])
     y = np.append(x, 1.0)
-    np.testing.assert_allclose(offset.value(x).rows, column.value(y).rows, rtol=1e-12)
+    np.testing.assert_allclose(offset.ask(Value(x)).rows, column.ask(Value(y)).rows, rtol=1e-12)
     np.testing.assert_allclose(
-        offset.gradient(x).rows, column.gradient(y).rows[:, :4], rtol=1e-9, atol=1e-12
+        offset.ask(Gradient(x)).rows, column.ask(Gradient(y)).rows[:, :4], rtol=1e-9, atol=1e-12
     )
     np.testing.assert_allclose(
-        offset.information(x).rows, column.information(y).rows[:, :4, :4], rtol=1e-9, atol=1e-12
+        offset.ask(Information(x)).rows,
+        column.ask(Information(y)).rows[:, :4, :4],
+        rtol=1e-9,
+        atol=1e-12,
     )
-    u = offset.prox(x, 0.3, x, fs.ExactProx()).rows
+    u = offset.ask(Prox(x, 0.3, x, fs.ExactProx())).rows
     np.testing.assert_allclose(
-        u + 0.3 * offset.gradient(u).rows, np.tile(x, (len(n), 1)), rtol=1e-9, atol=1e-10
+        u + 0.3 * offset.ask(Gradient(u)).rows, np.tile(x, (len(n), 1)), rtol=1e-9, atol=1e-10
     )
     for each in (fs.NewtonProx(1e-9), fs.CvxpyProx()):
-        np.testing.assert_allclose(offset.prox(x, 0.3, x, each).rows, u, atol=1e-3)
+        np.testing.assert_allclose(offset.ask(Prox(x, 0.3, x, each)).rows, u, atol=1e-3)
 
 
 def test_weights_or_an_offset_of_none_are_none() -> None:
@@ -281,18 +290,19 @@ def test_a_multinomial_of_two_classes_is_logistic() -> None:
     one = fs.Problem(fs.Logistic(), data, 0.1).clients
     rng = np.random.default_rng(0)
     for x in (np.zeros(4), rng.standard_normal(4), 40 * rng.standard_normal(4)):
-        for question, arguments in (
-            ("value", (x,)),
-            ("gradient", (x,)),
-            ("information", (x,)),
-            ("diagonal", (x,)),
-            ("curvature", ()),
-            ("curvature", (x,)),
-            ("prox", (x, 0.7, x, fs.ExactProx())),
-            ("decrement", (x, np.ones(4))),
-        ):
-            a, b = (getattr(clients, question)(*arguments).rows for clients in (two, one))
-            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=question)
+        questions: list[CostQuestion] = [
+            Value(x),
+            Gradient(x),
+            Information(x),
+            Diagonal(x),
+            Curvature(),
+            Curvature(x),
+            Prox(x, 0.7, x, fs.ExactProx()),
+            Decrement(x, np.ones(4)),
+        ]
+        for question in questions:
+            a, b = (clients.ask(question).rows for clients in (two, one))
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=question.name())
 
 
 def test_a_multinomial_is_exact_at_huge_predictors_and_keeps_the_digits_of_a_tiny_loss() -> None:
@@ -441,17 +451,17 @@ def test_a_symmetric_multinomial_is_the_plain_one_in_coordinates_with_the_norm_o
     )
     T = np.kron(loss.mix, np.eye(4))
     x = rng.standard_normal(4 * (K - 1))
-    np.testing.assert_allclose(ours.value(x).rows, plain.value(T @ x).rows, rtol=1e-12)
+    np.testing.assert_allclose(ours.ask(Value(x)).rows, plain.ask(Value(T @ x)).rows, rtol=1e-12)
     np.testing.assert_allclose(
-        ours.gradient(x).rows, plain.gradient(T @ x).rows @ T, rtol=1e-9, atol=1e-12
+        ours.ask(Gradient(x)).rows, plain.ask(Gradient(T @ x)).rows @ T, rtol=1e-9, atol=1e-12
     )
-    H = T @ plain.information(T @ x).rows @ T
-    np.testing.assert_allclose(ours.information(x).rows, H, rtol=1e-9, atol=1e-12)
-    told = ours.diagonal(x)
+    H = T @ plain.ask(Information(T @ x)).rows @ T
+    np.testing.assert_allclose(ours.ask(Information(x)).rows, H, rtol=1e-9, atol=1e-12)
+    told = ours.ask(Diagonal(x))
     np.testing.assert_allclose(told.rows, np.einsum("kii->ki", H), rtol=1e-9)
     largest = told.parts["largest"]
     np.testing.assert_allclose(largest, np.linalg.eigvalsh(H)[:, -1], rtol=1e-9)
-    assert np.all(ours.curvature().rows[:, 1] >= largest)
+    assert np.all(ours.ask(Curvature()).rows[:, 1] >= largest)
     for at, costs in ours._blocks:
         X, G = np.tile(x, (costs.terms.k, 1)), rng.standard_normal((costs.terms.k, len(x)))
         shifted = H[at] + 0.3 * np.eye(len(x))
@@ -463,3 +473,67 @@ def test_a_symmetric_multinomial_is_the_plain_one_in_coordinates_with_the_norm_o
     centred = np.vstack([np.zeros(4), (T @ x).reshape(K - 1, 4)])
     centred = centred - centred.mean(axis=0)
     assert np.sum(np.square(centred)) == pytest.approx(x @ x, rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [30, 31, 33, 60])
+def test_least_squares_keeps_its_digits_with_hardly_more_rows_than_columns(n: int) -> None:
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        A, b = rng.standard_normal((n, 30)), rng.standard_normal(n)
+        A[:, 0] = A[:, 1] + 1e-4 * A[:, 0]  # a client's own minimiser is far away
+        p = fs.Problem(fs.LeastSquares(), [(A, b)])
+        x = rng.standard_normal(30)
+        terms = 0.5 * np.square(A.astype(np.longdouble) @ x - b)
+        assert abs(p.objective(x) - float(terms.sum())) <= 1e-14 * float(terms.sum())
+
+
+@pytest.mark.parametrize("rows", [16, 17, 40])
+def test_the_smoothness_of_batches_is_a_number_without_a_bound_on_the_curvature(rows: int) -> None:
+    """A client of 17 rows is padded to 18."""
+    p = problem("poisson", [rows, 40], 3)
+    everywhere = p.clients.ask(BatchCurvature(5)).rows
+    np.testing.assert_array_equal(everywhere, [[0.0, np.inf]] * 2)
+    np.testing.assert_array_equal(p.clients.ask(BatchCurvature(1)).rows[:, 1], [np.inf] * 2)
+    here = p.clients.ask(BatchCurvature(5, np.zeros(3))).rows
+    assert np.isfinite(here).all()
+
+
+def test_a_run_by_minibatches_with_a_padded_client_is_answered_elsewhere_too() -> None:
+    p = problem("poisson", [17, 40], 3)
+    method = fs.FedAvg(batch=5)
+    here, there = (fs.solve(each, method, rounds=3, tol=0).x for each in (p, faulty(p)))
+    np.testing.assert_array_equal(here, there)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_the_losses_of_one_predictor_run_on_any_array_library(name: str) -> None:
+    model = loss(name, 3)
+    if not isinstance(model, LinearLoss):
+        return
+    rng = np.random.default_rng(0)
+    eta = 2.0 * rng.standard_normal(50)
+    b = model.sample(np.clip(eta, -2, 2), rng)
+    strict = array_api_strict.asarray(eta), array_api_strict.asarray(b)
+    for phi in (model.value, model.slope, model.curvature, model.room):
+        there = phi(*strict)
+        assert type(there) is type(strict[0])
+        np.testing.assert_array_equal(np.asarray(there), phi(eta, b))
+
+
+def test_rounding_of_a_gradient_is_within_its_bound() -> None:
+    for name in ("least-squares", "logistic", "poisson", "huber"):
+        model = loss(name, 4)
+        assert isinstance(model, LinearLoss)
+        (A, b, w), *_ = clients(name, [50], 4)
+        A = A * 10.0 ** np.linspace(-4, 4, 4)
+        x = np.random.default_rng(1).standard_normal(4) / 10.0 ** np.linspace(-4, 4, 4)
+        p = fs.Problem(model, [(A, b, w)])
+        ((_, costs),) = p.clients._blocks
+        at = costs.at(x[None])
+        B = A.astype(np.longdouble)
+        slopes = w * model.slope(B @ x, b.astype(np.longdouble))
+        error = np.linalg.norm(np.asarray(at.gradient[0] - B.T @ slopes, dtype=np.float64))
+        assert error <= at.gradient_error()[0]
+        size = np.linalg.norm(A, axis=1)
+        most = np.sum(size * (np.abs(slopes) + w * size * np.linalg.norm(x) * 30.0))
+        assert at.gradient_error()[0] <= 1e-13 * float(most)

@@ -44,19 +44,22 @@ def test_every_library_that_is_imported_is_a_dependency() -> None:
     assert imported - set(sys.stdlib_module_names) - modules == {"fedsplit"}
 
 
-def test_everything_can_be_imported_without_the_extras() -> None:
+def test_everything_can_be_imported_without_the_extras_and_what_needs_one_names_it() -> None:
     code = (
         "import sys\n"
         "sys.modules.update(dict.fromkeys(['cvxpy', 'ray', 'flwr', 'aiohttp', 'cryptography']))\n"
         "from fedsplit import *\n"
         "print(callable(fit), callable(FedLasso), 'RayClients' in globals())\n"
         "import fedsplit\n"
-        "try:\n"
-        "    fedsplit.RayClients\n"
-        "except ImportError as error:\n"
-        "    print(error)\n"
+        "for make in (lambda: fedsplit.RayClients, lambda: fedsplit.CvxpyProx()):\n"
+        "    try:\n"
+        "        make()\n"
+        "    except ImportError as error:\n"
+        "        print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == (
-        "True True False\nfedsplit.RayClients needs Ray: pip install 'fedsplit[ray]'\n"
+        "True True False\n"
+        "fedsplit.RayClients needs Ray: pip install 'fedsplit[ray]'\n"
+        "fedsplit.CvxpyProx needs CVXPY: pip install 'fedsplit[cvx]'\n"
     )

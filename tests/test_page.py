@@ -22,6 +22,7 @@ from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.result import figures
 from fedsplit.regression.result.io import load
 from fedsplit.regression.result.model import FitCertificate, Model
+from fedsplit.regression.result.page import html as html_of
 from fedsplit.regression.result.table import number
 
 NASTY = "<script>alert(1)</script>"
@@ -54,6 +55,12 @@ def fitted(family: str, ridge: float = 0.0) -> Model:
     return fs.fit(frames(family), "y ~ age + income + sex", family=family, ridge=ridge)
 
 
+@cache
+def page(family: str) -> str:
+    """The page of a model; its figures take most of the time of these tests."""
+    return html_of(fitted(family))
+
+
 def written(model: Model, tmp_path: Path) -> str:
     model.report(tmp_path / "page.html")
     return (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -84,6 +91,11 @@ def odd() -> Model:
     return fs.fit(data, target="y")
 
 
+@cache
+def odd_page() -> str:
+    return html_of(odd())
+
+
 def crowded(clients: int = 200, terms: int = 60) -> Model:
     """A model of so many clients and terms, of which no row was ever seen."""
     model, rng = fitted("gaussian"), np.random.default_rng(1)
@@ -110,9 +122,8 @@ def crowded(clients: int = 200, terms: int = 60) -> Model:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_has_a_whole_page(family: str, tmp_path: Path) -> None:
-    model = fitted(family)
-    text = written(model, tmp_path)
+def test_every_family_has_a_whole_page(family: str) -> None:
+    model, text = fitted(family), page(family)
     seen = visible(text)
     for name, value in model.coef_.items():
         assert f"{name}  {number(value)}" in seen
@@ -149,9 +160,8 @@ def test_the_page_says_when_matrices_left_a_client(
     assert told in " ".join(visible(written(model, tmp_path)).split())
 
 
-def test_the_table_shows_what_the_model_has(tmp_path: Path) -> None:
-    model = fitted("poisson")
-    seen = visible(written(model, tmp_path))
+def test_the_table_shows_what_the_model_has() -> None:
+    model, seen = fitted("poisson"), visible(page("poisson"))
     assert model.se is not None
     assert model.pvalues is not None
     interval, robust = model.conf_int(), np.sqrt(np.diag(model.covariance(robust=True)))
@@ -165,26 +175,24 @@ def test_the_table_shows_what_the_model_has(tmp_path: Path) -> None:
 
 
 def test_the_same_model_gives_the_same_bytes_fitted_again_or_loaded(tmp_path: Path) -> None:
-    for family in ("logistic", "huber"):
-        model = fitted(family)
-        first = written(model, tmp_path)
-        again = fs.fit(frames(family), "y ~ age + income + sex", family=family)
-        assert written(again, tmp_path) == first
-        model.save(tmp_path / family)
-        assert written(load(tmp_path / family), tmp_path) == first
+    first = page("logistic")
+    again = fs.fit(frames("logistic"), "y ~ age + income + sex", family="logistic")
+    assert written(again, tmp_path) == first
+    fitted("logistic").save(tmp_path / "model")
+    assert written(load(tmp_path / "model"), tmp_path) == first
 
 
-@pytest.mark.parametrize("make", [lambda: fitted("logistic"), odd], ids=["plain", "odd"])
-def test_nothing_is_loaded_from_anywhere(make: Callable[[], Model], tmp_path: Path) -> None:
-    text = written(make(), tmp_path)
+@pytest.mark.parametrize("make", [lambda: page("logistic"), odd_page], ids=["plain", "odd"])
+def test_nothing_is_loaded_from_anywhere(make: Callable[[], str]) -> None:
+    text = make()
     for part in (text, *(svg.decode() for svg in pictures(text))):
         assert not re.search(r'\b(src|href|data|action)="(?!data:|#)', part)
         assert not re.search(r"url\((?!#)|@import|<script|<iframe|<object|<foreignObject", part)
     assert "http" not in re.sub(r"http://example\.org", "", text)
 
 
-def test_names_are_text_whatever_they_are(tmp_path: Path) -> None:
-    text = written(odd(), tmp_path)
+def test_names_are_text_whatever_they_are() -> None:
+    text = odd_page()
     assert NASTY not in text
     assert "<b>bold" not in text
     for name in (*ODD, "<b>bold</b>", "🏥 $a$", LONG):
@@ -209,9 +217,8 @@ def test_a_penalty_leaves_no_standard_errors_and_says_why(tmp_path: Path) -> Non
     assert len(pictures(text)) == 3
 
 
-def test_huber_has_the_robust_intervals(tmp_path: Path) -> None:
-    model = fitted("huber")
-    seen = visible(written(model, tmp_path))
+def test_huber_has_the_robust_intervals() -> None:
+    model, seen = fitted("huber"), visible(page("huber"))
     low, high = model.conf_int(robust=True).iloc[1]
     assert f"{number(low)} to {number(high)}" in seen
     assert "no likelihood" in seen
@@ -334,10 +341,7 @@ def test_the_folder_is_made_and_one_that_cannot_be_is_named(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "make", [lambda: fitted("logistic"), odd, crowded], ids=["plain", "odd", "crowded"]
 )
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_of_a_fit_opens_in_chromium(
-    make: Callable[[], Model], scheme: str, tmp_path: Path
-) -> None:
+def test_the_page_of_a_fit_opens_in_chromium(make: Callable[[], Model], tmp_path: Path) -> None:
     from playwright.sync_api import sync_playwright
 
     text = written(make(), tmp_path)
@@ -348,7 +352,7 @@ def test_the_page_of_a_fit_opens_in_chromium(
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
         )
-        tab = browser.new_page(color_scheme=scheme)
+        tab = browser.new_page()
         tab.on("request", lambda request: requested.append(request.url))
         tab.on(
             "console",
@@ -356,18 +360,20 @@ def test_the_page_of_a_fit_opens_in_chromium(
         )
         tab.on("pageerror", lambda error: errors.append(str(error)))
         tab.on("dialog", lambda dialog: errors.append(dialog.message))
-        for width, media in ((700, "print"), (400, "screen"), (1200, "screen")):
-            tab.emulate_media(media=media)
-            tab.set_viewport_size({"width": width, "height": 800})
-            tab.goto((tmp_path / "page.html").as_uri())
-            overflow.append(
-                tab.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        drawn: list[bool] = []
+        for scheme in ("light", "dark"):
+            for width, media in ((700, "print"), (400, "screen"), (1200, "screen")):
+                tab.emulate_media(media=media, color_scheme=scheme)
+                tab.set_viewport_size({"width": width, "height": 800})
+                tab.goto((tmp_path / "page.html").as_uri())
+                overflow.append(
+                    tab.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+                )
+            drawn += tab.eval_on_selector_all(
+                "img", "all => all.map(i => i.complete && i.naturalWidth > 100)"
             )
-        drawn = tab.eval_on_selector_all(
-            "img", "all => all.map(i => i.complete && i.naturalWidth > 100)"
-        )
         browser.close()
-    assert len(drawn) == len(pictures(text))
+    assert len(drawn) == 2 * len(pictures(text))
     assert all(drawn)
     assert [url for url in requested if not url.startswith(("file:", "data:"))] == []
     assert errors == []

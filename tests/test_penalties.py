@@ -10,7 +10,7 @@ from sklearn.linear_model import ElasticNet, Lasso
 import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.methods import METHODS, parse, with_penalty
-from fedsplit.penalties import PENALTIES
+from penalty_examples import PENALTIES
 from problems import problem
 
 D = 5

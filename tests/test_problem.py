@@ -222,7 +222,9 @@ def test_the_pooled_solution_has_no_units(scale: float) -> None:
 
 
 def test_one_column_and_an_exact_answer_are_no_trouble() -> None:
-    assert fs.Problem(fs.LeastSquares(), [([[1.0], [1.0]], [1.0, 3.0])]).solution() == 2.0
+    assert fs.Problem(
+        fs.LeastSquares(), [([[1.0], [1.0]], [1.0, 3.0])]
+    ).solution() == pytest.approx(2.0, rel=1e-15)
     assert not fs.Problem(fs.LeastSquares(), [(A, 0 * B)]).solution().any()
 
 
@@ -265,6 +267,10 @@ def test_an_ensemble_is_a_problem_that_solve_takes(name: str) -> None:
     assert result.converged
     np.testing.assert_allclose(result.x, x, atol=1e-4 * float(np.linalg.norm(x)))
     assert again.objective(x) == p.objective(x)
+    # the ridge is that of the whole objective, however many clients share it
+    ridged = p.objective(x) + 0.5 * float(x @ x)
+    assert p.with_ridge(1.0).objective(x) == pytest.approx(ridged, rel=1e-12)
+    assert fs.Problem(p.loss, p.rows, 1.0).objective(x) == pytest.approx(ridged, rel=1e-12)
 
 
 def test_a_part_of_an_ensemble_has_the_rows_of_its_clients_alone() -> None:

@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 import fedsplit as fs
-from fedsplit.arrays import Array, norms
-from fedsplit.clients.questions import Curvature, Gradient, Prox, Value
+from fedsplit.arrays import Array, Factors, matvec, norms
+from fedsplit.clients.questions import Curvature, Gradient, Information, Prox, Value
 from fedsplit.local import SOLVERS
+from fedsplit.local.newton import Newton
 from fedsplit.local.solver import ProxSolver
 from fedsplit.losses.costs import Costs, Work
+from open.stochastic import StochasticProx
+from open.subsampled_newton import SubsampledNewtonProx
 from problems import LOSSES, clients, dimensions, loss, names, problem, ridges, seeds, sizes, steps
 
 EXACT = fs.ExactProx()
@@ -24,10 +27,11 @@ VARIANTS: dict[str, ProxSolver] = {name: make() for name, make in SOLVERS.items(
     "gradient, paper's step": fs.GradientProx(7, step="paper"),
     "gradient, line search": fs.GradientProx(7, step="backtracking"),
     "gradient, given step": fs.GradientProx(7, step=1e-3),
-    "SAGA": fs.StochasticProx(9, 3, "saga"),
-    "SGD": fs.StochasticProx(9, 3, "sgd"),
-    "subsampled Newton": fs.SubsampledNewtonProx(2, 3),
-    "Newton sketch": fs.SubsampledNewtonProx(2, 5, "count"),
+    "SVRG": StochasticProx(),
+    "SAGA": StochasticProx(9, 3, "saga"),
+    "SGD": StochasticProx(9, 3, "sgd"),
+    "subsampled Newton": SubsampledNewtonProx(2, 3),
+    "Newton sketch": SubsampledNewtonProx(2, 5, "count"),
 }
 
 
@@ -413,3 +417,119 @@ def test_a_hessian_by_differences_counts_its_gradients() -> None:
     (done,) = work(fs.Problem(loss, [None]), EXACT)
     assert done.hessians == 1
     assert done.gradients == 1 + 2 * 3 + 1  # at the start, for the Hessian, at the end
+
+
+def test_the_stated_error_of_an_exact_prox_counts_rounding() -> None:
+    """Against the prox in long doubles, where I + sH is badly conditioned."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        A = rng.standard_normal((12, 3)) * np.array([1e3, 1.0, 1e-2])
+        b, v, s = rng.standard_normal(12), rng.standard_normal(3), 30.0
+        for n in (12, 2):
+            B = A[:n].astype(np.longdouble)
+            M, q = np.eye(3) + s * (B.T @ B), v + s * (B.T @ b[:n])
+            exact = refined(M, q)
+            p = fs.Problem(fs.LeastSquares(), [(A[:n], b[:n])])
+            answer = p.clients.ask(Prox(v[None], s, v, EXACT))
+            away = float(np.linalg.norm(np.asarray(answer.rows[0] - exact, dtype=np.float64)))
+            assert 0 < away <= answer.error[0]
+            # with fewer rows than columns the bound is the residual along the steepest direction
+            assert answer.error[0] < 1e-3 or n == 2
+
+
+def refined(M: Array, q: Array) -> Array:
+    """The solution of Mu = q in long doubles, by residuals."""
+    u = np.zeros_like(q)
+    for _ in range(20):
+        u = u + np.linalg.solve(M.astype(np.float64), (q - M @ u).astype(np.float64))
+    return np.asarray(u)
+
+
+@pytest.mark.parametrize("name", ["least-squares", "logistic", "poisson"])
+@pytest.mark.parametrize("sizes", [[60, 40], [4, 3]])
+def test_columns_over_sixteen_orders_of_magnitude_have_a_prox(name: str, sizes: list[int]) -> None:
+    scale = 10.0 ** np.linspace(-8, 8, 6)
+    plain = clients(name, sizes, 6)
+    scaled = [(A * scale, b, w) for A, b, w in plain]
+    p, q = (fs.Problem(loss(name, 6), each, 0.0) for each in (plain, scaled))
+    V = arguments(p, 0)
+    # the same prox in other units, with a step for each coordinate
+    expected = p.clients.ask(Prox(V, np.ones(6), np.zeros(6), EXACT)).rows
+    found = q.clients.ask(Prox(V / scale, scale**-2, np.zeros(6), EXACT)).rows
+    np.testing.assert_allclose(found * scale, expected, rtol=1e-7, atol=1e-7)
+
+
+def test_newton_at_no_metric_ends_at_the_shortest_minimiser_of_a_singular_cost() -> None:
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((30, 3)) @ rng.standard_normal((3, 5))
+    b = np.where(A @ rng.standard_normal(5) + 3 * rng.standard_normal(30) > 0, 1.0, -1.0)
+    p = fs.Problem(fs.Logistic(), [(A, b)])
+    ((_, costs),) = p.clients._blocks
+    at = Newton(most_steps=30).solve(costs.at(np.zeros((1, 5))), np.zeros((1, 5)), 0.0)
+    assert norms(at.gradient)[0] <= 1e-11
+    kernel = np.linalg.svd(A)[2][3:]
+    # steps in units of a unit diagonal: nothing of the kernel beyond what those units mix in
+    assert np.linalg.norm(kernel @ at.X[0]) <= np.linalg.norm(at.X[0])
+    assert np.linalg.norm(at.X[0]) < 1e3
+
+
+@pytest.mark.parametrize("d", [4, 30])
+@pytest.mark.parametrize("name", ["logistic", "poisson", "huber"])
+def test_one_newton_serves_numbers_diagonals_and_matrices(name: str, d: int) -> None:
+    p = problem(name, [40, 50], d, ridge=0.3)
+    V = 0.3 * arguments(p, 0)
+    rng = np.random.default_rng(1)
+    B = rng.standard_normal((d, 2 * d)) / np.sqrt(2 * d)
+    metrics: list[Any] = [
+        2.0,
+        np.exp(rng.uniform(-1, 1, d)),
+        B @ B.T,
+        np.stack([B @ B.T, np.eye(d)]),
+    ]
+    for at, costs in p.clients._blocks:
+        k = costs.terms.k
+        for M in metrics:
+            own = M[at] if np.ndim(M) == 3 else M
+            whole = own * np.eye(d) if np.ndim(own) < 2 else own
+            for first in (None, Factors(np.broadcast_to(3.0 * np.eye(d), (k, d, d)))):
+                with np.errstate(over="ignore"):  # of a poor first step
+                    end = Newton().solve(costs.at(np.zeros((k, d))), V[at], own, first)
+                G = end.gradient + matvec(np.broadcast_to(whole, (k, d, d)), end.X - V[at])
+                assert (norms(G) <= 1e-9 * (1 + norms(end.gradient))).all()
+
+
+def test_a_client_whose_chord_steps_fail_goes_on_by_newton_steps() -> None:
+    """Even if it is alone in its block."""
+    p = problem("poisson", [40], 3, ridge=0.3)
+    ((_, costs),) = p.clients._blocks
+    start = costs.at(np.ones((1, 3)))
+    poor = Factors(1e3 * np.eye(3)[None])  # steps that are far too short
+    end = Newton(0.1, most_steps=10).solve(start, start.X, np.eye(3), poor)
+    exact = Newton().solve(start, start.X, np.eye(3))
+    way = norms(exact.X - start.X)
+    assert (norms(end.X - exact.X) <= 0.2 * way).all()
+
+
+def test_the_papers_step_is_that_of_the_extremes_over_all_clients() -> None:
+    """α = 1/(1 + s(ℓ_* + L^*)/2) at every client."""
+    p = problem("least-squares", [30, 12], 4, ridge=1.0)
+    bounds = p.clients.ask(Curvature()).rows
+    ell, L, s = bounds[:, 0].min(), bounds[:, 1].max(), 0.1
+    solver = fs.GradientProx(1, step="paper").for_bounds(ell, L)
+    V = arguments(p, 0)
+    x = np.zeros(4)
+    alpha = 1 / (1 + s * (ell + L) / 2)
+    expected = x - alpha * (s * p.clients.ask(Gradient(x)).rows + x - V)
+    np.testing.assert_allclose(p.clients.ask(Prox(V, s, x, solver)).rows, expected, rtol=1e-12)
+    assert fs.GradientProx(3).for_bounds(ell, L) == fs.GradientProx(3)
+    own = p.clients.ask(Prox(V, s, x, fs.GradientProx(1))).rows
+    alphas = 1 / (1 + s * bounds[:, 1:])
+    expected = x - alphas * (s * p.clients.ask(Gradient(x)).rows + x - V)
+    np.testing.assert_allclose(own, expected, rtol=1e-12)
+
+
+def test_work_is_counted_for_each_question_by_itself() -> None:
+    p = problem("logistic", [20, 5], 4)
+    for _ in range(2):
+        assert p.clients.ask(Gradient(np.zeros(4))).work.tolist() == [[1, 0, 0]] * 2
+        assert p.clients.ask(Information(np.zeros(4))).work.tolist() == [[0, 1, 0]] * 2

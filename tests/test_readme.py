@@ -45,7 +45,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 EVERY = [block for page in PAGES for block in blocks(page)]
 EXAMPLES = ["README.md", "docs/solve.md"]
-"""The pages that begin with an example and what it prints."""
+"""The pages that begin with a short example, and show what their Python prints."""
 
 PYTHON = [
     page
@@ -55,7 +55,7 @@ PYTHON = [
 """The pages with Python beside the example of the README, which has a test of its own."""
 
 SLOW = "folds="
-"""Python that has this in it takes a minute: cross-validation of a whole path."""
+"""A page whose Python has this in it takes a minute: cross-validation of a whole path."""
 
 COMMANDS = [
     (block.page, shlex.split(line, comments=True))
@@ -117,16 +117,19 @@ def proof_at_rounding(line: str) -> str:
 
 
 @pytest.mark.parametrize("page", EXAMPLES)
-def test_the_example_prints_what_the_page_shows(page: str) -> None:
+def test_the_examples_print_what_the_page_shows(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    example = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
-    assert example is not None
-    code, output = example.groups()
-    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+    shown_after = re.findall(r"```python\n([^`]*)```\n(?:\n```text\n(.*?)```)?", text, re.DOTALL)
+    first, _ = shown_after[0]
+    assert len([line for line in first.splitlines() if line.strip()]) <= 10
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+        [sys.executable, "-c", "\n".join(code for code, _ in shown_after)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
     )
-    assert done.stdout == output
+    assert done.stdout == "".join(output for _, output in shown_after)
 
 
 def test_the_main_job_prints_the_table_that_the_guide_shows(
@@ -168,25 +171,21 @@ def test_every_public_name_has_a_docstring() -> None:
         assert (getattr(fs, name).__doc__ or "").strip(), name
 
 
-def code(page: Path, slow: bool) -> str:
+def code(page: Path) -> str:
     """The Python of a page, as a reader runs it from top to bottom."""
-    texts = [each.text for each in blocks(page) if each.language == "python"]
-    return "\n".join(text for text in texts if slow or SLOW not in text)
+    return "\n".join(each.text for each in blocks(page) if each.language == "python")
 
 
 @pytest.mark.parametrize(
-    ("page", "slow"),
-    [(page, False) for page in PYTHON]
-    + [
-        pytest.param(page, True, marks=pytest.mark.slow)
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] * (SLOW in code(page)), id=page.name)
         for page in PYTHON
-        if SLOW in code(page, True)
     ],
-    ids=lambda value: getattr(value, "name", ""),
 )
-def test_the_python_of_every_page_runs(page: Path, slow: bool) -> None:
+def test_the_python_of_every_page_runs(page: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code(page, slow)],
+        [sys.executable, "-W", "error", "-c", code(page)],
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -152,7 +152,9 @@ def test_a_site_that_is_away_for_a_while_changes_nothing(federation: SecureFeder
         assert {each.what for each in again.incidents} == {"c: it is not connected"}
 
 
-def test_a_run_that_stops_is_resumed_at_every_stage(federation: SecureFederation) -> None:
+def test_a_run_that_stops_after_its_first_or_before_its_last_question_is_resumed(
+    federation: SecureFederation,
+) -> None:
     study = approved(federation)
     once = federation.summed_fit(study)
     for stage in (1, federation.asked - 1):

@@ -17,12 +17,23 @@ import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
-from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars, Prox
+from fedsplit.clients.questions import (
+    Curvature,
+    Decrement,
+    Gradient,
+    Information,
+    ProofScalars,
+    Prox,
+)
 from fedsplit.data.splitting import SPLITS, split_rows
-from fedsplit.local import SOLVERS
+from fedsplit.dialogue import converse
+from fedsplit.local import SOLVERS, ProxSolver
+from fedsplit.loop.certificate import prove
 from fedsplit.methods import METHODS, parse
 from fedsplit.methods.vectors import AcceleratedState
-from fedsplit.penalties import PENALTIES
+from open.stochastic import StochasticProx
+from open.subsampled_newton import SubsampledNewtonProx
+from penalty_examples import PENALTIES
 from problems import LOSSES, clients, loss
 
 SIZES = [30, 9, 5]
@@ -108,25 +119,25 @@ def test_every_question_of_every_method_has_the_same_answer(name: str, method: s
         assert_alike(question, dense, sparse)
 
 
+DRAWING_TOO: list[ProxSolver] = [
+    *(SOLVERS[each]() for each in SOLVERS if each != "gradient"),
+    fs.GradientProx(step=0.1),
+    StochasticProx(step=0.01, batch=4),
+    SubsampledNewtonProx(rows=6),
+    SubsampledNewtonProx(rows=6, sketch="count"),
+]
+"""Those of the package, and those that draw rows."""
+
+
 @pytest.mark.parametrize("name", sorted(LOSSES))
-@pytest.mark.parametrize("solver", sorted(SOLVERS))
-def test_every_local_solver_has_the_same_answer(name: str, solver: str) -> None:
-    settings: dict[str, dict[str, Any]] = {
-        "gradient": {"step": 0.1},
-        "stochastic": {"step": 0.01, "batch": 4},
-        "subsampled-newton": {"rows": 6},
-    }
+@pytest.mark.parametrize("solver", DRAWING_TOO, ids=repr)
+def test_every_local_solver_has_the_same_answer(name: str, solver: ProxSolver) -> None:
     dense, sparse = both(name)
     rng = np.random.default_rng(1)
     v = rng.standard_normal((3, 6))
-    made: Any = SOLVERS[solver](**settings.get(solver, {}))
     streams = rng.integers(2**63, size=3)
-    variants = [made]
-    if solver == "subsampled-newton":
-        variants.append(replace(made, sketch="count"))
-    for each in variants:
-        question = Prox(v, 0.3, np.zeros(6), each, gradient=True)
-        assert_alike(question.seeded(streams) if question.draws else question, dense, sparse)
+    question = Prox(v, 0.3, np.zeros(6), solver, gradient=True)
+    assert_alike(question.seeded(streams) if question.draws else question, dense, sparse)
 
 
 @pytest.mark.parametrize("penalty", sorted(PENALTIES))
@@ -155,11 +166,11 @@ def test_bounds_by_products_alone_are_true_ones(
     x = 0.2 * np.random.default_rng(0).standard_normal(6)
     g = np.random.default_rng(1).standard_normal(6)
     for at in (None, x):
-        true, bound = (each.curvature(at).rows for each in (dense, sparse))
+        true, bound = (each.ask(Curvature(at)).rows for each in (dense, sparse))
         assert (bound[:, 0] <= true[:, 0] * (1 + 1e-12)).all()
         assert (bound[:, 1] >= true[:, 1] * (1 - 1e-12)).all()
     proved = ProofScalars(**sparse.ask(Decrement(x, g)).parts)
-    for H, q, mu in zip(dense.information(x).rows, proved.q, proved.mu, strict=True):
+    for H, q, mu in zip(dense.ask(Information(x)).rows, proved.q, proved.mu, strict=True):
         smallest = np.linalg.eigvalsh(H)[0]
         if smallest < 1e-9:  # Huber's loss, where no row curves along the free coordinates
             assert (q, mu) == (np.inf, 0.0)
@@ -192,9 +203,9 @@ def test_without_a_ridge_nothing_is_proved_by_products_and_the_reason_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
-    monkeypatch.setattr("fedsplit.loop.certificate.MATRICES", 0)  # nor by matrices of all
     _, sparse = both("logistic", 24, ridge=0.0)
-    proof = fs.certify(sparse.clients, np.zeros(24))
+    without_matrices = prove(np.zeros(24), sparse.m, largest=0.0)
+    proof = converse(without_matrices, sparse.clients)
     assert proof.gap is None
     assert "add a ridge" in proof.reason
 
@@ -265,7 +276,7 @@ def test_a_method_whose_matrices_are_too_large_is_refused_with_the_name_of_one_t
     method: str,
 ) -> None:
     with pytest.raises(
-        fs.InputError, match=r"20000 × 20000 .* use FedSplit\(\) or LBFGS\(\)"
+        fs.InputError, match=r"20000 × 20000 .* use FedSplitVectors\(\) or LBFGS\(\)"
     ) as no:
         fs.solve(wide(), parse(method))
     assert "\n" not in str(no.value)
@@ -288,7 +299,8 @@ def test_wide_rows_are_solved_and_proved_without_a_matrix_of_their_columns() -> 
 
 def test_gradients_at_the_start_are_a_round_that_the_first_proxes_are_compared_with() -> None:
     problem = wide(1500)
-    first = fs.solve(problem, rounds=3, tol=0).state  # two questions of the set-up, and a round
+    # two questions of the set-up, and a round
+    first = fs.solve(problem, rounds=3, tol=0).state.inner
     assert isinstance(first, AcceleratedState)
     newest, *others = first.memory.pairs
     assert newest.curvature > 0
@@ -318,8 +330,8 @@ def test_a_long_memory_of_large_vectors_is_shortened_and_said(
     assert "Anderson remembers 3 of 20 rounds, which are 2 clients × 20000 coordinates each" in (
         result.notes
     )
-    assert isinstance(result.state, AcceleratedState)
-    assert len(result.state.memory.pairs) == 3
+    assert isinstance(result.state.inner, AcceleratedState)
+    assert len(result.state.inner.memory.pairs) == 3
 
 
 @pytest.mark.parametrize("split", sorted(SPLITS))

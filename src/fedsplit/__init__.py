@@ -5,8 +5,7 @@ imports each of them when it is first used: pandas, scikit-learn and Ray take se
 """
 
 import ast
-from importlib import import_module
-from importlib.resources import files
+from importlib import import_module, resources
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,7 +19,9 @@ _EXTRAS = {
 }
 """Names that need an extra: what it is called, the extra, and the module that it brings."""
 
-_STUB = ast.parse(files(__name__).joinpath("__init__.pyi").read_text(encoding="utf-8"))
+_STUB = ast.parse(
+    resources.files(__name__).joinpath("__init__.pyi").read_text(encoding="utf-8")
+)
 
 _MODULES = {
     alias.name: statement.module

@@ -7,6 +7,7 @@ share the array.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -14,13 +15,16 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 from numpy.typing import NDArray
 from scipy.linalg.blas import daxpy
-from scipy.linalg.lapack import dpotrs, dtrtri
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 Array: TypeAlias = NDArray[np.floating[Any]]
 Mask: TypeAlias = NDArray[np.bool_]
 
 EPS = float(np.finfo(np.float64).eps)
 """The unit roundoff, twice: the distance from 1 to the next float."""
+
+AnyArray: TypeAlias = Any
+"""An array of NumPy or of another library, or a block vector on a device."""
 
 Metric: TypeAlias = "float | Array"
 """M of a norm ‖e‖²_M = eᵀMe: a number, a diagonal (d,), or a matrix (d, d) or (k, d, d)."""
@@ -44,19 +48,20 @@ def namespace(X: Array) -> Any:
     return array_namespace(X)
 
 
-def matvec(M: Array, X: Array) -> Array:
+def matvec(M: AnyArray, X: AnyArray) -> Array:
     """M_j x_j for every j: (k, n, d), (k, d) -> (k, n)."""
-    if not on_host(M) and M.shape[1] == 1:
+    if not isinstance(M, np.ndarray) and M.shape[1] == 1:
         return dots(M[:, 0, :], X)[:, None]
-    product: Array = namespace(M).matmul(M, X[:, :, None])[:, :, 0]
+    product: Array = (M @ X[:, :, None])[:, :, 0]
     return product
 
 
-def rmatvec(M: Array, R: Array) -> Array:
+def rmatvec(M: AnyArray, R: AnyArray) -> Array:
     """M_jᵀ r_j for every j: (k, n, d), (k, n) -> (k, d)."""
-    if not on_host(M) and M.shape[1] == 1:
-        return R * M[:, 0, :]
-    product: Array = namespace(M).matmul(R[:, None, :], M)[:, 0, :]
+    if not isinstance(M, np.ndarray) and M.shape[1] == 1:
+        single: Array = R * M[:, 0, :]
+        return single
+    product: Array = (R[:, None, :] @ M)[:, 0, :]
     return product
 
 
@@ -66,9 +71,9 @@ def repeated(x: Array, k: int) -> Array:
     return np.ndarray((k, x.shape[0]), x.dtype, x, 0, (0, x.strides[0]))
 
 
-def dots(X: Array, Y: Array) -> Array:
+def dots(X: AnyArray, Y: AnyArray) -> Array:
     """⟨x_j, y_j⟩ for every j: (k, d), (k, d) -> (k,)."""
-    if on_host(X):
+    if isinstance(X, np.ndarray):
         products: Array = np.vecdot(X, Y)
         return products
     # on a device, sums over short rows are fastest as a product with ones
@@ -77,20 +82,21 @@ def dots(X: Array, Y: Array) -> Array:
     return summed
 
 
-def column_sums(X: Array) -> Array:
+def column_sums(X: AnyArray) -> Array:
     """Σ_j x_j: (k, d) -> (d,)."""
-    if on_host(X):
+    if isinstance(X, np.ndarray):
         summed: Array = np.sum(X, axis=0)
         return summed
     # the same as for ``dots``
-    ones: Array = array_namespace(X).ones_like(X[:, 0])
-    return ones @ X
+    ones = array_namespace(X).ones_like(X[:, 0])
+    total: Array = ones @ X
+    return total
 
 
-def column_means(X: Array) -> Array:
+def column_means(X: AnyArray) -> Array:
     """The mean of the rows, of an array or of a block vector: (k, d) -> (d,)."""
-    if on_host(X):
-        mean: Array = np.mean(X, axis=0)
+    if isinstance(X, np.ndarray):
+        mean: Array = np.add.reduce(X, axis=0) / X.shape[0]  # half of the time of np.mean
         return mean
     xp = array_namespace(X)
     if not hasattr(xp, "ones_like"):  # a block vector, which knows its mean
@@ -100,16 +106,17 @@ def column_means(X: Array) -> Array:
     return of_rows
 
 
-def norms(X: Array) -> Array:
+def norms(X: AnyArray) -> Array:
     """‖x_j‖ for every j: (k, d) -> (k,)."""
-    lengths: Array = namespace(X).sqrt(dots(X, X))
+    lengths: Array = dots(X, X) ** 0.5
     return lengths
 
 
-def length(x: Array) -> float:
+def length(x: AnyArray) -> float:
     """√(Σ x_i²) over all entries, of an array or of a block vector."""
-    if on_host(x):
-        return float(np.linalg.norm(x))
+    if isinstance(x, np.ndarray):
+        flat = x.ravel()
+        return math.sqrt(flat @ flat)
     return float(array_namespace(x).linalg.vector_norm(x))
 
 
@@ -149,16 +156,9 @@ def is_matrix(M: Metric) -> bool:
 
 def metric_times(M: Metric, E: Array) -> Array:
     """M e_j: (k, d) -> (k, d)."""
-    if is_matrix(M):
-        return matvec(np.broadcast_to(M, (len(E), *np.shape(M)[-2:])), E)
-    return M * E
-
-
-def metric_added(H: Array, M: Metric) -> Array:
-    """H_j + M in a new array: (k, d, d) -> (k, d, d)."""
-    if is_matrix(M):
-        return H + M
-    return add_diagonal(H.copy(), M)
+    if isinstance(M, float) or M.ndim < 2:
+        return M * E
+    return matvec(np.broadcast_to(M, (len(E), *M.shape[-2:])), E)
 
 
 def extreme_eigenvalues(H: Array) -> tuple[Array, Array]:
@@ -231,7 +231,8 @@ class Factors:
     Parameters
     ----------
     M : (k, d, d) array
-        Not changed.
+    overwrite : bool
+        Whether M may be overwritten, which saves a copy.
     shift : float
         Added to the diagonals of the C_j.
     small : int
@@ -247,23 +248,40 @@ class Factors:
     singular : (k,) mask
     """
 
-    def __init__(self, M: Array, shift: float = 0.0, small: int = 24, largest: int = 512) -> None:
+    def __init__(
+        self,
+        M: Array,
+        shift: float = 0.0,
+        overwrite: bool = False,
+        small: int = 24,
+        largest: int = 512,
+    ) -> None:
         d = M.shape[-1]
-        diagonal = np.einsum("kii->ki", M)
+        diagonal = np.einsum("kii->ki", M).copy()
         self.sizes: Array = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         self.shift = shift
-        self._by_elimination = d <= small
         self._may_be_inverted = d <= largest
         self._inverse: Array | None = None
-        self._C = M / self.sizes[:, :, None]
-        self._C /= self.sizes[:, None, :]
+        units = 1.0 / self.sizes
+        C = M if overwrite else M.copy()
+        C *= units[:, :, None]
+        C *= units[:, None, :]
         if shift:
-            add_diagonal(self._C, shift)
-        self._L, self.singular = _cholesky(self._C)
+            add_diagonal(C, shift)
+        self._L = _cholesky_together(C) if d <= small else [_cholesky(each) for each in C]
+        # A pivot at the level of rounding is what the pivots before it have left of zero.
+        pivots = np.array([L.diagonal() for L in self._L])
+        self.singular: Mask = ~(np.square(pivots) > 4 * d * EPS).all(axis=1)
         if self.singular.any():
             # client by client: the bits of one do not depend on who shares the block
-            self._pseudo = np.stack([_pseudo_inverse(C) for C in self._C[self.singular]])
-            self._C[self.singular] = np.eye(d)
+            left = C[self.singular]  # below the diagonal alone
+            np.einsum("kii->ki", left)[...] = (diagonal[self.singular] > 0) + shift
+            self._pseudo = np.stack([_pseudo_inverse(each) for each in left])
+            C[self.singular] = np.eye(d)
+            self._L = [
+                np.eye(d) if own else L for own, L in zip(self.singular, self._L, strict=True)
+            ]
+        self._C = C if d <= small else None
 
     def inverted(self) -> Factors:
         """The same, with inverses: for matrices that many systems are solved with."""
@@ -277,11 +295,11 @@ class Factors:
         if self._inverse is not None:
             return matvec(self._inverse, G)
         scaled = G / self.sizes
-        if self._by_elimination:
+        if self._C is not None:
             solution = np.linalg.solve(self._C, scaled[:, :, None])[:, :, 0]
         else:
             pairs = zip(self._L, scaled, strict=True)
-            solution = np.stack([dpotrs(L.T, g, lower=0)[0] for L, g in pairs])
+            solution = np.stack([dpotrs(L, g, lower=1)[0] for L, g in pairs])
         if self.singular.any():
             solution[self.singular] = matvec(self._pseudo, scaled[self.singular])
         solution /= self.sizes
@@ -290,58 +308,51 @@ class Factors:
     @property
     def freedom(self) -> Array:
         """How many directions the M_j determine: d - shift · tr C_j⁻¹, (k,)."""
-        inverses = (dtrtri(L.T, lower=0)[0] for L in self._L)
+        inverses = (np.tril(dtrtri(L, lower=1)[0]) for L in self._L)
         trace = np.array([np.sum(np.square(inverse)) for inverse in inverses])
         freedom: Array = self.sizes.shape[1] - self.shift * trace
         return freedom
 
     @property
     def forward_error(self) -> Array:
-        """c_j such that a solution is off by at most c_j‖g_j‖, (k,).
+        """c_j such that a solution is off by at most c_j‖g_j/sizes_j‖, (k,).
 
         An inverse that is computed by elimination is off by 8d roundings times its condition
         number, relatively, which covers the customary constants (Higham, 2002, chapter 14).
         """
         d = self.sizes.shape[1]
         inverse = np.max(np.sum(np.abs(self._inverses()), axis=2), axis=1)
-        condition = inverse * np.max(np.sum(np.abs(self._C), axis=2), axis=1)
-        error: Array = 8 * d * EPS * condition * inverse / np.min(self.sizes, axis=1) ** 2
+        condition = d * inverse  # no entry of C_j is above 1
+        error: Array = 8 * d * EPS * condition * inverse / np.min(self.sizes, axis=1)
         return error
 
     def _inverses(self) -> Array:
         """The C_j⁻¹, (k, d, d), or C_j⁺."""
-        if self._by_elimination:
+        if self._C is not None:
             inverses: Array = np.linalg.inv(self._C)
         else:
-            identity = np.eye(self._C.shape[1])
-            inverses = np.stack([dpotrs(L.T, identity, lower=0)[0] for L in self._L])
+            identity = np.eye(self.sizes.shape[1])
+            inverses = np.stack([dpotrs(L, identity, lower=1)[0] for L in self._L])
         if self.singular.any():
             inverses[self.singular] = self._pseudo
         return inverses
 
 
-def _cholesky(C: Array) -> tuple[Array, Mask]:
-    """Cholesky factors of the C_j, 1 where there is none, and which C_j are singular to rounding.
+def _cholesky(C: Array) -> Array:
+    """The Cholesky factor of C, (d, d), below whose diagonal alone counts; nan if there is none.
 
-    A pivot at the level of rounding is one that the pivots before it have left of zero.
+    C may be overwritten on and above its diagonal.
     """
-    least = 4 * C.shape[1] * EPS
-    try:
-        L = np.linalg.cholesky(C)
-    except np.linalg.LinAlgError:
-        L = np.stack([_cholesky_or_nan(each) for each in C])
-    singular: Mask = ~(np.einsum("kii->ki", L) ** 2 > least).all(axis=1)
-    if singular.any():
-        L[singular] = np.eye(C.shape[1])
-    return L, singular
+    L, failed = dpotrf(C.T, lower=1, clean=0, overwrite_a=1)
+    return np.full(C.shape, np.nan) if failed else L
 
 
-def _cholesky_or_nan(C: Array) -> Array:
+def _cholesky_together(C: Array) -> Sequence[Array]:
+    """That of every C_j, in one call if no C_j is indefinite."""
     try:
-        factor: Array = np.linalg.cholesky(C)
+        return list(np.linalg.cholesky(C))
     except np.linalg.LinAlgError:
-        factor = np.full(C.shape, np.nan)
-    return factor
+        return [_cholesky(each.copy()) for each in C]
 
 
 def _pseudo_inverse(C: Array) -> Array:

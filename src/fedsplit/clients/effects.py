@@ -1,15 +1,14 @@
 """Questions about asking: what a dialogue wants of whoever asks the clients for it.
 
-A question goes to clients. These go to the driver, which is a ``loop.conversation.Conversation``,
-and are carried out by it.
+A question goes to clients. These go to the driver, ``loop.conversation.Conversation``, which
+carries them out.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.question import Answer, CostQuestion
@@ -61,62 +60,29 @@ class Account(NamedTuple):
     stop: bool = False
 
 
-class Driver(Protocol):
-    """What effects need of a driver; ``loop.conversation.Conversation`` is one."""
-
-    def measure(self, x: Array) -> float | None: ...
-
-    def repeated(self, x: Array) -> Any: ...
-
-    def ask_pooled(self, question: CostQuestion) -> Answer: ...
-
-    def record(
-        self, kind: Kind, objective: float | None, residual: float, state: Any
-    ) -> Account: ...
-
-    def post(self, question: CostQuestion, to: Mask) -> Arrival: ...
-
-
-class Effect(ABC):
-    """Something that the driver does."""
-
-    @abstractmethod
-    def perform(self, driver: Driver) -> Any:
-        """Have the driver do it."""
-
-
 @dataclass(frozen=True)
-class Measure(Effect):
+class Measure:
     """Σ_j f_j(x), at no price; None where that would be a question between organisations."""
 
     x: Array
 
-    def perform(self, driver: Driver) -> float | None:
-        return driver.measure(self.x)
-
 
 @dataclass(frozen=True)
-class Repeat(Effect):
+class Repeat:
     """x as one row per client, wherever the clients' arrays are."""
 
     x: Array
 
-    def perform(self, driver: Driver) -> Any:
-        return driver.repeated(self.x)
-
 
 @dataclass(frozen=True)
-class Pooled(Effect):
+class Pooled:
     """A question to the one client that all are together, which clients on a device offer."""
 
     question: CostQuestion
 
-    def perform(self, driver: Driver) -> Answer:
-        return driver.ask_pooled(self.question)
-
 
 @dataclass(frozen=True)
-class Record(Effect):
+class Record:
     """Enter the exchanges since the last record into the trace; the answer is an ``Account``.
 
     Parameters
@@ -136,12 +102,9 @@ class Record(Effect):
     residual: float = math.nan
     state: Any = None
 
-    def perform(self, driver: Driver) -> Account:
-        return driver.record(self.kind, self.objective, self.residual, self.state)
-
 
 @dataclass(frozen=True)
-class Post(Effect):
+class Post:
     """Send a question to some clients without waiting for them; the answer is the next ``Arrival``.
 
     Each client has at most one question at a time, and answers about the x of when it was asked.
@@ -155,6 +118,3 @@ class Post(Effect):
 
     question: CostQuestion
     to: Mask
-
-    def perform(self, driver: Driver) -> Arrival:
-        return driver.post(self.question, self.to)

@@ -243,7 +243,7 @@ class LocalModel(CostQuestion):
             mean = unpacked(self.metric)
             # (H + H/r)⁻¹ is r/(1 + r) times H⁻¹, which suffices where clients are alike
             whole = (1.0 + self.reach) / self.reach * mean
-            first = Factors(whole[None], largest=len(mean)).inverted()
+            first = Factors(whole[None], overwrite=True, largest=len(mean)).inverted()
             at = newton.solve(here, here.X if v is None else v, mean / self.reach, first)
         return _finite(at.merged(here, stays))
 
@@ -269,7 +269,8 @@ def own_metric(at: Evaluation, most: float, least: float = 0.1, shift: float = 1
         Added to the diagonal of H_j, relative to it, so that it is regular.
     """
     at.costs.work.factorisations += 1
-    finite = np.isfinite(at.hessian).all(axis=(1, 2)) & np.isfinite(at.gradient).all(axis=1)
+    finite = np.asarray(np.isfinite(at.hessian).all(axis=(1, 2)))
+    finite = finite & np.isfinite(at.gradient).all(axis=1)
     H = np.where(finite[:, None, None], at.hessian, 0.0)
     g = np.where(finite[:, None], at.gradient, 0.0)
     factors = Factors(H, shift)
@@ -292,7 +293,7 @@ def _finite(at: Evaluation) -> tuple[Array, Array, Array]:
     """Points, gradients and Hessians; 0 for clients whose numbers are beyond float64."""
     p, B = at.X, at.hessian
     gradient = _or_zero(at.gradient)
-    usable: Mask = np.isfinite(B).all(axis=(1, 2)) & np.isfinite(p).all(axis=1)
+    usable: Mask = np.asarray(np.isfinite(B).all(axis=(1, 2)) & np.isfinite(p).all(axis=1))
     if usable.all():
         return p, gradient, B
     own = usable[:, None]

@@ -19,12 +19,6 @@ from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
 from fedsplit.sums import Summands, Total
 
-
-def _up(number: float) -> int:
-    """The number of whole operations, where rounding is not one more."""
-    return math.ceil(round(number, 6))
-
-
 NOT_FINITE = "an answer that is not finite"
 """What is wrong with an answer whose numbers cannot be used. If those of every client are like
 this, the clients are not to blame: the run itself diverges."""
@@ -53,6 +47,12 @@ class Answer(NamedTuple):
     present: Mask
     seconds: Array
     work: Array
+
+    @classmethod
+    def of(cls, **parts: Array) -> Answer:
+        """The answer of clients that have all answered: its parts by name, each (m, ...)."""
+        m = len(next(iter(parts.values())))
+        return cls(parts, np.ones(m, dtype=bool), np.zeros(m), np.zeros((m, 3)))
 
     @property
     def rows(self) -> Array:
@@ -89,13 +89,13 @@ class Answer(NamedTuple):
     def total_work(self) -> tuple[int, int, int]:
         """How many gradients, Hessians and factorisations all clients computed."""
         # a minibatch is a fraction of a gradient; who is absent did nothing
-        gradients, hessians, factorisations = self.work.sum(axis=0).tolist()
-        return _up(gradients), _up(hessians), _up(factorisations)
+        totals = np.add.reduce(self.work, axis=0).tolist()
+        gradients, hessians, factorisations = [math.ceil(round(total, 6)) for total in totals]
+        return gradients, hessians, factorisations
 
     def floats(self) -> int:
-        """How many numbers each client sent; a margin that is none does not count."""
-        entries = sum([array.size for array in self.parts.values()]) // max(1, len(self.present))
-        return entries - ("margin" in self.parts and math.isnan(self.margin))
+        """How many numbers each client sent."""
+        return sum([array.size for array in self.parts.values()]) // max(1, len(self.present))
 
     def rows_or(self, default: Array) -> Array:
         """The rows, with ``default`` where a client did not answer."""
@@ -284,8 +284,7 @@ class CostQuestion(Question):
         d = next(point.shape[-1] for point in self.points() if point is not None)
         shapes = {name: part.shape_for(d) for name, part in self.answer_parts().items()}
         parts = self.from_added(read_parts(self.added_parts(), shapes, total), total.m)
-        ordered = {name: parts[name] for name in shapes}
-        return Answer(ordered, np.ones(1, dtype=bool), np.zeros(1), np.zeros((1, 3)))
+        return Answer.of(**{name: parts[name] for name in shapes})
 
     def of_no_rows(self) -> Answer:
         d = next(point.shape[-1] for point in self.points() if point is not None)
@@ -296,7 +295,7 @@ class CostQuestion(Question):
             )
             for name, part in self.answer_parts().items()
         }
-        return Answer(parts, np.ones(1, dtype=bool), np.zeros(1), np.zeros((1, 3)))
+        return Answer.of(**parts)
 
     def added_parts(self) -> Mapping[str, Together]:
         """How the parts of this very question are added up."""

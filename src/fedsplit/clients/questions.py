@@ -71,10 +71,10 @@ class Prox(CostQuestion):
         if start is None:
             start = v
         solver = self.solver
-        if self.draws:
-            solved = cast(StochasticSolver, solver).solve(costs, v, self.s, start, self.streams)
-        else:
+        if self.streams is None:
             solved = solver.solve(costs, v, self.s, start)
+        else:
+            solved = cast(StochasticSolver, solver).solve(costs, v, self.s, start, self.streams)
         common = self.v if self.start is None else self.start
         margin = separated(costs.at(start)) if common.ndim == 1 else np.full(len(v), np.nan)
         parts = {"point": solved.u, "error": solved.error, "margin": margin}
@@ -127,7 +127,7 @@ class Value(CostQuestion):
     together: ClassVar = {"value": "values"}
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
-        return {"value": costs.value(x)}
+        return {"value": costs.at(x).value}
 
 
 @dataclass(frozen=True)
@@ -232,6 +232,21 @@ class ProofScalars(NamedTuple):
     floor: Array
     steady: Array
     origin: Array = np.zeros(0)
+
+    @classmethod
+    def of(cls, parts: dict[str, Array]) -> ProofScalars:
+        """Those of an answer; whatever clients of one's own leave out, but f_j(x), is unknown."""
+        unknown = {
+            "q": np.inf,
+            "mu": 0.0,
+            "ell": 0.0,
+            "norm": np.inf,
+            "leverage": np.inf,
+            "floor": -np.inf,
+            "steady": 0.0,
+        }
+        value = parts["value"]
+        return cls(**{name: np.full_like(value, least) for name, least in unknown.items()} | parts)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Numbers that one row of a client determines, rounded before they leave it.
 
 The longest row, the row nearest to a kink, or the worst of a direction: a maximum or minimum over
-rows is a number of one person. Each leaves a client only as the next power of two on the side on which a
-proof stays a proof, and a margin only by its sign.
+rows is a number of one person. Each leaves a client only as the next power of two on the side on
+which a proof stays a proof, and a margin only by its sign.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def separated(at: Evaluation) -> Array:
 
     nan where the loss has no classes, and where a ridge gives every cost a minimiser anyway.
     """
-    if at.costs.ridge.any():
+    if not at.costs.terms.classifies or at.costs.ridge.any():
         return np.full(len(at.X), np.nan)
     return all_positive(at.margin())
 

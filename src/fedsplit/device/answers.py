@@ -86,7 +86,7 @@ class DeviceAnswer(Answer):
     told: Told
 
     @classmethod
-    def of(
+    def on_device(
         cls, parts: Mapping[str, Any], present: DeviceArray, everyone: Any, told: Told
     ) -> DeviceAnswer:
         """An answer with these parts.
@@ -140,6 +140,6 @@ class DeviceAnswer(Answer):
         """As if every client had sent its part: an error bound comes with every prox."""
         entries = sum([math.prod(part.shape[1:]) for part in self.parts.values()])
         bounded = "point" in self.parts and "error" not in self.parts
-        return entries + (bounded and self.told.error is not exact) + (not math.isnan(self.margin))
+        return entries + (bounded and self.told.error is not exact) + 1
 
     _everyone: Any

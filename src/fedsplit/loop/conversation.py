@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -16,9 +16,10 @@ import numpy as np
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.clock import Clock, Latency
-from fedsplit.clients.effects import Account, Arrival, Effect, Kind
+from fedsplit.clients.effects import Account, Arrival, Measure, Pooled, Post, Record, Repeat
 from fedsplit.clients.oracle import Clients, Posting, Removed, everyone
 from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.clients.questions import Value
 from fedsplit.dialogue import Removal
 from fedsplit.loop.trace import Exchange, Row, Trace
 from fedsplit.losses.batches import Streams
@@ -126,6 +127,13 @@ class Conversation:
         self._real_time = posting
         self._drawn = 0  # participation masks drawn so far
         self._began = time.perf_counter()
+        self._effects: Mapping[type, Callable[[Any], Any]] = {
+            Measure: self._measure,
+            Record: self._record,
+            Post: self._post,
+            Repeat: lambda effect: self.clients.repeated(effect.x),
+            Pooled: self._ask_pooled,
+        }
         self._meet(clients)
 
     def _meet(self, clients: Clients) -> None:
@@ -156,8 +164,9 @@ class Conversation:
 
     def ask(self, question: Any) -> Any:
         """Answer a question of a dialogue, or carry out what it wants of the driver."""
-        if isinstance(question, Effect):
-            return question.perform(self)
+        effect = self._effects.get(type(question))
+        if effect is not None:
+            return effect(question)
         drawn = self._everyone
         if self._draws is not None:
             mask = next(self._draws)
@@ -166,21 +175,19 @@ class Conversation:
         question = self._seeded(question)
         began = time.perf_counter()
         try:
-            answer = self._answer(question, drawn)
+            if self._clock is not None:
+                self._clock.wait_for(drawn)
+            if self._posting is not None:
+                answer = self._posting.ask_some(question, drawn)
+            elif drawn is self._everyone:
+                answer = self.clients.ask(question)
+            else:
+                answer = self.clients.ask_some(question, drawn)
         except Removed as gone:
             self._remove(gone.names)
         asked = self.m if drawn is self._everyone else int(drawn.sum())
         self._count(question, answer, asked, time.perf_counter() - began)
         return answer
-
-    def _answer(self, question: CostQuestion, drawn: Mask) -> Answer:
-        if self._clock is not None:
-            self._clock.wait_for(drawn)
-        if self._posting is not None:
-            return self._posting.ask_some(question, drawn)
-        if drawn is self._everyone:
-            return self.clients.ask(question)
-        return self.clients.ask_some(question, drawn)
 
     def _seeded(self, question: CostQuestion) -> CostQuestion:
         """The next question, with the clients' random seeds if they draw for it."""
@@ -189,8 +196,9 @@ class Conversation:
             return question.seeded(streams_of(self._seed, self.number, self.m))
         return question
 
-    def post(self, question: CostQuestion, to: Mask) -> Arrival:
+    def _post(self, effect: Post) -> Arrival:
         """Send a question to some clients, and wait for the next answer to anything posted."""
+        question, to = effect.question, effect.to
         began = time.perf_counter()
         arrived: CostQuestion
         try:
@@ -214,25 +222,29 @@ class Conversation:
 
     def measure(self, x: Array) -> float | None:
         """Σ_j f_j(x), which is not counted; None where that would cost somebody something."""
-        if not self.clients.free or self._posting is not None:
+        return self._measure(Measure(x))
+
+    def _measure(self, effect: Measure) -> float | None:
+        clients = self.clients
+        if not clients.free or self._posting is not None:
             return None
         paused = time.perf_counter()
-        value = self.clients.objective(x)
+        if clients.on_device:
+            value = clients.objective(effect.x)
+        else:
+            answer = clients.ask(Value(effect.x))
+            value = float(answer.rows.sum()) if answer.complete else None
         self._began += time.perf_counter() - paused  # a measurement is not the run's time
         return value
 
-    def repeated(self, x: Array) -> Any:
-        """x as one row per client, wherever the clients' arrays are."""
-        return self.clients.repeated(x)
-
-    def ask_pooled(self, question: CostQuestion) -> Answer:
+    def _ask_pooled(self, effect: Pooled) -> Answer:
         """A question to the one client that all are together; it counts like one to all of them."""
         began = time.perf_counter()
-        answer = self.clients.pooled().ask(question)
-        self._count(question, answer, self.m, time.perf_counter() - began)
+        answer = self.clients.pooled().ask(effect.question)
+        self._count(effect.question, answer, self.m, time.perf_counter() - began)
         return answer
 
-    def record(self, kind: Kind, objective: float | None, residual: float, state: Any) -> Account:
+    def _record(self, effect: Record) -> Account:
         """Enter the exchanges since the last record into the trace, one row each.
 
         The last row has the new objective, the residual, and the server's own time.
@@ -243,20 +255,21 @@ class Conversation:
             return Account(len(self.trace.rows), 0.0, math.nan, self.present, self.heard)
         server = now - self._began - sum([each.seconds for each in exchanges])
         self._began = now
-        before = self.objective
         rows = self.trace.rows
+        before = rows[-1].objective if rows else self.trace.start
         for each in exchanges[:-1]:
-            rows.append(Row(before, math.nan, kind, *each))
+            rows.append(Row(before, math.nan, effect.kind, *each))
         last = exchanges[-1]
-        row = Row(before if objective is None else objective, residual, kind, *last)
+        objective = before if effect.objective is None else effect.objective
+        row = Row(objective, effect.residual, effect.kind, *last)
         if server > 0.0:
             row = row._replace(seconds=row.seconds + server)
         rows.append(row)
         exchanges.clear()
         stop = False
-        if state is not None:
+        if self._callbacks and effect.state is not None:
             # every callback is called, whatever those before it return
-            stop = any([callback(row, state) for callback in self._callbacks])  # noqa: C419
+            stop = any([callback(row, effect.state) for callback in self._callbacks])  # noqa: C419
         return Account(len(rows), last.error, last.margin, self.present, self.heard, stop)
 
     def take(self) -> list[Exchange]:
@@ -269,7 +282,7 @@ class Conversation:
         """Go on without some clients: what was asked is void, and the dialogue hears of it."""
         kept = np.array([name not in names for name in self.clients.names or ()])
         # entered before the clients change, as they were asked of all of them
-        self.record("round", None, math.nan, None)
+        self._record(Record("round"))
         self._meet(self.clients.without(names))
         self.removed = (*self.removed, *names)
         self.places = self.places[kept]
@@ -287,15 +300,18 @@ class Conversation:
             taken = zip(clients.names, answer.seconds, present, strict=True)
             latency = {name: float(t) for name, t, here in taken if here}
         each = clients.stands_for
+        margin = answer.margin
+        # a margin that is none does not count as sent
+        floats = answer.floats() - ("margin" in answer.parts and math.isnan(margin))
         gradients, hessians, factorisations = answer.total_work()
         self._exchanges.append(
             Exchange(
                 answer.largest_error(),
-                each * answered * clients.words * answer.floats(),
+                each * answered * clients.words * floats,
                 each * asked * question.floats_down(),
                 each * answered,
                 seconds,
-                answer.margin,
+                margin,
                 latency,
                 1,
                 each * gradients,

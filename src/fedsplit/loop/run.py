@@ -106,16 +106,18 @@ def iterate(
                 except (np.linalg.LinAlgError, ArithmeticError) as error:
                     raise Astray(f"the arithmetic left float64 ({error})", state) from None
             if after is None:
-                stopped_by: StoppedBy | None = "method" if account.rounds < limit else "rounds"
+                end: StoppedBy = "method" if account.rounds < limit else "rounds"
                 if rule is None:
-                    return Outcome(state, stopped_by, NOT_ASKED, stopped_by == "method")
-                yield from rule.finish(state, stopped_by, account)
-                return Outcome(state, stopped_by, *rule.conclude(state, stopped_by))
+                    return Outcome(state, end, NOT_ASKED, end == "method")
+                yield from rule.finish(state, end, account)
+                return Outcome(state, end, *rule.conclude(state, end))
             before = method.iterate(state)
             residual = length(method.iterate(after) - before)
             values = method.values(after)
             value = (yield Measure(after.x)) if values is None else float(values.sum())
-            objective = _with(penalty, after.x, value)
+            objective = math.nan if value is None else value
+            if penalty is not None:
+                objective += penalty.value(after.x)
             sign = divergence.sign(before, _moved(method, after, residual), objective, value)
             if sign:
                 raise Astray(sign, state)
@@ -123,7 +125,7 @@ def iterate(
             account = yield Record("round", objective, residual, state)
             if account.margin > 0 and penalty is None and account.present.all():
                 raise Astray("the classes are separable", state, method.asked_about(earlier))
-            stopped_by = None
+            stopped_by: StoppedBy | None = None
             if rule is not None:
                 stopped_by = yield from rule.look(earlier, state, residual, objective, account)
             if stopped_by is None and account.stop:

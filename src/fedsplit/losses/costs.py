@@ -19,7 +19,6 @@ from fedsplit.arrays import (
     extreme_eigenvalues,
     inverse_norm,
     is_matrix,
-    metric_added,
     metric_times,
     norms,
 )
@@ -64,6 +63,11 @@ class Work:
     hessians: float = 0
     factorisations: int = 0
 
+    def each(self, k: int) -> Array:
+        """The work of k clients, (k, 3)."""
+        own = np.array([self.gradients, self.hessians, self.factorisations], dtype=np.float64)
+        return np.ndarray((k, 3), own.dtype, own, 0, (0, own.strides[0]))  # one row k times
+
 
 class Latest:
     """What is expensive to derive from the costs of one block: by name, the latest of each.
@@ -94,15 +98,15 @@ class Stored(NamedTuple):
         Of ∇²f_j + M.
     origin : (k, d) array
         The minimisers for v = 0.
-    error : (k,) array or None
-        Times ‖Mv‖ + ‖∇f_j(0)‖, a bound on what rounding does; None if the residual has to show it.
+    error : (k,) array
+        What rounding may do, beside ‖Mv/sizes‖ + offset.
     offset : (k,) array
-        ‖∇f_j(0)‖.
+        ‖∇f_j(0)/sizes‖.
     """
 
     inverse: Factors | Woodbury
     origin: Array
-    error: Array | None
+    error: Array
     offset: Array
 
 
@@ -210,17 +214,21 @@ class Costs:
         Q = metric_times(M, V)
         U = stored.inverse.solve(Q)
         U += stored.origin
-        if stored.error is None:
+        if not isinstance(stored.inverse, Factors):
             return U, None
-        return U, stored.error * (norms(Q) + stored.offset)
+        return U, stored.error * (norms(Q / stored.inverse.sizes) + stored.offset)
 
     def _stored(self, M: Metric) -> Stored:
         zero = self.counted().at(np.zeros((self.terms.k, self.terms.d)))
         inverse = zero.factor(M).inverted()
         self.work.factorisations += 1
         g = zero.gradient
-        error = inverse.forward_error if isinstance(inverse, Factors) else None
-        return Stored(inverse, -inverse.solve(g), error, norms(g))
+        error: Array = np.zeros(self.terms.k)
+        offset: Array = error
+        if isinstance(inverse, Factors):
+            error = inverse.forward_error
+            offset = norms(g / inverse.sizes)
+        return Stored(inverse, -inverse.solve(g), error, offset)
 
     def batch_smoothness(self, batch: int, X: Array | None = None) -> Array:
         """The expected smoothness ℒ_j ≥ L_j of minibatches, (k,).
@@ -284,16 +292,13 @@ class Evaluation:
     @cached_property
     def hessian(self) -> Array:
         """∇²f_j(x_j), (k, d, d), not to be written to."""
+        return self._new_hessian()
+
+    def _new_hessian(self) -> Array:
         costs = self.costs
         costs.work.hessians += costs.share
         costs.work.gradients += costs.share * costs.terms.gradients_per_hessian
-
-        def make() -> Array:
-            return add_diagonal(costs.terms.hessian(self.eta), costs.ridge)
-
-        if costs.terms.quadratic:
-            return costs.latest.get("hessian", None, make)
-        return make()
+        return add_diagonal(costs.terms.hessian(self.eta), costs.ridge)
 
     def merged(self, other: Evaluation, mask: Mask) -> Evaluation:
         """That of ``other`` where ``mask``, (k,), this one elsewhere: without a product."""
@@ -319,7 +324,9 @@ class Evaluation:
 
     def gradient_error(self) -> Array:
         """How far rounding may have moved ``gradient``, (k,)."""
-        return self.costs.terms.gradient_error(self.X, self.eta)
+        terms = self.costs.terms
+        lengths = self.costs.latest.get("row lengths", None, terms.row_lengths)
+        return terms.gradient_error(self.X, self.eta, lengths)
 
     def times(self, U: Array) -> Array:
         """∇²f_j(x_j)u_j, (k, d)."""
@@ -356,13 +363,15 @@ class Evaluation:
             products = costs.latest.get(
                 "row products", unit.tobytes(), lambda: terms.row_products(unit)
             )
-            return terms.by_rows(self.eta, D, None if products is None else products / top)
-        factors = Factors(metric_added(self.hessian, M))
-        if factors.singular.any() and not is_matrix(M) and np.min(M) > 0:
-            # the pseudo-inverse would forget v along the kernel; a Hessian beyond float64 is not
-            # the step's fault
-            if np.isfinite(factors.sizes[factors.singular]).all(axis=1).any():
-                raise InputError(SINGULAR)
+            return terms.by_rows(self.eta, unit, top, products)
+        if is_matrix(M):  # for a model, which needs the Hessian by itself as well
+            return Factors(self.hessian + M, overwrite=True)
+        factors = Factors(add_diagonal(self._new_hessian(), M), overwrite=True)
+        # The pseudo-inverse would forget v along the kernel. A Hessian beyond float64 is not the
+        # step's fault.
+        finite = np.isfinite(factors.sizes).all(axis=1)
+        if np.min(M) > 0 and (factors.singular & finite).any():
+            raise InputError(SINGULAR)
         return factors
 
     def solve(self, M: Metric, G: Array) -> Array:
@@ -370,12 +379,20 @@ class Evaluation:
         solver: Solver = self.factor(M)
         return solver.solve(G)
 
-    def direction(self, G: Array) -> Array:
-        """∇²f_j(x_j)⁺ g_j, (k, d), or with a slight shift where there are products alone."""
-        if not self.costs.terms.large:
-            return self.solve(0.0, G)
-        top = float(np.max(self.diagonal()))
-        return self.solve(1e-10 * top if top > 0 else 1.0, G)
+    def direction(self, G: Array, shift: float = 1e-10) -> Array:
+        """∇²f_j(x_j)⁻¹ g_j, (k, d), with a slight shift that makes a singular ∇²f_j regular.
+
+        The shift is relative to the largest entry of the diagonal, 1 where that is 0. g is that of
+        all clients: the pseudo-inverse would lose what this client has no curvature along.
+        """
+        if self.costs.terms.large:
+            top = float(np.max(self.diagonal()))
+            return self.solve(shift * top if top > 0 else 1.0, G)
+        self.costs.work.factorisations += 1
+        H = self._new_hessian()
+        tops = np.max(np.einsum("kii->ki", H), axis=1, keepdims=True)
+        add_diagonal(H, np.where(tops > 0, shift * tops, 1.0))
+        return Factors(H, overwrite=True).solve(G)
 
     def bounds(self) -> tuple[Array, Array]:
         """The extreme eigenvalues of ∇²f_j(x_j), each (k,).

@@ -113,7 +113,7 @@ class QuadraticTerms(Terms):
 
 @dataclass(frozen=True, eq=False)
 class ReducedTerms(QuadraticTerms):
-    """Clients with at least as many rows as columns: f = ½‖Rx - c‖² + f₀ with d rows.
+    """Clients with at least as many rows as columns: f = ½‖Rx - r‖² + f₀ with d rows.
 
     R is the triangular factor of W^½A. Orthogonal transformations keep residuals as they are, so a
     value has the digits of a sum of squared residuals; ½xᵀAᵀWAx - … would cancel, most of all where
@@ -122,14 +122,20 @@ class ReducedTerms(QuadraticTerms):
     Attributes
     ----------
     R : (k, d, d) array
-    c : (k, d) array
+    r : (k, d) array
     f : (k,) array
         f₀, the least value.
+    H : (k, d, d) array
+        RᵀR.
+    c : (k, d) array
+        Rᵀr, so that the gradient Hx - c is one product.
     """
 
     R: Array
-    c: Array
+    r: Array
     f: Array
+    H: Array
+    c: Array
 
     @property
     def k(self) -> int:
@@ -139,25 +145,23 @@ class ReducedTerms(QuadraticTerms):
     def d(self) -> int:
         return int(self.R.shape[1])
 
-    def eta(self, X: Array) -> Array:
-        """The residuals Rx - c, (k, d)."""
-        return matvec(self.R, X) - self.c
-
     def value(self, eta: Array) -> Array:
-        return 0.5 * dots(eta, eta) + self.f
+        residual = matvec(self.R, eta) - self.r
+        return 0.5 * dots(residual, residual) + self.f
 
     def gradient(self, eta: Array) -> Array:
-        return rmatvec(self.R, eta)
+        return matvec(self.H, eta) - self.c
 
-    def gradient_error(self, X: Array, eta: Array) -> Array:
+    def gradient_error(self, X: Array, eta: Array, lengths: Array | None) -> Array:
         size = np.sqrt(np.sum(np.square(self.R), axis=(1, 2)))
-        return 2 * (self.d + 4) * EPS * size * (norms(eta) + norms(self.c) + size * norms(X))
+        error: Array = 2 * (self.d + 4) * EPS * size * (norms(self.r) + size * norms(X))
+        return error
 
     def hessian(self, eta: Array) -> Array:
-        return gram(self.R)
+        return self.H.copy()
 
     def expression(self, cp: Any, j: int, u: Any) -> Any:
-        return 0.5 * cp.sum_squares(self.R[j] @ u - self.c[j])
+        return 0.5 * cp.sum_squares(self.R[j] @ u - self.r[j])
 
 
 def reduce_rows(data: Sequence[Observations], least_rows: int = 4096) -> ReducedTerms:
@@ -169,7 +173,7 @@ def reduce_rows(data: Sequence[Observations], least_rows: int = 4096) -> Reduced
     k = len(data)
     d = data[0].A.shape[1]
     R = np.zeros((k, d, d))
-    c = np.zeros((k, d))
+    r = np.zeros((k, d))
     f = np.zeros(k)
     size = max(least_rows, 4 * d)
     for j, (A, b, w, _) in enumerate(data):
@@ -178,8 +182,9 @@ def reduce_rows(data: Sequence[Observations], least_rows: int = 4096) -> Reduced
             piece = slice(first, first + size)
             rows = A[piece].toarray() if is_sparse(A) else A[piece]
             weighted = np.sqrt(w[piece])[:, None] * np.column_stack([rows, b[piece]])
-            triangle = np.linalg.qr(np.concatenate([triangle, weighted]), mode="r")
-        R[j] = triangle[:d, :d]
-        c[j] = triangle[:d, d]
+            triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, weighted]), mode="r"))
+        there = min(d, len(triangle))  # with fewer rows, the others are 0
+        R[j, :there] = triangle[:d, :d]
+        r[j, :there] = triangle[:d, d]
         f[j] = 0.5 * np.sum(np.square(triangle[d:, d]))
-    return ReducedTerms(R, c, f)
+    return ReducedTerms(R, r, f, gram(R), rmatvec(R, r))

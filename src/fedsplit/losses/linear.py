@@ -194,17 +194,22 @@ class LinearTerms(Terms):
             shares = np.where(large, np.sign(r) * self.w * np.exp(log_slope - top), 0.0)
             scaled = self.adjoint(shares)
             size = np.exp(np.log(np.abs(scaled)) + top)
-        return self.adjoint(np.where(large, 0.0, r)) + np.copysign(size, scaled)
+        gradient: Array = self.adjoint(np.where(large, 0.0, r)) + np.copysign(size, scaled)
+        return gradient
 
-    def gradient_error(self, X: Array, eta: Array) -> Array:
-        # ∇f = Σ_i s_i a_i is off by the rounding of the sum, n·eps·Σ|s_i|‖a_i‖, and by that of the
-        # predictors, d·eps·(‖a_i‖‖x‖ + |o_i|), times φ''_i ‖a_i‖; a few for φ' itself
-        length = self.design.lengths()
-        slopes = np.abs(self.slopes(eta)) + self.curvature(eta) * (
-            length * norms(X)[:, None] + np.abs(self.o)
-        )
-        n = length.shape[1]
-        return (n + self.d + 16) * EPS * np.sum(np.where(self.w > 0, slopes * length, 0.0), axis=1)
+    def row_lengths(self) -> Array:
+        return self.design.lengths()
+
+    def gradient_error(self, X: Array, eta: Array, lengths: Array | None) -> Array:
+        # ∇f = Σ_i s_i a_i is off by the rounding of the sum, n·eps·Σ|s_i|‖a_i‖, by that of the
+        # predictors, d·eps·(‖a_i‖‖x‖ + |o_i|), times φ''_i‖a_i‖, and by that of φ', whose terms are
+        # at most |φ'| + φ'' for exponentials
+        length = self.row_lengths() if lengths is None else lengths
+        moved = 1.0 + length * norms(X)[:, None] + np.abs(self.o)
+        sizes = (np.abs(self.slopes(eta)) + self.curvature(eta) * moved) * length
+        total: Array = np.sum(np.where(self.w > 0, sizes, 0.0), axis=1)
+        error: Array = (length.shape[1] + self.d + 16) * EPS * total
+        return error
 
     def root(self, eta: Array) -> Design:
         return self.design.scaled(np.sqrt(self.curvature(eta)))
@@ -222,13 +227,13 @@ class LinearTerms(Terms):
     def largest(self, eta: Array) -> Array:
         return self.root(eta).largest()
 
-    def row_products(self, D: Array) -> Array:
-        return self.design.inner(1.0 / D)
+    def row_products(self, unit: Array) -> Array:
+        return self.design.inner(1.0 / unit)
 
-    def by_rows(self, eta: Array, D: Array, products: Array | None = None) -> Woodbury:
+    def by_rows(self, eta: Array, unit: Array, top: float, products: Array | None) -> Woodbury:
         if products is None:
-            return super().by_rows(eta, D)
-        return Woodbury.weighted(self.design, np.sqrt(self.curvature(eta)), D, products)
+            return super().by_rows(eta, unit, top, products)
+        return Woodbury.weighted(self.design, np.sqrt(self.curvature(eta)), unit, top, products)
 
     def largest_row(self, eta: Array | None) -> Array:
         if eta is None:

@@ -45,13 +45,17 @@ class Woodbury:
     @classmethod
     def of(cls, rows: Design, D: Array) -> Woodbury:
         """With B_j = A_j."""
-        return cls(rows, 1.0, D, Factors(add_diagonal(rows.inner(1.0 / D), 1.0)))
+        return cls(rows, 1.0, D, Factors(add_diagonal(rows.inner(1.0 / D), 1.0), overwrite=True))
 
     @classmethod
-    def weighted(cls, rows: Design, root: Array, D: Array, products: Array) -> Woodbury:
-        """With B_j = diag(root_j)A_j, given A_jD⁻¹A_jᵀ, (k, n, n)."""
-        M = root[:, :, None] * products * root[:, None, :]
-        return cls(rows, root, D, Factors(add_diagonal(M, 1.0)))
+    def weighted(
+        cls, rows: Design, root: Array, unit: Array, top: float, products: Array
+    ) -> Woodbury:
+        """With B_j = diag(root_j)A_j and D = top·unit, given A_j diag(unit)⁻¹A_jᵀ, (k, n, n)."""
+        scaled = root / np.sqrt(top)
+        M = scaled[:, :, None] * products
+        M *= scaled[:, None, :]
+        return cls(rows, root, top * unit, Factors(add_diagonal(M, 1.0), overwrite=True))
 
     def inverted(self) -> Woodbury:
         """The same, for many systems."""

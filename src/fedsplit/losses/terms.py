@@ -101,16 +101,16 @@ class Terms(ABC):
         """The largest eigenvalue of ∇²f_j(x_j), (k,)."""
         return extreme_eigenvalues(self.hessian(eta))[1]
 
-    def by_rows(self, eta: Array, D: Array, products: Array | None = None) -> Woodbury:
-        """The inverse of ∇²f_j(x_j) + diag(D) by systems of size ``rank``, D > 0.
-
-        ``products`` is ``row_products(D)``, where that is not None.
-        """
-        return Woodbury.of(self.root(eta), D)
-
-    def row_products(self, D: Array) -> Array | None:
-        """A_j diag(D)⁻¹A_jᵀ, (k, n, n), where it serves ``by_rows`` at every point."""
+    def row_products(self, unit: Array) -> Array | None:
+        """A_j diag(unit)⁻¹A_jᵀ, (k, n, n), where it serves ``by_rows`` at every point."""
         return None
+
+    def by_rows(self, eta: Array, unit: Array, top: float, products: Array | None) -> Woodbury:
+        """The inverse of ∇²f_j(x_j) + top·diag(unit) by systems of size ``rank``.
+
+        ``products`` is ``row_products(unit)``.
+        """
+        return Woodbury.of(self.root(eta), top * unit)
 
     # what holds everywhere
 
@@ -166,8 +166,12 @@ class Terms(ABC):
         """
         raise NotImplementedError
 
-    def gradient_error(self, X: Array, eta: Array) -> Array:
-        """How far rounding may have moved ∇f_j(x_j), (k,)."""
+    def row_lengths(self) -> Array | None:
+        """‖a_i‖ of every row, (k, n), where ``gradient_error`` needs them."""
+        return None
+
+    def gradient_error(self, X: Array, eta: Array, lengths: Array | None) -> Array:
+        """How far rounding may have moved ∇f_j(x_j), (k,), given ``row_lengths``."""
         return 8 * self.d * EPS * norms(self.gradient(eta))
 
     # parts of the data
@@ -207,19 +211,6 @@ class Terms(ABC):
         ``cp`` is the module ``cvxpy``, passed in because it is an optional dependency.
         """
         return None
-
-
-class Predictors(Protocol):
-    """Terms f_j(x) = Φ_j(η), η = A_jx + o_j, where η is (k, n), or (k, c, n) for c predictors."""
-
-    def eta(self, X: Array) -> Array:
-        """A_jx_j + o_j."""
-
-    def adjoint(self, R: Array) -> Array:
-        """A_jᵀr_j, (k, d)."""
-
-    def slopes(self, eta: Array) -> Array:
-        """Φ_j', in the shape of η."""
 
 
 class Block(NamedTuple):

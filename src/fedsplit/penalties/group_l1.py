@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
 from fedsplit.checks import number
 from fedsplit.errors import InputError
+
+Indices: TypeAlias = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -39,28 +43,33 @@ class GroupL1:
             )
 
     def value(self, x: Array) -> float:
-        return self.lam * sum(float(np.linalg.norm(x[list(group)])) for group in self.groups)
+        _, lengths = self._lengths(x)
+        return self.lam * float(np.sum(lengths))
 
     def prox(self, v: Array, t: float | Array) -> Array:
-        x = np.array(v)
-        for group in map(list, self.groups):
-            length = np.linalg.norm(v[group])
-            if length > 0:
-                x[group] *= max(0.0, 1.0 - t * self.lam / length)
-        return x
+        group, lengths = self._lengths(v)
+        # a group of length 0 stays where it is, and so do coordinates in no group
+        shrunk = np.maximum(0.0, 1.0 - t * self.lam / np.where(lengths > 0, lengths, np.inf))
+        factor = np.append(shrunk, 1.0)[group]
+        shortened: Array = v * factor
+        return shortened
+
+    def _lengths(self, x: Array) -> tuple[Indices, Array]:
+        """The group of every coordinate, -1 for none, (d,), and ‖x_G‖ of every group."""
+        group = np.full(len(x), -1)
+        members = np.concatenate([np.zeros(0, dtype=np.intp), *self.groups]).astype(np.intp)
+        group[members] = np.repeat(np.arange(len(self.groups)), [len(G) for G in self.groups])
+        squares = np.bincount(group[members], np.square(x[members]), minlength=len(self.groups))
+        return group, np.sqrt(squares)
 
     def dual_gap(self, x: Array, gradient: Array, level: float) -> float:
-        grouped = np.zeros(x.shape, dtype=bool)
-        excess = 0.0
-        for group in map(list, self.groups):
-            grouped[group] = True
-            length = float(np.linalg.norm(gradient[group]))
-            if self.lam > 0:
-                excess = max(excess, length / self.lam - 1.0)
-            elif length:
-                excess = np.inf
-        if np.any(gradient[~grouped]):
+        group, lengths = self._lengths(gradient)
+        if np.any(gradient[group < 0]):
             return np.inf
+        if self.lam > 0:
+            excess = float(np.max(lengths, initial=0.0)) / self.lam - 1.0
+        else:
+            excess = np.inf if lengths.any() else 0.0
         gap = float(gradient @ x) + self.value(x)
         # -⟨∇f, y⟩ - g(y) ≤ excess·g(y) by Hölder, group by group, and g(y) ≤ level.
         if excess > 0:

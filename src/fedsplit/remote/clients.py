@@ -155,10 +155,10 @@ class RemoteClients(Clients):
         """Take note of what replies tell about the cohorts' preparation."""
         lost = {at for at, reply in replies.items() if reply.outcome == "unprepared"}
         self.note_prepared(self._fresh & replies.keys())
-        # in place: insistent copies share what is known
-        self._fresh -= replies.keys()
-        self._prepared |= replies.keys() - lost
-        self._prepared -= lost
+        # in place, as -= with the keys of a dict is not: insistent copies share what is known
+        self._fresh.difference_update(replies)
+        self._prepared.update(replies.keys() - lost)
+        self._prepared.difference_update(lost)
 
     def note_prepared(self, cohorts: Collection[int]) -> None:
         """Take note of the cohorts whose preparation has travelled with a question."""
