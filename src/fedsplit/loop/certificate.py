@@ -148,12 +148,12 @@ def prove(
     largest : float
         The most floats of Hessians, m·d², that are asked for.
     """
-    parts, left = yield from _of_everyone(Gradient(x), m, most)
+    parts, left = yield from _of_everyone(Gradient(x), most)
     if parts is None:
         return INTERRUPTED
     gradient = parts["gradient"].sum(axis=0)
     slope, slack = best_slope(gradient, x, penalty, subgradient)
-    parts, left = yield from _of_everyone(Decrement(x, slope, origin=True), m, left)
+    parts, left = yield from _of_everyone(Decrement(x, slope, origin=True), left)
     if parts is None:
         return INTERRUPTED
     scalars = ProofScalars.of(parts)
@@ -165,7 +165,7 @@ def prove(
     proof = _best(bounds, scalars, x, penalty)
     if proof.within(tol) or np.isfinite(scalars.q).any() or m * len(x) ** 2 > largest:
         return proof
-    parts, _ = yield from _of_everyone(Information(x), m, left)
+    parts, _ = yield from _of_everyone(Information(x), left)
     if parts is None:
         return proof
     H = parts["hessian"].sum(axis=0)
@@ -176,24 +176,19 @@ def prove(
 
 
 def _of_everyone(
-    question: CostQuestion, m: int, most: float
+    question: CostQuestion, most: float
 ) -> Dialogue[tuple[dict[str, Array] | None, float]]:
-    """The parts of all m answers, of absent clients from the next time, and the questions left.
+    """The parts of all answers, of absent clients from the next time, and the questions left.
 
     The parts are None if the questions did not suffice.
     """
-    parts: dict[str, Array] = {}
-    present = np.zeros(m, dtype=bool)
+    known: Answer | None = None
     while most > 0:
         answer: Answer = yield question
         most -= 1
-        new = answer.present & ~present
-        for name, array in answer.parts.items():
-            rows = new.reshape(-1, *[1] * (array.ndim - 1))
-            parts[name] = np.where(rows, array, parts.get(name, array))
-        present = present | answer.present
-        if present.all():
-            return parts, most
+        known = answer if known is None else known.joined(answer)
+        if known.complete:
+            return known.parts, most
     return None, 0.0
 
 
