@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from fractions import Fraction
 
 import array_api_strict
 import numpy as np
@@ -523,3 +524,15 @@ def test_rounding_of_a_gradient_is_within_its_bound() -> None:
         size = np.linalg.norm(A, axis=1)
         most = np.sum(size * (np.abs(slopes) + w * size * np.linalg.norm(x) * 30.0))
         assert at.gradient_error()[0] <= 1e-13 * float(most)
+
+
+def test_the_rounding_of_a_predictor_that_cancels_is_within_the_bound_of_the_gradient() -> None:
+    rng = np.random.default_rng(0)
+    for a, x in rng.standard_normal((50, 2)):
+        exact = Fraction(a) * Fraction(x)
+        b = a * x + 1e-9  # all that is left of the residual is rounding and 1e-9
+        p = fs.Problem(fs.LeastSquares(rows=True), [([[a]], [b])])
+        ((_, costs),) = p.clients._blocks
+        at = costs.at(np.array([[x]]))
+        error = abs(Fraction(float(at.gradient[0, 0])) - (exact - Fraction(b)) * Fraction(a))
+        assert error <= Fraction(float(at.gradient_error()[0]))
