@@ -483,6 +483,8 @@ def test_the_smoothness_of_batches_is_a_number_without_a_bound_on_the_curvature(
     np.testing.assert_array_equal(p.clients.ask(BatchCurvature(1)).rows[:, 1], [np.inf] * 2)
     here = p.clients.ask(BatchCurvature(5, np.zeros(3))).rows
     assert np.isfinite(here).all()
+    empty = fs.Problem(fs.Poisson(), [(np.vstack([np.eye(3), np.zeros((9, 3))]), np.ones(12))])
+    np.testing.assert_array_equal(empty.clients.ask(BatchCurvature(5)).rows, [[0.0, np.inf]])
 
 
 def test_a_run_by_minibatches_with_a_padded_client_is_answered_elsewhere_too() -> None:
