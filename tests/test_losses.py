@@ -11,12 +11,15 @@ from hypothesis import given
 import fedsplit as fs
 from faulty import faulty
 from fedsplit.arrays import Array
+from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import (
     Curvature,
     Decrement,
+    Diagonal,
     Gradient,
     Information,
     ProofScalars,
+    Prox,
     Value,
 )
 from fedsplit.clients.stochastic import BatchCurvature
@@ -163,7 +166,7 @@ def test_float32_and_integers_are_computed_in_float64() -> None:
 
 
 def test_least_squares_value_keeps_its_digits_near_the_optimum() -> None:
-    data = fs.ensembles.isotropic(m=5, d=20, n=300, seed=3).clients
+    data = fs.ensembles.isotropic(m=5, d=20, n=300, seed=3).rows
     p = fs.Problem(fs.LeastSquares(), data)
     x = p.solution()
     residuals = np.concatenate([A @ x - b for A, b in data])
@@ -216,7 +219,10 @@ def test_an_offset_is_a_column_whose_coefficient_is_one(name: str, n: list[int])
         offset.ask(Gradient(x)).rows, column.ask(Gradient(y)).rows[:, :4], rtol=1e-9, atol=1e-12
     )
     np.testing.assert_allclose(
-        offset.ask(Information(x)).rows, column.ask(Information(y)).rows[:, :4, :4], rtol=1e-9, atol=1e-12
+        offset.ask(Information(x)).rows,
+        column.ask(Information(y)).rows[:, :4, :4],
+        rtol=1e-9,
+        atol=1e-12,
     )
     u = offset.ask(Prox(x, 0.3, x, fs.ExactProx())).rows
     np.testing.assert_allclose(
@@ -284,18 +290,19 @@ def test_a_multinomial_of_two_classes_is_logistic() -> None:
     one = fs.Problem(fs.Logistic(), data, 0.1).clients
     rng = np.random.default_rng(0)
     for x in (np.zeros(4), rng.standard_normal(4), 40 * rng.standard_normal(4)):
-        for question, arguments in (
-            ("value", (x,)),
-            ("gradient", (x,)),
-            ("information", (x,)),
-            ("diagonal", (x,)),
-            ("curvature", ()),
-            ("curvature", (x,)),
-            ("prox", (x, 0.7, x, fs.ExactProx())),
-            ("decrement", (x, np.ones(4))),
-        ):
-            a, b = (getattr(clients, question)(*arguments).rows for clients in (two, one))
-            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=question)
+        questions: list[CostQuestion] = [
+            Value(x),
+            Gradient(x),
+            Information(x),
+            Diagonal(x),
+            Curvature(),
+            Curvature(x),
+            Prox(x, 0.7, x, fs.ExactProx()),
+            Decrement(x, np.ones(4)),
+        ]
+        for question in questions:
+            a, b = (clients.ask(question).rows for clients in (two, one))
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=question.name())
 
 
 def test_a_multinomial_is_exact_at_huge_predictors_and_keeps_the_digits_of_a_tiny_loss() -> None:

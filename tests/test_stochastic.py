@@ -256,7 +256,7 @@ def test_a_minibatch_question_can_be_sent() -> None:
     sent = read_request(write_request(Request(question, "key", 1)), QUESTIONS).question
     assert isinstance(sent, StochasticDescend)
     np.testing.assert_array_equal(sent.streams, question.streams)
-    assert question.floats_down(3) == 3 + 1 + 1  # x, the step and a seed
+    assert question.floats_down() == 3 + 1 + 1  # x, the step and a seed
 
 
 def test_mistakes_with_minibatches_are_explained() -> None:

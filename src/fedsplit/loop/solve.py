@@ -136,6 +136,7 @@ def solve(
         before = None if state is None else state.inner
         method, chosen = default_method(clients.pooled(), before, participation, bool(asynchronous))
     if not isinstance(method, Method):
+        instance("method", method, "a Method")  # a class in the place of an object
         raise InputError(
             f"method must be a Method, not {type(method).__name__}: derive a method of your own "
             "from fs.Method"
