@@ -10,14 +10,13 @@ from typing import TypeAlias
 
 import numpy as np
 import pytest
-from fedsplit.clients.sampled import independent_draws
-from fedsplit.clients.seeded import streams_of
 from scipy.stats import chisquare
 
 import fedsplit as fs
 from fedsplit import theory
 from fedsplit.arrays import Array
 from fedsplit.clients.stochastic import StochasticDescend
+from fedsplit.loop.conversation import independent_draws, streams_of
 from fedsplit.losses.batches import Batch
 
 Point: TypeAlias = tuple[Fraction, ...]

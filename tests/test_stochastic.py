@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedsplit.clients.seeded import streams_of
 
 import fedsplit as fs
 from faulty import faulty
@@ -18,9 +17,9 @@ from fedsplit.clients.questions import QUESTIONS, Curvature, Prox
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.errors import RequestError
 from fedsplit.local.solver import ProxSolver
+from fedsplit.loop.conversation import streams_of
 from fedsplit.loop.trace import Row
 from fedsplit.losses.batches import Batch, Stacked, epochs, independent
-from fedsplit.methods.method import State
 from fedsplit.regression.client.guards.told import check_allowed
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_request, write_request
@@ -229,7 +228,7 @@ def test_a_run_that_is_resumed_draws_what_it_would_have_drawn(
     class Killed(Exception):
         pass
 
-    def kill(row: Row, state: State) -> None:
+    def kill(row: Row, state: Any) -> None:
         nonlocal stop
         stop -= 1
         if stop == 0:
@@ -248,7 +247,7 @@ def test_a_minibatch_question_can_be_sent() -> None:
     sent = read_request(write_request(Request(question, "key", 1)), QUESTIONS).question
     assert isinstance(sent, StochasticDescend)
     np.testing.assert_array_equal(sent.streams, question.streams)
-    assert question.floats_down(3) == 3 + 1 + 1  # x, the step and a seed
+    assert question.floats_down() == 3 + 1 + 1  # x, the step and a seed
 
 
 def test_mistakes_with_minibatches_are_explained() -> None:
