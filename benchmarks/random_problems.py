@@ -91,7 +91,7 @@ def _draw(loss: LinearLoss | fs.Multinomial, rng: Generator, scale: float) -> Dr
     eta = A @ x
     if not isinstance(loss, fs.Multinomial):
         eta = eta[:, 0]
-    if np.isinf(loss.curvature_range[1]):  # an exponential
+    if isinstance(loss, fs.Poisson | fs.Gamma):  # no means that dwarf all the others
         eta = np.clip(eta, -8.0, 8.0)
     b = loss.sample(eta, rng)
     if split == "sorted":

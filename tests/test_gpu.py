@@ -68,7 +68,7 @@ def plain(clients: DeviceClients) -> DeviceClients:
     """The same clients in float64, which have no kernels."""
     rows = clients.rows
     arrays = [None if a is None else a.astype(cp.float64) for a in (rows.A, rows.b, rows.w, rows.o)]
-    wide = place(rows.phi.loss, StackedRows(*arrays), np.array(0.1), None, None)
+    wide = place(rows.phi, StackedRows(*arrays), np.array(0.1), None, None)
     assert DeviceClients(wide, clients.ridge).local.kernels is None
     return DeviceClients(wide, clients.ridge)
 

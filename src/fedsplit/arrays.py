@@ -345,7 +345,7 @@ def _cholesky(C: Array) -> Array:
 def _cholesky_together(C: Array) -> Sequence[Array]:
     """That of every C_j, in one call if no C_j is indefinite."""
     try:
-        return np.linalg.cholesky(C)
+        return list(np.linalg.cholesky(C))
     except np.linalg.LinAlgError:
         return [_cholesky(each.copy()) for each in C]
 

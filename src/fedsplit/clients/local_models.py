@@ -252,7 +252,8 @@ def own_metric(at: Evaluation, most: float, least: float = 0.1, shift: float = 1
         Added to the diagonal of H_j, relative to it, so that it is regular.
     """
     at.costs.work.factorisations += 1
-    finite = np.isfinite(at.hessian).all(axis=(1, 2)) & np.isfinite(at.gradient).all(axis=1)
+    finite = np.asarray(np.isfinite(at.hessian).all(axis=(1, 2)))
+    finite = finite & np.isfinite(at.gradient).all(axis=1)
     H = np.where(finite[:, None, None], at.hessian, 0.0)
     g = np.where(finite[:, None], at.gradient, 0.0)
     factors = Factors(H, shift)
@@ -276,7 +277,7 @@ def _finite(at: Evaluation) -> tuple[Array, Array, Array]:
     p, B = at.X, at.hessian
     finite = np.isfinite(at.gradient).all(axis=1, keepdims=True)
     gradient = at.gradient if finite.all() else np.where(finite, at.gradient, 0.0)
-    usable: Mask = np.isfinite(B).all(axis=(1, 2)) & np.isfinite(p).all(axis=1)
+    usable: Mask = np.asarray(np.isfinite(B).all(axis=(1, 2)) & np.isfinite(p).all(axis=1))
     if usable.all():
         return p, gradient, B
     own = usable[:, None]

@@ -116,15 +116,12 @@ class Newton:
         way = at.X - start.X
         travelled = dots(way, metric_times(merit.M, way))
         if not is_matrix(merit.M):
-            near: Mask = dots(G, G / merit.M) <= self.ratio**2 * travelled
-            return near
+            return np.asarray(dots(G, G / merit.M) <= self.ratio**2 * travelled)
         # The next step by the inverse at hand says whether it is worth a new one; both lengths are
         # in the Hessian that it was made of.
         travelled += dots(way, matvec(before.hessian, way))
-        near = dots(G, inverse.solve(G)) <= np.maximum(
-            self.ratio**2 * travelled, 16 * EPS * np.abs(h)
-        )
-        return near
+        left = dots(G, inverse.solve(G))
+        return np.asarray(left <= np.maximum(self.ratio**2 * travelled, 16 * EPS * np.abs(h)))
 
     def _chord_steps(
         self, merit: Merit, at: Evaluation, h: Array, G: Array, inverse: Solver

@@ -15,7 +15,7 @@ from fedsplit.local.line_search import Merit
 from fedsplit.local.solver import Proximal, Start, bounded
 from fedsplit.losses.batches import Batch, Streams, independent, unseeded
 from fedsplit.losses.costs import Costs
-from fedsplit.losses.terms import Predictors
+from fedsplit.losses.linear import LinearTerms
 
 Estimator = Literal["svrg", "saga", "sgd"]
 """How the gradient of a batch becomes an estimate of ∇f_j."""
@@ -203,7 +203,7 @@ class _Saga:
     def __init__(self, costs: Costs, start: Array) -> None:
         self.costs = costs
         # both linear losses and multinomial ones are functions of predictors
-        terms = cast(Predictors, costs.terms)
+        terms = cast(LinearTerms, costs.terms)
         costs.work.gradients += 1
         self.slopes = terms.slopes(terms.eta(start))
         self.total = terms.adjoint(self.slopes)
@@ -212,7 +212,7 @@ class _Saga:
         costs = self.costs
         costs.work.gradients += batch.rows.shape[1] / costs.stacked.length
         once = np.ones(batch.rows.shape)
-        sampled = cast(Predictors, costs.terms.subsample(batch.rows, once))
+        sampled = cast(LinearTerms, costs.terms.subsample(batch.rows, once))
         places = batch.rows
         if self.slopes.ndim == 3:  # one slope per class
             shape = (len(U), self.slopes.shape[1], batch.rows.shape[1])

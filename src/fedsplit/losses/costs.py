@@ -223,7 +223,8 @@ class Costs:
         inverse = zero.factor(M).inverted()
         self.work.factorisations += 1
         g = zero.gradient
-        error = offset = np.zeros(self.terms.k)
+        error: Array = np.zeros(self.terms.k)
+        offset: Array = error
         if isinstance(inverse, Factors):
             error = inverse.forward_error
             offset = norms(g / inverse.sizes)
@@ -364,15 +365,13 @@ class Evaluation:
             )
             return terms.by_rows(self.eta, unit, top, products)
         if is_matrix(M):  # for a model, which needs the Hessian by itself as well
-            whole = self.hessian + M
-        else:
-            whole = add_diagonal(self._new_hessian(), M)
-        factors = Factors(whole, overwrite=True)
-        if factors.singular.any() and not is_matrix(M) and np.min(M) > 0:
-            # the pseudo-inverse would forget v along the kernel; a Hessian beyond float64 is not
-            # the step's fault
-            if np.isfinite(factors.sizes[factors.singular]).all(axis=1).any():
-                raise InputError(SINGULAR)
+            return Factors(self.hessian + M, overwrite=True)
+        factors = Factors(add_diagonal(self._new_hessian(), M), overwrite=True)
+        # The pseudo-inverse would forget v along the kernel. A Hessian beyond float64 is not the
+        # step's fault.
+        finite = np.isfinite(factors.sizes).all(axis=1)
+        if np.min(M) > 0 and (factors.singular & finite).any():
+            raise InputError(SINGULAR)
         return factors
 
     def solve(self, M: Metric, G: Array) -> Array:
@@ -380,12 +379,20 @@ class Evaluation:
         solver: Solver = self.factor(M)
         return solver.solve(G)
 
-    def direction(self, G: Array) -> Array:
-        """∇²f_j(x_j)⁺ g_j, (k, d), or with a slight shift where there are products alone."""
-        if not self.costs.terms.large or self.costs.ridge.min() > 0:
-            return self.solve(0.0, G)
-        top = float(np.max(self.diagonal()))
-        return self.solve(1e-10 * top if top > 0 else 1.0, G)
+    def direction(self, G: Array, shift: float = 1e-10) -> Array:
+        """∇²f_j(x_j)⁻¹ g_j, (k, d), with a slight shift that makes a singular ∇²f_j regular.
+
+        The shift is relative to the largest entry of the diagonal, 1 where that is 0. g is that of
+        all clients: the pseudo-inverse would lose what this client has no curvature along.
+        """
+        if self.costs.terms.large:
+            top = float(np.max(self.diagonal()))
+            return self.solve(shift * top if top > 0 else 1.0, G)
+        self.costs.work.factorisations += 1
+        H = self._new_hessian()
+        tops = np.max(np.einsum("kii->ki", H), axis=1, keepdims=True)
+        add_diagonal(H, np.where(tops > 0, shift * tops, 1.0))
+        return Factors(H, overwrite=True).solve(G)
 
     def bounds(self) -> tuple[Array, Array]:
         """The extreme eigenvalues of ∇²f_j(x_j), each (k,).

@@ -1,10 +1,10 @@
-"""The rows of stacked clients, seen through what losses need of them: dense arrays."""
+"""The rows of stacked clients, seen through what losses need of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -18,78 +18,14 @@ from fedsplit.arrays import (
     rmatvec,
 )
 from fedsplit.losses.batches import Indices
-
-
-class Design(Protocol):
-    """A_j of k clients, each with n rows and d columns."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(k, n, d)."""
-
-    @property
-    def large(self) -> bool:
-        """Whether matrices of d×d or n×n are too large: products with A_j are all there is."""
-
-    @property
-    def array(self) -> Array:
-        """All rows, (k, n, d); raises InputError if they are sparse."""
-
-    def __getitem__(self, clients: list[int] | slice) -> Self:
-        """The rows of some of the clients."""
-
-    def matrix(self, j: int) -> Any:
-        """A_j, (n, d), as an array or a sparse array."""
-
-    def product(self, X: Array) -> Array:
-        """A_jx_j: (k, d) -> (k, n)."""
-
-    def adjoint(self, R: Array) -> Array:
-        """A_jᵀr_j: (k, n) -> (k, d)."""
-
-    def within(self, M: Array) -> Array:
-        """A_jM_j: (k, d, c) -> (k, n, c)."""
-
-    def squared_in(self, V: Array) -> Array:
-        """a_iᵀVa_i of every row: (d, d) -> (k, n)."""
-
-    def scaled(self, weights: Array) -> Self:
-        """The rows, each times its number of (k, n)."""
-
-    def chosen(self, rows: Indices) -> Self:
-        """Some rows of each client, (k, B)."""
-
-    def mixed(self, sums: Sequence[csr_array]) -> Self:
-        """S_jA_j, with one sparse matrix S_j per client, all of the same shape."""
-
-    def crossed(self, roots: Array) -> Self:
-        """The rows R_i ⊗ a_iᵀ: from (k, n, c, c) numbers, c rows of c·d columns for each row."""
-
-    def lengths(self) -> Array:
-        """‖a_i‖ of every row, (k, n)."""
-
-    def squares(self) -> Array:
-        """The diagonal of A_jᵀA_j, (k, d)."""
-
-    def gram(self) -> Array:
-        """A_jᵀA_j, (k, d, d)."""
-
-    def gram_between(self, weights: Array) -> Array:
-        """A_jᵀdiag(w_j)A_j with weights of any sign, (k, n) -> (k, d, d)."""
-
-    def inner(self, weights: Array) -> Array:
-        """A_jdiag(weights)A_jᵀ, (k, n, n), with positive weights, (d,)."""
-
-    def largest(self) -> Array:
-        """The largest eigenvalue of A_jᵀA_j, or a bound that is not below it, (k,)."""
-
-    def extremes(self) -> tuple[Array, Array]:
-        """The extreme eigenvalues of A_jᵀA_j, or bounds that enclose them, each (k,)."""
+from fedsplit.losses.sparse import SparseDesign
 
 
 @dataclass(frozen=True, eq=False)
 class DenseDesign:
-    """Rows as they are.
+    """A_j of k clients, each with n rows and d columns, as an array.
+
+    ``SparseDesign`` has the same members, for one client.
 
     Attributes
     ----------
@@ -100,74 +36,96 @@ class DenseDesign:
 
     @property
     def shape(self) -> tuple[int, int, int]:
+        """(k, n, d)."""
         k, n, d = self.array.shape
         return k, n, d
 
     @property
     def large(self) -> bool:
+        """Whether matrices of d×d or n×n are too large: products with A_j are all there is."""
         return False
 
     def __getitem__(self, clients: list[int] | slice) -> DenseDesign:
+        """The rows of some of the clients."""
         return DenseDesign(self.array[clients])
 
     def matrix(self, j: int) -> Array:
+        """A_j, (n, d), as an array or a sparse array."""
         matrix: Array = self.array[j]
         return matrix
 
     def product(self, X: Array) -> Array:
+        """A_jx_j: (k, d) -> (k, n)."""
         return matvec(self.array, X)
 
     def adjoint(self, R: Array) -> Array:
+        """A_jᵀr_j: (k, n) -> (k, d)."""
         return rmatvec(self.array, R)
 
     def within(self, M: Array) -> Array:
+        """A_jM_j: (k, d, c) -> (k, n, c)."""
         images: Array = np.matmul(self.array, M)
         return images
 
     def squared_in(self, V: Array) -> Array:
+        """a_iᵀVa_i of every row: (d, d) -> (k, n)."""
         images = np.matmul(self.array, np.broadcast_to(V, (len(self.array), *V.shape)))
         squares: Array = np.sum(images * self.array, axis=2)
         return squares
 
     def scaled(self, weights: Array) -> DenseDesign:
+        """The rows, each times its number of (k, n)."""
         return DenseDesign(weights[:, :, None] * self.array)
 
     def chosen(self, rows: Indices) -> DenseDesign:
+        """Some rows of each client, (k, B)."""
         return DenseDesign(self.array[np.arange(len(self.array))[:, None], rows])
 
     def mixed(self, sums: Sequence[csr_array]) -> DenseDesign:
+        """S_jA_j, with one sparse matrix S_j per client, all of the same shape."""
         return DenseDesign(np.stack([S @ A for S, A in zip(sums, self.array, strict=True)]))
 
     def crossed(self, roots: Array) -> DenseDesign:
+        """The rows R_i ⊗ a_iᵀ: from (k, n, c, c) numbers, c rows of c·d columns for each row."""
         k, _, c, _ = roots.shape
         rows = roots[..., None] * self.array[:, :, None, None, :]
         return DenseDesign(rows.reshape(k, -1, c * self.array.shape[2]))
 
     def lengths(self) -> Array:
+        """‖a_i‖ of every row, (k, n)."""
         lengths: Array = np.sqrt(np.vecdot(self.array, self.array))
         return lengths
 
     def squares(self) -> Array:
+        """The diagonal of A_jᵀA_j, (k, d)."""
         squares: Array = np.sum(np.square(self.array), axis=1)
         return squares
 
     def gram(self) -> Array:
+        """A_jᵀA_j, (k, d, d)."""
         return gram(self.array)
 
     def gram_between(self, weights: Array) -> Array:
+        """A_jᵀdiag(w_j)A_j with weights of any sign, (k, n) -> (k, d, d)."""
         products: Array = np.matmul(np.swapaxes(self.array, 1, 2), weights[:, :, None] * self.array)
         return products
 
     def inner(self, weights: Array) -> Array:
+        """A_jdiag(weights)A_jᵀ, (k, n, n), with positive weights, (d,)."""
         scaled = self.array * np.sqrt(weights)
         products: Array = np.matmul(scaled, np.swapaxes(scaled, 1, 2))  # by symmetry, half the work
         return products
 
     def largest(self) -> Array:
+        """The largest eigenvalue of A_jᵀA_j, or a bound that is not below it, (k,)."""
         return largest_eigenvalue(self.array)
 
     def extremes(self) -> tuple[Array, Array]:
+        """The extreme eigenvalues of A_jᵀA_j, or bounds that enclose them, each (k,)."""
         k, n, d = self.shape
         if n >= d:
             return extreme_eigenvalues(self.gram())
         return np.zeros(k), self.largest()
+
+
+Design: TypeAlias = DenseDesign | SparseDesign

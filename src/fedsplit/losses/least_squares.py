@@ -154,7 +154,8 @@ class ReducedTerms(QuadraticTerms):
 
     def gradient_error(self, X: Array, eta: Array, lengths: Array | None) -> Array:
         size = np.sqrt(np.sum(np.square(self.R), axis=(1, 2)))
-        return 2 * (self.d + 4) * EPS * size * (norms(self.r) + size * norms(X))
+        error: Array = 2 * (self.d + 4) * EPS * size * (norms(self.r) + size * norms(X))
+        return error
 
     def hessian(self, eta: Array) -> Array:
         return self.H.copy()
@@ -181,8 +182,9 @@ def reduce_rows(data: Sequence[Observations], least_rows: int = 4096) -> Reduced
             piece = slice(first, first + size)
             rows = A[piece].toarray() if is_sparse(A) else A[piece]
             weighted = np.sqrt(w[piece])[:, None] * np.column_stack([rows, b[piece]])
-            triangle = np.linalg.qr(np.concatenate([triangle, weighted]), mode="r")
-        R[j] = triangle[:d, :d]
-        r[j] = triangle[:d, d]
+            triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, weighted]), mode="r"))
+        there = min(d, len(triangle))  # with fewer rows, the others are 0
+        R[j, :there] = triangle[:d, :d]
+        r[j, :there] = triangle[:d, d]
         f[j] = 0.5 * np.sum(np.square(triangle[d:, d]))
     return ReducedTerms(R, r, f, gram(R), rmatvec(R, r))

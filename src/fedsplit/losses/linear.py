@@ -194,20 +194,23 @@ class LinearTerms(Terms):
             shares = np.where(large, np.sign(r) * self.w * np.exp(log_slope - top), 0.0)
             scaled = self.adjoint(shares)
             size = np.exp(np.log(np.abs(scaled)) + top)
-        return self.adjoint(np.where(large, 0.0, r)) + np.copysign(size, scaled)
+        g = self.adjoint(np.where(large, 0.0, r))
+        g += np.copysign(size, scaled)
+        return g
 
     def row_lengths(self) -> Array:
         return self.design.lengths()
 
     def gradient_error(self, X: Array, eta: Array, lengths: Array | None) -> Array:
-        # ∇f = Σ_i s_i a_i is off by the rounding of the sum, n·eps·Σ|s_i|‖a_i‖, and by that of the
-        # predictors, d·eps·(‖a_i‖‖x‖ + |o_i|), times φ''_i ‖a_i‖; a few for φ' itself
+        # ∇f = Σ_i s_i a_i is off by the rounding of the sum, n·eps·Σ|s_i|‖a_i‖, by that of the
+        # predictors, d·eps·(‖a_i‖‖x‖ + |o_i|), times φ''_i‖a_i‖, and by that of φ', whose terms are
+        # at most |φ'| + φ'' for exponentials
         length = self.row_lengths() if lengths is None else lengths
-        slopes = np.abs(self.slopes(eta)) + self.curvature(eta) * (
-            length * norms(X)[:, None] + np.abs(self.o)
-        )
-        n = length.shape[1]
-        return (n + self.d + 16) * EPS * np.sum(np.where(self.w > 0, slopes * length, 0.0), axis=1)
+        moved = 1.0 + length * norms(X)[:, None] + np.abs(self.o)
+        sizes = (np.abs(self.slopes(eta)) + self.curvature(eta) * moved) * length
+        total: Array = np.sum(np.where(self.w > 0, sizes, 0.0), axis=1)
+        error: Array = (length.shape[1] + self.d + 16) * EPS * total
+        return error
 
     def root(self, eta: Array) -> Design:
         return self.design.scaled(np.sqrt(self.curvature(eta)))

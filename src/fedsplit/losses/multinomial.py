@@ -185,8 +185,9 @@ class MultinomialTerms(Terms):
         # as for one predictor, with |slope| ≤ w and a curvature of at most w/2 for each class
         length = self.row_lengths() if lengths is None else lengths
         size = np.sqrt(self.classes) * self.w * length * (1.0 + length * norms(X)[:, None])
-        n = length.shape[1]
-        return (n + self.d + 16) * EPS * np.sqrt(self.classes) * np.sum(size, axis=1)
+        total: Array = np.sqrt(self.classes) * np.sum(size, axis=1)
+        error: Array = (length.shape[1] + self.d + 16) * EPS * total
+        return error
 
     def slopes(self, eta: Array) -> Array:
         """∂φ_i/∂η_ic times w_i, (k, K - 1, n)."""

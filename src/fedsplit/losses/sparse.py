@@ -24,7 +24,7 @@ LARGEST = 8192
 
 @dataclass(frozen=True, eq=False)
 class SparseDesign:
-    """One client's rows, by rows (CSR).
+    """One client's rows, by rows (CSR), with the members of ``DenseDesign``.
 
     Attributes
     ----------

@@ -213,19 +213,6 @@ class Terms(ABC):
         return None
 
 
-class Predictors(Protocol):
-    """Terms f_j(x) = Φ_j(η), η = A_jx + o_j, where η is (k, n), or (k, c, n) for c predictors."""
-
-    def eta(self, X: Array) -> Array:
-        """A_jx_j + o_j."""
-
-    def adjoint(self, R: Array) -> Array:
-        """A_jᵀr_j, (k, d)."""
-
-    def slopes(self, eta: Array) -> Array:
-        """Φ_j', in the shape of η."""
-
-
 class Block(NamedTuple):
     """Some of the clients, stacked.
 
