@@ -95,7 +95,6 @@ docs: .venv/installed  ## Update the tables of options in docs/fit.md
 
 figures: reproduce  ## Update the pictures of the README
 	$(BIN)/python examples/bias.py docs/images/bias.png
-	$(BIN)/fedsplit compare --ensemble spiked --kappa 100 -m 10 -n 400 --rounds 100 --plot docs/images/compare.png
 	cp reproduction/fig4b-ours.png docs/images/fig4b.png
 
 clean:  ## Remove the virtual environment and caches

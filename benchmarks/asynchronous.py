@@ -33,7 +33,6 @@ RUNS: dict[str, tuple[Method[Any], bool]] = {
     "plain FedSplit": (fs.FedSplit(), False),
     "default": (fs.FedSplitInformation(), False),
     "default, asynchronous": (fs.FedSplitInformation(), True),
-    "FedSplit relaxed by 0.5, asynchronous": (fs.RelaxedFedSplit(relaxation=0.5), True),
     "DAve-PG, asynchronous": (fs.DAvePG(), True),
 }
 """The rows of a table; the first is what the others are compared with."""

@@ -23,7 +23,9 @@ import numpy as np
 
 import fedsplit as fs
 from fedsplit import ensembles
-from fedsplit.methods.method import State
+from fedsplit.dialogue import converse
+from fedsplit.loop.conversation import Conversation
+from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.threads import one_blas_thread
 from measuring import head, row, seconds, side_by_side
 
@@ -69,13 +71,20 @@ def everywhere(problem: fs.Problem) -> Iterator[Mapping[str, fs.Clients]]:
         yield {name: stack.enter_context(engine(problem)) for name, engine in ENGINES.items()}
 
 
-def rounds_of(method: fs.FedSplit, clients: Mapping[str, fs.Clients]) -> tuple[list[float], State]:
+def rounds_of(
+    method: fs.FedSplit, clients: Mapping[str, fs.Clients]
+) -> tuple[list[float], FedSplitState]:
     """Return the time of a round on each engine in the middle of a run, and the state before it."""
-    first = next(iter(clients.values()))
-    state = method.start(first, np.zeros(first.d))
+    conversations = [Conversation(asked) for asked in clients.values()]
+    first = conversations[0]
+    state = converse(method.start(np.zeros(first.clients.d), first.m), first)
     for _ in range(BEFORE):
-        state = method.update(first, state)
-    return timed([partial(method.update, asked, state) for asked in clients.values()]), state
+        state = converse(method.update(state), first)
+
+    def update(conversation: Conversation) -> object:
+        return converse(method.update(state), conversation)
+
+    return timed([partial(update, conversation) for conversation in conversations]), state
 
 
 def megabytes(value: Any) -> float:

@@ -68,7 +68,7 @@ def solve_run(log: Path | None, checkpoint: fs.Checkpoint | None) -> Array:
     clients.members.channel = Logged(channel_of(P), log)
     kept = [] if checkpoint is None else [checkpoint]
     result = fs.solve(clients, fs.FedSplit(0.01), rounds=400, tol=0, callbacks=kept)
-    return np.concatenate([result.x, result.state.iterate.ravel(), result.trace.residual])
+    return np.concatenate([result.x, result.state.inner.z.ravel(), result.trace.residual])
 
 
 def fit_run(log: Path | None, checkpoint: fs.Checkpoint | None) -> Array:

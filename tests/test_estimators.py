@@ -32,6 +32,7 @@ from sklearn.utils.class_weight import compute_class_weight as balance
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedsplit as fs
+from fedsplit import estimators
 from fedsplit.arrays import Array
 from fedsplit.penalties.class_elastic_net import ClassElasticNet
 
@@ -70,7 +71,7 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         ElasticNet(0.2, l1_ratio=0.3, tol=1e-15, max_iter=10**6),
     ),
 }
-EVERY = [getattr(fs, name)() for name in fs._ESTIMATORS]
+EVERY = [getattr(estimators, name)() for name in estimators.__all__]
 
 
 def data(kind: str, n: int = 150) -> tuple[Array, Array, Array]:

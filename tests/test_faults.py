@@ -250,8 +250,7 @@ def test_a_client_that_stays_away_is_removed_and_the_others_problem_is_solved(
     np.testing.assert_allclose(result.x, others({2}, ridge=ridge).solution(), atol=1e-5)
     assert np.abs(result.x - p.solution()).max() > 1e-3
     assert {each.client for each in result.incidents} == {"2"}
-    if isinstance(result.state.iterate, np.ndarray) and result.state.iterate.ndim == 2:
-        assert result.state.iterate.shape == (3, D)
+    assert REMOVALS[method].iterate(result.state.inner).shape in ((3, D), (D,))
 
 
 def test_a_row_that_stays_frozen_would_end_at_nobodys_optimum(p: fs.Problem) -> None:
@@ -570,9 +569,9 @@ def test_a_line_search_may_leave_the_numbers_at_one_client(p: fs.Problem) -> Non
 
 
 def test_what_was_learnt_is_forgotten_with_a_client(p: fs.Problem) -> None:
-    state: Any = fs.solve(p, fs.FedSplitVectors(), rounds=9, tol=0).state
+    state: Any = fs.solve(p, fs.FedSplitVectors(), rounds=9, tol=0).state.inner
     kept = np.array([True, True, False, True])
-    after: Any = fs.FedSplitVectors().remaining(state, kept)
+    after: Any = fs.FedSplitVectors().without(state, kept)
     np.testing.assert_array_equal(after.z, state.z[kept])
     np.testing.assert_allclose(after.x, state.z[kept].mean(axis=0))
     assert not after.memory.heard.any()

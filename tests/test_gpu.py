@@ -9,6 +9,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.clients.questions import Descend, Prox
+from fedsplit.device.answers import DeviceAnswer
 from fedsplit.device.clients import DeviceClients
 from fedsplit.device.placing import StackedRows, place
 from fedsplit.device.programs import for_each_client
@@ -87,8 +88,10 @@ def points(clients: DeviceClients, solver: Any, rounds: int = 3) -> tuple[list[A
         moved = p - x
         z = z + 2.0 * moved
         x = z.mean()
-    summary = answer.summary()
-    return found, (answer.objective, summary.error, summary.margin, moved.norm(), cp.asnumpy(x))
+    assert isinstance(answer, DeviceAnswer)
+    assert answer.told.value is not None
+    numbers = answer.told.value(), answer.largest_error(), answer.margin, moved.norm()
+    return found, (*numbers, cp.asnumpy(x))
 
 
 @pytest.mark.parametrize(

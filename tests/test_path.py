@@ -8,7 +8,6 @@ from sklearn.linear_model import LogisticRegression, enet_path, lasso_path
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.methods.vectors import AcceleratedState
 from fedsplit.regression.client.design import Design, Scaling
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.path import RegularisationPath
@@ -182,6 +181,7 @@ def test_the_model_at_a_lambda_is_that_of_fit(family: str, l1_ratio: float) -> N
     assert np.max(np.abs(path.coef_.iloc[4] - same.coef) / same.errors) < 1e-6
 
 
+@pytest.mark.slow
 def test_a_warm_start_saves_a_third_of_the_rounds_and_changes_nothing() -> None:
     path = fs.path(small(), RAND, family="poisson", n_lambdas=16)
     cold = [fs.path(small(), RAND, family="poisson", lambdas=[lam]) for lam in path.lambdas[1:]]
@@ -197,8 +197,7 @@ def test_a_state_goes_on_under_another_penalty() -> None:
     federated = problem("logistic", [30, 20, 50], d=6)
     other = fs.L1(2.0)
     first = fs.solve(federated, fs.FedSplitVectors(), penalty=fs.L1(4.0))
-    assert isinstance(first.state, AcceleratedState)
-    resumed = fs.FedSplitVectors(penalty=other).resume(first.state)
+    resumed = fs.FedSplitVectors(penalty=other).resume(first.state.inner)
     warm = fs.solve(federated, fs.FedSplitVectors(), penalty=other, state=resumed)
     cold = fs.solve(federated, fs.FedSplitVectors(), penalty=other)
     assert warm.converged

@@ -15,9 +15,8 @@ import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, Script, channel_of, faulty, together
 from federation import until
 from fedsplit.clients.question import Question
-from fedsplit.clients.questions import QUESTIONS
+from fedsplit.clients.questions import QUESTIONS, Gradient
 from fedsplit.loop.trace import Row
-from fedsplit.methods.method import State
 from fedsplit.remote.channel import Reply
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.cohort import Fingerprint, ProblemCohort
@@ -114,7 +113,7 @@ def test_a_client_that_is_gone_for_good_is_removed(p: fs.Problem) -> None:
     result = run(faulty(p, script, BRIEF), tol=1e-15)
     assert result.removed == ("1",)
     others = p.part(range(0, 1)).among(2), p.part(range(2, 3)).among(2)
-    gradient = sum(each.gradient(result.x).rows[0] for each in others)
+    gradient = sum(each.ask(Gradient(result.x)).rows[0] for each in others)
     np.testing.assert_allclose(gradient, 0.0, atol=1e-6)
 
 
@@ -140,7 +139,7 @@ def test_a_run_that_was_stopped_goes_on_from_its_arrivals(
 ) -> None:
     rows: list[Row] = []
 
-    def stop(row: Row, state: State) -> bool:
+    def stop(row: Row, state: Any) -> bool:
         rows.append(row)
         return len(rows) == arrivals
 

@@ -16,6 +16,8 @@ from fedsplit.local import SOLVERS
 from fedsplit.local.newton import Newton
 from fedsplit.local.solver import ProxSolver
 from fedsplit.losses.costs import Costs, Work
+from open.stochastic import StochasticProx
+from open.subsampled_newton import SubsampledNewtonProx
 from problems import LOSSES, clients, dimensions, loss, names, problem, ridges, seeds, sizes, steps
 
 EXACT = fs.ExactProx()
@@ -25,10 +27,11 @@ VARIANTS: dict[str, ProxSolver] = {name: make() for name, make in SOLVERS.items(
     "gradient, paper's step": fs.GradientProx(7, step="paper"),
     "gradient, line search": fs.GradientProx(7, step="backtracking"),
     "gradient, given step": fs.GradientProx(7, step=1e-3),
-    "SAGA": fs.StochasticProx(9, 3, "saga"),
-    "SGD": fs.StochasticProx(9, 3, "sgd"),
-    "subsampled Newton": fs.SubsampledNewtonProx(2, 3),
-    "Newton sketch": fs.SubsampledNewtonProx(2, 5, "count"),
+    "SVRG": StochasticProx(),
+    "SAGA": StochasticProx(9, 3, "saga"),
+    "SGD": StochasticProx(9, 3, "sgd"),
+    "subsampled Newton": SubsampledNewtonProx(2, 3),
+    "Newton sketch": SubsampledNewtonProx(2, 5, "count"),
 }
 
 

@@ -45,7 +45,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 EVERY = [block for page in PAGES for block in blocks(page)]
 EXAMPLES = ["README.md", "docs/solve.md"]
-"""The pages that begin with an example and what it prints."""
+"""The pages that begin with a short example, and show what their Python prints."""
 
 PYTHON = [
     page
@@ -117,16 +117,19 @@ def proof_at_rounding(line: str) -> str:
 
 
 @pytest.mark.parametrize("page", EXAMPLES)
-def test_the_example_prints_what_the_page_shows(page: str) -> None:
+def test_the_examples_print_what_the_page_shows(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    example = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
-    assert example is not None
-    code, output = example.groups()
-    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+    shown_after = re.findall(r"```python\n([^`]*)```\n(?:\n```text\n(.*?)```)?", text, re.DOTALL)
+    first, _ = shown_after[0]
+    assert len([line for line in first.splitlines() if line.strip()]) <= 10
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+        [sys.executable, "-c", "\n".join(code for code, _ in shown_after)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
     )
-    assert done.stdout == output
+    assert done.stdout == "".join(output for _, output in shown_after)
 
 
 def test_the_main_job_prints_the_table_that_the_guide_shows(

@@ -27,10 +27,12 @@ from fedsplit.clients.questions import (
 )
 from fedsplit.data.splitting import SPLITS, split_rows
 from fedsplit.dialogue import converse
-from fedsplit.local import SOLVERS
+from fedsplit.local import SOLVERS, ProxSolver
 from fedsplit.loop.certificate import prove
 from fedsplit.methods import METHODS, parse
 from fedsplit.methods.vectors import AcceleratedState
+from open.stochastic import StochasticProx
+from open.subsampled_newton import SubsampledNewtonProx
 from penalty_examples import PENALTIES
 from problems import LOSSES, clients, loss
 
@@ -117,25 +119,25 @@ def test_every_question_of_every_method_has_the_same_answer(name: str, method: s
         assert_alike(question, dense, sparse)
 
 
+DRAWING_TOO: list[ProxSolver] = [
+    *(SOLVERS[each]() for each in SOLVERS if each != "gradient"),
+    fs.GradientProx(step=0.1),
+    StochasticProx(step=0.01, batch=4),
+    SubsampledNewtonProx(rows=6),
+    SubsampledNewtonProx(rows=6, sketch="count"),
+]
+"""Those of the package, and those that draw rows."""
+
+
 @pytest.mark.parametrize("name", sorted(LOSSES))
-@pytest.mark.parametrize("solver", sorted(SOLVERS))
-def test_every_local_solver_has_the_same_answer(name: str, solver: str) -> None:
-    settings: dict[str, dict[str, Any]] = {
-        "gradient": {"step": 0.1},
-        "stochastic": {"step": 0.01, "batch": 4},
-        "subsampled-newton": {"rows": 6},
-    }
+@pytest.mark.parametrize("solver", DRAWING_TOO, ids=repr)
+def test_every_local_solver_has_the_same_answer(name: str, solver: ProxSolver) -> None:
     dense, sparse = both(name)
     rng = np.random.default_rng(1)
     v = rng.standard_normal((3, 6))
-    made: Any = SOLVERS[solver](**settings.get(solver, {}))
     streams = rng.integers(2**63, size=3)
-    variants = [made]
-    if solver == "subsampled-newton":
-        variants.append(replace(made, sketch="count"))
-    for each in variants:
-        question = Prox(v, 0.3, np.zeros(6), each, gradient=True)
-        assert_alike(question.seeded(streams) if question.draws else question, dense, sparse)
+    question = Prox(v, 0.3, np.zeros(6), solver, gradient=True)
+    assert_alike(question.seeded(streams) if question.draws else question, dense, sparse)
 
 
 @pytest.mark.parametrize("penalty", sorted(PENALTIES))

@@ -1,6 +1,8 @@
 """The public names, and where they are defined; ``__init__.py`` imports each when it is used."""
 
 from fedsplit import ensembles as ensembles
+from fedsplit import local as local
+from fedsplit import paper as paper
 from fedsplit import theory as theory
 from fedsplit.clients import questions as questions
 from fedsplit.clients.clock import Latency as Latency
@@ -25,8 +27,6 @@ from fedsplit.local.cvxpy_prox import CvxpyProx as CvxpyProx
 from fedsplit.local.gradient import GradientProx as GradientProx
 from fedsplit.local.newton import ExactProx as ExactProx
 from fedsplit.local.newton import NewtonProx as NewtonProx
-from fedsplit.local.stochastic import StochasticProx as StochasticProx
-from fedsplit.local.subsampled_newton import SubsampledNewtonProx as SubsampledNewtonProx
 from fedsplit.loop.certificate import Certificate as Certificate
 from fedsplit.loop.certificate import certify as certify
 from fedsplit.loop.result import Diverged as Diverged
@@ -60,7 +60,6 @@ from fedsplit.methods.information import Newton as Newton
 from fedsplit.methods.lbfgs import LBFGS as LBFGS
 from fedsplit.methods.method import Method as Method
 from fedsplit.methods.regularised import RegularisedFedSplit as RegularisedFedSplit
-from fedsplit.methods.relaxed import RelaxedFedSplit as RelaxedFedSplit
 from fedsplit.methods.scaffnew import Scaffnew as Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD as SCAFFOLD
 from fedsplit.methods.secants import Secants as Secants

@@ -23,6 +23,9 @@ Mask: TypeAlias = NDArray[np.bool_]
 EPS = float(np.finfo(np.float64).eps)
 """The unit roundoff, twice: the distance from 1 to the next float."""
 
+AnyArray: TypeAlias = Any
+"""An array of NumPy or of another library, or a block vector on a device."""
+
 Metric: TypeAlias = "float | Array"
 """M of a norm ‖e‖²_M = eᵀMe: a number, a diagonal (d,), or a matrix (d, d) or (k, d, d)."""
 
@@ -45,7 +48,7 @@ def namespace(X: Array) -> Any:
     return array_namespace(X)
 
 
-def matvec(M: Array, X: Array) -> Array:
+def matvec(M: AnyArray, X: AnyArray) -> Array:
     """M_j x_j for every j: (k, n, d), (k, d) -> (k, n)."""
     if not isinstance(M, np.ndarray) and M.shape[1] == 1:
         return dots(M[:, 0, :], X)[:, None]
@@ -53,10 +56,11 @@ def matvec(M: Array, X: Array) -> Array:
     return product
 
 
-def rmatvec(M: Array, R: Array) -> Array:
+def rmatvec(M: AnyArray, R: AnyArray) -> Array:
     """M_jᵀ r_j for every j: (k, n, d), (k, n) -> (k, d)."""
     if not isinstance(M, np.ndarray) and M.shape[1] == 1:
-        return R * M[:, 0, :]
+        single: Array = R * M[:, 0, :]
+        return single
     product: Array = (R[:, None, :] @ M)[:, 0, :]
     return product
 
@@ -67,7 +71,7 @@ def repeated(x: Array, k: int) -> Array:
     return np.ndarray((k, x.shape[0]), x.dtype, x, 0, (0, x.strides[0]))
 
 
-def dots(X: Array, Y: Array) -> Array:
+def dots(X: AnyArray, Y: AnyArray) -> Array:
     """⟨x_j, y_j⟩ for every j: (k, d), (k, d) -> (k,)."""
     if isinstance(X, np.ndarray):
         products: Array = np.vecdot(X, Y)
@@ -78,17 +82,18 @@ def dots(X: Array, Y: Array) -> Array:
     return summed
 
 
-def column_sums(X: Array) -> Array:
+def column_sums(X: AnyArray) -> Array:
     """Σ_j x_j: (k, d) -> (d,)."""
-    if on_host(X):
+    if isinstance(X, np.ndarray):
         summed: Array = np.sum(X, axis=0)
         return summed
     # the same as for ``dots``
-    ones: Array = array_namespace(X).ones_like(X[:, 0])
-    return ones @ X
+    ones = array_namespace(X).ones_like(X[:, 0])
+    total: Array = ones @ X
+    return total
 
 
-def column_means(X: Array) -> Array:
+def column_means(X: AnyArray) -> Array:
     """The mean of the rows, of an array or of a block vector: (k, d) -> (d,)."""
     if isinstance(X, np.ndarray):
         mean: Array = np.add.reduce(X, axis=0) / X.shape[0]  # half of the time of np.mean
@@ -101,13 +106,13 @@ def column_means(X: Array) -> Array:
     return of_rows
 
 
-def norms(X: Array) -> Array:
+def norms(X: AnyArray) -> Array:
     """‖x_j‖ for every j: (k, d) -> (k,)."""
     lengths: Array = dots(X, X) ** 0.5
     return lengths
 
 
-def length(x: Array) -> float:
+def length(x: AnyArray) -> float:
     """√(Σ x_i²) over all entries, of an array or of a block vector."""
     if isinstance(x, np.ndarray):
         flat = x.ravel()

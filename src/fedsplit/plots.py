@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -43,8 +43,7 @@ STYLES: dict[str, Style] = {
     "fedgd-e10": Style("FedGD, e = 10", ORANGE, "D"),
     "fedgd-e100": Style("FedGD, e = 100", GREY, "P"),
     "fedprox": Style("FedProx", PINK, "X"),
-    "fedsplit": Style("FedSplit", BLUE, "o"),
-    "fedsplit-plain": Style("FedSplit, plain", SKY, "^"),
+    "fedsplit": Style("FedSplit, Algorithm 1", BLUE, "o"),
     "fedsplit-steps5": Style("FedSplit, 5 local steps", GREEN, "<"),
     "fedsplit-exact": Style("FedSplit, exact", BLUE, "o"),
     "fedsplit-e1": Style("FedSplit, e = 1", BLACK, "v"),
@@ -54,8 +53,11 @@ STYLES: dict[str, Style] = {
     "fedsplit-e5-broadcast": Style("FedSplit, e = 5, from x", SKY, "^"),
     "fedsplit-e10-broadcast": Style("FedSplit, e = 10, from x", GREEN, "<"),
     "fedsplit-e100-broadcast": Style("FedSplit, e = 100, from x", BLACK, ">"),
-    "fedsplit-default": Style("FedSplit, default", BLACK, "D"),
-    "information": Style("FedSplit with information", ORANGE, "P"),
+    "vectors": Style("FedSplitVectors", BLACK, "D"),
+    "information": Style("FedSplitInformation", ORANGE, "P"),
+    "newton": Style("Newton", GREY, "x"),
+    "cg": Style("CG", PINK, "v"),
+    "lbfgs": Style("L-BFGS", SKY, "^"),
 }
 
 GAP = "optimality gap  F(x) - F*"
@@ -102,39 +104,6 @@ def curves(tables: Mapping[str, Columns], names: Sequence[str], title: str) -> F
     return _with_legend(figure)
 
 
-def lines(
-    series: Mapping[str, tuple[NDArray[Any], NDArray[Any]]],
-    title: str,
-    xlabel: str,
-    ylabel: str = GAP,
-    logarithmic: bool = False,
-) -> Figure:
-    """Draw several curves on a log scale, each against numbers of its own.
-
-    Parameters
-    ----------
-    series : mapping of str to pair of arrays
-        x and y of each curve, by its label. A label that starts with "bound" or "closed form" is
-        drawn dashed, in the colour of the curve that comes after the comma.
-    title, xlabel, ylabel : str
-    logarithmic : bool
-        Whether x is on a log scale too.
-    """
-    figure, axes = _axes(title, xlabel, ylabel)
-    if logarithmic:
-        axes.set_xscale("log")
-    computed = ("bound", "closed form")
-    measured = [name for name in series if not name.startswith(computed)]
-    for name, (x, y) in series.items():
-        of = name.partition(", ")[2] if name.startswith(computed) else name
-        style = style_of(of, measured.index(of))._replace(label=name)
-        if name.startswith(computed):
-            axes.plot(x, y, color=style.colour, linestyle="--", linewidth=1.0, label=name)
-        else:
-            _curve(axes, style, x, y, len(x) - 1, measured.index(of) / len(measured))
-    return _with_legend(figure)
-
-
 def spread(
     tables: Mapping[str, Columns], names: Sequence[str], kappas: Sequence[float], title: str
 ) -> Figure:
@@ -167,7 +136,9 @@ def spread(
     return _with_legend(figure)
 
 
-def conditioning(table: Columns, slopes: Mapping[str, float], title: str) -> Figure:
+def conditioning(
+    table: Columns, slopes: Mapping[str, float], title: str, dashed: Collection[str] = ()
+) -> Figure:
     """Draw rounds against κ on log scales, as medians in bands over the seeds.
 
     Parameters
@@ -177,6 +148,8 @@ def conditioning(table: Columns, slopes: Mapping[str, float], title: str) -> Fig
     slopes : mapping of str to float
         The fitted slope of each method to draw.
     title : str
+    dashed : collection of str
+        Methods whose curves are dashed, so that one on top of another leaves it visible.
     """
     figure, axes = _axes(title, "condition number κ", "rounds T(ε, κ)")
     axes.set_xscale("log")
@@ -186,32 +159,9 @@ def conditioning(table: Columns, slopes: Mapping[str, float], title: str) -> Fig
         seeds = np.array([table[name][table["kappa"] == kappa] for kappa in kappas]).T
         rounds = _band(axes, style, kappas, seeds)
         labelled = style._replace(label=f"{style.label}: slope {slope:z.2f}")
-        _curve(axes, labelled, kappas, rounds, len(kappas) - 1, 0.0)
-    return _with_legend(figure)
-
-
-def bars(
-    heights: Mapping[str, Sequence[float]], groups: Sequence[str], title: str, ylabel: str
-) -> Figure:
-    """Draw groups of bars on a log scale; one that is infinite is left out.
-
-    Parameters
-    ----------
-    heights : mapping of str to sequence of float
-        By label, the height in each group.
-    groups : sequence of str
-        Their names.
-    title, ylabel : str
-    """
-    figure, axes = _axes(title, "", ylabel)
-    width = 0.85 / len(heights)
-    places = np.arange(len(groups))
-    for i, (label, own) in enumerate(heights.items()):
-        shown = np.where(np.isfinite(own), own, np.nan)
-        shift = (i - (len(heights) - 1) / 2) * width
-        axes.bar(places + shift, shown, width, color=style_of(label, i).colour, label=label)
-    axes.set_xticks(places, groups, fontsize=9)
-    axes.grid(visible=False, axis="x")
+        _curve(
+            axes, labelled, kappas, rounds, len(kappas) - 1, 0.0, "--" if name in dashed else "-"
+        )
     return _with_legend(figure)
 
 

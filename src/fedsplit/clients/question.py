@@ -48,6 +48,12 @@ class Answer(NamedTuple):
     seconds: Array
     work: Array
 
+    @classmethod
+    def of(cls, **parts: Array) -> Answer:
+        """The answer of clients that have all answered: its parts by name, each (m, ...)."""
+        m = len(next(iter(parts.values())))
+        return cls(parts, np.ones(m, dtype=bool), np.zeros(m), np.zeros((m, 3)))
+
     @property
     def rows(self) -> Array:
         """The first part: the point of a prox, the gradient, the values …"""
@@ -278,8 +284,7 @@ class CostQuestion(Question):
         d = next(point.shape[-1] for point in self.points() if point is not None)
         shapes = {name: part.shape_for(d) for name, part in self.answer_parts().items()}
         parts = self.from_added(read_parts(self.added_parts(), shapes, total), total.m)
-        ordered = {name: parts[name] for name in shapes}
-        return Answer(ordered, np.ones(1, dtype=bool), np.zeros(1), np.zeros((1, 3)))
+        return Answer.of(**{name: parts[name] for name in shapes})
 
     def of_no_rows(self) -> Answer:
         d = next(point.shape[-1] for point in self.points() if point is not None)
@@ -290,7 +295,7 @@ class CostQuestion(Question):
             )
             for name, part in self.answer_parts().items()
         }
-        return Answer(parts, np.ones(1, dtype=bool), np.zeros(1), np.zeros((1, 3)))
+        return Answer.of(**parts)
 
     def added_parts(self) -> Mapping[str, Together]:
         """How the parts of this very question are added up."""

@@ -233,6 +233,21 @@ class ProofScalars(NamedTuple):
     steady: Array
     origin: Array = np.zeros(0)
 
+    @classmethod
+    def of(cls, parts: dict[str, Array]) -> ProofScalars:
+        """Those of an answer; whatever clients of one's own leave out, but f_j(x), is unknown."""
+        unknown = {
+            "q": np.inf,
+            "mu": 0.0,
+            "ell": 0.0,
+            "norm": np.inf,
+            "leverage": np.inf,
+            "floor": -np.inf,
+            "steady": 0.0,
+        }
+        value = parts["value"]
+        return cls(**{name: np.full_like(value, least) for name, least in unknown.items()} | parts)
+
 
 @dataclass(frozen=True)
 class Decrement(CostQuestion):

@@ -27,7 +27,7 @@ from fedsplit.commands.terminal import print_error, print_warnings
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
 from fedsplit.loop.result import Diverged
 from fedsplit.methods import METHODS
-from fedsplit.paper.experiments import EXPERIMENTS, OPEN
+from fedsplit.paper.experiments import EXPERIMENTS
 from fedsplit.version import __version__
 
 # Newer versions of Typer bring their own copy of click, older ones use the package: this is the
@@ -55,7 +55,7 @@ app.command("compare", cls=Command, epilog=f"Methods: {', '.join(METHODS)}.")(co
 app.command(
     "reproduce",
     cls=Command,
-    epilog=f"Figures: {', '.join(EXPERIMENTS)}; open: {', '.join(OPEN)}.",
+    epilog=f"Figures: {', '.join(EXPERIMENTS)}; in a checkout also open, or one that begins so.",
 )(reproduce_command)
 app.command("report", cls=Command)(report_command)
 

@@ -20,6 +20,8 @@ from fedsplit.commands.terminal import progress
 from fedsplit.data.splitting import SPLITS
 from fedsplit.errors import InputError
 from fedsplit.methods import parse
+from fedsplit.methods.default import default_method
+from fedsplit.methods.information import FedSplitInformation
 from fedsplit.paper.comparison import (
     CONDITIONED,
     ENSEMBLES,
@@ -45,10 +47,12 @@ DEFAULT_METHODS = [
     "fedgd:local_steps=10",
     "fedgd:local_steps=100",
     "fedprox",
-    "fedsplit-plain",
-    "fedsplit:steps=5",
+    "lbfgs",
     "fedsplit",
+    "fedsplit:steps=5",
+    "vectors",
 ]
+"""What is compared unless methods are named, beside "information" where Hessians are affordable."""
 
 
 @with_fields(
@@ -124,12 +128,11 @@ def compare_command(
 
     The columns are the number of rounds until the gap F(x) - F* is at most 1e-3, 1e-6 and 1e-9;
     where the run ended, at the optimum or at a gap above it that does not shrink (a floor); and
-    the floats sent, both ways. Examples of methods: fedsplit, fedsplit-plain:steps=5,start=iterate,
-    fedprox:step=0.1, fedgd:local_steps=10.
+    the floats sent, both ways. Examples of methods: fedsplit, which is the paper's Algorithm 1,
+    fedsplit:steps=5,start=iterate, fedprox:step=0.1, fedgd:local_steps=10.
     """
     one_of("engine", chosen["engine"], ENGINES)
-    names = method or DEFAULT_METHODS
-    methods = [(name, parse(name)) for name in names]
+    methods = [(name, parse(name)) for name in method or DEFAULT_METHODS]
     if plot is not None:
         plots.check_target(plot)
     if libsvm is None:
@@ -145,9 +148,14 @@ def compare_command(
         _refuse(context, "is for dense rows, and those of --libsvm stay sparse", "device", "dtype")
         problem = Problem.from_libsvm(libsvm, clients=clients, split=split, ridge=ridge, seed=seed)
         subject = _file(libsvm, split, ridge, problem, seed)
+    if not method:
+        # FedSplitInformation would refuse many columns, and take long with fewer
+        default, _ = default_method(problem.clients.pooled())
+        if isinstance(default, FedSplitInformation):
+            methods.append(("information", default))
     open_clients = ENGINES[chosen["engine"]].of_problem
     with open_clients(problem, chosen["cohorts"], chosen["address"]) as asked, progress() as bar:
-        tasks = {name: bar.add_task(name, total=rounds, gap="") for name in names}
+        tasks = {name: bar.add_task(name, total=rounds, gap="") for name, _ in methods}
 
         def show(name: str, done: int, gap: float) -> None:
             bar.update(tasks[name], completed=done, gap=f"gap {gap:.1e}")

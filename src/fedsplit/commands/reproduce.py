@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from fedsplit.commands.terminal import progress
-from fedsplit.paper.experiments import named
 from fedsplit.paper.report import write_report
 from fedsplit.paper.reproduction import reproduce, select
 
@@ -29,9 +28,10 @@ def reproduce_command(
     """Run the paper's experiments at full size, and check its claims.
 
     FIGURES are some of those listed below; by default all of the paper's. The word open stands for
-    all figures about what the paper leaves open. Every figure is written with its
-    data, and one page shows the figures and the claims. What the folder has already, from the same
-    settings and version, is not computed again.
+    all figures about what the paper leaves open, which are in examples/open of the repository:
+    run them in a checkout. Every figure is written with its data, and one page shows the figures
+    and the claims. What the folder has already, from the same settings and version, is not
+    computed again.
     """
     chosen = select(figures or [])
     words = ["fedsplit", "reproduce", *(figures or []), "--out", str(out)]
@@ -40,10 +40,11 @@ def reproduce_command(
     with progress() as bar:
         overall = bar.add_task("all", total=sum(each.cost for each in chosen), gap="")
         tasks = {each.name: bar.add_task(each.name, total=each.cost, gap="") for each in chosen}
+        costs = {each.name: each.cost for each in chosen}
 
         def show(name: str, share: float, gap: float) -> None:
             note = f"gap {gap:.1e}" * (share < 1)
-            bar.update(tasks[name], completed=share * named(name).cost, gap=note)
+            bar.update(tasks[name], completed=share * costs[name], gap=note)
             bar.update(overall, completed=sum(bar.tasks[task].completed for task in tasks.values()))
 
         seconds = reproduce(chosen, out, " ".join(words), force, show)

@@ -1,17 +1,36 @@
-"""Local solvers: how a client computes a prox, one file per solver."""
+"""Local solvers: how a client computes a prox, one file per solver.
+
+The names below are also what a local solver of one's own needs: it gets the ``Costs`` of some
+clients and answers with a ``Proximal``, see ``ProxSolver`` and ``StochasticSolver``.
+"""
 
 from fedsplit.local.gradient import GradientProx
+from fedsplit.local.line_search import Merit, backtrack
 from fedsplit.local.newton import ExactProx, NewtonProx
-from fedsplit.local.solver import ProxSolver
-from fedsplit.local.stochastic import StochasticProx
-from fedsplit.local.subsampled_newton import SubsampledNewtonProx
+from fedsplit.local.solver import Proximal, ProxSolver, Start, StochasticSolver, bounded
+from fedsplit.losses.batches import Batch, Streams, independent
+from fedsplit.losses.costs import Costs, Evaluation
+
+__all__ = [
+    "SOLVERS",
+    "Batch",
+    "Costs",
+    "Evaluation",
+    "Merit",
+    "ProxSolver",
+    "Proximal",
+    "Start",
+    "StochasticSolver",
+    "Streams",
+    "backtrack",
+    "bounded",
+    "independent",
+]
 
 SOLVERS: dict[str, type[ProxSolver]] = {
     "newton": NewtonProx,
     "exact": ExactProx,
     "gradient": GradientProx,
-    "stochastic": StochasticProx,
-    "subsampled-newton": SubsampledNewtonProx,
 }
 """Every local solver that clients anywhere can be asked to use, by name: the wire format, the
 documentation and the conformance tests read this table. ``CvxpyProx`` is not in it, because it

@@ -156,7 +156,7 @@ def prove(
     parts, left = yield from _of_everyone(Decrement(x, slope, origin=True), m, left)
     if parts is None:
         return INTERRUPTED
-    scalars = ProofScalars(**parts)
+    scalars = ProofScalars.of(parts)
     bounds = [_dual(scalars, x, gradient, penalty)]
     if penalty is not None and subgradient is None and slack is None:
         return _best(bounds, scalars, x, penalty)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from fedsplit.arrays import (
     Array,
@@ -80,10 +78,6 @@ class DenseDesign:
     def chosen(self, rows: Indices) -> DenseDesign:
         """Some rows of each client, (k, B)."""
         return DenseDesign(self.array[np.arange(len(self.array))[:, None], rows])
-
-    def mixed(self, sums: Sequence[csr_array]) -> DenseDesign:
-        """S_jA_j, with one sparse matrix S_j per client, all of the same shape."""
-        return DenseDesign(np.stack([S @ A for S, A in zip(sums, self.array, strict=True)]))
 
     def crossed(self, roots: Array) -> DenseDesign:
         """The rows R_i ⊗ a_iᵀ: from (k, n, c, c) numbers, c rows of c·d columns for each row."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -79,10 +78,6 @@ class SparseDesign:
 
     def chosen(self, rows: Indices) -> SparseDesign:
         return SparseDesign(self.A[rows[0]])
-
-    def mixed(self, sums: Sequence[csr_array]) -> SparseDesign:
-        [S] = sums
-        return SparseDesign(csr_array(S @ self.A))
 
     def crossed(self, roots: Array) -> SparseDesign:
         _, n, c, _ = roots.shape
@@ -161,8 +156,8 @@ class SparseDesign:
         size = left.shape[0]
         if size > LARGEST:
             raise InputError(
-                f"a matrix of {size} × {size} numbers is too large: use FedSplit(), LBFGS() or "
-                "another method that asks for vectors only"
+                f"a matrix of {size} × {size} numbers is too large: use FedSplitVectors(), LBFGS() "
+                "or another method that asks for vectors only"
             )
         product: Array = (left @ right).toarray()[None]
         return product

@@ -23,7 +23,6 @@ from fedsplit.methods.giant import GIANT
 from fedsplit.methods.information import FedSplitInformation, Newton
 from fedsplit.methods.lbfgs import LBFGS
 from fedsplit.methods.method import Method
-from fedsplit.methods.relaxed import RelaxedFedSplit
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
 from fedsplit.methods.vectors import FedSplitVectors
@@ -102,8 +101,11 @@ def asynchronous_of(method: Method[Any]) -> Method[Any]:
     if isinstance(method, FedGD) and method.local_steps == 1:
         return DAvePG(method.step)
     if isinstance(method, FedSplit):
-        return RelaxedFedSplit(method.step, method.prox, penalty=method.penalty)
+        raise InputError(
+            "asynchronous: FedSplit is Algorithm 1, which waits for everybody: use "
+            "FedSplitInformation() or DAvePG(), or the relaxed FedSplit in examples/open/relaxed.py"
+        )
     raise InputError(
         f"asynchronous: {type(method).__name__} needs the answers of all clients to one question: "
-        "use FedSplitInformation(), DAvePG() or FedSplit()"
+        "use FedSplitInformation() or DAvePG()"
     )

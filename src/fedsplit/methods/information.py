@@ -231,8 +231,10 @@ class FedSplitInformation(Method[InformationState]):
         """The state after an answer to ``question``."""
         x = state.ahead
         models = state.models.updated(answer)
-        # The question compares x with the point before it, which is 0 in the first round.
-        values_at_0 = np.where(answer.present, answer.parts["values"][:, -1], np.nan)
+        # The question compares x with the point before it. In the first round that is 0, but for a
+        # run that went astray asynchronously: there it is the start, and F(0) stays unknown.
+        known = answer.present & (not state.x.any())
+        values_at_0 = np.where(known, answer.parts["values"][:, -1], np.nan)
         origin = np.where(state.models.heard, state.origin, values_at_0)
         # Those who answered can compare the start with 0; later an absent one may be why F rises.
         comparable = answer.present.all() or not state.models.heard.any()

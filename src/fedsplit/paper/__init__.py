@@ -1,1 +1,10 @@
-"""The paper's experiments: their figures, and what the paper claims of them."""
+"""The paper's experiments: their figures, and what the paper claims of them.
+
+The names below are what an experiment of one's own needs, such as those of examples/open.
+"""
+
+from fedsplit.paper.experiment import Claim, Experiment, Watch
+from fedsplit.paper.measurements import Measurements
+from fedsplit.paper.runs import SolvedProblem
+
+__all__ = ["Claim", "Experiment", "Measurements", "SolvedProblem", "Watch"]

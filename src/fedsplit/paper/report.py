@@ -11,7 +11,7 @@ from typing import NamedTuple
 from fedsplit import files, html, plots
 from fedsplit.errors import InputError
 from fedsplit.paper.experiment import Claim, Experiment
-from fedsplit.paper.experiments import EXPERIMENTS, OPEN, named
+from fedsplit.paper.experiments import EXPERIMENTS, is_open, named, open_questions
 from fedsplit.paper.measurements import Measurements, load
 
 
@@ -39,7 +39,10 @@ def write_report(out: Path, command: str = "") -> list[str]:
     list of str
         The names of the experiments found.
     """
-    saved = {name: load(out / "data" / name) for name in (*EXPERIMENTS, *OPEN)}
+    known = list(EXPERIMENTS)
+    if any(is_open(folder.name) for folder in (out / "data").glob("*")):
+        known += open_questions()
+    saved = {name: load(out / "data" / name) for name in known}
     found = {name: measured for name, measured in saved.items() if measured is not None}
     if not found:
         raise InputError(

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from fedsplit import files
 from fedsplit.checks import one_of
 from fedsplit.paper.experiment import Experiment
-from fedsplit.paper.experiments import EXPERIMENTS, OPEN, named
+from fedsplit.paper.experiments import EXPERIMENTS, is_open, named, open_questions
 from fedsplit.paper.measurements import Measurements, load
 from fedsplit.paper.report import write_report
 from fedsplit.threads import WORKERS
@@ -35,14 +35,17 @@ def select(names: Sequence[str]) -> list[Experiment]:
 
     The name ``open`` stands for those about what the paper leaves open.
     """
-    chosen = set(names)
+    known = dict(EXPERIMENTS)
+    if any(is_open(name) for name in names):
+        known |= open_questions()
     for name in names:
-        one_of("figure", name, (*EXPERIMENTS, "open", *OPEN))
-    if not names:
-        chosen.update(EXPERIMENTS)
-    if "open" in names:
-        chosen.update(OPEN)
-    return [named(name) for name in (*EXPERIMENTS, *OPEN) if name in chosen]
+        one_of("figure", name, (*known, "open"))
+    chosen = set(names) if names else set(EXPERIMENTS)
+    return [
+        each
+        for name, each in known.items()
+        if name in chosen or ("open" in chosen and is_open(name))
+    ]
 
 
 def reproduce(

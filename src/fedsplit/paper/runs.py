@@ -85,7 +85,7 @@ class SolvedProblem:
     Parameters
     ----------
     problem : Problem
-    watch : callable
+    watch : callable, optional
         Called as ``watch(share, gap)`` after each round of ``curves``.
 
     Attributes
@@ -98,7 +98,7 @@ class SolvedProblem:
         F*.
     """
 
-    def __init__(self, problem: fs.Problem, watch: Watch) -> None:
+    def __init__(self, problem: fs.Problem, watch: Watch = lambda share, gap: None) -> None:
         self.problem = problem
         self.clients = problem.clients
         self.x = problem.solution()

@@ -1,18 +1,44 @@
-"""FedSplit with noise on its messages, as for privacy, beside the errors of an inexact prox."""
+"""Gaussian noise on FedSplit's messages: clients that add it, and how far it leads astray."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from fedsplit.arrays import Array
-from fedsplit.checks import number
-from fedsplit.theory.paper import contraction
+import fedsplit as fs
 
 
-def noise_bound(kappa: float, distance: float, noise: float, errors: ArrayLike) -> Array:
+class NoisyClients(fs.Clients):
+    """Clients whose proxes have noise n_j ~ N(0, (b²/d)I) added, independent in every answer.
+
+    This is to study how noise acts on a method. Answers to other questions are as they are, and
+    the noise follows from a seed: it protects nobody.
+
+    Parameters
+    ----------
+    clients : Clients
+    noise : float
+        b, the root of E‖n_j‖².
+    seed : int
+    """
+
+    def __init__(self, clients: fs.Clients, noise: float, seed: int) -> None:
+        super().__init__(clients)
+        self._scale = noise / math.sqrt(self.d)
+        self._rng = np.random.default_rng(seed)
+
+    def ask(self, question: Any) -> fs.Answer:
+        answer = super().ask(question)
+        if not isinstance(question, fs.questions.Prox):
+            return answer
+        noise = self._scale * self._rng.standard_normal((self.m, self.d))
+        return answer._replace(parts=answer.parts | {"point": answer.parts["point"] + noise})
+
+
+def noise_bound(kappa: float, distance: float, noise: float, errors: ArrayLike) -> NDArray[Any]:
     """A bound on D_t = √(E‖z^t - z*‖²/m) at the start and after each of T rounds, (T + 1,).
 
     A client answers with prox_{s f_j}(v_j) + c_j + n_j, where ‖c‖ ≤ √m c is the error of its local
@@ -34,11 +60,9 @@ def noise_bound(kappa: float, distance: float, noise: float, errors: ArrayLike) 
     errors : (T,) array
         c in each round.
     """
-    rho = _contraction(kappa)
-    number("noise", noise, strict=False)
-    bounds = [number("distance", distance, strict=False)]
+    rho = fs.theory.contraction(kappa)
+    bounds = [distance]
     for error in np.ravel(errors).tolist():
-        number("errors: each", error, strict=False)
         bounds.append(math.hypot(rho * bounds[-1] + 2.0 * error, 2.0 * noise))
     return np.array(bounds)
 
@@ -51,7 +75,7 @@ def noise_floor(kappa: float, noise: float, error: float = 0.0) -> float:
 
     It bounds E‖x - x*‖² too. For quadratic costs and noise of covariance (b²/d)I that is at most
     1/m of it: the map is linear, TTᵀ ≼ ρ²I, and so the covariance of z is at most a multiple of the
-    identity, of which x takes the mean over the clients.
+    identity, and x is the mean of z over the clients.
 
     Parameters
     ----------
@@ -61,16 +85,9 @@ def noise_floor(kappa: float, noise: float, error: float = 0.0) -> float:
     error : float
         c.
     """
-    rho = _contraction(kappa)
-    number("noise", noise, strict=False)
-    number("error", error, strict=False)
+    rho = fs.theory.contraction(kappa)
     # the positive root of D² = (ρD + 2c)² + 4b²
     slack = 1.0 - rho**2
     half = 2.0 * rho * error / slack
     constant = 4.0 * (error**2 + noise**2) / slack
     return (half + math.sqrt(half**2 + constant)) ** 2
-
-
-def _contraction(kappa: float) -> float:
-    """ρ of a κ that is checked."""
-    return contraction(number("kappa", kappa, least=1.0, strict=False))

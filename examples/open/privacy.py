@@ -7,34 +7,25 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedsplit import ensembles, plots, theory
-from fedsplit.arrays import Array
-from fedsplit.clients.noisy import NoisyClients
-from fedsplit.local.gradient import GradientProx
-from fedsplit.local.newton import ExactProx
-from fedsplit.local.solver import ProxSolver
-from fedsplit.loop.solve import solve
-from fedsplit.loop.trace import Row
-from fedsplit.losses.least_squares import LeastSquares
-from fedsplit.losses.logistic import Logistic
-from fedsplit.methods.fedsplit import FedSplit, FedSplitState
-from fedsplit.paper.experiment import Claim, Experiment, Watch
-from fedsplit.paper.measurements import Measurements
-from fedsplit.paper.runs import SolvedProblem
-from fedsplit.plots import Columns
-from fedsplit.problem import Problem
+import fedsplit as fs
+from fedsplit.paper import Claim, Experiment, Measurements, SolvedProblem, Watch
+from open.figures import lines
+from open.noise import NoisyClients, noise_bound, noise_floor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Table = Mapping[str, NDArray[Any]]
 
 
 class _Path(NamedTuple):
     """One run: ‖z - z*‖²/m and ‖x - x*‖² after each round, (T,), and the errors of proxes, (T,)."""
 
-    z: Array
-    x: Array
-    error: Array
+    z: NDArray[Any]
+    x: NDArray[Any]
+    error: NDArray[Any]
 
 
 class _Noisy:
@@ -48,14 +39,14 @@ class _Noisy:
         √(‖z - z*‖²/m) at the start.
     """
 
-    def __init__(self, problem: Problem, local: bool = False) -> None:
-        self.solved = SolvedProblem(problem, lambda cost, gap: None)
+    def __init__(self, problem: fs.Problem, local: bool = False) -> None:
+        self.solved = SolvedProblem(problem)
         # a cost that is nowhere strongly convex has an ℓ at x* alone
         ell = self.solved.constants(self.solved.x if local else None)[0]
         L = self.solved.constants()[1]
         self.kappa = L / ell
-        self.s = theory.fedsplit_step(ell, L)
-        self.target = theory.fedsplit_fixed_point(self.solved.clients, self.solved.x, self.s)
+        self.s = fs.theory.fedsplit_step(ell, L)
+        self.target = fs.theory.fedsplit_fixed_point(self.solved.clients, self.solved.x, self.s)
         self.distance = float(np.linalg.norm(self.target)) / math.sqrt(len(self.target))
 
     def path(
@@ -63,23 +54,23 @@ class _Noisy:
         noise: float,
         rounds: int,
         seed: int,
-        prox: ProxSolver | None = None,
+        prox: fs.local.ProxSolver | None = None,
         settled: bool = False,
     ) -> _Path:
-        """Run plain FedSplit with noise of this size on every answer, from x = 0 or from x*."""
-        found: list[tuple[float, float]] = []
+        """Run FedSplit with noise of this size on every answer, from x = 0 or from x*."""
+        distances: list[tuple[float, float]] = []
 
-        def look(row: Row, state: FedSplitState) -> bool:
+        def look(row: Any, state: Any) -> bool:
             away = state.z - self.target
             squares = np.square(away).sum() / len(away)
-            found.append((float(squares), float(np.square(state.x - self.solved.x).sum())))
+            distances.append((float(squares), float(np.square(state.x - self.solved.x).sum())))
             return False
 
-        method = FedSplit(self.s, prox or ExactProx())
+        method = fs.FedSplit(self.s, prox or fs.ExactProx())
         clients = NoisyClients(self.solved.clients, noise, seed)
-        state = FedSplitState(self.solved.x, self.target, self.s) if settled else None
-        result = solve(clients, method, rounds=rounds, tol=0, state=state, callbacks=[look])
-        z, x = np.array(found).T
+        state = method.state_type(self.solved.x, self.target, self.s) if settled else None
+        result = fs.solve(clients, method, rounds=rounds, tol=0, state=state, callbacks=[look])
+        z, x = np.array(distances).T
         return _Path(z, x, result.trace.error)
 
     def settled(self, noise: float, rounds: int, seeds: int) -> tuple[float, float]:
@@ -92,22 +83,21 @@ class _Noisy:
 
 def _spiked(settings: Mapping[str, Any], kappa: float) -> _Noisy:
     m, d, n = settings["spiked"]
-    data = ensembles.spiked(m, d, n, kappa, seed=settings["seed"]).rows
-    return _Noisy(Problem(LeastSquares(), data))
+    return _Noisy(fs.ensembles.spiked(m, d, n, kappa, seed=settings["seed"]))
 
 
 def _others(settings: Mapping[str, Any]) -> dict[str, _Noisy]:
     """Problems on which the bound is no equality."""
     m, d, n = settings["spiked"]
     seed = settings["seed"]
-    isotropic = ensembles.isotropic(m, d, n, seed=seed).rows
-    graded = ensembles.log_uniform(m, d, n, 100.0, seed=seed).rows
+    isotropic = fs.ensembles.isotropic(m, d, n, seed=seed)
+    graded = fs.ensembles.log_uniform(m, d, n, 100.0, seed=seed)
     m, d, n = settings["logistic"]
-    logistic = ensembles.logistic(m, d, n, 1 / d, seed).rows
+    logistic = fs.ensembles.logistic(m, d, n, 1 / d, seed)
     return {
-        "isotropic": _Noisy(Problem(LeastSquares(), isotropic)),
-        "log-uniform": _Noisy(Problem(LeastSquares(), graded)),
-        "logistic": _Noisy(Problem(Logistic(), logistic), local=True),
+        "isotropic": _Noisy(isotropic),
+        "log-uniform": _Noisy(graded),
+        "logistic": _Noisy(logistic, local=True),
     }
 
 
@@ -118,19 +108,21 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     for i, kappa in enumerate(settings["kappas"]):
         noisy = _spiked(settings, kappa)
         z, x = noisy.settled(noise, rounds, seeds)
-        floor = theory.noise_floor(kappa, noise)
+        floor = noise_floor(kappa, noise)
         rows.append({"kappa": kappa, "z": z, "x": x, "floor": floor, "m": len(noisy.target)})
         watch(0.5 * (i + 1) / len(settings["kappas"]), z)
-    tables: dict[str, Columns] = {"by-kappa": _columns(rows)}
+    tables: dict[str, Table] = {"by-kappa": _columns(rows)}
     others = {}
     for name, noisy in _others(settings).items():
         z, x = noisy.settled(noise, rounds, seeds)
-        others[name] = [noisy.kappa, z, x, theory.noise_floor(noisy.kappa, noise)]
+        others[name] = [noisy.kappa, z, x, noise_floor(noisy.kappa, noise)]
     watch(0.7, z)
     noisy = _spiked(settings, settings["inexact_kappa"])
     for steps in settings["local_steps"]:
-        tables[f"steps-{steps}"] = _inexact(noisy, noise, settings, GradientProx(steps, "iterate"))
-    tables["exact"] = _inexact(noisy, noise, settings, ExactProx())
+        tables[f"steps-{steps}"] = _inexact(
+            noisy, noise, settings, fs.GradientProx(steps, "iterate")
+        )
+    tables["exact"] = _inexact(noisy, noise, settings, fs.ExactProx())
     watch(0.9, z)
     noisy = _spiked(settings, settings["kappa"])
     tables["by-rounds"] = _columns(
@@ -140,15 +132,17 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     return Measurements(settings, tables, {"others": others})
 
 
-def _columns(rows: Sequence[Mapping[str, float]]) -> Columns:
+def _columns(rows: Sequence[Mapping[str, float]]) -> Table:
     return {key: np.array([float(row[key]) for row in rows]) for key in rows[0]}
 
 
-def _inexact(noisy: _Noisy, noise: float, settings: Mapping[str, Any], prox: ProxSolver) -> Columns:
+def _inexact(
+    noisy: _Noisy, noise: float, settings: Mapping[str, Any], prox: fs.local.ProxSolver
+) -> Table:
     """The mean of some runs with a local solver, beside the bound by its proved errors."""
     paths = [noisy.path(noise, settings["shown"], seed, prox) for seed in range(settings["runs"])]
     errors = np.max([path.error for path in paths], axis=0)
-    bound = theory.noise_bound(noisy.kappa, noisy.distance, noise, errors)
+    bound = noise_bound(noisy.kappa, noisy.distance, noise, errors)
     measured = np.concatenate([[noisy.distance**2], np.mean([path.z for path in paths], axis=0)])
     return {"round": np.arange(len(bound), dtype=float), "z": measured, "bound": bound**2}
 
@@ -157,7 +151,7 @@ def _budget(noisy: _Noisy, noise: float, rounds: int, runs: int) -> dict[str, fl
     """The last E‖x - x*‖² of T rounds among which a privacy budget is divided: b² grows like T."""
     b = noise * math.sqrt(rounds)
     last = [float(noisy.path(b, rounds, seed).x[-1]) for seed in range(runs)]
-    bound = theory.noise_bound(noisy.kappa, noisy.distance, b, np.zeros(rounds))
+    bound = noise_bound(noisy.kappa, noisy.distance, b, np.zeros(rounds))
     return {"rounds": rounds, "x": float(np.mean(last)), "bound": float(bound[-1] ** 2)}
 
 
@@ -170,7 +164,7 @@ def draw(measured: Measurements) -> Mapping[str, Figure]:
         "x": (table["kappa"], table["x"]),
         "closed form, x": (table["kappa"], table["floor"] / table["m"]),
     }
-    runs: dict[str, tuple[Array, Array]] = {}
+    runs: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
     for steps in (*measured.settings["local_steps"], None):
         name = "exact" if steps is None else f"steps-{steps}"
         curve = measured.tables[name]
@@ -183,13 +177,13 @@ def draw(measured: Measurements) -> Mapping[str, Figure]:
     }
     ylabel = "mean squared distance"
     return {
-        "open-privacy-floor": plots.lines(
+        "open-privacy-floor": lines(
             floors, "Noise on messages: where FedSplit settles", "κ", ylabel, logarithmic=True
         ),
-        "open-privacy-inexact": plots.lines(
+        "open-privacy-inexact": lines(
             runs, "Noise and inexact proxes, (1/m)E‖z - z*‖²", "rounds", ylabel
         ),
-        "open-privacy-budget": plots.lines(
+        "open-privacy-budget": lines(
             budget, "One budget over T rounds", "rounds T", ylabel, logarithmic=True
         ),
     }

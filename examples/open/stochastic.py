@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, cast, get_args
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, dots
-from fedsplit.checks import count, number, one_of
-from fedsplit.errors import InputError
-from fedsplit.local.line_search import Merit
-from fedsplit.local.solver import Proximal, Start, bounded
-from fedsplit.losses.batches import Batch, Streams, independent, unseeded
-from fedsplit.losses.costs import Costs
-from fedsplit.losses.linear import LinearTerms
+import fedsplit as fs
+from fedsplit.local import Batch, Costs, Proximal, Start, Streams, bounded, independent
 
 Estimator = Literal["svrg", "saga", "sgd"]
 """How the gradient of a batch becomes an estimate of ∇f_j."""
-
-GROUPS = 10
-"""Of the rows that an error is estimated from: their means tell its variance."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +42,15 @@ class StochasticProx:
     start : {"broadcast", "iterate", "argument"}
         As in ``GradientProx``.
     check : int, optional
-        So many rows, drawn anew, give the error of the answer as an estimate. None takes one more
-        pass over all rows, which proves it.
+        The number of rows, drawn anew, from which the error of the answer is estimated. None takes
+        one more pass over all rows, which proves it.
     confidence : float
         The share of cases in which an estimated error is at least the true one, by Chebyshev's
-        inequality with the variance among ten groups of the rows. That is an estimate too: where a
+        inequality with the variance among groups of the rows. That is an estimate too: where a
         few rows dominate, and none of them is drawn, the error is too small.
+    groups : int
+        How many groups the rows of ``check`` are divided into: ten means tell a variance well
+        enough for Chebyshev's inequality, which is far from sharp.
     """
 
     steps: int = 20
@@ -65,34 +60,26 @@ class StochasticProx:
     start: Start = "broadcast"
     check: int | None = None
     confidence: float = 0.95
+    groups: int = 10
 
     draws: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        count("StochasticProx: steps", self.steps)
-        count("StochasticProx: batch", self.batch)
-        one_of("StochasticProx: estimator", self.estimator, get_args(Estimator))
-        one_of("StochasticProx: start", self.start, get_args(Start))
-        if self.step is not None:
-            number("StochasticProx: step", self.step)
-        if self.check is not None:
-            count("StochasticProx: check", self.check, least=GROUPS)
-        if number("StochasticProx: confidence", self.confidence) >= 1.0:
-            raise InputError(
-                f"StochasticProx: confidence must be between 0 and 1, not {self.confidence!r}"
-            )
+        if not 0.0 < self.confidence < 1.0:
+            raise fs.InputError(f"confidence must be between 0 and 1, not {self.confidence!r}")
 
     def solve(
         self,
         costs: Costs,
-        V: Array,
-        s: float | Array,
-        start: Array,
+        V: NDArray[Any],
+        s: float | NDArray[Any],
+        start: NDArray[Any],
         streams: Streams | None = None,
     ) -> Proximal:
+        """Approximate the prox of k clients, each with the rows that its stream draws."""
         U = np.array(np.broadcast_to(start, V.shape))
         if streams is None:
-            streams = unseeded(len(V))
+            streams = np.zeros(len(V), dtype=np.int64)
         mu, smooth = _constants(costs, s, self.batch, U)
         estimate = ESTIMATES[self.estimator](costs, U)
         total = np.zeros_like(U)
@@ -108,34 +95,43 @@ class StochasticProx:
         if self.check is None:
             return bounded(V, s, costs.at(U))
         # another stream than that of the steps
-        return self._estimated(costs, V, s, U, streams ^ 1)
+        return self._estimated(self.check, costs, V, s, U, streams ^ 1)
 
-    def _alpha(self, t: int, mu: Array, smooth: Array) -> Array | float:
+    def _alpha(self, t: int, mu: NDArray[Any], smooth: NDArray[Any]) -> NDArray[Any] | float:
         """α_j in step t, (k, 1) or a number."""
         if self.step is not None:
             return self.step
         if self.estimator == "sgd":
-            alpha: Array = 2.0 / (mu * t + 4.0 * smooth)
-            return alpha
-        third: Array = 1.0 / (3.0 * smooth)
+            falling: NDArray[Any] = 2.0 / (mu * t + 4.0 * smooth)
+            return falling
+        third: NDArray[Any] = 1.0 / (3.0 * smooth)
         return third
 
     def _estimated(
-        self, costs: Costs, V: Array, s: float | Array, U: Array, streams: Streams
+        self,
+        rows: int,
+        costs: Costs,
+        V: NDArray[Any],
+        s: float | NDArray[Any],
+        U: NDArray[Any],
+        streams: Streams,
     ) -> Proximal:
-        """The answer U with an error that is estimated from ``check`` rows."""
-        each = max(1, (self.check or GROUPS) // GROUPS)
-        batches = independent(streams, costs.stacked, each, GROUPS)
+        """The answer U with an error that is estimated from some rows."""
+        groups = self.groups
+        batches = independent(streams, costs.stacked, max(1, rows // groups), groups)
         r = np.stack([s * costs.batch(batch).gradient(U) + U - V for batch in batches])
         mean = r.mean(axis=0)
-        away = r - mean
-        variance = np.sum([dots(row, row / s) for row in away], axis=0) / (GROUPS * (GROUPS - 1))
-        norm = np.sqrt(dots(mean, mean / s)) + np.sqrt(variance / (1.0 - self.confidence))
+        variance = np.sum(np.square(r - mean) / s, axis=(0, 2)) / (groups * (groups - 1))
+        norm = np.sqrt(np.sum(mean * mean / s, axis=1)) + np.sqrt(
+            variance / (1.0 - self.confidence)
+        )
         ell, _ = costs.bounds
         return Proximal(U, np.sqrt(np.max(s)) * norm / (1.0 + np.min(s) * ell))
 
 
-def _constants(costs: Costs, s: float | Array, batch: int, U: Array) -> tuple[Array, Array]:
+def _constants(
+    costs: Costs, s: float | NDArray[Any], batch: int, U: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """μ_j = 1 + sℓ_j and 1 + sℒ_j, each (k, 1).
 
     ℒ_j is that at the start where no bound holds everywhere.
@@ -147,44 +143,54 @@ def _constants(costs: Costs, s: float | Array, batch: int, U: Array) -> tuple[Ar
     return (1.0 + np.min(s) * ell)[:, None], (1.0 + np.max(s) * smooth)[:, None]
 
 
-def _descended(costs: Costs, V: Array, s: float | Array, start: Array, U: Array) -> Array:
+def _descended(
+    costs: Costs,
+    V: NDArray[Any],
+    s: float | NDArray[Any],
+    start: NDArray[Any],
+    U: NDArray[Any],
+) -> NDArray[Any]:
     """U, or the start at clients whose steps had no bound on L_j, and have led uphill."""
     known = np.isfinite(costs.bounds[1])
     if known.all():
         return U
-    merit = Merit(V, 1.0 / s)
+
+    def merit(X: NDArray[Any]) -> NDArray[Any]:
+        h: NDArray[Any] = costs.value(X) + 0.5 * np.sum(np.square(X - V) / s, axis=1)
+        return h
+
     X = np.broadcast_to(start, V.shape)
-    worse = ~known & ~(merit.value(costs.at(U)) <= merit.value(costs.at(X)))
-    return np.where(worse[:, None], X, U)
+    downhill = merit(U) <= merit(X)  # not where a merit is no number
+    return np.where((known | downhill)[:, None], U, X)
 
 
 class Estimate(Protocol):
     """Estimates of gradients."""
 
-    def gradient(self, batch: Batch, U: Array) -> Array:
+    def gradient(self, batch: Batch, U: NDArray[Any]) -> NDArray[Any]:
         """An estimate of ∇f_j(u_j) from the rows of a batch, (k, d)."""
 
 
 class _Sgd:
     """The gradients of batches."""
 
-    def __init__(self, costs: Costs, start: Array) -> None:
+    def __init__(self, costs: Costs, start: NDArray[Any]) -> None:
         self.costs = costs
 
-    def gradient(self, batch: Batch, U: Array) -> Array:
+    def gradient(self, batch: Batch, U: NDArray[Any]) -> NDArray[Any]:
         return self.costs.batch(batch).gradient(U)
 
 
 class _Svrg:
     """Stochastic variance reduced gradients (Johnson and Zhang, 2013)."""
 
-    def __init__(self, costs: Costs, start: Array) -> None:
+    def __init__(self, costs: Costs, start: NDArray[Any]) -> None:
         self.costs = costs
         self.start = start
         self.full = costs.gradient(start)
         self.drawn = 0
 
-    def gradient(self, batch: Batch, U: Array) -> Array:
+    def gradient(self, batch: Batch, U: NDArray[Any]) -> NDArray[Any]:
         if self.drawn >= self.costs.stacked.length:
             self.start = U
             self.full = self.costs.gradient(U)
@@ -200,19 +206,18 @@ class _Saga:
     A row's gradient is a slope times the row, so the table has the slopes alone.
     """
 
-    def __init__(self, costs: Costs, start: Array) -> None:
+    def __init__(self, costs: Costs, start: NDArray[Any]) -> None:
         self.costs = costs
-        # both linear losses and multinomial ones are functions of predictors
-        terms = cast(LinearTerms, costs.terms)
+        # losses of a linear predictor and multinomial ones, whose terms have slopes and an adjoint
+        self.terms: Any = costs.terms
         costs.work.gradients += 1
-        self.slopes = terms.slopes(terms.eta(start))
-        self.total = terms.adjoint(self.slopes)
+        self.slopes = self.terms.slopes(self.terms.eta(start))
+        self.total = self.terms.adjoint(self.slopes)
 
-    def gradient(self, batch: Batch, U: Array) -> Array:
+    def gradient(self, batch: Batch, U: NDArray[Any]) -> NDArray[Any]:
         costs = self.costs
         costs.work.gradients += batch.rows.shape[1] / costs.stacked.length
-        once = np.ones(batch.rows.shape)
-        sampled = cast(LinearTerms, costs.terms.subsample(batch.rows, once))
+        sampled = self.terms.subsample(batch.rows, np.ones(batch.rows.shape))
         places = batch.rows
         if self.slopes.ndim == 3:  # one slope per class
             shape = (len(U), self.slopes.shape[1], batch.rows.shape[1])
@@ -220,13 +225,13 @@ class _Saga:
         before = np.take_along_axis(self.slopes, places, axis=-1)
         now = sampled.slopes(sampled.eta(U))
         change = sampled.adjoint(now - before)
-        estimate = batch.scale[:, :1] * change + self.total + costs.ridge * U
+        estimate: NDArray[Any] = batch.scale[:, :1] * change + self.total + costs.ridge * U
         np.put_along_axis(self.slopes, places, now, axis=-1)
         self.total = self.total + change
         return estimate
 
 
-ESTIMATES: Mapping[Estimator, Callable[[Costs, Array], Estimate]] = {
+ESTIMATES: Mapping[Estimator, Callable[[Costs, NDArray[Any]], Estimate]] = {
     "svrg": _Svrg,
     "saga": _Saga,
     "sgd": _Sgd,

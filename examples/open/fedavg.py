@@ -6,17 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedsplit import ensembles, plots, theory
-from fedsplit.arrays import Array
-from fedsplit.loop.solve import solve
-from fedsplit.losses.least_squares import LeastSquares
-from fedsplit.methods.fedavg import FedAvg
-from fedsplit.paper.experiment import Claim, Experiment, Watch
-from fedsplit.paper.measurements import Measurements
-from fedsplit.paper.runs import SolvedProblem
-from fedsplit.plots import Columns
-from fedsplit.problem import Problem
+import fedsplit as fs
+from fedsplit.paper import Claim, Experiment, Measurements, SolvedProblem, Watch
+from open.figures import lines
+from open.moments import Moments, fedavg_moments
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,41 +21,41 @@ class _Runs:
     """Runs of FedAvg on one problem over several seeds."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        data = ensembles.isotropic(
-            settings["m"], settings["d"], settings["n"], settings["noise"], settings["seed"]
-        ).rows
-        # Clients of their own parameters, so that more than one local step has a bias.
+        sizes = settings["m"], settings["d"], settings["n"]
+        drawn = fs.ensembles.isotropic(*sizes, settings["noise"], settings["seed"]).rows
+        # clients of their own parameters, so that more than one local step has a bias
         rng = np.random.default_rng(settings["seed"])
-        data = [(A, b + A @ rng.standard_normal(A.shape[1])) for A, b in data]
-        self.solved = SolvedProblem(Problem(LeastSquares(rows=True), data), lambda cost, gap: None)
-        self.clients = self.solved.problem.clients
-        self.H = self.clients.pooled_information(self.solved.x)
+        self.data = [(A, b + A @ rng.standard_normal(A.shape[1])) for A, b in drawn]
+        self.solved = SolvedProblem(fs.Problem(fs.LeastSquares(rows=True), self.data))
+        information = fs.questions.Information(self.solved.x)
+        self.H = self.solved.clients.ask(information).rows.sum(axis=0)
         self.rounds = settings["rounds"]
         self.seeds = settings["seeds"]
 
-    def gap(self, moments: theory.Moments) -> float:
+    def gap(self, moments: Moments) -> float:
         """Return E F(x) - F* = ½(bias² in the norm of H) + ½ tr(H Cov)."""
         bias = moments.mean - self.solved.x
         return 0.5 * float(bias @ self.H @ bias + np.trace(self.H @ moments.covariance))
 
-    def measured(self, method: FedAvg, x0: Array) -> tuple[float, float]:
+    def measured(self, method: fs.FedAvg, x0: NDArray[Any]) -> tuple[float, float]:
         """Return the mean gap of the second half of all runs, and its standard error."""
         ends = [
             self.curve(method, x0, seed)[self.rounds // 2 :].mean() for seed in range(self.seeds)
         ]
         return float(np.mean(ends)), float(np.std(ends, ddof=1) / np.sqrt(self.seeds))
 
-    def curve(self, method: FedAvg, x0: Array, seed: int) -> Array:
+    def curve(self, method: fs.FedAvg, x0: NDArray[Any], seed: int) -> NDArray[Any]:
         """Return the gaps of one run, at the start and after each round."""
-        result = solve(self.clients, method, rounds=self.rounds, tol=0, x0=x0, seed=seed)
-        gaps: Array = result.trace.objective - self.solved.best
+        settings: dict[str, Any] = {"rounds": self.rounds, "tol": 0, "x0": x0, "seed": seed}
+        result = fs.solve(self.solved.clients, method, **settings)
+        gaps: NDArray[Any] = result.trace.objective - self.solved.best
         return gaps
 
     def row(self, s: float, local_steps: int, batch: int) -> dict[str, float]:
         """Return what was measured with one setting, beside the closed forms."""
-        limit = theory.fedavg_moments(self.clients, s, local_steps, batch)
-        mean, error = self.measured(FedAvg(s, local_steps, batch), limit.mean)
-        bias = theory.Moments(limit.mean, np.zeros_like(self.H))
+        limit = fedavg_moments(self.data, s, local_steps, batch)
+        mean, error = self.measured(fs.FedAvg(s, local_steps, batch), limit.mean)
+        bias = Moments(limit.mean, np.zeros_like(self.H))
         return {
             "step": s,
             "local_steps": float(local_steps),
@@ -84,7 +79,7 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
         "by-step": [(each, e, batch) for each in settings["steps"]],
     }
     total = sum(len(each) for each in varied.values()) + 2
-    tables: dict[str, Columns] = {}
+    tables: dict[str, Mapping[str, NDArray[Any]]] = {}
     done = 0
     for name, choices in varied.items():
         rows = []
@@ -96,14 +91,14 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     zero = np.zeros(settings["d"])
     for each in (1, e):
         for kind, decay in (("constant", 0.0), ("falling", settings["decay"])):
-            method = FedAvg(s, each, batch, decay=decay)
+            method = fs.FedAvg(s, each, batch, decay=decay)
             gaps = np.mean([runs.curve(method, zero, seed) for seed in range(runs.seeds)], axis=0)
             tables[f"{kind}-e{each}"] = {"round": np.arange(len(gaps), dtype=float), "gap": gaps}
         done += 1
         watch(done / total, float(gaps[-1]))
     steps = -(-settings["n"] // batch)
-    limit = theory.fedavg_moments(runs.clients, s, steps, batch)
-    epochs = runs.measured(FedAvg(s, batch=batch, epochs=1), limit.mean)
+    limit = fedavg_moments(runs.data, s, steps, batch)
+    epochs = runs.measured(fs.FedAvg(s, batch=batch, epochs=1), limit.mean)
     facts = {"epochs": epochs, "independent": runs.gap(limit), "epoch_steps": steps}
     return Measurements(settings, tables, facts)
 
@@ -123,14 +118,14 @@ def draw(measured: Measurements) -> Mapping[str, Figure]:
             "closed form, measured": (table[column], table["closed_form"]),
             "bias": (table[column], table["closed_form_bias"]),
         }
-        figure = plots.lines(series, f"FedAvg, {label}", label, ylabel, logarithmic=True)
+        figure = lines(series, f"FedAvg, {label}", label, ylabel, logarithmic=True)
         drawn[f"open-fedavg-{name}"] = figure
     curves = {
         name: (table["round"], table["gap"])
         for name, table in measured.tables.items()
         if not name.startswith("by-")
     }
-    drawn["open-fedavg-rounds"] = plots.lines(
+    drawn["open-fedavg-rounds"] = lines(
         curves, "FedAvg, constant and falling steps", "rounds", ylabel
     )
     return drawn

@@ -1,7 +1,13 @@
-"""The paper's theory, in its order: where each method stops (§2, §3.2), and how fast (§3.3, §4.3).
+"""The paper's theory as functions: where each method stops (§2, §3.2), and how fast (§3.3, §4.3).
 
-κ = L*/ℓ* is the condition number of the worst client, s the step of the prox, α that of the
-gradient steps that stand in for it, e their number.
+Rates and bounds are functions of numbers (Theorems 1-3, Corollary 1). Closed-form fixed points are
+for least squares; the ``*_defect`` functions test any point, for any loss, against Propositions
+1-3. The paper numbers the convergence with general residuals, from which Theorem 1 follows, as
+Theorem 3.
+
+Throughout, κ = L*/ℓ* is the condition number of the worst client, s the step of the prox, α that of
+the e gradient steps that stand in for it, z* the fixed point of FedSplit, and distance is
+‖z^(1) - z*‖ over all clients.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from fedsplit.checks import number
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.questions import Descend, Gradient, Information, Prox, Value
 from fedsplit.errors import InputError
+from fedsplit.local.gradient import inner_step as inner_step
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 

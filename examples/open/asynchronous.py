@@ -7,39 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsplit import ensembles, plots, theory
-from fedsplit.clients.clock import Latency
-from fedsplit.clients.questions import Curvature
-from fedsplit.loop.result import Diverged, Result
-from fedsplit.loop.solve import solve
-from fedsplit.losses.least_squares import LeastSquares
-from fedsplit.losses.logistic import Logistic
-from fedsplit.methods.dave import DAvePG
-from fedsplit.methods.fedsplit import FedSplit
-from fedsplit.methods.information import FedSplitInformation
-from fedsplit.methods.method import Method
-from fedsplit.methods.relaxed import RelaxedFedSplit
-from fedsplit.paper.experiment import Claim, Experiment, Watch
-from fedsplit.paper.measurements import Measurements
-from fedsplit.problem import Problem
+import fedsplit as fs
+from fedsplit.paper import Claim, Experiment, Measurements, Watch
+from open.figures import bars
+from open.relaxed import RelaxedFedSplit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LATENCIES = {
-    "constant": Latency("constant"),
-    "exponential": Latency("exponential"),
-    "pareto": Latency("pareto"),
-    "slow": Latency("constant", slow={0: 100.0}),
-    "slow-exponential": Latency("exponential", slow={0: 100.0}),
+    "constant": fs.Latency("constant"),
+    "exponential": fs.Latency("exponential"),
+    "pareto": fs.Latency("pareto"),
+    "slow": fs.Latency("constant", slow={0: 100.0}),
+    "slow-exponential": fs.Latency("exponential", slow={0: 100.0}),
 }
 
 DECISIVE = ("slow", "slow-exponential")
 """Where everybody needs an answer of a client that takes 100 times as long."""
 
-SYNCHRONOUS: Mapping[str, Method[Any]] = {
-    "plain": FedSplit(),
-    "default": FedSplitInformation(),
+SYNCHRONOUS: Mapping[str, fs.Method[Any]] = {
+    "plain": fs.FedSplit(),
+    "default": fs.FedSplitInformation(),
 }
 """What asynchronous runs are compared with: Algorithm 1 at Theorem 1's step, and the default."""
 
@@ -61,33 +50,32 @@ SHOWN = {
 """The bars of the figure, with their labels."""
 
 
-def problems(settings: Mapping[str, Any], seed: int) -> dict[str, Problem]:
+def problems(settings: Mapping[str, Any], seed: int) -> dict[str, fs.Problem]:
     """Return the spiked ensemble, and logistic data of Figure 3's kind with a ridge."""
     m = settings["m"]
     d = settings["d"]
     n = settings["n"]
-    spiked = ensembles.spiked(m, d, n, settings["kappa"], seed=seed).rows
-    logistic = ensembles.logistic(m, d, n, 1.0, seed).rows
+    logistic = fs.ensembles.logistic(m, d, n, 1.0, seed).rows
     return {
-        "spiked": Problem(LeastSquares(), spiked),
-        "logistic": Problem(Logistic(), logistic, ridge=float(m)),
+        "spiked": fs.ensembles.spiked(m, d, n, settings["kappa"], seed=seed),
+        "logistic": fs.Problem(fs.Logistic(), logistic, ridge=float(m)),
     }
 
 
-def asynchronous_methods(problem: Problem) -> dict[str, Method[Any]]:
+def asynchronous_methods(problem: fs.Problem) -> dict[str, fs.Method[Any]]:
     """Return each method by the name of its column."""
-    curvature = problem.clients.ask(Curvature()).rows
-    s = theory.fedgd_step(float(curvature[:, 0].min()), float(curvature[:, 1].max()))
+    curvature = problem.clients.ask(fs.questions.Curvature()).rows
+    s = fs.theory.fedgd_step(float(curvature[:, 0].min()), float(curvature[:, 1].max()))
     return {
-        "information": FedSplitInformation(),
-        **{f"dave-{factor:g}": DAvePG(factor * s) for factor in FACTORS},
+        "information": fs.FedSplitInformation(),
+        **{f"dave-{factor:g}": fs.DAvePG(factor * s) for factor in FACTORS},
         "fedsplit-safe": RelaxedFedSplit(),
         **{f"fedsplit-{eta:g}": RelaxedFedSplit(relaxation=eta) for eta in RELAXATIONS},
     }
 
 
-def synchronous_time(latency: Latency, m: int, seed: int, rounds: int) -> float:
-    """Return when so many rounds end, each with the answer of its slowest client."""
+def synchronous_time(latency: fs.Latency, m: int, seed: int, rounds: int) -> float:
+    """Return when this number of rounds ends, each with the answer of its slowest client."""
     return sum(max(latency.draw(seed, j, k) for j in range(m)) for k in range(rounds))
 
 
@@ -119,14 +107,14 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     return Measurements(settings, tables, {})
 
 
-def _ended(problem: Problem, method: Method[Any], settings: Mapping[str, Any]) -> Result:
+def _ended(problem: fs.Problem, method: fs.Method[Any], settings: Mapping[str, Any]) -> fs.Result:
     try:
-        return solve(problem, method, **settings)
-    except Diverged as error:
+        return fs.solve(problem, method, **settings)
+    except fs.Diverged as error:
         return error.result
 
 
-def _time(run: Result, time: float) -> float:
+def _time(run: fs.Result, time: float) -> float:
     """Return the time of a run that ended with a proof; otherwise infinity."""
     return time if run.converged else float("inf")
 
@@ -153,13 +141,13 @@ def draw(measured: Measurements) -> Mapping[str, Figure]:
     found = medians(measured)
     drawn = {}
     for kind, title in (("spiked", "least squares"), ("logistic", "logistic regression")):
-        bars = {
+        heights = {
             label: [found[f"{kind}-{latency}"][name] for latency in LATENCIES]
             for name, label in SHOWN.items()
         }
         title = f"Delays and stragglers, {title}"
         ylabel = "time to a proved gap"
-        drawn[f"open-async-{kind}"] = plots.bars(bars, list(LATENCIES), title, ylabel)
+        drawn[f"open-async-{kind}"] = bars(heights, list(LATENCIES), title, ylabel)
     return drawn
 
 
@@ -220,7 +208,7 @@ OPEN_ASYNC = Experiment(
     "Delays and stragglers",
     "Latencies have the mean 1; pareto has the exponent 1.5; slow: client 0 takes 100 times as "
     "long. Times are medians over the seeds, with the proof, by a simulated clock. The budget is "
-    "an average of so many answers per client; a run without a proof until then counts as infinite "
+    "an average number of answers per client; a run without a proof until then counts as infinite "
     "and has no bar. Safe steps are those of theory; the best one of DAve-PG is 1 or 3 times its "
     "safe step, the best relaxation of FedSplit ARock's, 0.5 or 1, each in hindsight.",
     {"m": 4, "d": 10, "n": 60, "kappa": 10.0, "seeds": 3, "tol": 1e-6, "rounds": 200},
