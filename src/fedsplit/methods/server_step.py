@@ -53,7 +53,7 @@ def semidefinite_solve(
         certain = spectrum > 4 * len(H) * EPS * spectrum[-1]
         inverse = np.where(certain, 1.0 / np.where(certain, spectrum, 1.0), 0.0)
         along = Q.T @ rhs
-        if downhill and np.max(np.abs(along[~certain])) > flat * np.max(np.abs(along)):
+        if downhill and np.max(np.abs(along[~certain]), initial=0.0) > flat * np.max(np.abs(along)):
             inverse[~certain] = inverse.max() or 1.0
         solution = (Q * inverse) @ along
     step: Array = (solution.T / size).T
