@@ -183,7 +183,8 @@ def reduce_rows(data: Sequence[Observations], least_rows: int = 4096) -> Reduced
             rows = A[piece].toarray() if is_sparse(A) else A[piece]
             weighted = np.sqrt(w[piece])[:, None] * np.column_stack([rows, b[piece]])
             triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, weighted]), mode="r"))
-        R[j] = triangle[:d, :d]
-        r[j] = triangle[:d, d]
+        n = min(d, len(triangle))  # a client with fewer rows than columns keeps them all
+        R[j, :n] = triangle[:n, :d]
+        r[j, :n] = triangle[:n, d]
         f[j] = 0.5 * np.sum(np.square(triangle[d:, d]))
     return ReducedTerms(R, r, f, gram(R), rmatvec(R, r))
