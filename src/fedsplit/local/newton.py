@@ -91,6 +91,7 @@ class Newton:
             active &= moved & ~rounded
             if self.ratio > 0:
                 active &= ~self._near(merit, start, before, at, h, G, inverse)
+            del inverse  # as large as the Hessians, which are to come next
         return at
 
     def _rounded(self, merit: Merit, at: Evaluation, G: Array, before: Array) -> tuple[Array, Mask]:
