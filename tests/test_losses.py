@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from fractions import Fraction
 
 import array_api_strict
 import numpy as np
@@ -496,6 +497,8 @@ def test_the_smoothness_of_batches_is_a_number_without_a_bound_on_the_curvature(
     np.testing.assert_array_equal(p.clients.ask(BatchCurvature(1)).rows[:, 1], [np.inf] * 2)
     here = p.clients.ask(BatchCurvature(5, np.zeros(3))).rows
     assert np.isfinite(here).all()
+    empty = fs.Problem(fs.Poisson(), [(np.vstack([np.eye(3), np.zeros((9, 3))]), np.ones(12))])
+    np.testing.assert_array_equal(empty.clients.ask(BatchCurvature(5)).rows, [[0.0, np.inf]])
 
 
 def test_a_run_by_minibatches_with_a_padded_client_is_answered_elsewhere_too() -> None:
@@ -537,3 +540,15 @@ def test_rounding_of_a_gradient_is_within_its_bound() -> None:
         size = np.linalg.norm(A, axis=1)
         most = np.sum(size * (np.abs(slopes) + w * size * np.linalg.norm(x) * 30.0))
         assert at.gradient_error()[0] <= 1e-13 * float(most)
+
+
+def test_the_rounding_of_a_predictor_that_cancels_is_within_the_bound_of_the_gradient() -> None:
+    rng = np.random.default_rng(0)
+    for a, x in rng.standard_normal((50, 2)):
+        exact = Fraction(a) * Fraction(x)
+        b = a * x + 1e-9  # all that is left of the residual is rounding and 1e-9
+        p = fs.Problem(fs.LeastSquares(rows=True), [([[a]], [b])])
+        ((_, costs),) = p.clients._blocks
+        at = costs.at(np.array([[x]]))
+        error = abs(Fraction(float(at.gradient[0, 0])) - (exact - Fraction(b)) * Fraction(a))
+        assert error <= Fraction(float(at.gradient_error()[0]))

@@ -194,8 +194,9 @@ class LinearTerms(Terms):
             shares = np.where(large, np.sign(r) * self.w * np.exp(log_slope - top), 0.0)
             scaled = self.adjoint(shares)
             size = np.exp(np.log(np.abs(scaled)) + top)
-        gradient: Array = self.adjoint(np.where(large, 0.0, r)) + np.copysign(size, scaled)
-        return gradient
+        g = self.adjoint(np.where(large, 0.0, r))
+        g += np.copysign(size, scaled)
+        return g
 
     def row_lengths(self) -> Array:
         return self.design.lengths()
