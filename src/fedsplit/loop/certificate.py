@@ -42,7 +42,8 @@ class Certificate:
     scale : float
         max(|F(x)|, F(0) - F(x)), or |F(x)| if F(0) is not known: what a tolerance is relative to.
     rounding : float
-        How far rounding may have moved F(x), which is a sum of the |f_j(x)|.
+        How much of the gap may be rounding: that of F(x), which is a sum of the |f_j(x)|, and that
+        of its gradient.
     """
 
     gap: float | None
@@ -55,8 +56,17 @@ class Certificate:
     rounding: float = field(default=0.0, kw_only=True)
 
     def within(self, tol: float) -> bool:
-        """Whether the proved gap is at most tol · scale, as far as F(x) has digits to say so."""
-        return self.gap is not None and self.gap <= tol * self.scale + 2.0 * self.rounding
+        """Whether the proved gap is at most tol · scale, as far as F(x) has digits to say so.
+
+        Rounding excuses no more than half of the digits of F.
+        """
+        excused = min(2.0 * self.rounding, math.sqrt(sys.float_info.epsilon) * self.scale)
+        return self.gap is not None and self.gap <= tol * self.scale + excused
+
+    @property
+    def final(self) -> bool:
+        """Whether the gap is at the level of rounding, so that no later one is much smaller."""
+        return self.gap is not None and self.gap <= 2.0 * self.rounding
 
     def about(self, rows: str) -> Certificate:
         """The same, which says what was done to the rows that a proof is about, if anything."""
@@ -295,9 +305,17 @@ def certify_by_information(
         if not on.all():  # what H is elsewhere was not looked at
             found = found._replace(mu=0.0)
     if math.isinf(found.nu2):
-        objective = _objective(scalars, x, penalty)
-        return Certificate(None, None, objective, "the Hessian of the sum is singular: add a ridge")
-    nu = math.sqrt(found.nu2) + drift + _rounding(within, scalars, x[on])
+        reason = "the Hessian of the sum is singular: add a ridge"
+        # F may still fall along the kernel: standing still is then no sign of an optimum
+        falls = bool(np.isfinite(scalars.norm).all())
+        if falls:
+            reason = (
+                "the Hessian of the sum is singular to rounding, and the gradient has a part along "
+                "its kernel: add a ridge"
+            )
+        return Certificate(None, None, _objective(scalars, x, penalty), reason, falls)
+    noise = _rounding(within, scalars, x[on])
+    nu = math.sqrt(found.nu2) + drift + noise
     bound = None
     if math.isfinite(nu):
         bound = _near(nu * nu, found.mu, scalars)
@@ -307,7 +325,7 @@ def certify_by_information(
     if bound is None and drift == 0.0:
         bound = _strong(scalars, slope, float(getattr(penalty, "convexity", 0.0)))
     # That no client's own Hessian is definite does not matter here.
-    return _best([bound], scalars._replace(q=np.full(1, found.nu2)), x, penalty)
+    return _best([bound], scalars._replace(q=np.full(1, found.nu2)), x, penalty, noise**2)
 
 
 class Curved(NamedTuple):
@@ -406,9 +424,16 @@ class Bound(NamedTuple):
 
 
 def _best(
-    bounds: Sequence[Bound | None], scalars: ProofScalars, x: Array, penalty: Penalty | None
+    bounds: Sequence[Bound | None],
+    scalars: ProofScalars,
+    x: Array,
+    penalty: Penalty | None,
+    noise: float = 0.0,
 ) -> Certificate:
-    """The smallest gap and distance of several arguments, with what rounding adds to the gap."""
+    """The smallest gap and distance of several arguments, with what rounding adds to the gap.
+
+    ``noise`` is what rounding of the gradient has added to it already.
+    """
     objective = _objective(scalars, x, penalty)
     at_zero = _value_at_zero(scalars, len(x), penalty)
     scale = max(abs(objective), at_zero - objective) if math.isfinite(at_zero) else abs(objective)
@@ -427,7 +452,7 @@ def _best(
         best.reason,
         radius=next(iter(radii), None),
         scale=scale,
-        rounding=rounding,
+        rounding=rounding + noise,
     )
 
 
@@ -523,15 +548,15 @@ def _dual(
 def _rounding(H: Array, scalars: ProofScalars, x: Array) -> float:
     """About how much rounding adds to ‖γ‖ in the norm of H⁻¹.
 
-    γ_k is a sum of slopes times a_ik, and slopes are off by curvature times the rounding of η. By
-    Cauchy's inequality its rounding is about ε√H_kk(‖x‖_H + √D), where D is the deviance; four
-    times that is allowed for.
+    γ_k is a sum of slopes times a_ik, and slopes are off by curvature times the rounding of η,
+    which is that of Σ_k|a_ik x_k|: its terms may cancel. By Cauchy's inequality the rounding of γ_k
+    is about ε√H_kk(Σ_l √H_ll|x_l| + √D), where D is the deviance; four times that is allowed for.
     """
     size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))
     scaled = H / np.outer(size, size)
     # the threshold of ``_in_range``
     inverse = np.linalg.pinv(scaled, rcond=8 * len(H) * sys.float_info.epsilon, hermitian=True)
-    spread = math.sqrt(max(0.0, float(x @ H @ x))) + _deviation(scalars)
+    spread = float(np.abs(size * x).sum()) + _deviation(scalars)
     return float(4.0 * sys.float_info.epsilon * spread * math.sqrt(np.abs(inverse).sum()))
 
 

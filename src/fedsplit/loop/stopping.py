@@ -230,6 +230,8 @@ class ProvedGap:
         self._take(proof, state)
         if proof.within(self.tol):
             return "certificate"
+        if proof.final:
+            return "residual"
         hopeless = proof.gap is None and not proof.hopeful
         still = residual <= (self.tol if hopeless else STANDSTILL) * length(method.iterate(state))
         present = method.current(state, account.present)
