@@ -44,6 +44,11 @@ class Certificate:
     rounding : float
         How much of the gap may be rounding: that of F(x), which is a sum of the |f_j(x)|, and that
         of its gradient.
+    vain : bool
+        Whether F hardly falls any more by its quadratic model, while x moves on and nothing is
+        proved.
+    separable : bool
+        Whether every observation is on its side of the plane at x, so that there is no minimiser.
     """
 
     gap: float | None
@@ -54,6 +59,8 @@ class Certificate:
     hopeful: bool = False
     scale: float = field(default=math.nan, kw_only=True)
     rounding: float = field(default=0.0, kw_only=True)
+    vain: bool = field(default=False, kw_only=True)
+    separable: bool = field(default=False, kw_only=True)
 
     def within(self, tol: float) -> bool:
         """Whether the proved gap is at most tol · scale, as far as F(x) has digits to say so.
@@ -74,6 +81,13 @@ class Certificate:
             return self
         return replace(self, reason=f"{self.reason}, {rows}")
 
+
+SEPARABLE = "the classes are separable"
+
+VAIN = (
+    "F hardly falls any more, but x moves on: there may be no minimiser, as where a plane nearly "
+    "separates classes; add a ridge, or fit with Firth's penalty"
+)
 
 MOVED = Certificate(None, None, math.nan, "x has moved since the last proof")
 
@@ -167,6 +181,9 @@ def prove(
     if parts is None:
         return INTERRUPTED
     scalars = ProofScalars.of(parts)
+    margin = parts.get("margin", np.full(m, np.nan))  # clients of one's own may leave it out
+    if penalty is None and (margin > 0).all():
+        return Certificate(None, None, _objective(scalars, x, penalty), SEPARABLE, separable=True)
     bounds = [_dual(scalars, x, gradient, penalty)]
     if penalty is not None and subgradient is None and slack is None:
         return _best(bounds, scalars, x, penalty)
@@ -429,18 +446,21 @@ def _best(
     x: Array,
     penalty: Penalty | None,
     noise: float = 0.0,
+    tol: float = 1e-9,
 ) -> Certificate:
     """The smallest gap and distance of several arguments, with what rounding adds to the gap.
 
-    ``noise`` is what rounding of the gradient has added to it already.
+    ``noise`` is what rounding of the gradient has added to it already, and ``tol`` the share of F
+    that a run is content with.
     """
     objective = _objective(scalars, x, penalty)
     at_zero = _value_at_zero(scalars, len(x), penalty)
     scale = max(abs(objective), at_zero - objective) if math.isfinite(at_zero) else abs(objective)
     proved = [bound for bound in bounds if bound is not None and np.isfinite(bound.gap)]
     if not proved or not math.isfinite(objective):
-        reason, hopeful = _why_not(scalars, x)
-        return Certificate(None, None, objective, reason, hopeful, scale=scale)
+        reason, hopeful = _why_not(scalars, x, tol * scale)
+        vain = reason == VAIN
+        return Certificate(None, None, objective, reason, hopeful, scale=scale, vain=vain)
     best = min(proved, key=lambda bound: bound.gap)
     rounding = 4 * sys.float_info.epsilon * float(np.abs(scalars.value).sum())
     distances = [bound.distance for bound in proved if bound.distance is not None]
@@ -566,8 +586,11 @@ def _deviation(scalars: ProofScalars) -> float:
     return math.sqrt(deviance) if math.isfinite(deviance) else 0.0
 
 
-def _why_not(scalars: ProofScalars, x: Array) -> tuple[str, bool]:
-    """Why nothing is proved, and whether that may change."""
+def _why_not(scalars: ProofScalars, x: Array, enough: float) -> tuple[str, bool]:
+    """Why nothing is proved, and whether that may change.
+
+    A gain of ``enough`` is what the rounds are run for.
+    """
     if np.isinf(scalars.q).all():
         return (
             "no client's Hessian is known to be positive definite, so that nothing bounds the gap: "
@@ -586,4 +609,6 @@ def _why_not(scalars: ProofScalars, x: Array) -> tuple[str, bool]:
             "add a ridge"
         )
         return reason, False
+    if 0.5 / float(np.sum(1.0 / scalars.q)) <= enough:
+        return VAIN, True
     return "x is too far from the optimum for the self-concordance bound: run more rounds", True
