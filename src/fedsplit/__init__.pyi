@@ -14,6 +14,7 @@ from fedsplit.clients.question import Answer as Answer
 from fedsplit.device.placing import StackedRows as StackedRows
 from fedsplit.errors import InputError as InputError
 from fedsplit.errors import NoMinimiser as NoMinimiser
+from fedsplit.errors import NotConverged as NotConverged
 from fedsplit.errors import TooFewClients as TooFewClients
 from fedsplit.estimators import FedElasticNet as FedElasticNet
 from fedsplit.estimators import FedGammaRegressor as FedGammaRegressor

@@ -56,6 +56,10 @@ class NoMinimiser(ValueError):
         self.result = result
 
 
+class NotConverged(UserWarning):
+    """A run ended before its tolerance was reached: what it returns is no minimiser, perhaps."""
+
+
 class TooFewClients(RuntimeError):
     """Too many clients are absent to continue; the message says which ones, and what to do."""
 

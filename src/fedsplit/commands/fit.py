@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shlex
+import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -17,6 +18,7 @@ from fedsplit import files
 from fedsplit.commands.interrupts import resumable
 from fedsplit.commands.options import Json, PrivacyOptions, Resilience, take, with_fields
 from fedsplit.commands.terminal import live
+from fedsplit.errors import NotConverged
 from fedsplit.regression.options import FitOptions, Settings
 from fedsplit.texts import printable
 
@@ -62,7 +64,8 @@ def fit_command(
     progress = None
     if live():
         progress = show
-    with resumable(checkpoint):
+    with resumable(checkpoint), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConverged)  # the table says so, and the exit status
         model = fit(
             data if len(data) > 1 else data[0],
             **chosen,

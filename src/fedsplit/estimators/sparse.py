@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from scipy.sparse import csr_array, hstack
 from scipy.sparse.linalg import LinearOperator, lsmr
 
 from fedsplit.arrays import Array
+from fedsplit.errors import NotConverged
 from fedsplit.loop.solve import solve
 from fedsplit.losses import LOSSES
 from fedsplit.losses.huber import Huber
@@ -101,7 +103,9 @@ def fit_sparse(
     clients = [(A[at], fitted.y[at], fitted.w[at]) for at in fitted.shares]
     ridge = fitted.ridge * np.tile(fitted.penalised, fitted.predictors)
     problem = Problem(loss, clients, ridge)
-    found = solve(problem, rounds=rounds, tol=max(tol * tol, TIGHTEST), penalty=added)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConverged)  # the estimator warns in its own words
+        found = solve(problem, rounds=rounds, tol=max(tol * tol, TIGHTEST), penalty=added)
     coef = found.x.reshape(fitted.predictors, -1)
     if isinstance(loss, Multinomial):
         coef = loss.mix @ coef

@@ -116,7 +116,8 @@ class Result:
     absent : tuple of int
         The clients that never answered.
     notes : tuple of str
-        What ran and why, and what the method could not do for this problem.
+        First, if so, that the run did not converge; what ran and why; and what the method could
+        not do for this problem.
     removed : tuple of str
         By name, the clients that were given up; x then minimises the sum of the others' costs.
     incidents : tuple of Incident

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import is_dataclass, replace
@@ -18,7 +19,7 @@ from fedsplit.clients.oracle import Clients, Oracle, clients_of
 from fedsplit.clients.stacked import QUIET
 from fedsplit.device.backend import numbers, to_host
 from fedsplit.dialogue import Removal, converse
-from fedsplit.errors import InputError, NoMinimiser
+from fedsplit.errors import InputError, NoMinimiser, NotConverged, listed
 from fedsplit.loop.certificate import NOT_ASKED
 from fedsplit.loop.conversation import Callback, Conversation
 from fedsplit.loop.result import Diverged, Origin, Result, RunState
@@ -109,6 +110,12 @@ def solve(
     Returns
     -------
     Result
+
+    Warns
+    -----
+    NotConverged
+        When the tolerance is not reached, unless a callback ended the run; the first of the
+        result's ``notes`` says so too.
 
     Raises
     ------
@@ -206,6 +213,10 @@ def solve(
         if rounded and tol > 0 and not result.converged:
             notes.append(UNREFINED)
         origin = Origin.at(result.x, clients, method.penalty)
+    if tol > 0 and not result.converged and result.stopped_by != "callback":
+        # first, as nothing else that the result says holds without it
+        notes.insert(0, _not_converged(result))
+        warnings.warn(notes[0], NotConverged, stacklevel=2)
     ended = replace(result.state, origin=origin)
     return replace(
         result,
@@ -213,6 +224,16 @@ def solve(
         notes=(*notes, *result.notes),
         certificate=result.certificate.about(rounded),
     )
+
+
+def _not_converged(result: Result) -> str:
+    """What a run that did not reach its tolerance has to say first."""
+    why = result.certificate.reason
+    if result.absent:
+        why = f"clients {listed(result.absent)} never answered"
+    elif result.certificate.gap is not None:
+        why = f"F(x) - F* ≤ {result.certificate.gap:.1g} is proved"
+    return f"not converged after {result.rounds} rounds ({why})"
 
 
 class Run:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
+from warnings import warn
 
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.data.sources.sources import sources
-from fedsplit.errors import InputError, listed
+from fedsplit.errors import InputError, NotConverged, listed
 from fedsplit.loop.trace import Row
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fields import with_options
@@ -57,6 +58,12 @@ def fit(options: FitOptions) -> Model:
     TooFewClients
         When fewer clients are left than ``patience`` requires.
 
+    Warns
+    -----
+    NotConverged
+        When the rounds ended before the tolerance was reached; the table then says so first, and
+        has no p-values.
+
     Notes
     -----
     The gamma family has a log link. The reference class of a multinomial model is the first one,
@@ -70,7 +77,9 @@ def fit(options: FitOptions) -> Model:
             options = with_declaration(channel, options)
         model = fit_over(channel, options)
         release_rows(channel)  # a model that is kept holds results
-        return model
+    if not model.settled:
+        warn(f"the fit did not converge: {model.warnings[-1]}", NotConverged, stacklevel=3)
+    return model
 
 
 R = TypeVar("R", bound=Regression)
@@ -247,11 +256,12 @@ def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str,
             "columns nearly cancel: rounding can have moved coefficients by up to "
             f"{_known(certificate.arithmetic)} standard errors; centre them, or leave one out"
         )
-    if certificate.bound is not None and not found.converged:
-        warnings.append(
-            f"{certificate.bound:.1g} standard errors are proved, not the tolerance of "
-            f"{task.settings.tol:g}: {_advice(found, task.settings)}"
-        )
+    if not found.converged:
+        proved = "nothing is proved"
+        if certificate.bound is not None:
+            proved = f"{certificate.bound:.1g} standard errors are proved"
+        advice = _advice(found, task.settings)
+        warnings.append(f"{proved}, not the tolerance of {task.settings.tol:g}: {advice}")
     # A model keeps its clients only where a question to them costs nothing.
     at_hand = None
     if task.clients.free:

@@ -30,6 +30,7 @@ from fedsplit.regression.result.private import Noised
 from fedsplit.regression.result.table import Summary, fragment, shortened, summary
 from fedsplit.regression.server.bias import Bias, bias
 from fedsplit.regression.server.inference import PenalisedLikelihood
+from fedsplit.regression.server.proof import PROOF
 from fedsplit.regression.server.task import Task
 
 BEFORE = ("handshake", "setup")
@@ -321,9 +322,25 @@ class Model:
         return self.coef_ / self.se
 
     @property
+    def settled(self) -> bool:
+        """Whether the fit converged, as far as the arithmetic allows and a table shows.
+
+        Rounding may end a fit before its tolerance; a hundredth of a standard error moves no
+        printed digit. A fit whose rounds are spent did not converge.
+        """
+        if self.converged or self.noised is not None:
+            return True
+        bound = self.certificate.bound
+        spent = self.rounds + PROOF > self.settings.rounds
+        return not spent and bound is not None and bound <= 0.01
+
+    @property
     def pvalues(self) -> pd.Series | None:
-        """Two-sided p-values by Student's t or the normal distribution, as R's ``summary``."""
-        if self.zvalues is None:
+        """Two-sided p-values by Student's t or the normal distribution, as R's ``summary``.
+
+        None without standard errors, and for a fit that did not converge.
+        """
+        if self.zvalues is None or not self.settled:
             return None
         return 2 * self._reference.sf(self.zvalues.abs())
 

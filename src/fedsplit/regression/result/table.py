@@ -91,6 +91,7 @@ def _head(model: Model) -> list[str]:
     if model.summed:
         clients += " by secure sums"
     first = [
+        *(["NOT CONVERGED: these are no estimates"] if not model.settled else []),
         f"{title(model)} over {clients}, {model.family.link.name} link",
         model.formula,
         *_classes(model),
@@ -189,6 +190,8 @@ def _remarks(model: Model) -> list[str]:
     lines = absent(model)
     if model.se_reason is not None:
         lines.append(f"no standard errors: {model.se_reason}")
+    elif not model.settled:
+        lines.append("no standard errors: the fit did not converge")
     return lines
 
 

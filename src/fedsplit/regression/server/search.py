@@ -245,7 +245,10 @@ class Search:
         evidence = run.method.evidence(state)
         if evidence is not None:
             return self._judge(run, evidence, before)
-        gap = estimated_gap(move, run.method.step_of(state))
+        step = run.method.step_of(state)
+        if residual == 0.0 and not np.array_equal(run.method.step_of(before), step):
+            return None  # a step was refused: a shorter one is to come
+        gap = estimated_gap(move, step)
         self._show(run, gap)
         small = np.linalg.norm(move) <= STANDSTILL * np.linalg.norm(iterate)
         still = bool(small and gap > 0.5 * self._smallest)
