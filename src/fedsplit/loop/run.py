@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array, length
-from fedsplit.clients.effects import Account, Measure, Record
+from fedsplit.clients.effects import Account, Measurement, TraceEntry
 from fedsplit.dialogue import Dialogue, Removal
 from fedsplit.loop.certificate import NOT_ASKED, Certificate
 from fedsplit.loop.divergence import Divergence
@@ -96,8 +96,8 @@ def iterate(
         try:
             if state is None:
                 begun: Any = yield from method.start(x, m)
-                value = yield Measure(begun.x)
-                account = yield Record("setup", _with(penalty, begun.x, value))
+                value = yield Measurement(begun.x)
+                account = yield TraceEntry("setup", _with(penalty, begun.x, value))
                 state = begun
             after: Any = None
             if account.rounds < limit:
@@ -114,7 +114,7 @@ def iterate(
             before = method.iterate(state)
             residual = length(method.iterate(after) - before)
             values = method.values(after)
-            value = (yield Measure(after.x)) if values is None else float(values.sum())
+            value = (yield Measurement(after.x)) if values is None else float(values.sum())
             objective = math.nan if value is None else value
             if penalty is not None:
                 objective += penalty.value(after.x)
@@ -122,7 +122,7 @@ def iterate(
             if sign:
                 raise Astray(sign, state)
             earlier, state = state, after
-            account = yield Record("round", objective, residual, state)
+            account = yield TraceEntry("round", objective, residual, state)
             if account.margin > 0 and penalty is None and account.present.all():
                 raise Astray("the classes are separable", state, method.asked_about(earlier))
             stopped_by: StoppedBy | None = None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, length
-from fedsplit.clients.effects import Account, Pooled, Record
+from fedsplit.clients.effects import Account, Pooled, TraceEntry
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Value
 from fedsplit.device.backend import to_host
@@ -267,7 +267,7 @@ class ProvedGap:
         elif math.isnan(self._level) and account.rounds >= 30 and near:
             question = Value(to_host(state.x))
             answer: Answer = yield (Pooled(question) if self._pooled else question)
-            yield Record("certificate")
+            yield TraceEntry("certificate")
             self._spent += 1
             if answer.present.all():
                 self._level = abs(float(answer.rows.sum()) + more)
@@ -281,7 +281,7 @@ class ProvedGap:
         left = self.rounds - before
         proof = prove(x, m, penalty, self._subgradient(state), left, self.tol)
         certificate = yield from (_pooled(proof) if self._pooled else proof)
-        account: Account = yield Record("certificate")
+        account: Account = yield TraceEntry("certificate")
         # Questions to absent clients are not part of the price.
         self._spent += min(self.proof_rounds, account.rounds - before)
         self._take(certificate, state)

@@ -14,7 +14,7 @@ from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.dialogue import Dialogue
-from fedsplit.methods.astray import Progress
+from fedsplit.methods.astray import AsynchronousProgress
 from fedsplit.methods.information import (
     FedSplitInformation,
     InformationState,
@@ -88,7 +88,7 @@ class AsynchronousInformationState(NamedTuple):
         Of the penalty there.
     models : Models
     facts : Facts
-    progress : Progress
+    progress : AsynchronousProgress
     s : float
         The reach of the next question.
     gain : float
@@ -105,7 +105,7 @@ class AsynchronousInformationState(NamedTuple):
     subgradient: Array
     models: Models
     facts: Facts
-    progress: Progress
+    progress: AsynchronousProgress
     s: float
     idle: Mask
     gain: float = math.nan
@@ -131,7 +131,7 @@ class AsynchronousInformation(Method[AsynchronousInformationState | InformationS
     quadratic x is exact as soon as everybody was heard.
 
     All this is local. F is known at the start alone, so no single step can be refused for raising
-    it. Where the models lead astray (``Progress``), the run goes on as ``FedSplitInformation``
+    it. Where the models lead astray (``AsynchronousProgress``), the run goes on as ``FedSplitInformation``
     from the better of x and the start: clients are then asked together, and a step that raises F
     is refused.
 
@@ -165,7 +165,7 @@ class AsynchronousInformation(Method[AsynchronousInformationState | InformationS
             np.zeros_like(x0),
             Models.none(x0, m),
             Facts.none(m, len(x0)),
-            Progress.none(m, x0),
+            AsynchronousProgress.none(m, x0),
             together.first_reach,
             np.ones(m, dtype=bool),
         )
