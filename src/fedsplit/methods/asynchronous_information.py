@@ -131,9 +131,9 @@ class AsynchronousInformation(Method[AsynchronousInformationState | InformationS
     quadratic x is exact as soon as everybody was heard.
 
     All this is local. F is known at the start alone, so no single step can be refused for raising
-    it. Where the models lead astray (``AsynchronousProgress``), the run goes on as ``FedSplitInformation``
-    from the better of x and the start: clients are then asked together, and a step that raises F
-    is refused.
+    it. Where the models lead astray (``AsynchronousProgress``), the run goes on as
+    ``FedSplitInformation`` from the better of x and the start: clients are then asked together, and
+    a step that raises F is refused.
 
     A model is also a proof elsewhere. If |D³f_j[h, u, u]| ≤ c_j‖h‖D²f_j[u, u] and
     t_j = c_j‖x - p_j‖, then ∇²f_j(x) ⪰ e^(-t_j)B_j, and the gradient of the model is off by

@@ -16,7 +16,7 @@ from fedsplit.theory import fedgd_step
 
 
 class AverageState(NamedTuple):
-    """The server's average x, (d,), the step s, and FedProx's solver if it depends on all clients."""
+    """The server's average x, (d,), the step s, and a local solver that depends on all clients."""
 
     x: Array
     s: float
