@@ -72,6 +72,7 @@ bench-sites: .venv/installed-test  ## Measure the time from many small files to 
 bench-estimators: .venv/installed-test  ## Measure the estimators and paths beside scikit-learn's
 	$(BIN)/python benchmarks/estimators.py
 
+bench-open: export PYTHONPATH = examples  # the relaxed FedSplit of examples/open
 bench-open: .venv/installed-test  ## Measure asynchronous runs, partial participation and noisy fits; draw all open questions
 	$(BIN)/python benchmarks/asynchronous.py
 	$(BIN)/python benchmarks/participation.py

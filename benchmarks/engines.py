@@ -25,7 +25,6 @@ import fedsplit as fs
 from fedsplit import ensembles
 from fedsplit.dialogue import converse
 from fedsplit.loop.conversation import Conversation
-from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.threads import one_blas_thread
 from measuring import head, row, seconds, side_by_side
 
@@ -42,9 +41,9 @@ ENGINES: dict[str, Callable[[fs.Problem], AbstractContextManager[fs.Clients]]] =
 }
 """The columns of the tables; the first is what the others are compared with."""
 
-METHODS: dict[str, Callable[[], fs.FedSplit]] = {
+METHODS: dict[str, Callable[[], fs.Method[Any]]] = {
     "plain": lambda: fs.FedSplit(step=0.01),
-    "with defaults": fs.FedSplit,
+    "with defaults": fs.FedSplitVectors,
 }
 
 
@@ -71,9 +70,7 @@ def everywhere(problem: fs.Problem) -> Iterator[Mapping[str, fs.Clients]]:
         yield {name: stack.enter_context(engine(problem)) for name, engine in ENGINES.items()}
 
 
-def rounds_of(
-    method: fs.FedSplit, clients: Mapping[str, fs.Clients]
-) -> tuple[list[float], FedSplitState]:
+def rounds_of(method: fs.Method[Any], clients: Mapping[str, fs.Clients]) -> tuple[list[float], Any]:
     """Return the time of a round on each engine in the middle of a run, and the state before it."""
     conversations = [Conversation(asked) for asked in clients.values()]
     first = conversations[0]

@@ -40,7 +40,7 @@ SLOWER = 3.0
 
 METHODS: dict[str, Callable[[], Method[Any] | None]] = {
     "default": lambda: None,
-    "vectors": fs.FedSplit,
+    "vectors": fs.FedSplitVectors,
     "L-BFGS": fs.LBFGS,
     "CG": fs.CG,
     "GIANT": fs.GIANT,

@@ -188,7 +188,8 @@ def test_nothing_is_called_converged_while_a_client_is_absent(
 ) -> None:
     patient = fs.Patience(give_up=1e9)
     result = fs.solve(faulty(p, from_then_on("1", 6), patient), method, rounds=60)
-    assert (result.converged, result.stopped_by, result.rounds) == (False, "rounds", 60)
+    assert (result.converged, result.stopped_by) == (False, "rounds")
+    assert 59 <= result.rounds <= 60  # the second question of a proof is not asked in vain
     assert len(result.incidents) >= 50
 
 

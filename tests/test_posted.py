@@ -54,7 +54,8 @@ def test_over_a_channel_the_optimum_is_the_pooled_one(p: fs.Problem) -> None:
     assert result.stopped_by == "certificate"
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
     result = run(faulty(p, lag("1", 7.5)), tol=1e-18)
-    np.testing.assert_allclose(result.x, p.solution(), rtol=0, atol=1e-9)
+    # a gap that is the rounding of F, about 1e-15, leaves some 1e-8 of x
+    np.testing.assert_allclose(result.x, p.solution(), rtol=0, atol=3e-8)
 
 
 def test_cohorts_of_several_clients_answer_together(p: fs.Problem) -> None:
@@ -74,11 +75,8 @@ def test_the_others_are_asked_again_while_one_is_at_work(p: fs.Problem) -> None:
     assert early.count(["0"]) > 2
 
 
-@pytest.mark.parametrize("method", [fs.DAvePG(), fs.FedSplit()], ids=["dave", "fedsplit"])
-def test_a_method_that_asks_for_its_proof_waits_for_what_is_under_way(
-    p: fs.Problem, method: Any
-) -> None:
-    result = run(faulty(p, lag("1", 2.5)), method=method, rounds=3000, tol=1e-6)
+def test_a_method_that_asks_for_its_proof_waits_for_what_is_under_way(p: fs.Problem) -> None:
+    result = run(faulty(p, lag("1", 2.5)), method=fs.DAvePG(), rounds=3000, tol=1e-6)
     assert result.stopped_by == "certificate"
     assert result.certificate.gap is not None
     best = p.objective(p.solution())
@@ -164,7 +162,7 @@ def test_a_resumed_run_notices_other_data(p: fs.Problem, tmp_path: Path) -> None
 
 def test_without_hessians_the_default_is_dave(p: fs.Problem) -> None:
     result = fs.solve(faulty(p), asynchronous=True, tol=1e-4, rounds=2000)
-    assert result.notes[0] == "method: DAvePG, as the clients cannot tell their Hessians"
+    assert result.notes[0] == "method: DAvePG (the clients cannot compute their Hessians)"
     assert result.converged
 
 

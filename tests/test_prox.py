@@ -548,3 +548,15 @@ def test_a_line_search_leaves_clients_without_a_step_where_they_are() -> None:
     np.testing.assert_array_equal(end.at.X[1:], at.X[1:])
     np.testing.assert_array_equal(end.h, merit.value(end.at))
     assert end.h[0] < merit.value(at)[0]
+
+
+def test_the_stated_error_counts_the_rounding_of_sums_that_cancel() -> None:
+    """Slopes of 1e6 with both signs: the residual may be 0 by chance, the error is not."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        a = rng.standard_normal(2)
+        A = np.stack([a, -a, rng.standard_normal(2)])
+        b = np.array([1e6, 1e6, 1.0])
+        p = fs.Problem(fs.Huber(1e5), [(A, b)])
+        answer = p.clients.prox(rng.standard_normal((1, 2)), 0.5, np.zeros(2), EXACT)
+        assert answer.error[0] >= 0.5 * np.finfo(float).eps * 2e5 * np.linalg.norm(a)

@@ -1,6 +1,7 @@
 """Methods that draw minibatches: their means, and how far they spread."""
 
 import pickle
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,16 @@ def squares(d: int = 3) -> fs.Problem:
 
 
 def moments(
-    s: float, *settings: Any, sizes: list[int] = SIZES, d: int = 3, **named: Any
+    s: float,
+    local_steps: int,
+    batch: int,
+    sizes: Sequence[int] = SIZES,
+    d: int = 3,
+    **settings: Any,
 ) -> Moments:
-    """Of FedAvg on ``squares``, or with other sizes."""
-    return fedavg_moments(clients("least-squares", sizes, d), s, *settings, ridge=0.5, **named)
+    """Of FedAvg on ``squares``, or on clients of other sizes."""
+    data = clients("least-squares", list(sizes), d)
+    return fedavg_moments(data, s, local_steps, batch, ridge=0.5, **settings)
 
 
 # Draws

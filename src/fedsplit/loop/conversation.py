@@ -232,7 +232,10 @@ class Conversation:
         if clients.on_device:
             value = clients.objective(effect.x)
         else:
-            answer = clients.ask(Value(effect.x))
+            try:
+                answer = clients.ask(Value(effect.x))
+            except Removed as gone:
+                self._remove(gone.names)
             value = float(answer.rows.sum()) if answer.complete else None
         self._began += time.perf_counter() - paused  # a measurement is not the run's time
         return value

@@ -17,7 +17,7 @@ from fedsplit.clients.clock import Latency
 from fedsplit.clients.oracle import Clients, Oracle, clients_of
 from fedsplit.clients.stacked import QUIET
 from fedsplit.device.backend import numbers, to_host
-from fedsplit.dialogue import converse
+from fedsplit.dialogue import Removal, converse
 from fedsplit.errors import InputError, NoMinimiser
 from fedsplit.loop.certificate import NOT_ASKED
 from fedsplit.loop.conversation import Callback, Conversation
@@ -249,7 +249,11 @@ class Run:
         """Run from a state, or else from x."""
         conversation = self.conversation
         method = self.method
-        value = conversation.measure(x)
+        inner = None if state is None else state.inner
+        try:
+            value = conversation.measure(x)
+        except Removal:  # a client left before the first question: the others start anew from x
+            value = inner = None
         start = math.nan
         if value is not None:
             start = value + (0.0 if method.penalty is None else method.penalty.value(x))
@@ -260,7 +264,6 @@ class Run:
             rule = ProvedGap(
                 method, self.tol, self.rounds, pooled=pooled, float32=bool(self.rounded)
             )
-        inner = None if state is None else state.inner
         dialogue = iterate(
             method, x, conversation.m, self.rounds, rule=rule, state=inner, start=start
         )

@@ -138,7 +138,9 @@ class Costs:
 
     def counted(self) -> Costs:
         """The same costs for one question, with a count of work of their own."""
-        return Costs(self.terms, self.ridge, self.share, self.latest)
+        counted = object.__new__(Costs)  # every question comes here, and __init__ takes longer
+        counted.__dict__.update(self.__dict__, work=Work())
+        return counted
 
     def at(self, X: Array) -> Evaluation:
         """The costs at one point of each client, (k, d)."""

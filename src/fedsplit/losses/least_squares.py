@@ -94,9 +94,9 @@ class LeastSquares(LinearLoss):
 class QuadraticTerms(Terms):
     """Terms f_j(x) = ½xᵀH_jx - c_jᵀx + const, whatever they are kept as."""
 
-    @property
-    def quadratic(self) -> bool:
-        return True
+    quadratic = True
+    large = False
+    classifies = False
 
     def bounds(self) -> tuple[Array, Array]:
         return extreme_eigenvalues(self.hessian(np.zeros((self.k, self.d))))

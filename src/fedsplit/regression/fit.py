@@ -201,12 +201,13 @@ def finish(
     while True:
         try:
             penalty = task.penalty(task.settings.l1)
-            found = task.run(penalty, report=progress, reached=reached or {})
+            found = task.run(penalty, report=progress, reached=reached or {}, spent=len(earlier))
             break
         except Unbounded as error:
-            if error.direction is None or not task.reports_separation:
-                raise
             earlier += error.trace
+            left = task.settings.rounds - len(earlier)
+            if error.direction is None or not task.reports_separation or left <= PROOF:
+                raise
             agreement = without_receding(agreement, task, error)
             # fewer rows may be too few for matrices
             settings = replace(task.settings, method=task.asked_method)

@@ -96,7 +96,7 @@ class Separation:
         self._first: Array | None = None  # x after the first round
         self._rest = 0  # the round until which there is no other search
 
-    def look(self, margin: float, number: int, states: Sequence[Any]) -> None:
+    def look(self, margin: float, number: int, states: Sequence[Any], allowed: int) -> None:
         """Look at a round, and every ``span`` rounds at the moves of the last ones.
 
         Parameters
@@ -107,6 +107,8 @@ class Separation:
             The number of the round.
         states : sequence
             Those after the last rounds.
+        allowed : int
+            How many questions may be asked.
         """
         x = states[-1].x
         if self._first is None:
@@ -117,19 +119,20 @@ class Separation:
         elif number % self.span == 0 and number > max(2 * self.span, self._rest):
             move = x - states[-1 - self.span].x
             if np.linalg.norm(move) > 0.01 * np.linalg.norm(x) and not _settles(states):
-                self.search(x)
+                self.search(x, allowed)
                 if self._directions:
                     # Nearly separable data keep moving too: a search in vain is not soon repeated.
                     self._rest = 2 * (number + self.meter.waiting)
 
-    def search(self, x: Array) -> None:
+    def search(self, x: Array, allowed: int) -> None:
         """Look for a direction of recession from x, and have the clients verify it."""
-        if self._verify is None or self._first is None:
+        if self._verify is None or self._first is None or allowed < 1:
             return
         if not self._directions:
             self.direction = faded(self.meter, x, self._first)
             return
-        direction = recession(self.meter, x, self._first)
+        # a step asks three questions, and the margin of the direction is one more
+        direction = recession(self.meter, x, self._first, min(TRIES, (allowed - 1) // 3))
         if direction.any() and self._verify(direction):
             self.direction = direction
             self.proved = bool(self.meter.ask(Margin(direction)).rows.min() > 0)
@@ -173,7 +176,7 @@ def _settles(states: Sequence[Any]) -> bool:
     return 0.0 < step < 0.25 * float(np.linalg.norm(x - states[-2].x))
 
 
-def recession(clients: Answering, x: Array, first: Array) -> Array:
+def recession(clients: Answering, x: Array, first: Array, tries: int = TRIES) -> Array:
     """A direction along which the sum of the costs seems to fall for ever, (d,); 0 if none is seen.
 
     Parameters
@@ -183,6 +186,8 @@ def recession(clients: Answering, x: Array, first: Array) -> Array:
         Where the rounds are.
     first : (d,) array
         Where they came from: x may have gone so far that the curvature has vanished already.
+    tries : int
+        The most steps.
 
     Notes
     -----
@@ -192,7 +197,7 @@ def recession(clients: Answering, x: Array, first: Array) -> Array:
     them do as well. At last the curvature vanishes to rounding in all directions of this kind.
     """
     last = 0.0
-    for _ in range(TRIES):
+    for _ in range(tries):
         g = clients.ask(Gradient(x)).rows.sum(axis=0)
         H = clients.ask(Information(x)).rows.sum(axis=0)
         if not (np.isfinite(g).all() and np.isfinite(H).all()):

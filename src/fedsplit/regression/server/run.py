@@ -13,6 +13,7 @@ import numpy as np
 
 from fedsplit.arrays import Array, length
 from fedsplit.clients.oracle import Clients
+from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.stacked import QUIET
 from fedsplit.dialogue import converse
 from fedsplit.loop.certificate import NOT_ASKED
@@ -23,6 +24,10 @@ from fedsplit.loop.trace import Row, Trace
 from fedsplit.methods.method import Method
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.threads import one_blas_thread
+
+
+class BudgetSpent(Exception):
+    """A round would ask more than the budget allows."""
 
 
 class Rule(Protocol):
@@ -126,7 +131,11 @@ class Run:
         if len(self.trace) >= self.limit:
             return self.rule.finish(self, "rounds")
         try:
-            after = converse(method.update(before), self.conversation)
+            after = converse(method.update(before), self)
+        except BudgetSpent:
+            # a round of several questions, which were asked in vain: the state is the last one
+            self._record("round", self.objective, math.nan)
+            return self.rule.finish(self, "rounds")
         except (np.linalg.LinAlgError, ArithmeticError) as error:
             raise self._diverged(f"the arithmetic left float64 ({error})") from None
         if after is None:
@@ -141,6 +150,13 @@ class Run:
         self.state = after
         self._record("round", objective, residual)
         return self.rule.look(self, before, residual)
+
+    def ask(self, question: Any) -> Any:
+        """The answer to a question of a round, if the limit allows it."""
+        asked = len(self.trace) + self.conversation.waiting
+        if isinstance(question, CostQuestion) and asked >= self.limit:
+            raise BudgetSpent
+        return self.conversation.ask(question)
 
     def _record(self, kind: Any, objective: float, residual: float) -> None:
         """Enter what the conversation was asked into the trace, which methods share."""

@@ -38,6 +38,9 @@ EXACT = 2.0**-33
 NEAR = 100.0
 """Times the tolerance: a radius within which the distance in standard errors is looked at."""
 
+CAUTION = 100.0
+"""Times the gap that a move promises: where a method is slow, the gap is some hundred times that."""
+
 IDLE = 3
 """Rounds in a row that halve no bound, or stand still, after which the search ends."""
 
@@ -226,8 +229,7 @@ class Search:
         )
 
     def begin(self, run: Run) -> None:
-        # Each part of a run has at least one round.
-        run.limit = max(len(run.trace) + 1, self.rounds - PROOF)
+        run.limit = max(1, self.rounds - PROOF)
 
     def look(self, run: Run, before: Any, residual: float) -> StoppedBy | None:
         state = run.state
@@ -247,7 +249,7 @@ class Search:
         self._show(run, gap)
         small = np.linalg.norm(move) <= STANDSTILL * np.linalg.norm(iterate)
         still = bool(small and gap > 0.5 * self._smallest)
-        close = 100.0 * gap <= self._target
+        close = CAUTION * gap <= self._target
         self._smallest = np.fmin(self._smallest, gap)
         self._heard = heard_since(still or close, self._heard, run.conversation.present)
         everyone = bool(self._heard.all())
@@ -257,10 +259,8 @@ class Search:
         # One such round may be an accident, and so may a few.
         self._stands = self._idle >= 5 and everyone
         if not self.bounded:
-            self._separation.look(row.margin, self._round, self.states)
-            if self._separation.direction.any():
-                raise self._error(run)
-        spent = self._round + self._separation.meter.waiting >= self.rounds - PROOF
+            self._look_for_separation(run, row.margin)
+        spent = len(run.trace) >= self.rounds - PROOF
         done = self._stands or (close and everyone)
         if done or spent or self._round >= self._patience:
             return self.finish(run, "rounds")
@@ -301,18 +301,13 @@ class Search:
         if self._idle >= IDLE:
             return "residual"  # rounding leaves no better bound
         if not self.bounded:
-            row = run.trace.rows[-1]
-            self._separation.look(row.margin, self._round, self.states)
-            if self._separation.direction.any():
-                raise self._error(run)
-            _record(run, self._separation.meter)
+            self._look_for_separation(run, run.trace.rows[-1].margin)
             self._round = len(run.trace)
         return None
 
     def finish(self, run: Run, stopped_by: StoppedBy) -> StoppedBy | None:
         if run.method.evidence(run.state) is not None:
             return stopped_by  # every round has been looked at
-        _record(run, self._separation.meter)
         proof = self._prove(run, run.state.x, run.subgradient)
         if self._helped:
             proof = self._polish(run, proof)
@@ -320,22 +315,22 @@ class Search:
         unit = self.per_radius(proof)
         if self._distance(proof) <= self.tol:
             return "certificate"
+        if len(run.trace) + PROOF >= self.rounds:
+            return stopped_by
         if self._round >= self._patience:
             # Newton's method shows whether there is a minimiser.
             if not self.bounded:
-                self._separation.search(proof.x)
-                if self._separation.direction.any():
-                    raise self._error(run)
+                self._separation.search(proof.x, self._left(run))
+                self._refuse_separation(run)
             self.bounded = True
             self._patience = math.inf
             self.begin(run)
             run.start_with(Newton(), proof.x)
         else:
-            spent = len(run.trace) + PROOF >= self.rounds or len(self._proofs) >= 4
             # A singular information, as of fewer rows than columns, proves nothing at any x. A
             # penalty still has its minimiser: one small move may be an accident, four are not.
             hopeless = np.isinf(unit) and self.penalty is None
-            if spent or self._stands or hopeless:
+            if len(self._proofs) >= 4 or self._stands or hopeless:
                 return stopped_by
             self.begin(run)
         # The next proof is asked for at a hundredth of the gap.
@@ -345,6 +340,20 @@ class Search:
         self._target = 0.5 * self._share * (self.tol / unit) ** 2
         run.divergence = Divergence(run.objective)
         return None
+
+    def _left(self, run: Run) -> int:
+        """How many questions the budget leaves before a last round and its proof."""
+        return self.rounds - len(run.trace) - PROOF - 1
+
+    def _look_for_separation(self, run: Run, margin: float) -> None:
+        """Raise Unbounded if the last rounds show that the likelihood has no maximum."""
+        self._separation.look(margin, self._round, self.states, self._left(run))
+        self._refuse_separation(run)
+
+    def _refuse_separation(self, run: Run) -> None:
+        if self._separation.direction.any():
+            raise self._error(run)
+        _record(run, self._separation.meter)
 
     def _error(self, run: Run) -> Unbounded:
         _record(run, self._separation.meter)

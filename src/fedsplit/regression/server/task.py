@@ -219,6 +219,7 @@ class Task:
         state: Any = None,
         report: Callable[[Progress], object] | None = None,
         reached: Mapping[str, float] | None = None,
+        spent: int = 0,
     ) -> Estimate:
         """Run the rounds until the tolerance is proved.
 
@@ -231,6 +232,8 @@ class Task:
             Called after every round, with gaps in the units of the files.
         reached : mapping of str to float, optional
             Coefficients that an earlier run ended with.
+        spent : int
+            How much of the budget earlier runs of the same fit have used.
         """
         settings = self.settings
         if settings.firth:
@@ -250,7 +253,7 @@ class Task:
             columns=self.names,
             basis=self.basis,
             tol=settings.tol,
-            rounds=settings.rounds,
+            rounds=settings.rounds - spent,
             penalty=penalty,
             bounded=settings.ridge > 0
             or (penalty is not None and penalty.bounded)

@@ -155,7 +155,7 @@ def _rounded_points(
             return {"point": point, "error": parts["error"] + moved}
         case Descend(x=x, step=step):
             return {"point": x - rounded(x - parts["point"], step * _bounds(terms, x))}
-        case LocalModel(x=x):
+        case LocalModel(x=x, hessian=True):
             diagonal = np.diagonal(unpacked(parts["hessian"]), axis1=1, axis2=2)
             return {"point": x + _rounded_step(parts["point"] - x, diagonal)}
         case Direction(x=x):
