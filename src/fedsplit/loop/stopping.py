@@ -144,7 +144,7 @@ class ProvedGap:
         """
         method = self.method
         step = method.step_of(state)
-        if residual == 0.0 and not np.array_equal(to_host(method.step_of(before)), to_host(step)):
+        if residual == 0.0 and not _same(method.step_of(before), step):
             return None  # a step was refused: a shorter one, or one of another kind, is to come
         evidence = method.evidence(state)
         if evidence is not None:
@@ -291,6 +291,11 @@ class ProvedGap:
         self.certificate = proof
         self._proved = state
         self._provable = proof.gap is not None or proof.hopeful
+
+
+def _same(one: float | Array, other: float | Array) -> bool:
+    """Whether two steps are the same; nan of a method without one is."""
+    return np.array_equal(to_host(one), to_host(other), equal_nan=True)
 
 
 def _pooled(proof: Dialogue[Certificate]) -> Dialogue[Certificate]:

@@ -240,7 +240,7 @@ class AsynchronousInformation(Method[AsynchronousInformationState | InformationS
         return self.iterate(state)
 
     def step_of(self, state: AsynchronousInformationState | InformationState) -> float:
-        return state.reach if isinstance(state, InformationState) else state.s
+        return self.together.step_of(state) if isinstance(state, InformationState) else state.s
 
     def subgradient(self, state: AsynchronousInformationState | InformationState) -> Array:
         return state.subgradient

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -360,7 +361,7 @@ class FedSplitInformation(Method[InformationState]):
         return state.ahead
 
     def step_of(self, state: InformationState) -> float:
-        return state.reach
+        return state.reach or math.nan  # in Newton's method there is none
 
     def subgradient(self, state: InformationState) -> Array:
         return state.subgradient
