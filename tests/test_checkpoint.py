@@ -370,7 +370,7 @@ def test_other_settings_and_other_data_are_refused_and_harm_nothing(
 
 @pytest.mark.parametrize(
     ("method", "asked"),
-    [("auto", 1), ("auto", 3), ("auto", 7), ("fedsplit", 9)],
+    [("auto", 1), ("auto", 3), ("auto", 7), ("vectors", 9), ("gd", 9)],
 )
 def test_a_fit_on_other_data_is_refused_wherever_it_stopped(
     tmp_path: Path, method: str, asked: int
