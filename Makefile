@@ -72,6 +72,7 @@ bench-sites: .venv/installed-test  ## Measure the time from many small files to 
 bench-estimators: .venv/installed-test  ## Measure the estimators and paths beside scikit-learn's
 	$(BIN)/python benchmarks/estimators.py
 
+bench-open: export PYTHONPATH = examples  # the relaxed FedSplit of examples/open
 bench-open: .venv/installed-test  ## Measure asynchronous runs, partial participation and noisy fits; draw all open questions
 	$(BIN)/python benchmarks/asynchronous.py
 	$(BIN)/python benchmarks/participation.py
@@ -95,7 +96,6 @@ docs: .venv/installed  ## Update the tables of options in docs/fit.md
 
 figures: reproduce  ## Update the pictures of the README
 	$(BIN)/python examples/bias.py docs/images/bias.png
-	$(BIN)/fedsplit compare --ensemble spiked --kappa 100 -m 10 -n 400 --rounds 100 --plot docs/images/compare.png
 	cp reproduction/fig4b-ours.png docs/images/fig4b.png
 
 clean:  ## Remove the virtual environment and caches

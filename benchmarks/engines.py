@@ -23,7 +23,8 @@ import numpy as np
 
 import fedsplit as fs
 from fedsplit import ensembles
-from fedsplit.methods.method import State
+from fedsplit.dialogue import converse
+from fedsplit.loop.conversation import Conversation
 from fedsplit.threads import one_blas_thread
 from measuring import head, row, seconds, side_by_side
 
@@ -40,9 +41,9 @@ ENGINES: dict[str, Callable[[fs.Problem], AbstractContextManager[fs.Clients]]] =
 }
 """The columns of the tables; the first is what the others are compared with."""
 
-METHODS: dict[str, Callable[[], fs.FedSplit]] = {
+METHODS: dict[str, Callable[[], fs.Method[Any]]] = {
     "plain": lambda: fs.FedSplit(step=0.01),
-    "with defaults": fs.FedSplit,
+    "with defaults": fs.FedSplitVectors,
 }
 
 
@@ -69,13 +70,18 @@ def everywhere(problem: fs.Problem) -> Iterator[Mapping[str, fs.Clients]]:
         yield {name: stack.enter_context(engine(problem)) for name, engine in ENGINES.items()}
 
 
-def rounds_of(method: fs.FedSplit, clients: Mapping[str, fs.Clients]) -> tuple[list[float], State]:
+def rounds_of(method: fs.Method[Any], clients: Mapping[str, fs.Clients]) -> tuple[list[float], Any]:
     """Return the time of a round on each engine in the middle of a run, and the state before it."""
-    first = next(iter(clients.values()))
-    state = method.start(first, np.zeros(first.d))
+    conversations = [Conversation(asked) for asked in clients.values()]
+    first = conversations[0]
+    state = converse(method.start(np.zeros(first.clients.d), first.m), first)
     for _ in range(BEFORE):
-        state = method.update(first, state)
-    return timed([partial(method.update, asked, state) for asked in clients.values()]), state
+        state = converse(method.update(state), first)
+
+    def update(conversation: Conversation) -> object:
+        return converse(method.update(state), conversation)
+
+    return timed([partial(update, conversation) for conversation in conversations]), state
 
 
 def megabytes(value: Any) -> float:

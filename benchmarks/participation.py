@@ -18,7 +18,7 @@ COLUMNS = 68
 SEEDS = 4
 
 METHODS: dict[str, Method[Any]] = {
-    "FedSplit": fs.FedSplitVectors(),
+    "FedSplitVectors": fs.FedSplitVectors(),
     "FedSplitInformation": fs.FedSplitInformation(),
 }
 

@@ -26,7 +26,7 @@ from fedsplit import ensembles
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Curvature
 from fedsplit.loop.trace import Row
-from fedsplit.methods.method import Method, State
+from fedsplit.methods.method import Method
 from measuring import head, row
 
 
@@ -46,7 +46,7 @@ class Case:
     tries : int
         The most rounds of each step that is tried in hindsight.
     prox : GradientProx, optional
-        The local solver; then only ``fs.FedSplit`` is run.
+        The local solver; then only ``fs.FedSplitVectors`` is run.
     """
 
     title: str
@@ -139,7 +139,7 @@ def cost(
 ) -> Cost:
     """Return what a method costs until the gap is reached."""
 
-    def near(row: Row, state: State) -> bool:
+    def near(row: Row, state: Any) -> bool:
         return row.objective - best <= gap
 
     try:
@@ -201,9 +201,9 @@ def informed(
 
 
 def first_step(problem: fs.Problem, prox: fs.GradientProx | None) -> float:
-    """Return the step that FedSplit begins with."""
-    state = fs.solve(problem, fs.FedSplitVectors(prox=prox), rounds=2, tol=0).state
-    first: float = state.step.first  # type: ignore[attr-defined]  # FedSplit's state has it
+    """Return the step that ``fs.FedSplitVectors`` begins with."""
+    state = fs.solve(problem, fs.FedSplitVectors(prox=prox), rounds=2, tol=0).state.inner
+    first: float = state.step.first
     return first
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.loop.trace import Row
-from fedsplit.methods.method import Method, State
+from fedsplit.methods.method import Method
 from measuring import head, row
 
 CLIENTS = (12, 142, 1000)
@@ -40,7 +40,7 @@ SLOWER = 3.0
 
 METHODS: dict[str, Callable[[], Method[Any] | None]] = {
     "default": lambda: None,
-    "vectors": fs.FedSplit,
+    "vectors": fs.FedSplitVectors,
     "L-BFGS": fs.LBFGS,
     "CG": fs.CG,
     "GIANT": fs.GIANT,
@@ -124,7 +124,7 @@ def problem(rows: Rows, m: int, split: str, ridge: float) -> fs.Problem:
 def cost(problem: fs.Problem, best: float, method: Method[Any] | None, most: int = 400) -> Cost:
     """What a method takes until F(x) - F* is within the gap."""
 
-    def near(row: Row, state: State) -> bool:
+    def near(row: Row, state: Any) -> bool:
         return row.objective - best <= GAP * abs(best)
 
     times: list[float] = []

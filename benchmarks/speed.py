@@ -20,7 +20,9 @@ from fedsplit import threads
 from fedsplit.arrays import Array
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Curvature, Prox
+from fedsplit.dialogue import converse
 from fedsplit.local.solver import ProxSolver
+from fedsplit.loop.conversation import Conversation
 from fedsplit.threads import one_blas_thread
 from measuring import head, resident, row, side_by_side
 
@@ -40,9 +42,9 @@ def least_squares_round(m: int, d: int) -> tuple[float, float, float]:
     -------
     all_cores, one_core, bare : float
     """
-    clients = fs.Problem(fs.LeastSquares(), gaussian(m, d, d)).clients
+    conversation = Conversation(fs.Problem(fs.LeastSquares(), gaussian(m, d, d)).clients)
     method = fs.FedSplit(step=0.01)
-    state = method.start(clients, np.zeros(d))
+    state = converse(method.start(np.zeros(d), m), conversation)
     H = np.random.default_rng(1).standard_normal((m, d, d))
     v = np.ones((m, d, 1))
     repetitions = 15 if m * d * d < 3e7 else 7
@@ -50,7 +52,7 @@ def least_squares_round(m: int, d: int) -> tuple[float, float, float]:
     def on(cores: int) -> Callable[[], object]:
         def update() -> object:
             threads.WORKERS = cores
-            return method.update(clients, state)
+            return converse(method.update(state), conversation)
 
         return update
 

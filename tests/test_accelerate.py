@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +15,12 @@ from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Curvature, Prox, Value
 from fedsplit.loop.trace import Row
 from fedsplit.methods import models
-from fedsplit.methods.fedsplit import FedSplitState, PlainFedSplit
+from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.methods.memory import Memory
-from fedsplit.methods.method import State
+from fedsplit.methods.method import Method
 from fedsplit.methods.models import learn
 from fedsplit.methods.vectors import AcceleratedState
-from problems import LOSSES, problem
+from problems import LOSSES, problem, updated
 
 
 class Recorded(Clients):
@@ -35,12 +36,12 @@ class Recorded(Clients):
 
 
 def rounds_to(
-    p: fs.Problem, method: fs.FedSplit, gap: float, most: int, participation: float = 1.0
+    p: fs.Problem, method: Method[Any], gap: float, most: int, participation: float = 1.0
 ) -> int:
     """Rounds until F(x) - F* is at most ``gap``; ``most`` where it is not reached."""
     best = p.objective(p.solution())
 
-    def near(row: Row, state: State) -> bool:
+    def near(row: Row, state: Any) -> bool:
         return row.objective - best <= gap
 
     return fs.solve(
@@ -150,7 +151,7 @@ def test_the_step_stays_within_its_bound() -> None:
     p = spiked()
     steps: list[float] = []
 
-    def look(row: Row, state: State) -> None:
+    def look(row: Row, state: Any) -> None:
         steps.append(float(np.max(state.s)))
 
     for adapt in (fs.Adapt(), fs.Adapt(bound=2.0)):
@@ -315,9 +316,9 @@ def test_bad_settings_are_refused() -> None:
 
 
 def state_after(
-    p: fs.Problem, method: fs.FedSplit, rounds: int, participation: float = 1.0
+    p: fs.Problem, method: fs.FedSplitVectors, rounds: int, participation: float = 1.0
 ) -> AcceleratedState:
-    state = fs.solve(p, method, rounds=rounds, tol=0, participation=participation).state
+    state = fs.solve(p, method, rounds=rounds, tol=0, participation=participation).state.inner
     assert isinstance(state, AcceleratedState)
     return state
 
@@ -327,7 +328,7 @@ def test_an_absent_client_keeps_its_last_point_and_gradient() -> None:
     method = fs.FedSplitVectors()
     before = state_after(p, method, 6)
     clients = unreliable(p, 0.0, gone=[1, 3])
-    after = method.update(clients, before)
+    after = updated(method, clients, before)
     for name in ("p", "y"):
         then, now = getattr(before.memory, name), getattr(after.memory, name)
         np.testing.assert_array_equal(now[[1, 3]], then[[1, 3]])
@@ -345,9 +346,9 @@ def test_anderson_takes_a_plain_step_in_a_round_with_an_absentee_and_learns_noth
     method = fs.FedSplitVectors(0.05, accelerate=fs.Anderson(), adapt=None)
     before = state_after(p, method, 6)
     clients = unreliable(p, 0.0, gone=[1])
-    after = method.update(clients, before)
+    after = updated(method, clients, before)
     alike = FedSplitState(before.x, before.z, 0.05)
-    plain = PlainFedSplit(0.05, fs.NewtonProx()).update(clients, alike)
+    plain = updated(fs.FedSplit(0.05, fs.NewtonProx()), clients, alike)
     np.testing.assert_allclose(after.z, plain.z, rtol=1e-12)
     np.testing.assert_array_equal(after.memory.dp, before.memory.dp)
 
@@ -357,7 +358,7 @@ def test_anderson_keeps_its_pairs_when_the_step_changes_and_translates_them() ->
     steps: list[float] = [1e-4]
     memories: list[Memory] = []
 
-    def look(row: Row, state: State) -> None:
+    def look(row: Row, state: Any) -> None:
         assert isinstance(state, AcceleratedState)
         steps.append(state.step.s)
         memories.append(state.memory)
@@ -389,7 +390,7 @@ def test_flat_directions_of_single_clients_do_not_mislead_the_step_of_anderson()
 def test_the_step_changes_seldom_so_that_clients_keep_their_factors() -> None:
     steps: list[float] = []
 
-    def look(row: Row, state: State) -> None:
+    def look(row: Row, state: Any) -> None:
         steps.append(float(np.max(state.s)))
 
     fs.solve(rotated(), fs.FedSplitVectors(), rounds=30, tol=0, callbacks=[look])

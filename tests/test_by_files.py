@@ -657,6 +657,7 @@ def test_a_result_is_shown_without_what_controls_a_terminal_or_fills_it(
             assert status == 1 or "  | table\ufffd[31m\n  | \ufffdrows\n" in told
 
 
+@pytest.mark.slow
 def test_a_client_that_never_answers_is_left_out_if_the_study_allows(
     tmp_path: Path, capsys: Told, study: ByFiles
 ) -> None:
@@ -738,23 +739,26 @@ def test_without_keys_files_are_neither_signed_nor_sealed_and_sites_with_keys_re
 
 
 @pytest.mark.slow
-def test_the_example_fits_rand_by_files_in_eight_rounds_with_the_bits_of_a_fit_in_process(
+def test_the_example_fits_sites_of_rand_in_eight_rounds_with_the_bits_of_a_fit_in_process(
     tmp_path: Path,
 ) -> None:
     script = Path("examples/by-files/run.sh").absolute()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    state = str(tmp_path / "state")
+    sites = ("site3", "site5")  # each takes one process a round
+    told = {"XDG_STATE_HOME": str(tmp_path / "state"), "SITES": " ".join(sites)}
     done = subprocess.run(
-        ["sh", script, tmp_path / "six"],
+        ["sh", script, tmp_path / "fit"],
         capture_output=True,
         text=True,
-        env={**os.environ, "PATH": path, "XDG_STATE_HOME": state},
+        env={**os.environ, "PATH": path, **told},
     )
     assert done.returncode == 0, done.stderr
-    study = tmp_path / "six" / "coordinator" / "visits"
+    study = tmp_path / "fit" / "coordinator" / "visits"
     assert len(list(study.glob("question-*.fedsplit"))) <= 8
     formula = "mdvis ~ logc + idp + linc + xage + female + physlm + disea + C(health)"
-    here = fs.fit("examples/randhie", formula, family="poisson").to_dict()
+    here = fs.fit(
+        [f"examples/randhie/{site}.csv" for site in sites], formula, family="poisson"
+    ).to_dict()
     there = json.loads((study / "model.json").read_text(encoding="utf-8"))
     for key in ("coef", "se", "robust_se", "certificate", "deviance"):
         assert there[key] == here[key]

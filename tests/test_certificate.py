@@ -5,6 +5,8 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.clients.questions import Decrement, Information, ProofScalars, Value
+from fedsplit.dialogue import converse
+from fedsplit.loop.certificate import prove
 from problems import LOSSES, clients, problem
 
 
@@ -58,13 +60,14 @@ def test_the_true_gap_never_exceeds_the_bound(name: str, problems: int) -> None:
 @pytest.mark.parametrize("name", ["least-squares", "logistic"])
 def test_with_a_penalty_the_bound_holds_in_every_round(name: str, penalty: fs.Penalty) -> None:
     p = problem(name, [30, 12, 25], 4, seed=3, ridge=0.5)
-    fine = fs.solve(p, penalty=penalty, tol=1e-14)
+    method = fs.FedSplitInformation()
+    fine = fs.solve(p, method, penalty=penalty, tol=1e-14)
     assert fine.converged
     best = p.objective(fine.x) + penalty.value(fine.x)
     proved = 0
     for rounds in range(2, 12, 2):
-        run = fs.solve(p, penalty=penalty, rounds=rounds, tol=0)
-        certificate = fs.certify(p.clients, run.x, penalty, run.state.subgradient)  # type: ignore[attr-defined]  # FedSplit's
+        run = fs.solve(p, method, penalty=penalty, rounds=rounds, tol=0)
+        certificate = fs.certify(p.clients, run.x, penalty, method.subgradient(run.state.inner))
         if certificate.gap is not None:
             proved += 1
             assert run.trace.objective[-1] - best <= certificate.gap + 1e-12 * abs(best)
@@ -336,10 +339,13 @@ def test_clients_without_a_definite_hessian_prove_the_gap_by_that_of_their_sum()
     assert result.trace.rows[-1].floats_up == 30 * 5 * 5
 
 
-def test_hessians_that_are_too_large_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsplit.loop.certificate.MATRICES", 30 * 5 * 5 - 1)
+def test_hessians_that_are_too_large_are_not_asked_for() -> None:
     p = problem("logistic", [3] * 30, 5, seed=1)
-    certificate = fs.certify(p.clients, p.solution())
+    small, large = (
+        converse(prove(p.solution(), p.m, largest=most), p.clients) for most in (30 * 5 * 5, 749)
+    )
+    assert small.gap is not None
+    certificate = large
     assert certificate.gap is None
     assert "no client's Hessian" in certificate.reason
 

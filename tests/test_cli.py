@@ -20,12 +20,12 @@ SMALL = ["compare", "-m", "5", "-d", "6", "-n", "20", "--seed", "3", "--rounds",
 def test_the_default_problem_shows_the_papers_point(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "--json"]) == 0
     methods = {entry["method"]: entry for entry in json.loads(capsys.readouterr().out)["methods"]}
-    assert list(methods) == DEFAULT_METHODS
+    assert list(methods) == [*DEFAULT_METHODS, "information"]
     for wrong in ("fedgd:local_steps=10", "fedgd:local_steps=100", "fedprox"):
         assert methods[wrong]["outcome"] == "floor"
         assert methods[wrong]["floor"] > 0.1
         assert methods[wrong]["rounds_to"] == {"1e-03": None, "1e-06": None, "1e-09": None}
-    for right in ("fedgd", "fedsplit", "fedsplit:steps=5", "fedsplit"):
+    for right in ("fedgd", "lbfgs", "fedsplit", "fedsplit:steps=5", "vectors", "information"):
         assert methods[right]["outcome"] == "reached"
         assert methods[right]["floor"] is None
         reached = list(methods[right]["rounds_to"].values())
@@ -101,9 +101,11 @@ def test_a_plot_shows_every_method_by_name(tmp_path: Path) -> None:
         "FedGD, e = 10",
         "FedGD, e = 100",
         "FedProx",
-        "FedSplit, plain",
+        "L-BFGS",
+        "FedSplit, Algorithm 1",
         "FedSplit, 5 local steps",
-        "FedSplit",
+        "FedSplitVectors",
+        "FedSplitInformation",
     ):
         assert f"<!-- {label} -->" in drawn
 
@@ -234,3 +236,13 @@ def test_methods_are_compared_on_the_rows_of_a_libsvm_file(
     told = json.loads(capsys.readouterr().out)
     assert (told["clients"], told["features"], told["split"]) == (4, 4, "label")
     assert [run["outcome"] for run in told["methods"]] == ["reached", "reached"]
+
+
+def test_methods_that_would_send_large_hessians_are_compared_only_if_they_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "wide.svm"
+    rows.write_text("".join(f"{(-1) ** i} {1 + i % 3}:{1 + i / 7} 501:1\n" for i in range(20)))
+    assert run(["compare", "--libsvm", str(rows), "--clients", "4", "--rounds", "5", "--json"]) == 0
+    methods = json.loads(capsys.readouterr().out)["methods"]
+    assert [each["method"] for each in methods] == DEFAULT_METHODS

@@ -46,10 +46,10 @@ def two() -> fs.Problem:
     return as_problem(CLIENTS, np.array(RIDGE, dtype=float))
 
 
-def moments(s: float, *settings: Any, **named: Any) -> Moments:
+def moments(s: float, local_steps: int = 1, batch: int | None = None, **settings: Any) -> Moments:
     """Of FedAvg on the two clients."""
     ridge = np.array(RIDGE, dtype=float)
-    return fedavg_moments(rows_of(CLIENTS), s, *settings, ridge=ridge, **named)
+    return fedavg_moments(rows_of(CLIENTS), s, local_steps, batch, ridge=ridge, **settings)
 
 
 def moved(x: Point, client: Client, batch: Sequence[int], s: Fraction) -> Point:

@@ -43,6 +43,18 @@ def test_columns_over_sixteen_orders_of_magnitude_are_solved() -> None:
 
 
 @pytest.mark.parametrize("small", [2, 24])
+def test_a_matrix_with_digits_left_is_not_taken_for_a_singular_one(small: int) -> None:
+    for condition in (1e4, 1e8, 1e12):
+        Q = np.linalg.qr(definite(1, 5)[0])[0]
+        M = (Q * np.geomspace(1.0, 1.0 / condition, 5)) @ Q.T
+        exact = np.ones(5)
+        factors = Factors(M[None], small=small)
+        assert not factors.singular[0]
+        solution = factors.solve((M @ exact)[None])[0]
+        np.testing.assert_allclose(solution, exact, atol=1e-14 * condition)
+
+
+@pytest.mark.parametrize("small", [2, 24])
 @pytest.mark.parametrize("inverted", [False, True])
 def test_a_singular_matrix_has_its_pseudo_inverse_and_its_neighbours_their_inverses(
     small: int, inverted: bool

@@ -85,7 +85,7 @@ def pooled(paths: list[Path]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "jsonl", "parquet"])
-@pytest.mark.parametrize("trials", [15, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trials", [40, pytest.param(150, marks=pytest.mark.slow)])
 def test_a_file_that_was_tampered_with_is_refused_in_one_line_or_fitted_as_it_is(
     ending: str, trials: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -198,6 +198,7 @@ STRICT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRICT)
 def test_by_secure_sums_of_strict_clients_the_table_is_that_of_the_pool_too(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,7 @@ from fedsplit.clients.local_models import WAY, LocalModel
 from fedsplit.clients.question import NOT_FINITE
 from fedsplit.clients.questions import Line, Value
 from fedsplit.methods.information import InformationState
-from problems import clients, problem
+from problems import begun, clients, problem, updated
 
 LOSSES = ("least-squares", "logistic", "poisson", "gamma", "multinomial", "huber")
 
@@ -60,22 +60,22 @@ def test_absent_clients_keep_their_models() -> None:
 def test_a_step_that_raises_the_objective_is_refused() -> None:
     p = problem("poisson", [30, 20], 2, seed=1)
     method = fs.FedSplitInformation()
-    state = method.start(p.clients, np.zeros(2))
-    state = method.update(p.clients, state)
-    far = method.update(p.clients, state._replace(ahead=state.x + 50.0))
+    state = begun(method, p.clients, np.zeros(2))
+    state = updated(method, p.clients, state)
+    far = updated(method, p.clients, state._replace(ahead=state.x + 50.0))
     np.testing.assert_array_equal(far.x, state.x)
     assert far.still
     assert np.linalg.norm(far.ahead - far.x) < 50.0
-    after = method.update(p.clients, far)
+    after = updated(method, p.clients, far)
     assert p.objective(after.x) <= p.objective(far.x)
 
 
 def test_the_evidence_bounds_the_hessian_from_below() -> None:
     p = problem("logistic", [60, 25, 80], 4, seed=5)
     method = fs.FedSplitInformation()
-    state = method.start(p.clients, np.zeros(4))
+    state = begun(method, p.clients, np.zeros(4))
     for _ in range(4):
-        state = method.update(p.clients, state)
+        state = updated(method, p.clients, state)
         assert state.evidence is not None
         H: Array = p.clients.pooled_information(state.x)
         assert np.linalg.eigvalsh(H - state.evidence.least_hessian)[0] >= -1e-9 * H[0, 0]
@@ -101,22 +101,28 @@ def test_without_a_method_solve_chooses_one_and_says_so() -> None:
     rng = np.random.default_rng(0)
     rows = [(rng.standard_normal((30, 3)), rng.standard_normal(30)) for _ in range(4)]
     chosen = fs.solve(fs.Problem(fs.LeastSquares(), rows))
-    assert isinstance(chosen.state, InformationState)
+    assert isinstance(chosen.state.inner, InformationState)
+    assert chosen.method == fs.FedSplitInformation().described()
     assert chosen.notes == (
-        "method: FedSplitInformation, as Hessians of 4 clients × 3 coordinates are affordable",
+        "method: FedSplit with information: every client sends its Hessian "
+        "(Hessians of 4 clients × 3 coordinates are affordable)",
     )
     assert fs.solve(fs.Problem(fs.LeastSquares(), rows), state=chosen.state).converged
     vectors = fs.solve(fs.Problem(fs.LeastSquares(), rows), fs.FedSplitVectors())
     continued = fs.solve(fs.Problem(fs.LeastSquares(), rows), state=vectors.state)
-    assert continued.notes == ("method: FedSplit, as it continues from its state",)
+    assert continued.method == fs.FedSplitVectors().described()
+    assert continued.notes == (f"method: {continued.method} (it continues from its state)",)
 
 
 def test_hessians_that_are_too_large_or_not_known_are_not_asked_for() -> None:
     wide = fs.Problem(fs.LeastSquares(), [(np.eye(501), np.ones(501))] * 2)
-    assert fs.solve(wide, rounds=3).notes[0].startswith("method: FedSplit, as Hessians of 2")
+    first = fs.solve(wide, rounds=3)
+    assert first.method == fs.FedSplitVectors().described()
+    assert first.notes[0].endswith("(Hessians of 2 clients × 501 coordinates are too large)")
     loss = fs.CustomLoss(lambda x, a: 0.5 * (x - a) @ (x - a), lambda x, a: x - a, d=2)
     result = fs.solve(fs.Problem(loss, [np.ones(2), np.zeros(2)]))
-    assert result.notes == ("method: FedSplit, as the clients cannot tell their Hessians",)
+    assert result.method == fs.FedSplitVectors().described()
+    assert result.notes[0].endswith("(the clients cannot compute their Hessians)")
     np.testing.assert_allclose(result.x, 0.5, atol=1e-6)
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from threadpoolctl import threadpool_info
 
 import fedsplit as fs
-from fedsplit.clients.questions import Prox
+from fedsplit.clients.question import CostQuestion
+from fedsplit.clients.questions import Curvature, Gradient, Information, Prox, Value
 from fedsplit.losses.stacking import padded
 from fedsplit.threads import each, one_blas_thread
 from problems import LOSSES, clients, columns, dimensions, loss, names, ridges, seeds, sizes
@@ -75,11 +76,18 @@ def test_a_client_answers_with_the_same_bits_whoever_it_is_stacked_with(name: st
     for j, client in enumerate(data):
         alone = fs.Problem(loss(name, 5), [client]).clients
         for solver in (fs.ExactProx(), fs.GradientProx(5)):
-            a, b = together.ask(Prox(V, 0.3, V, solver)), alone.ask(Prox(V[[j]], 0.3, V[[j]], solver))
+            a, b = (
+                together.ask(Prox(V, 0.3, V, solver)),
+                alone.ask(Prox(V[[j]], 0.3, V[[j]], solver)),
+            )
             np.testing.assert_array_equal(a.rows[j], b.rows[0])
             assert a.error[j] == b.error[0]
-        np.testing.assert_array_equal(together.ask(Gradient(V[j])).rows[j], alone.ask(Gradient(V[j])).rows[0])
-        np.testing.assert_array_equal(together.ask(Value(V[j])).rows[j], alone.ask(Value(V[j])).rows[0])
+        np.testing.assert_array_equal(
+            together.ask(Gradient(V[j])).rows[j], alone.ask(Gradient(V[j])).rows[0]
+        )
+        np.testing.assert_array_equal(
+            together.ask(Value(V[j])).rows[j], alone.ask(Value(V[j])).rows[0]
+        )
 
 
 def test_blocks_and_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,14 +141,15 @@ def test_padded_clients_answer_as_unpadded_ones(name: str, monkeypatch: pytest.M
     longer = fs.Problem(loss(name, 40), data, 1.0).clients
     monkeypatch.setattr("fedsplit.losses.stacking.padded", lambda n: n)
     plain = fs.Problem(loss(name, 40), data, 1.0).clients
-    for question, arguments in (
-        ("value", (V,)),
-        ("gradient", (V,)),
-        ("information", (V,)),
-        ("prox", (V, 0.3, V, fs.ExactProx())),
-        ("curvature", ()),
-    ):
-        a, b = (getattr(clients, question)(*arguments).rows for clients in (longer, plain))
+    questions: list[CostQuestion] = [
+        Value(V),
+        Gradient(V),
+        Information(V),
+        Prox(V, 0.3, V, fs.ExactProx()),
+        Curvature(),
+    ]
+    for question in questions:
+        a, b = (clients.ask(question).rows for clients in (longer, plain))
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
 
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from fractions import Fraction
 
 import array_api_strict
 import numpy as np
@@ -11,12 +12,15 @@ from hypothesis import given
 import fedsplit as fs
 from faulty import faulty
 from fedsplit.arrays import Array
+from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import (
     Curvature,
     Decrement,
+    Diagonal,
     Gradient,
     Information,
     ProofScalars,
+    Prox,
     Value,
 )
 from fedsplit.clients.stochastic import BatchCurvature
@@ -163,7 +167,7 @@ def test_float32_and_integers_are_computed_in_float64() -> None:
 
 
 def test_least_squares_value_keeps_its_digits_near_the_optimum() -> None:
-    data = fs.ensembles.isotropic(m=5, d=20, n=300, seed=3).clients
+    data = fs.ensembles.isotropic(m=5, d=20, n=300, seed=3).rows
     p = fs.Problem(fs.LeastSquares(), data)
     x = p.solution()
     residuals = np.concatenate([A @ x - b for A, b in data])
@@ -216,7 +220,10 @@ def test_an_offset_is_a_column_whose_coefficient_is_one(name: str, n: list[int])
         offset.ask(Gradient(x)).rows, column.ask(Gradient(y)).rows[:, :4], rtol=1e-9, atol=1e-12
     )
     np.testing.assert_allclose(
-        offset.ask(Information(x)).rows, column.ask(Information(y)).rows[:, :4, :4], rtol=1e-9, atol=1e-12
+        offset.ask(Information(x)).rows,
+        column.ask(Information(y)).rows[:, :4, :4],
+        rtol=1e-9,
+        atol=1e-12,
     )
     u = offset.ask(Prox(x, 0.3, x, fs.ExactProx())).rows
     np.testing.assert_allclose(
@@ -284,18 +291,19 @@ def test_a_multinomial_of_two_classes_is_logistic() -> None:
     one = fs.Problem(fs.Logistic(), data, 0.1).clients
     rng = np.random.default_rng(0)
     for x in (np.zeros(4), rng.standard_normal(4), 40 * rng.standard_normal(4)):
-        for question, arguments in (
-            ("value", (x,)),
-            ("gradient", (x,)),
-            ("information", (x,)),
-            ("diagonal", (x,)),
-            ("curvature", ()),
-            ("curvature", (x,)),
-            ("prox", (x, 0.7, x, fs.ExactProx())),
-            ("decrement", (x, np.ones(4))),
-        ):
-            a, b = (getattr(clients, question)(*arguments).rows for clients in (two, one))
-            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=question)
+        questions: list[CostQuestion] = [
+            Value(x),
+            Gradient(x),
+            Information(x),
+            Diagonal(x),
+            Curvature(),
+            Curvature(x),
+            Prox(x, 0.7, x, fs.ExactProx()),
+            Decrement(x, np.ones(4)),
+        ]
+        for question in questions:
+            a, b = (clients.ask(question).rows for clients in (two, one))
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=question.name())
 
 
 def test_a_multinomial_is_exact_at_huge_predictors_and_keeps_the_digits_of_a_tiny_loss() -> None:
@@ -489,6 +497,8 @@ def test_the_smoothness_of_batches_is_a_number_without_a_bound_on_the_curvature(
     np.testing.assert_array_equal(p.clients.ask(BatchCurvature(1)).rows[:, 1], [np.inf] * 2)
     here = p.clients.ask(BatchCurvature(5, np.zeros(3))).rows
     assert np.isfinite(here).all()
+    empty = fs.Problem(fs.Poisson(), [(np.vstack([np.eye(3), np.zeros((9, 3))]), np.ones(12))])
+    np.testing.assert_array_equal(empty.clients.ask(BatchCurvature(5)).rows, [[0.0, np.inf]])
 
 
 def test_a_run_by_minibatches_with_a_padded_client_is_answered_elsewhere_too() -> None:
@@ -530,3 +540,15 @@ def test_rounding_of_a_gradient_is_within_its_bound() -> None:
         size = np.linalg.norm(A, axis=1)
         most = np.sum(size * (np.abs(slopes) + w * size * np.linalg.norm(x) * 30.0))
         assert at.gradient_error()[0] <= 1e-13 * float(most)
+
+
+def test_the_rounding_of_a_predictor_that_cancels_is_within_the_bound_of_the_gradient() -> None:
+    rng = np.random.default_rng(0)
+    for a, x in rng.standard_normal((50, 2)):
+        exact = Fraction(a) * Fraction(x)
+        b = a * x + 1e-9  # all that is left of the residual is rounding and 1e-9
+        p = fs.Problem(fs.LeastSquares(rows=True), [([[a]], [b])])
+        ((_, costs),) = p.clients._blocks
+        at = costs.at(np.array([[x]]))
+        error = abs(Fraction(float(at.gradient[0, 0])) - (exact - Fraction(b)) * Fraction(a))
+        assert error <= Fraction(float(at.gradient_error()[0]))

@@ -220,6 +220,7 @@ def test_models_of_the_rand_data_are_answered_one_after_the_other(tmp_path: Path
     check(randhie(tmp_path), RAND)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["poisson", "gaussian"])
 def test_rounded_sums_cost_a_strict_fit_less_than_its_certificate_allows(family: str) -> None:
     plain = fs.fit(real.EXAMPLES / "randhie", TABLE, family=family)

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedsplit.clients.metered import MeteredClients
-from fedsplit.clients.sampled import SampledClients, draws
 
 import fedsplit as fs
 from faulty import FAULTS, faulty
@@ -16,12 +14,13 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Gradient, Prox
 from fedsplit.local.newton import ExactProx
+from fedsplit.loop.conversation import Conversation, shuffled_draws
 from fedsplit.remote.clients import RemoteClients, in_process
 from problems import LOSSES, problem
 
 
 def taken(m: int, k: int, seed: int, number: int) -> list[Mask]:
-    masks = draws(m, k, seed)
+    masks = shuffled_draws(m, k, seed)
     return [next(masks) for _ in range(number)]
 
 
@@ -110,20 +109,17 @@ def test_a_client_answers_alone_as_it_does_among_all(name: str, d: int) -> None:
 
 def test_only_questions_to_clients_that_are_asked_are_counted() -> None:
     p = problem("least-squares", [20] * 10, 3)
-    meter = MeteredClients(SampledClients(p.clients, 0.3, seed=0))
-    meter.ask(Gradient(np.zeros(3)))
-    [exchange] = meter.take()
+    conversation = Conversation(p.clients, participation=0.3)
+    conversation.ask(Gradient(np.zeros(3)))
+    [exchange] = conversation.take()
     assert (exchange.answered, exchange.floats_down, exchange.floats_up) == (3, 9, 9)
-    assert exchange.work[0] == 3
+    assert exchange.gradients == 3
 
 
 def test_a_method_that_draws_clients_itself_takes_no_participation() -> None:
-    class Drawing(fs.FedGD):
-        clients = 0.5
-
     p = problem("least-squares", [20] * 4, 3)
     with pytest.raises(fs.InputError, match="pass that or participation, not both"):
-        fs.solve(p, Drawing(), participation=0.5)
+        fs.solve(p, fs.FedAvg(clients=0.5), participation=0.5)
 
 
 def test_a_run_that_diverges_does_not_blame_the_clients_drawn() -> None:

@@ -181,6 +181,7 @@ def test_the_model_at_a_lambda_is_that_of_fit(family: str, l1_ratio: float) -> N
     assert np.max(np.abs(path.coef_.iloc[4] - same.coef) / same.errors) < 1e-6
 
 
+@pytest.mark.slow
 def test_a_warm_start_saves_a_third_of_the_rounds_and_changes_nothing() -> None:
     path = fs.path(small(), RAND, family="poisson", n_lambdas=16)
     cold = [fs.path(small(), RAND, family="poisson", lambdas=[lam]) for lam in path.lambdas[1:]]

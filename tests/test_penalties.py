@@ -9,15 +9,15 @@ from sklearn.linear_model import ElasticNet, Lasso
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.methods import METHODS, parse, with_penalty
+from fedsplit.methods import METHODS, parse
 from penalty_examples import PENALTIES
-from problems import problem
+from problems import begun, problem
 
 D = 5
 
 vectors = st.lists(st.floats(-3, 3), min_size=D, max_size=D).map(np.array)
 
-TAKING = [name for name in METHODS if hasattr(parse(name), "penalty")]
+TAKING = [name for name, kind in METHODS.items() if "penalty" in vars(kind())]
 """Methods that take a penalty."""
 
 coordinatewise_names = [name for name, make in PENALTIES.items() if make(D).coordinatewise]  # type: ignore[attr-defined]
@@ -140,8 +140,10 @@ def test_a_method_that_takes_a_penalty_stops_where_the_subgradients_cancel(
 ) -> None:
     p = problem("logistic", [40, 25, 60], 4, seed=2, ridge=5.0)
     penalty = PENALTIES[name](4)
-    result = fs.solve(p, parse(which), penalty=penalty, tol=1e-13, rounds=400)
-    subgradient = getattr(result.state, "subgradient")  # noqa: B009  # not in the protocol
+    method = parse(which).with_penalty(penalty)
+    result = fs.solve(p, method, tol=1e-13, rounds=400)
+    subgradient = method.subgradient(result.state.inner)
+    assert subgradient is not None
     np.testing.assert_allclose(p.gradient(result.x) + subgradient, 0.0, atol=1e-4)
     # γ is a subgradient of g at x if and only if x = prox_{tg}(x + tγ).
     np.testing.assert_allclose(penalty.prox(result.x + subgradient, 1.0), result.x, atol=1e-9)
@@ -151,7 +153,7 @@ def test_a_method_that_takes_a_penalty_stops_where_the_subgradients_cancel(
 def test_a_start_outside_a_constraint_is_moved_into_it(which: str) -> None:
     p = problem("logistic", [40, 25], 3, seed=2, ridge=1.0)
     box = fs.Box(-0.2, 0.3)
-    state = with_penalty(parse(which), box).start(p.clients, np.array([3.0, 0.1, -4.0]))
+    state = begun(parse(which).with_penalty(box), p.clients, np.array([3.0, 0.1, -4.0]))
     assert box.value(state.x) == 0.0
 
 
@@ -173,7 +175,7 @@ def test_what_is_no_penalty_is_refused() -> None:
     p = problem("least-squares", [30, 12], 3)
     with pytest.raises(fs.InputError, match="penalty"):
         fs.solve(p, penalty=3.0)  # type: ignore[arg-type]  # the wrong type is the point
-    with pytest.raises(fs.InputError, match="FedGD takes none: use one of FedSplit"):
+    with pytest.raises(fs.InputError, match="FedGD takes none: use FedSplit"):
         fs.solve(p, fs.FedGD(), penalty=fs.L1(1.0))
     for wrong in (
         lambda: fs.L1(-1.0),

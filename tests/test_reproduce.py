@@ -25,7 +25,6 @@ from fedsplit.paper.curves import floor, linear_fit, rounds_to
 from fedsplit.paper.experiment import Experiment
 from fedsplit.paper.experiments import EXPERIMENTS
 from fedsplit.paper.measurements import Measurements, load
-from fedsplit.paper.report import write_report
 from fedsplit.paper.reproduction import reproduce
 
 pytestmark = pytest.mark.xdist_group("paper")  # the experiments run once
@@ -199,7 +198,7 @@ def test_what_is_finished_stays_when_a_run_is_interrupted(
     assert set(reproduce(module.select(["fig1", "fig2b"]), tmp_path, "")) == {"fig2b"}
 
 
-def test_the_report_is_made_from_saved_data_alone(
+def test_the_report_is_made_from_saved_data_alone_with_the_pictures_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reproduce(module.select(["fig1"]), tmp_path, "fedsplit reproduce fig1")
@@ -215,6 +214,10 @@ def test_the_report_is_made_from_saved_data_alone(
     assert (tmp_path / "index.html").read_text() == page
     assert (tmp_path / "claims.json").read_bytes() == claims
     assert "fedsplit reproduce fig1" in page
+    found = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', page)
+    assert [base64.b64decode(svg) for svg in found] == [
+        (tmp_path / f"{name}.svg").read_bytes() for name in ("fig1", "fig1-ours")
+    ]
 
 
 def test_bad_input_gives_one_line_and_status_2(
@@ -351,14 +354,3 @@ def test_the_page_opens_in_chromium_without_a_network(whole_paper: Path) -> None
     assert errors == []
     assert overflow <= 0  # nothing to scroll sideways on a phone
     assert rows == len(json.loads((whole_paper / "claims.json").read_text()))
-
-
-def test_the_picture_on_the_page_is_the_figure_beside_it(tmp_path: Path) -> None:
-    reproduce(module.select(["fig1"]), tmp_path, "")
-    assert write_report(tmp_path) == ["fig1"]
-    found = re.findall(
-        r'src="data:image/svg\+xml;base64,([^"]+)"', (tmp_path / "index.html").read_text()
-    )
-    assert [base64.b64decode(svg) for svg in found] == [
-        (tmp_path / f"{name}.svg").read_bytes() for name in ("fig1", "fig1-ours")
-    ]

@@ -129,16 +129,19 @@ def test_secure_sums_go_on_without_a_client_only_if_its_owner_has_consented(
 
 
 @pytest.mark.slow
-def test_rand_by_files_with_secure_sums_takes_at_most_ten_rounds(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("more", "most"), [((), 8), (("--secure",), 10)], ids=["open", "secure"])
+def test_six_sites_of_rand_by_files_take_few_rounds(
+    tmp_path: Path, more: tuple[str, ...], most: int
+) -> None:
     terms = ("logc", "idp", "linc", "xage", "female", "physlm", "disea")
     types = ",".join(f"{name}=number" for name in ("mdvis", *terms))
     formula = f"mdvis ~ {' + '.join(terms)} + C(health)"
     data = {path.stem: path for path in sorted(Path("examples/randhie").absolute().glob("*.csv"))}
     federation = ByFiles(
-        tmp_path / "six", data, "--family", "poisson", "--formula", formula, "--secure",
+        tmp_path / "six", data, "--family", "poisson", "--formula", formula, *more,
         "--types", f"{types},health=text", "--levels", "health=excellent|fair|good|poor",
     )  # fmt: skip
-    assert federation.rounds() <= 10
+    assert federation.rounds() <= most
     here = fs.fit("examples/randhie", formula, family="poisson").to_dict()
     there = json.loads((federation.study / "model.json").read_text(encoding="utf-8"))
     for name, value in here["coef"].items():

@@ -17,9 +17,18 @@ import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
-from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars, Prox
+from fedsplit.clients.questions import (
+    Curvature,
+    Decrement,
+    Gradient,
+    Information,
+    ProofScalars,
+    Prox,
+)
 from fedsplit.data.splitting import SPLITS, split_rows
+from fedsplit.dialogue import converse
 from fedsplit.local import SOLVERS, ProxSolver
+from fedsplit.loop.certificate import prove
 from fedsplit.methods import METHODS, parse
 from fedsplit.methods.vectors import AcceleratedState
 from open.stochastic import StochasticProx
@@ -194,9 +203,9 @@ def test_without_a_ridge_nothing_is_proved_by_products_and_the_reason_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
-    monkeypatch.setattr("fedsplit.loop.certificate.MATRICES", 0)  # nor by matrices of all
     _, sparse = both("logistic", 24, ridge=0.0)
-    proof = fs.certify(sparse.clients, np.zeros(24))
+    without_matrices = prove(np.zeros(24), sparse.m, largest=0.0)
+    proof = converse(without_matrices, sparse.clients)
     assert proof.gap is None
     assert "add a ridge" in proof.reason
 
@@ -267,7 +276,7 @@ def test_a_method_whose_matrices_are_too_large_is_refused_with_the_name_of_one_t
     method: str,
 ) -> None:
     with pytest.raises(
-        fs.InputError, match=r"20000 × 20000 .* use FedSplit\(\) or LBFGS\(\)"
+        fs.InputError, match=r"20000 × 20000 .* use FedSplitVectors\(\) or LBFGS\(\)"
     ) as no:
         fs.solve(wide(), parse(method))
     assert "\n" not in str(no.value)
@@ -290,7 +299,8 @@ def test_wide_rows_are_solved_and_proved_without_a_matrix_of_their_columns() -> 
 
 def test_gradients_at_the_start_are_a_round_that_the_first_proxes_are_compared_with() -> None:
     problem = wide(1500)
-    first = fs.solve(problem, rounds=3, tol=0).state  # two questions of the set-up, and a round
+    # two questions of the set-up, and a round
+    first = fs.solve(problem, rounds=3, tol=0).state.inner
     assert isinstance(first, AcceleratedState)
     newest, *others = first.memory.pairs
     assert newest.curvature > 0
@@ -320,8 +330,8 @@ def test_a_long_memory_of_large_vectors_is_shortened_and_said(
     assert "Anderson remembers 3 of 20 rounds, which are 2 clients × 20000 coordinates each" in (
         result.notes
     )
-    assert isinstance(result.state, AcceleratedState)
-    assert len(result.state.memory.pairs) == 3
+    assert isinstance(result.state.inner, AcceleratedState)
+    assert len(result.state.inner.memory.pairs) == 3
 
 
 @pytest.mark.parametrize("split", sorted(SPLITS))

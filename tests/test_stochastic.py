@@ -1,6 +1,7 @@
 """Methods that draw minibatches: their means, and how far they spread."""
 
 import pickle
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,16 @@ def squares(d: int = 3) -> fs.Problem:
 
 
 def moments(
-    s: float, *settings: Any, sizes: list[int] = SIZES, d: int = 3, **named: Any
+    s: float,
+    local_steps: int,
+    batch: int,
+    sizes: Sequence[int] = SIZES,
+    d: int = 3,
+    **settings: Any,
 ) -> Moments:
-    """Of FedAvg on ``squares``, or with other sizes."""
-    return fedavg_moments(clients("least-squares", sizes, d), s, *settings, ridge=0.5, **named)
+    """Of FedAvg on ``squares``, or on clients of other sizes."""
+    data = clients("least-squares", list(sizes), d)
+    return fedavg_moments(data, s, local_steps, batch, ridge=0.5, **settings)
 
 
 # Draws
@@ -256,7 +263,7 @@ def test_a_minibatch_question_can_be_sent() -> None:
     sent = read_request(write_request(Request(question, "key", 1)), QUESTIONS).question
     assert isinstance(sent, StochasticDescend)
     np.testing.assert_array_equal(sent.streams, question.streams)
-    assert question.floats_down(3) == 3 + 1 + 1  # x, the step and a seed
+    assert question.floats_down() == 3 + 1 + 1  # x, the step and a seed
 
 
 def test_mistakes_with_minibatches_are_explained() -> None:

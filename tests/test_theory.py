@@ -28,9 +28,7 @@ def spiked(kappa: float, **sizes: int) -> fs.Problem:
 def iterates(method: fs.FedSplit, p: fs.Problem, rounds: int) -> list[Array]:
     """z of the start and after each round."""
     found: list[Array] = [np.zeros((p.m, p.d))]
-    fs.solve(
-        p, method, rounds=rounds, tol=0, callbacks=[lambda row, state: found.append(state.iterate)]
-    )
+    fs.solve(p, method, rounds=rounds, tol=0, callbacks=[lambda row, state: found.append(state.z)])
     return found
 
 
@@ -292,7 +290,7 @@ def test_limits_satisfy_the_fixed_point_relations_and_only_fedsplit_is_optimal(n
     split = limit(p, algorithm1(s), 20000, 1e-14)
     assert theory.fedgd_defect(p.clients, gd, s, 5) < 1e-8
     assert theory.fedprox_defect(p.clients, prox, s) < 1e-8
-    assert theory.fedsplit_defect(p.clients, split.state.iterate, s) < 1e-9
+    assert theory.fedsplit_defect(p.clients, split.state.inner.z, s) < 1e-9
     assert theory.optimality_defect(p.clients, split.x) < 1e-8
     assert theory.optimality_defect(p.clients, gd) > 1e-3
     assert theory.optimality_defect(p.clients, prox) > 1e-3
@@ -304,7 +302,7 @@ def test_the_fixed_point_of_fedsplit_is_x_minus_s_gradients() -> None:
         ell, L, _ = constants(p)
         s = theory.fedsplit_step(ell, L)
         target = theory.fedsplit_fixed_point(p.clients, x, s)
-        z = fs.solve(p, algorithm1(s), rounds=500, tol=0).state.iterate
+        z = fs.solve(p, algorithm1(s), rounds=500, tol=0).state.inner.z
         assert np.linalg.norm(z - target) <= 2e-14 * np.linalg.norm(target)
         assert theory.fedsplit_defect(p.clients, target, s) <= 1e-13 * np.linalg.norm(target)
 
@@ -468,7 +466,7 @@ def check_theorem_2(data: list[Observed], loss: fs.LeastSquares | fs.Logistic, e
     target = theory.fedsplit_fixed_point(ridged.clients, ridged.solution(), plan.s)
     assert np.linalg.norm(target) <= np.linalg.norm(radius + plan.s * (g + (L + plan.lam) * radius))
     rho = theory.contraction((L.max() + plan.lam) / plan.lam)
-    assert np.linalg.norm(result.state.iterate - target) <= rho**plan.rounds * np.linalg.norm(
+    assert np.linalg.norm(result.state.inner.z - target) <= rho**plan.rounds * np.linalg.norm(
         target
     ) * (1 + 1e-6)
 
@@ -481,9 +479,9 @@ def test_theorem_2_is_centred_at_the_start() -> None:
     result = fs.solve(p, fs.RegularisedFedSplit(1e-3, 1.6), rounds=10**6, x0=start)
     assert result.stopped_by == "method"
     assert p.objective(result.x) - p.objective(x) <= 1e-3
-    assert isinstance(result.state, RegularisedState)
+    assert isinstance(result.state.inner, RegularisedState)
     pull = (
-        p.m * result.state.lam * (result.x - start)
+        p.m * result.state.inner.lam * (result.x - start)
     )  # ∇F_λ = ∇F + mλ(x - x¹) vanishes, ∇F alone does not
     assert np.linalg.norm(p.gradient(result.x) + pull) < 1e-2 * np.linalg.norm(p.gradient(result.x))
 

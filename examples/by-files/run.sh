@@ -1,14 +1,14 @@
 #!/bin/sh
-# A whole fit by files alone: six sites, a coordinator, and a folder that stands for the mail.
+# A whole fit by files alone: some sites, a coordinator, and a folder that stands for the mail.
 #
 #   examples/by-files/run.sh FOLDER [OPTION...]
 #
-# works in FOLDER, which must not exist; options are those of fedsplit ask. docs/by-files.md explains
-# every command.
+# works in FOLDER, which must not exist; options are those of fedsplit ask. SITES names other sites than all
+# six, as in SITES="site1 site2". docs/by-files.md explains every command.
 set -eu
 rows=$(cd "$(dirname "$0")/../randhie" && pwd)
 mkdir "$1" && cd "$1" && shift
-sites="site1 site2 site3 site4 site5 site6"
+sites=${SITES:-site1 site2 site3 site4 site5 site6}
 
 # Once: every site makes its own key, and the coordinator signs it.
 fedsplit keys coordinator/keys --host localhost

@@ -33,7 +33,7 @@ class RelaxedState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RelaxedFedSplit(fs.FedSplit):
+class RelaxedFedSplit(fs.Method[RelaxedState]):
     """z_j ← z_j + 2η(prox_{s f_j}(2x' - z_j) - x') on each arrival, with x' of when j was asked.
 
     η = 1 is Algorithm 1, for which no theory promises convergence when answers arrive one by one.
@@ -49,19 +49,21 @@ class RelaxedFedSplit(fs.FedSplit):
         η, in (0, 1]. None is ARock's for τ = 2m.
     """
 
+    step: float | None = None
+    prox: fs.local.ProxSolver | None = None
     relaxation: float | None = None
+    penalty: fs.Penalty | None = None
 
     arrivals = True
-    newton_may_finish = False
-    device = None
     state_type = RelaxedState
     hazard = "answers are too old for this relaxation: pass a smaller one"
 
-    def start(self, x0: NDArray[Any], m: int) -> Generator[Any, Any, Any]:
-        state = yield from super().start(x0, m)
-        return RelaxedState(*state, idle=np.ones(m, dtype=bool))
+    def start(self, x0: NDArray[Any], m: int) -> Generator[Any, Any, RelaxedState]:
+        waiting = fs.FedSplit(self.step, self.prox, self.penalty)
+        x, z, s, notes = yield from waiting.start(x0, m)
+        return RelaxedState(x, z, s, notes, np.ones(m, dtype=bool))
 
-    def update(self, state: Any) -> Generator[Any, Any, Any]:
+    def update(self, state: RelaxedState) -> Generator[Any, Any, RelaxedState]:
         x, z, s, notes, idle = state
         m = len(z)
         eta = arock_relaxation(m, 2 * m) if self.relaxation is None else self.relaxation
@@ -78,5 +80,15 @@ class RelaxedFedSplit(fs.FedSplit):
     def described(self) -> str:
         return "FedSplit, relaxed, on every arrival"
 
-    def without(self, state: Any, kept: NDArray[np.bool_]) -> None:
-        return None  # questions are under way whose answers would not fit: start anew
+    def iterate(self, state: RelaxedState) -> NDArray[Any]:
+        return state.z
+
+    def step_of(self, state: RelaxedState) -> float:
+        return state.s
+
+    def subgradient(self, state: RelaxedState) -> NDArray[Any]:
+        slope: NDArray[Any] = len(state.z) * (state.z.mean(axis=0) - state.x) / state.s
+        return slope
+
+    def notes(self, state: RelaxedState) -> tuple[str, ...]:
+        return state.notes

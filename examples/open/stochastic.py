@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -209,7 +209,7 @@ class _Saga:
     def __init__(self, costs: Costs, start: NDArray[Any]) -> None:
         self.costs = costs
         # losses of a linear predictor and multinomial ones, whose terms have slopes and an adjoint
-        self.terms: Any = costs.terms
+        self.terms = cast(Any, costs.terms)
         costs.work.gradients += 1
         self.slopes = self.terms.slopes(self.terms.eta(start))
         self.total = self.terms.adjoint(self.slopes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -55,7 +55,7 @@ STYLES: dict[str, Style] = {
     "fedsplit-e100-broadcast": Style("FedSplit, e = 100, from x", BLACK, ">"),
     "vectors": Style("FedSplitVectors", BLACK, "D"),
     "information": Style("FedSplitInformation", ORANGE, "P"),
-    "newton": Style("Newton", GREY, "+"),
+    "newton": Style("Newton", GREY, "x"),
     "cg": Style("CG", PINK, "v"),
     "lbfgs": Style("L-BFGS", SKY, "^"),
 }
@@ -136,7 +136,9 @@ def spread(
     return _with_legend(figure)
 
 
-def conditioning(table: Columns, slopes: Mapping[str, float], title: str) -> Figure:
+def conditioning(
+    table: Columns, slopes: Mapping[str, float], title: str, dashed: Collection[str] = ()
+) -> Figure:
     """Draw rounds against κ on log scales, as medians in bands over the seeds.
 
     Parameters
@@ -146,6 +148,8 @@ def conditioning(table: Columns, slopes: Mapping[str, float], title: str) -> Fig
     slopes : mapping of str to float
         The fitted slope of each method to draw.
     title : str
+    dashed : collection of str
+        Methods whose curves are dashed, so that one on top of another leaves it visible.
     """
     figure, axes = _axes(title, "condition number κ", "rounds T(ε, κ)")
     axes.set_xscale("log")
@@ -155,7 +159,9 @@ def conditioning(table: Columns, slopes: Mapping[str, float], title: str) -> Fig
         seeds = np.array([table[name][table["kappa"] == kappa] for kappa in kappas]).T
         rounds = _band(axes, style, kappas, seeds)
         labelled = style._replace(label=f"{style.label}: slope {slope:z.2f}")
-        _curve(axes, labelled, kappas, rounds, len(kappas) - 1, 0.0)
+        _curve(
+            axes, labelled, kappas, rounds, len(kappas) - 1, 0.0, "--" if name in dashed else "-"
+        )
     return _with_legend(figure)
 
 

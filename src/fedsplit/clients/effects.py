@@ -7,7 +7,6 @@ carries them out.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from fedsplit.arrays import Array, Mask
@@ -60,29 +59,25 @@ class Account(NamedTuple):
     stop: bool = False
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(NamedTuple):
     """Σ_j f_j(x), at no price; None where that would be a question between organisations."""
 
     x: Array
 
 
-@dataclass(frozen=True)
-class Repeat:
+class Repeat(NamedTuple):
     """x as one row per client, wherever the clients' arrays are."""
 
     x: Array
 
 
-@dataclass(frozen=True)
-class Pooled:
+class Pooled(NamedTuple):
     """A question to the one client that all are together, which clients on a device offer."""
 
     question: CostQuestion
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """Enter the exchanges since the last record into the trace; the answer is an ``Account``.
 
     Parameters
@@ -103,8 +98,7 @@ class Record:
     state: Any = None
 
 
-@dataclass(frozen=True)
-class Post:
+class Post(NamedTuple):
     """Send a question to some clients without waiting for them; the answer is the next ``Arrival``.
 
     Each client has at most one question at a time, and answers about the x of when it was asked.

@@ -70,6 +70,9 @@ class LocalModel(CostQuestion):
         Another point; the answer has f_j on the way from there to x.
     both : bool
         Whether to answer with ∇²f_j(x) too, for losses that state no concordance.
+    hessian : bool
+        Whether to answer with ∇²f_j(p_j). That of a quadratic is the same everywhere, and is sent
+        once; without it p_j = x.
     """
 
     x: Array
@@ -78,6 +81,7 @@ class LocalModel(CostQuestion):
     reach: float
     before: Array | None
     both: bool = False
+    hessian: bool = True
 
     vectors = ("x", "v", "before")
     brings_matrices = True
@@ -112,14 +116,20 @@ class LocalModel(CostQuestion):
     }
 
     def answer_parts(self) -> Mapping[str, Part]:
-        if not self.both:
-            return self.parts
-        return {**self.parts, "hessian_at_x": Part(("triangle",), "any")}
+        parts = dict(self.parts)
+        if not self.hessian:
+            del parts["hessian"]
+        if self.both:
+            parts["hessian_at_x"] = Part(("triangle",), "any")
+        return parts
 
     def added_parts(self) -> Mapping[str, Together]:
-        if not self.both:
-            return self.together
-        return {**self.together, "hessian_at_x": "sum"}
+        together = dict(self.together)
+        if not self.hessian:
+            del together["hessian"]
+        if self.both:
+            together["hessian_at_x"] = "sum"
+        return together
 
     def for_sums(self, m: int) -> Self:
         """Without the centres, which each client finds by its own last answer."""
@@ -153,10 +163,13 @@ class LocalModel(CostQuestion):
         A model that does not fit into a sum is left out, and the value infinite: the server refuses
         such an x.
         """
-        models = LastModels(parts["point"], parts["gradient"], unpacked(parts["hessian"]))
-        found = dict(parts) | {"gradient": models.gradients(self.x)}
+        found = dict(parts)
+        of_model = ["point", "gradient", "slope"]
+        if self.hessian:
+            models = LastModels(parts["point"], parts["gradient"], unpacked(parts["hessian"]))
+            found["gradient"] = models.gradients(self.x)
+            of_model.append("hessian")
         found["away"] = (parts["point"] != self.x).any(axis=1).astype(np.float64)
-        of_model = ("point", "gradient", "hessian", "slope")
         usable: Mask = np.all([fits(found[name]).all(axis=1) for name in of_model], axis=0)
         if not usable.all():
             found |= {name: np.where(usable[:, None], found[name], 0.0) for name in of_model}
@@ -169,10 +182,11 @@ class LocalModel(CostQuestion):
 
         A curvature that is too small beside the unit of the sums proves nothing.
         """
-        d = len(self.x)
-        diagonal = parts["hessian"][0, np.cumsum(np.arange(1, d + 1)) - 1]
-        if (diagonal < SMALLEST).any():
-            parts["norm"] = np.full(1, np.inf)
+        if self.hessian:
+            d = len(self.x)
+            diagonal = parts["hessian"][0, np.cumsum(np.arange(1, d + 1)) - 1]
+            if (diagonal < SMALLEST).any():
+                parts["norm"] = np.full(1, np.inf)
         parts["values"] = _level(parts["values"])
         if not parts.pop("away").any():
             return parts | {"point": self.x[None].copy()}
@@ -188,12 +202,15 @@ class LocalModel(CostQuestion):
             values = np.tile(here.value[:, None], len(WAY))
         else:
             values = here.values_from(costs.at(before), WAY)
-        p, gradient, B = self._model(here, v)
         terms = costs.terms
-        parts = {
-            "point": p,
-            "gradient": gradient,
-            "hessian": packed(B),
+        parts = {}
+        if self.hessian:
+            p, gradient, B = self._model(here, v)
+            parts["hessian"] = packed(B)
+        else:
+            p, gradient = x, _or_zero(here.gradient)
+        parts = {"point": p, "gradient": gradient} | parts
+        parts |= {
             "values": values,
             "slope": here.gradient,
             "spread": rounded_up(terms.spread(x - p)),
@@ -275,13 +292,18 @@ def _level(values: Array) -> Array:
 def _finite(at: Evaluation) -> tuple[Array, Array, Array]:
     """Points, gradients and Hessians; 0 for clients whose numbers are beyond float64."""
     p, B = at.X, at.hessian
-    finite = np.isfinite(at.gradient).all(axis=1, keepdims=True)
-    gradient = at.gradient if finite.all() else np.where(finite, at.gradient, 0.0)
+    gradient = _or_zero(at.gradient)
     usable: Mask = np.asarray(np.isfinite(B).all(axis=(1, 2)) & np.isfinite(p).all(axis=1))
     if usable.all():
         return p, gradient, B
     own = usable[:, None]
     return np.where(own, p, 0.0), np.where(own, gradient, 0.0), np.where(own[:, :, None], B, 0.0)
+
+
+def _or_zero(gradient: Array) -> Array:
+    """Gradients, (k, d), and 0 in the place of those that are not finite."""
+    finite = np.isfinite(gradient).all(axis=1, keepdims=True)
+    return gradient if finite.all() else np.where(finite, gradient, 0.0)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ app.command("compare", cls=Command, epilog=f"Methods: {', '.join(METHODS)}.")(co
 app.command(
     "reproduce",
     cls=Command,
-    epilog=f"Figures: {', '.join(EXPERIMENTS)}; in a checkout also open, or one that begins so.",
+    epilog=f"Figures: {', '.join(EXPERIMENTS)}; in a checkout also open, open-async, …",
 )(reproduce_command)
 app.command("report", cls=Command)(report_command)
 

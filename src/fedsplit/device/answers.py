@@ -86,7 +86,7 @@ class DeviceAnswer(Answer):
     told: Told
 
     @classmethod
-    def of(
+    def on_device(
         cls, parts: Mapping[str, Any], present: DeviceArray, everyone: Any, told: Told
     ) -> DeviceAnswer:
         """An answer with these parts.

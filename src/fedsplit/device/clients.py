@@ -122,7 +122,7 @@ class DeviceClients(Clients):
         return ell + float(self.ridge.min()), L + float(self.ridge.max())
 
     def _answer(self, parts: Mapping[str, Any], told: Told) -> DeviceAnswer:
-        return DeviceAnswer.of(parts, self._present, self._everyone, told)
+        return DeviceAnswer.on_device(parts, self._present, self._everyone, told)
 
     def _prox(self, question: Prox) -> DeviceAnswer:
         if question.gradient:

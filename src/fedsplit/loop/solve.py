@@ -135,11 +135,7 @@ def solve(
     if method is None:
         before = None if state is None else state.inner
         method, chosen = default_method(clients.pooled(), before, participation, bool(asynchronous))
-    if not isinstance(method, Method):
-        raise InputError(
-            f"method must be a Method, not {type(method).__name__}: derive a method of your own "
-            "from fs.Method"
-        )
+    check_method(method)
     keepers = [callback for callback in callbacks if isinstance(callback, Keeper)]
     rounded = ""
     if clients.on_device:
@@ -329,6 +325,16 @@ UNREFINED = (
     "local solvers in float32 may not come closer: go on with solve(problem, x0=result.x), which "
     'adds up Newton steps in float64, or pass dtype="float64"'
 )
+
+
+def check_method(method: object) -> None:
+    """Raise InputError unless it is a method."""
+    instance("method", method, "a Method")  # no class in the place of an object
+    if not isinstance(method, Method):
+        raise InputError(
+            f"method must be a Method, not {type(method).__name__}: derive a method of your own "
+            "from fs.Method"
+        )
 
 
 def check_participation(participation: float, method: object) -> None:

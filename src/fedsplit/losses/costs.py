@@ -138,7 +138,9 @@ class Costs:
 
     def counted(self) -> Costs:
         """The same costs for one question, with a count of work of their own."""
-        return Costs(self.terms, self.ridge, self.share, self.latest)
+        counted = object.__new__(Costs)  # every question comes here, and __init__ takes longer
+        counted.__dict__.update(self.__dict__, work=Work())
+        return counted
 
     def at(self, X: Array) -> Evaluation:
         """The costs at one point of each client, (k, d)."""
@@ -379,12 +381,20 @@ class Evaluation:
         solver: Solver = self.factor(M)
         return solver.solve(G)
 
-    def direction(self, G: Array) -> Array:
-        """∇²f_j(x_j)⁺ g_j, (k, d), or with a slight shift where there are products alone."""
-        if not self.costs.terms.large or self.costs.ridge.min() > 0:
-            return self.solve(0.0, G)
-        top = float(np.max(self.diagonal()))
-        return self.solve(1e-10 * top if top > 0 else 1.0, G)
+    def direction(self, G: Array, shift: float = 1e-10) -> Array:
+        """∇²f_j(x_j)⁻¹ g_j, (k, d), with a slight shift that makes a singular ∇²f_j regular.
+
+        The shift is relative to the largest entry of the diagonal, 1 where that is 0. g is that of
+        all clients: the pseudo-inverse would lose what this client has no curvature along.
+        """
+        if self.costs.terms.large:
+            top = float(np.max(self.diagonal()))
+            return self.solve(shift * top if top > 0 else 1.0, G)
+        self.costs.work.factorisations += 1
+        H = self._new_hessian()
+        tops = np.max(np.einsum("kii->ki", H), axis=1, keepdims=True)
+        add_diagonal(H, np.where(tops > 0, shift * tops, 1.0))
+        return Factors(H, overwrite=True).solve(G)
 
     def bounds(self) -> tuple[Array, Array]:
         """The extreme eigenvalues of ∇²f_j(x_j), each (k,).

@@ -94,9 +94,9 @@ class LeastSquares(LinearLoss):
 class QuadraticTerms(Terms):
     """Terms f_j(x) = ½xᵀH_jx - c_jᵀx + const, whatever they are kept as."""
 
-    @property
-    def quadratic(self) -> bool:
-        return True
+    quadratic = True
+    large = False
+    classifies = False
 
     def bounds(self) -> tuple[Array, Array]:
         return extreme_eigenvalues(self.hessian(np.zeros((self.k, self.d))))
@@ -183,8 +183,8 @@ def reduce_rows(data: Sequence[Observations], least_rows: int = 4096) -> Reduced
             rows = A[piece].toarray() if is_sparse(A) else A[piece]
             weighted = np.sqrt(w[piece])[:, None] * np.column_stack([rows, b[piece]])
             triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, weighted]), mode="r"))
-        n = min(d, len(triangle))  # a client with fewer rows than columns keeps them all
-        R[j, :n] = triangle[:n, :d]
-        r[j, :n] = triangle[:n, d]
+        there = min(d, len(triangle))  # with fewer rows, the others are 0
+        R[j, :there] = triangle[:d, :d]
+        r[j, :there] = triangle[:d, d]
         f[j] = 0.5 * np.sum(np.square(triangle[d:, d]))
     return ReducedTerms(R, r, f, gram(R), rmatvec(R, r))

@@ -194,7 +194,9 @@ class LinearTerms(Terms):
             shares = np.where(large, np.sign(r) * self.w * np.exp(log_slope - top), 0.0)
             scaled = self.adjoint(shares)
             size = np.exp(np.log(np.abs(scaled)) + top)
-        return self.adjoint(np.where(large, 0.0, r)) + np.copysign(size, scaled)
+        g = self.adjoint(np.where(large, 0.0, r))
+        g += np.copysign(size, scaled)
+        return g
 
     def row_lengths(self) -> Array:
         return self.design.lengths()
@@ -207,7 +209,8 @@ class LinearTerms(Terms):
         moved = 1.0 + length * norms(X)[:, None] + np.abs(self.o)
         sizes = (np.abs(self.slopes(eta)) + self.curvature(eta) * moved) * length
         total: Array = np.sum(np.where(self.w > 0, sizes, 0.0), axis=1)
-        return (length.shape[1] + self.d + 16) * EPS * total
+        error: Array = (length.shape[1] + self.d + 16) * EPS * total
+        return error
 
     def root(self, eta: Array) -> Design:
         return self.design.scaled(np.sqrt(self.curvature(eta)))

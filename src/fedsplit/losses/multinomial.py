@@ -186,7 +186,8 @@ class MultinomialTerms(Terms):
         length = self.row_lengths() if lengths is None else lengths
         size = np.sqrt(self.classes) * self.w * length * (1.0 + length * norms(X)[:, None])
         total: Array = np.sqrt(self.classes) * np.sum(size, axis=1)
-        return (length.shape[1] + self.d + 16) * EPS * total
+        error: Array = (length.shape[1] + self.d + 16) * EPS * total
+        return error
 
     def slopes(self, eta: Array) -> Array:
         """∂φ_i/∂η_ic times w_i, (k, K - 1, n)."""

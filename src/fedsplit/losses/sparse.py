@@ -156,8 +156,8 @@ class SparseDesign:
         size = left.shape[0]
         if size > LARGEST:
             raise InputError(
-                f"a matrix of {size} × {size} numbers is too large: use FedSplitVectors(), LBFGS() or "
-                "another method that asks for vectors only"
+                f"a matrix of {size} × {size} numbers is too large: use FedSplitVectors(), LBFGS() "
+                "or another method that asks for vectors only"
             )
         product: Array = (left @ right).toarray()[None]
         return product

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, matvec, packed, unpacked
+from fedsplit.arrays import Array, Mask, dots, matvec, packed, unpacked
 from fedsplit.checks import number
 from fedsplit.clients.local_models import WAY, LocalModel
 from fedsplit.clients.question import Answer
@@ -32,58 +32,72 @@ class Models(NamedTuple):
         ∇²f_j there.
     heard : (m,) mask
         Who has answered; the others are taken for the mean of these.
+    constant : (m,) mask
+        Whose cost is a quadratic, so that B_j is its Hessian everywhere.
     """
 
     p: Array
     y: Array
     B: Array
     heard: Mask
+    constant: Mask
 
     @classmethod
     def none(cls, x: Array, m: int) -> Models:
         """Those of m clients that nobody has heard of; x is where they are asked first."""
         d = len(x)
         nobody = np.zeros(m, dtype=bool)
-        return cls(np.tile(x, (m, 1)), np.zeros((m, d)), np.zeros((m, d, d)), nobody)
+        return cls(np.tile(x, (m, 1)), np.zeros((m, d)), np.zeros((m, d, d)), nobody, nobody)
 
     def updated(self, answer: Answer) -> Models:
         """The models after an answer; those of absent clients stay."""
         present = answer.present
-        B = unpacked(answer.parts["hessian"])
-        B[~present] = self.B[~present]
+        parts = answer.parts
+        B = self.B
+        if "hessian" in parts:  # else all of them are constant, and were sent before
+            B = unpacked(parts["hessian"])
+            B[~present] = self.B[~present]
         own = present[:, None]
         return Models(
-            np.where(own, answer.parts["point"], self.p),
-            np.where(own, answer.parts["gradient"], self.y),
+            np.where(own, parts["point"], self.p),
+            np.where(own, parts["gradient"], self.y),
             B,
             self.heard | present,
+            np.where(present, parts["norm"] == 0.0, self.constant),
         )
 
     def of(self, kept: Mask) -> Models:
         """Those of some clients, (m,)."""
-        return Models(self.p[kept], self.y[kept], self.B[kept], self.heard[kept])
+        return Models(*(each[kept] for each in self))
 
     def gradients(self, x: Array) -> Array:
         """The gradients of the models at x, (m, d); 0 of clients that were not heard."""
         return np.where(self.heard[:, None], self.y + matvec(self.B, x - self.p), 0.0)
+
+    def squared_distances(self, x: Array, ahead: Array, of: Mask) -> tuple[float, float]:
+        """Of ``ahead`` from the points of these clients, and from x: Σ_j over the norms of B_j."""
+        left = (ahead - self.p)[of]
+        way = np.broadcast_to(ahead - x, left.shape)
+        B = self.B[of]
+        return float(dots(left, matvec(B, left)).sum()), float(dots(way, matvec(B, way)).sum())
 
     def are_at(self, x: Array) -> bool:
         """Whether all of them are about x, so that they have the gradient of F there."""
         return bool(self.heard.all() and (self.p == x).all())
 
     @property
-    def _absent(self) -> float:
+    def _per_heard(self) -> float:
         """The factor by which a sum over those heard becomes one over all."""
         return len(self.heard) / max(1, int(self.heard.sum()))
 
     def gradient(self, x: Array) -> Array:
         """The gradient of the models' sum at x, (d,), as if everyone had been heard."""
-        total: Array = self.gradients(x).sum(axis=0) * self._absent
+        total: Array = self.gradients(x).sum(axis=0) * self._per_heard
         return total
 
     def hessian(self) -> Array:
         """Σ_j B_j, (d, d), as if everyone had been heard."""
-        total: Array = self.B.sum(axis=0) * self._absent
+        total: Array = self.B.sum(axis=0) * self._per_heard
         return total
 
 
@@ -104,7 +118,8 @@ class InformationState(NamedTuple):
     still : bool
         Whether the next question has p_j = x, as in Newton's method.
     both : bool
-        Whether the next question asks for ∇²f_j(x) too.
+        Whether the next question asks for ∇²f_j(x) too, if clients leave x: where they state no
+        concordance, a model about p_j proves nothing at x.
     origin : (m,) array
         f_j(0), which the tolerance is relative to; nan of who has not been heard.
     evidence : Evidence or None
@@ -137,7 +152,10 @@ class FedSplitInformation(Method[InformationState]):
     every M. On least squares the models are exact wherever they are made, so that this *is*
     Newton's method, and one answer is enough. In the first round each client takes its own metric,
     ∇²f_j(x), and goes as far towards its own minimiser as its data say more than noise; x⁺ is then
-    close to the fixed-effect meta-analysis of the clients' own estimates.
+    close to the fixed-effect meta-analysis of the clients' own estimates. Where these points are no
+    nearer to x⁺ than x was, as with many clients of few rows that differ, going there was of no
+    use: x⁺ is then mostly a step from x, and from there on all clients stay at x, as in Newton's
+    method.
 
     Every answer has F and its gradient at the x of the question, so that each round proves how far
     that x is from the optimum. A step that raises F is refused: the next question is at the best
@@ -210,7 +228,11 @@ class FedSplitInformation(Method[InformationState]):
         models = state.models
         reach = 0.0 if state.still else state.reach
         before = None if np.array_equal(state.x, x) else state.x
-        if reach == 0.0 or not models.heard.any():
+        if models.constant.all():
+            return LocalModel(x, None, None, 0.0, before, hessian=False)
+        if reach == 0.0:  # the Hessian is then that at x
+            return LocalModel(x, None, None, 0.0, before)
+        if not models.heard.any():
             return LocalModel(x, None, None, reach, before, state.both)
         return self.model_question(x, models, reach, before, state.both)
 
@@ -231,30 +253,64 @@ class FedSplitInformation(Method[InformationState]):
         """The state after an answer to ``question``."""
         x = state.ahead
         models = state.models.updated(answer)
-        # The question compares x with the point before it, which is 0 in the first round.
-        values_at_0 = np.where(answer.present, answer.parts["values"][:, -1], np.nan)
+        # The question compares x with the point before it. In the first round that is 0, but for a
+        # run that went astray asynchronously: there it is the start, and F(0) stays unknown.
+        known = answer.present & (not state.x.any())
+        values_at_0 = np.where(known, answer.parts["values"][:, -1], np.nan)
         origin = np.where(state.models.heard, state.origin, values_at_0)
         # Those who answered can compare the start with 0; later an absent one may be why F rises.
         comparable = answer.present.all() or not state.models.heard.any()
         if comparable and not self._falls(state, answer):
             return self._refused(state._replace(origin=origin), answer)
         ahead, slope = self.minimiser(models, x)
+        reach = min(self.reach, state.reach / self.shorter)
+        if (models.p[answer.present] != x).any():
+            left, way = models.squared_distances(x, ahead, answer.present)
+            if left >= way:
+                ahead, slope = self._between(models, x, answer, way / (left + way))
+                reach = 0.0
         # If the minimiser is x itself, this is a subgradient there, perhaps the first one known.
         here = slope if np.array_equal(ahead, x) else state.slope
-        evidence = evidence_of(answer, origin)
-        both = evidence is not None and not np.isfinite(evidence.spread).all()
-        reach = min(self.reach, state.reach / self.shorter)
+        evidence = evidence_of(answer, models, origin)
+        both = bool(np.isinf(answer.parts["norm"]).any())
         # Quadratics stay at x in any metric, and so does who stayed in the pooled one.
-        settled = state.models.heard.all() or bool((answer.parts["norm"] == 0).all())
+        settled = state.models.heard.all() or models.constant.all()
         if settled and not state.still and models.are_at(x):
             reach = 0.0  # no metric is needed any more
         return InformationState(
-            x, here, ahead, slope, models, reach, reach == 0.0, both or state.both, origin, evidence
+            x, here, ahead, slope, models, reach, reach == 0.0, both, origin, evidence
         )
 
     def minimiser(self, models: Models, x: Array) -> tuple[Array, Array]:
         """The minimiser of all models with the penalty, and a subgradient of the penalty there."""
         return server_step(x, models.gradient(x), models.hessian(), self.penalty)
+
+    def _between(
+        self, models: Models, x: Array, answer: Answer, share: float
+    ) -> tuple[Array, Array]:
+        """The minimiser of this share of the models, and of the rest of others, about x.
+
+        Errors of both grow with the squared distances, so that their weights are the inverses of
+        these. The models about x have ∇f_j(x), and B_j times a number, such that the curvature on
+        the way to p_j is the mean one there, ⟨y_j - ∇f_j(x), p_j - x⟩.
+        """
+        rows = answer.present[:, None]
+        gradients = np.where(rows, answer.parts["slope"], models.gradients(x))
+        way = models.p - x
+        bent = dots(way, matvec(models.B, way))
+        mean = dots(way, models.y - gradients)
+        factor = np.where(bent > 0, mean / np.where(bent > 0, bent, 1.0), 1.0)
+        about_x = models._replace(
+            p=np.broadcast_to(x, models.p.shape),
+            y=gradients,
+            B=factor[:, None, None] * models.B,
+        )
+        return server_step(
+            x,
+            share * models.gradient(x) + (1.0 - share) * about_x.gradient(x),
+            share * models.hessian() + (1.0 - share) * about_x.hessian(),
+            self.penalty,
+        )
 
     def resume(self, state: InformationState) -> InformationState:
         """The state to continue from under this method's penalty; no client is asked."""
@@ -343,8 +399,17 @@ class Newton(FedSplitInformation):
         return super().after(state, answer)._replace(still=True)
 
 
-def evidence_of(answer: Answer, origin: Array) -> Evidence | None:
-    """What the answer proves at the x of the question; None unless everyone answered."""
+def evidence_of(answer: Answer, models: Models, origin: Array) -> Evidence | None:
+    """What the answer proves at the x of the question; None unless everyone answered.
+
+    Parameters
+    ----------
+    answer : Answer
+    models : Models
+        After this answer.
+    origin : (m,) array
+        f_j(0).
+    """
     if not answer.present.all():
         return None
     parts = answer.parts
@@ -362,11 +427,10 @@ def evidence_of(answer: Answer, origin: Array) -> Evidence | None:
         origin=origin,
     )
     spread = parts["spread"]
-    hessians = parts["hessian"]
+    hessians = packed(models.B)
     if "hessian_at_x" in parts:
-        known = np.isfinite(spread)
-        hessians = np.where(known[:, None], hessians, parts["hessian_at_x"])
-        spread = np.where(known, spread, 0.0)
+        hessians = parts["hessian_at_x"]
+        spread = nothing
     return Evidence(parts["slope"], spread, hessians, scalars)
 
 

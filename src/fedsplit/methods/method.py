@@ -20,7 +20,7 @@ from fedsplit.clients.stochastic import BatchCurvature
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.local.solver import ProxSolver
-from fedsplit.penalties.penalty import Penalty, check_penalty, prox_or_same
+from fedsplit.penalties.penalty import Penalty, check_penalty
 
 EPS = sys.float_info.epsilon
 
@@ -195,7 +195,8 @@ def estimated_gap(move: Array, s: float | Array) -> float:
 
 def average(z: Array, s: float | Array, penalty: Penalty | None) -> Array:
     """argmin_x g(x) + Σ_j ‖x - z_j‖²/(2s) = prox_{(s/m)g}(mean z): the mean without a penalty."""
-    return prox_or_same(penalty, column_means(z), s / z.shape[0])
+    mean = column_means(z)
+    return mean if penalty is None else penalty.prox(mean, s / z.shape[0])
 
 
 def subgradient_of_average(x: Array, z: Array, s: float | Array) -> Array:

@@ -12,7 +12,9 @@ from fedsplit.methods.semismooth import minimise_coordinatewise
 from fedsplit.penalties.penalty import Penalty
 
 
-def semidefinite_solve(H: Array, G: Array, pivot: float = 1e-10) -> Array:
+def semidefinite_solve(
+    H: Array, G: Array, pivot: float = 1e-10, downhill: bool = False, flat: float = 1e-8
+) -> Array:
     """H⁺g, the shortest solution u of Hu = g in units in which the diagonal of H is 1.
 
     Where the data do not determine x, a solution by elimination would move x along the kernel of H
@@ -27,6 +29,13 @@ def semidefinite_solve(H: Array, G: Array, pivot: float = 1e-10) -> Array:
     pivot : float
         A Cholesky factorisation whose pivots are all larger, relative to the diagonal, is taken for
         that of a regular matrix: rounding would leave pivots of about d·ε of a singular one.
+    downhill : bool
+        Whether the solution is a step against a gradient g, which goes on where H says nothing: a
+        g with a part in the kernel of H, as of Huber's loss where all residuals are large, is no
+        rounding, and F falls along it. The step there is that of the least curvature that H has
+        elsewhere; whether it is too long, F shows.
+    flat : float
+        A smaller part of g in the kernel, relative to all of it, is rounding.
     """
     diagonal = np.diag(H)
     size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
@@ -43,7 +52,10 @@ def semidefinite_solve(H: Array, G: Array, pivot: float = 1e-10) -> Array:
         spectrum, Q = np.linalg.eigh(scaled)
         certain = spectrum > 4 * len(H) * EPS * spectrum[-1]
         inverse = np.where(certain, 1.0 / np.where(certain, spectrum, 1.0), 0.0)
-        solution = (Q * inverse) @ (Q.T @ rhs)
+        along = Q.T @ rhs
+        if downhill and np.max(np.abs(along[~certain]), initial=0.0) > flat * np.max(np.abs(along)):
+            inverse[~certain] = inverse.max() or 1.0
+        solution = (Q * inverse) @ along
     step: Array = (solution.T / size).T
     return step
 
@@ -72,7 +84,7 @@ def server_step(
         and this is far below what matters to F.
     """
     if penalty is None:
-        return x - semidefinite_solve(H, g), np.zeros_like(x)
+        return x - semidefinite_solve(H, g, downhill=True), np.zeros_like(x)
     diagonal = np.diag(H)
     H = H + np.diag(np.where(diagonal > 0, shift * diagonal, 1.0))
     b = H @ x - g

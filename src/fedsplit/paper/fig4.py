@@ -140,10 +140,10 @@ def draw_b(measured: Measurements) -> Mapping[str, Figure]:
     title = "Figure 4b: rounds to a gap of 1e-3"
     table = measured.tables["rounds"]
     slopes = {name: slope(measured, name) for name in PAPERS}
-    others = slopes | {name: slope(measured, name) for name in (OURS, *BASELINES, *DEFAULTS)}
+    others = slopes | {name: slope(measured, name) for name in (OURS, *DEFAULTS, *BASELINES)}
     return {
         "fig4b": plots.conditioning(table, slopes, title),
-        "fig4b-ours": plots.conditioning(table, others, f"{title}, with other methods"),
+        "fig4b-ours": plots.conditioning(table, others, f"{title}, with other methods", BASELINES),
     }
 
 

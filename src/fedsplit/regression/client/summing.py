@@ -108,7 +108,7 @@ class SumsOfCohort:
         if isinstance(asked, LocalModel):
             asked = asked.centred(self._last(request.key))
         value = (answer or self._cohort.answer)(own._replace(question=asked))
-        if isinstance(asked, LocalModel):
+        if isinstance(asked, LocalModel) and asked.hessian:
             parts = value.parts
             models = LastModels(parts["point"], parts["gradient"], unpacked(parts["hessian"]))
             self.memory = self.memory._replace(last=(request.key, models))

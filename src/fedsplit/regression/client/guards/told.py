@@ -120,7 +120,7 @@ def asked_at(question: CostQuestion) -> list[At]:
 def answered_at(question: CostQuestion, parts: Mapping[str, Array]) -> list[At]:
     """The point that an answer names, with what it tells there."""
     if isinstance(question, LocalModel):
-        return [At(parts["point"], slope=True, matrix=True)]
+        return [At(parts["point"], slope=True, matrix=question.hessian)]
     if isinstance(question, Prox):
         return [At(parts["point"], slope=True)]
     return []

@@ -13,7 +13,7 @@ from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Descend, Diagonal, Direction, Prox
 from fedsplit.clients.sums import rounded, rounded_products, rounded_total
 from fedsplit.losses.least_squares import LeastSquares, QuadraticTerms, ReducedTerms
-from fedsplit.losses.observations import read
+from fedsplit.losses.observations import Observations, is_sparse, read
 from fedsplit.losses.terms import Block
 from fedsplit.regression.client.design import Design, Moments
 from fedsplit.regression.client.guards.told import RowTerms, slopes_of
@@ -54,10 +54,10 @@ class RoundedLeastSquares(LeastSquares):
 
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
         d, blocks = super().stack(clients, ridge)
-        lengths = np.array([np.sqrt(w @ np.square(b - o)) for _, b, w, o in read(clients)])
+        data = read(clients)
         for at, (own, terms) in enumerate(blocks):
             if isinstance(terms, ReducedTerms):
-                blocks[at] = Block(own, rounded_terms(terms, lengths[list(own)]))
+                blocks[at] = Block(own, rounded_terms([data[j] for j in own]))
         return d, blocks
 
 
@@ -98,18 +98,30 @@ class RoundedTerms(QuadraticTerms):
         return self.H.copy()
 
 
-def rounded_terms(terms: ReducedTerms, lengths: Array) -> RoundedTerms:
-    """The terms of clients whose targets have these lengths, (k,)."""
-    H = rounded_products(terms.H)
-    columns = np.sqrt(np.diagonal(H, axis1=1, axis2=2))
-    c = rounded(terms.c, lengths[:, None] * columns)
+def rounded_terms(data: Sequence[Observations]) -> RoundedTerms:
+    """The terms of clients with these rows; sums over rows are the nearest to the exact ones."""
+    parts = [
+        _rounded_sums(np.asarray(A.toarray() if is_sparse(A) else A), b - o, w)
+        for A, b, w, o in data
+    ]
+    return RoundedTerms(*(np.array(part) for part in zip(*parts, strict=True)))
+
+
+def _rounded_sums(A: Array, b: Array, w: Array) -> tuple[Array, Array, Array, Array]:
+    """H, u, g and f of one client."""
+    root = np.sqrt(w)[:, None] * A
+    H = rounded_products(root.T @ root)
+    columns = np.sqrt(np.diagonal(H))
+    length = np.sqrt(w @ np.square(b))
+    c = rounded(A.T @ (w * b), length * columns)
     # the expansion point has to follow from rounded sums as well
-    shifts = 1e-10 * np.trace(H, axis1=1, axis2=2) / terms.d
-    u = np.linalg.solve(H + shifts[:, None, None] * np.eye(terms.d), c[:, :, None])[:, :, 0]
-    f = rounded(terms.value(u), np.square(lengths))
-    residuals = np.maximum(np.sqrt(2.0 * np.maximum(f, 0.0)), RESIDUAL * lengths)
-    g = rounded(terms.gradient(u), residuals[:, None] * columns)
-    return RoundedTerms(H, u, g, f)
+    d = len(H)
+    u = np.linalg.solve(H + 1e-10 * np.trace(H) / d * np.eye(d), c)
+    r = A @ u - b
+    f = rounded(np.asarray(0.5 * (w @ np.square(r))), np.square(length))
+    residual = max(np.sqrt(2.0 * max(float(f), 0.0)), RESIDUAL * length)
+    g = rounded(A.T @ (w * r), residual * columns)
+    return H, u, g, f
 
 
 def rounded_parts(
@@ -143,7 +155,7 @@ def _rounded_points(
             return {"point": point, "error": parts["error"] + moved}
         case Descend(x=x, step=step):
             return {"point": x - rounded(x - parts["point"], step * _bounds(terms, x))}
-        case LocalModel(x=x):
+        case LocalModel(x=x, hessian=True):
             diagonal = np.diagonal(unpacked(parts["hessian"]), axis1=1, axis2=2)
             return {"point": x + _rounded_step(parts["point"] - x, diagonal)}
         case Direction(x=x):
