@@ -201,7 +201,8 @@ def test_two_rounds_of_proxes_are_those_of_this_process(
     assert our_size == pytest.approx(size, rel=10 * TOLERANCE[dtype])
     # a proved error may be larger where less is known of ℓ_j
     assert our_answer.largest_error() >= answer.largest_error() * (1 - 1e-3) - 1e-5
-    assert our_answer.complete and answer.complete
+    assert our_answer.complete
+    assert answer.complete
     if SOLVERS[solver].start == "broadcast":
         assert our_answer.margin == pytest.approx(answer.margin, nan_ok=True)
 

@@ -579,3 +579,14 @@ def test_what_was_learnt_is_forgotten_with_a_client(p: fs.Problem) -> None:
     assert not after.memory.dp.any()
     assert not after.memory.dy.any()
     assert (after.trust.best.residual, after.trust.taken, after.trust.falls) == (np.inf, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounds"), [("logistic", 12), ("least-squares", 25), ("poisson", 25)]
+)
+def test_proofs_count_against_the_budget_as_soon_as_they_are_asked_for(
+    kind: str, rounds: int
+) -> None:
+    # FedProx stands still where no proof succeeds: the last one ends where the budget does
+    result = fs.solve(problem(kind, [30, 20, 50], 4, ridge=0.1), fs.FedProx(), rounds=rounds)
+    assert result.rounds <= rounds

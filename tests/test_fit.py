@@ -156,6 +156,22 @@ def test_with_matrices_every_round_is_reported_with_what_it_proves() -> None:
     assert seen[-1].proved
 
 
+@pytest.mark.parametrize("method", ["scaffold", "fedgd", "giant", "vectors", "information"])
+@pytest.mark.parametrize("rounds", [12, 50, 64])
+def test_rounds_is_a_maximum_also_where_set_up_and_a_search_for_separation_take_some(
+    method: str, rounds: int
+) -> None:
+    # a direction in which x keeps moving: whether rows are separated is asked on the way
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(200)
+    frame = pd.DataFrame({"x": x, "y": (x > rng.normal(0, 0.02, 200)).astype(float)})
+    frame["c"] = np.arange(200) % 4
+    model = fs.fit(
+        frame, "y ~ x", family="logistic", group="c", method=method, rounds=rounds, tol=1e-14
+    )
+    assert model.rounds <= rounds
+
+
 @pytest.mark.slow
 def test_rounds_are_not_exceeded_and_rounding_ends_a_run_that_asks_for_too_much() -> None:
     assert fs.fit(RANDHIE, FORMULA, family="poisson", rounds=12).rounds <= 12
