@@ -198,7 +198,7 @@ class Outcome:
         Whether the method says so, and is right.
     questions : int
     gap : float
-        F(x) - F*, relative to max(1, |F*|); nan where nobody knows F*.
+        F(x) - F*, relative to max(|F*|, F(0) - F*) as a tolerance is; nan where nobody knows F*.
     """
 
     words: str
@@ -226,7 +226,8 @@ def attempt(drawn: Drawn, method: Method[Any] | None, tol: float = 1e-9) -> Outc
     except fs.Diverged as error:
         return Outcome(words, True, False, error.round, np.inf)
     F = problem.objective(best)
-    gap = (problem.objective(result.x) - F) / max(1.0, abs(F))
+    scale = max(abs(F), problem.objective(np.zeros_like(x0)) - F)
+    gap = (problem.objective(result.x) - F) / scale
     return Outcome(words, True, result.converged and gap <= 2.0 * tol, result.rounds, gap)
 
 

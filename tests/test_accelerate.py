@@ -197,7 +197,7 @@ def test_badly_scaled_features_take_few_rounds_and_three_vectors_a_question() ->
     trace = fs.solve(p, fs.FedSplitVectors(), rounds=6, tol=0).trace
     assert (trace.floats_down[1:] == 5 * 60).all()  # v, x and the steps
     cheap = fs.FedSplitVectors(prox=fs.GradientProx(3))
-    assert "GradientProx" in fs.solve(p, cheap, rounds=4, tol=0).notes[0]
+    assert "GradientProx" in fs.solve(p, cheap, rounds=4, tol=0).notes[1]
     with pytest.raises(fs.InputError, match="a step per coordinate"):
         fs.solve(p, cheap, state=fs.solve(p, fs.FedSplitVectors(), rounds=4, tol=0).state)
 
@@ -460,7 +460,7 @@ def test_a_start_far_away_ends_at_the_optimum(name: str) -> None:
         assert result.converged
         assert p.objective(result.x) <= best + 1e-9
     far = fs.solve(p, fs.FedSplitVectors(), x0=np.array([6.0, 6.0]), rounds=60)
-    assert "starts at 0" in far.notes[0]
+    assert "starts at 0" in far.notes[1]
 
 
 def test_only_clients_with_news_learn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,17 +198,17 @@ def test_the_default_steps_are_those_of_the_docstrings() -> None:
     ell, L = p.clients.ask(Curvature()).rows.T
 
     def step(method: Method[Any]) -> float:
-        return float(fs.solve(p, method, rounds=2, tol=0).state.s)
+        return float(fs.solve(p, method, rounds=2, tol=0).step)
 
     assert step(GD()) == pytest.approx(2 / (ell.sum() + L.sum()))
     assert step(AGD()) == pytest.approx(1 / L.sum())
     assert step(ADMM()) == step(FedDyn()) == pytest.approx(1 / np.sqrt(ell.min() * L.max()))
     assert step(SCAFFOLD(local_steps=4)) == pytest.approx(1 / (4 * L.max()))
     assert step(Scaffnew()) == pytest.approx(1 / L.max())
-    state: Any = fs.solve(p, Scaffnew(), rounds=2, tol=0).state
+    state: Any = fs.solve(p, Scaffnew(), rounds=2, tol=0).state.inner
     assert state.p == pytest.approx(np.sqrt(ell.min() / L.max()))
     flat = problem("logistic", SIZES, D)
-    assert fs.solve(flat, GD(), rounds=2, tol=0).state.s == pytest.approx(
+    assert fs.solve(flat, GD(), rounds=2, tol=0).step == pytest.approx(
         1 / flat.clients.ask(Curvature()).rows[:, 1].sum()
     )
 

@@ -5,7 +5,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.arrays import Array, packed, unpacked
-from fedsplit.clients.local_models import WAY, LocalModel
+from fedsplit.clients.local_models import WAY, LocalModel, own_metric
 from fedsplit.clients.question import NOT_FINITE
 from fedsplit.clients.questions import Line, Value
 from fedsplit.methods.information import InformationState
@@ -220,3 +220,23 @@ def test_a_long_proposal_is_refused_and_not_called_divergence(seed: int) -> None
     data = [(A, A @ np.ones(4) + 100.0 * rng.standard_t(1.5, size=5)) for A in designs]
     result = fs.solve(fs.Problem(fs.Huber(1.0), data), rounds=300)
     assert result.stopped_by == "certificate"
+
+
+def test_a_client_with_fewer_rows_than_coordinates_stays_at_x() -> None:
+    p = problem("logistic", [3, 40], 6, ridge=0.1)
+    parts = p.clients.ask(LocalModel(np.zeros(6), None, None, 8.0, None)).parts
+    assert not parts["point"][0].any()
+    assert parts["point"][1].any()
+
+
+def test_a_clients_own_reach_is_what_its_data_say_beyond_noise() -> None:
+    """James and Stein: length²/freedom - 1, between its limits."""
+    p = problem("poisson", [60, 45], 4, ridge=0.5)
+    for _, costs in p.clients._blocks:
+        at = costs.at(np.zeros((costs.terms.k, 4)))
+        H, g = at.hessian, at.gradient
+        length2 = np.einsum("ki,kij,kj->k", g, np.linalg.inv(H), g)
+        reach = np.clip(length2 / 4.0 - 1.0, 0.1, 3.0)
+        np.testing.assert_allclose(own_metric(at, 3.0), H / reach[:, None, None], rtol=1e-4)
+        least = own_metric(at, 1e9)
+        np.testing.assert_allclose(least, H / (length2 / 4.0 - 1.0)[:, None, None], rtol=1e-4)

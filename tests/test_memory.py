@@ -12,6 +12,7 @@ import fedsplit as fs
     ("loss", "m", "n", "d"),
     [
         (fs.LeastSquares(), 200, 60, 120),
+        (fs.LeastSquares(), 100, 400, 100),
         (fs.Logistic(), 400, 100, 100),
         (fs.Logistic(), 40, 1000, 100),
         (fs.Huber(), 400, 100, 100),

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 import fedsplit as fs
-from fedsplit.arrays import Array, Factors, matvec, norms
+from fedsplit.arrays import Array, Factors, dots, matvec, norms
 from fedsplit.clients.questions import Curvature, Gradient, Information, Prox, Value
 from fedsplit.local import SOLVERS
+from fedsplit.local.line_search import Merit, backtrack
 from fedsplit.local.newton import Newton
 from fedsplit.local.solver import ProxSolver
 from fedsplit.losses.costs import Costs, Work
@@ -533,3 +534,29 @@ def test_work_is_counted_for_each_question_by_itself() -> None:
     for _ in range(2):
         assert p.clients.ask(Gradient(np.zeros(4))).work.tolist() == [[1, 0, 0]] * 2
         assert p.clients.ask(Information(np.zeros(4))).work.tolist() == [[0, 1, 0]] * 2
+
+
+def test_a_line_search_leaves_clients_without_a_step_where_they_are() -> None:
+    p = problem("logistic", [20, 20, 20], 3, ridge=0.3)
+    ((_, costs),) = p.clients._blocks
+    merit = Merit(np.zeros((3, 3)), 1.0)
+    at = costs.at(np.ones((3, 3)))
+    G = merit.gradient(at)
+    step = np.stack([G[0], np.full(3, np.nan), -G[2]])
+    end = backtrack(merit, at, merit.value(at), step, dots(G, step))
+    assert end.moved.tolist() == [True, False, False]
+    np.testing.assert_array_equal(end.at.X[1:], at.X[1:])
+    np.testing.assert_array_equal(end.h, merit.value(end.at))
+    assert end.h[0] < merit.value(at)[0]
+
+
+def test_the_stated_error_counts_the_rounding_of_sums_that_cancel() -> None:
+    """Slopes of 1e6 with both signs: the residual may be 0 by chance, the error is not."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        a = rng.standard_normal(2)
+        A = np.stack([a, -a, rng.standard_normal(2)])
+        b = np.array([1e6, 1e6, 1.0])
+        p = fs.Problem(fs.Huber(1e5), [(A, b)])
+        answer = p.clients.prox(rng.standard_normal((1, 2)), 0.5, np.zeros(2), EXACT)
+        assert answer.error[0] >= 0.5 * np.finfo(float).eps * 2e5 * np.linalg.norm(a)

@@ -288,6 +288,7 @@ class Factors:
         if self._may_be_inverted and self._inverse is None:
             self._inverse = self._inverses() / self.sizes[:, :, None]
             self._inverse /= self.sizes[:, None, :]
+            self._C, self._L = None, []  # as large as the inverses, and no longer needed
         return self
 
     def solve(self, G: Array) -> Array:
@@ -328,6 +329,10 @@ class Factors:
 
     def _inverses(self) -> Array:
         """The C_j⁻¹, (k, d, d), or C_j⁺."""
+        if self._inverse is not None:
+            whole: Array = self._inverse * self.sizes[:, :, None]
+            whole *= self.sizes[:, None, :]
+            return whole
         if self._C is not None:
             inverses: Array = np.linalg.inv(self._C)
         else:

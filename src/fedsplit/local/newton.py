@@ -91,6 +91,7 @@ class Newton:
             active &= moved & ~rounded
             if self.ratio > 0:
                 active &= ~self._near(merit, start, before, at, h, G, inverse)
+            del inverse  # as large as the Hessians, which are to come next
         return at
 
     def _rounded(self, merit: Merit, at: Evaluation, G: Array, before: Array) -> tuple[Array, Mask]:
@@ -153,7 +154,8 @@ class Newton:
 def proximal(costs: Costs, V: Array, s: float | Array, start: Array, newton: Newton) -> Proximal:
     """prox_{s f_j}(v_j) with its error: in closed form for quadratic costs, else by Newton.
 
-    From a distant start Newton's method needs many steps: clients to which 0 is better start there.
+    From a distant start Newton's method needs many steps: clients to which v_j or 0 is better start
+    there.
     """
     M = 1.0 / s
     closed = costs.minimiser(M, V)
@@ -163,7 +165,10 @@ def proximal(costs: Costs, V: Array, s: float | Array, start: Array, newton: New
             return Proximal(U, error)
         return bounded(V, s, costs.at(U))
     at = costs.at(np.broadcast_to(start, V.shape))
-    far: Mask = ~(Merit(V, M).value(at) <= costs.value_at_origin + 0.5 * dots(V, M * V))
+    centre = costs.at(V)
+    merit = Merit(V, M)
+    at = at.merged(centre, ~(merit.value(at) <= centre.value))
+    far: Mask = ~(merit.value(at) <= costs.value_at_origin + 0.5 * dots(V, M * V))
     if far.any():
         at = at.merged(costs.at(np.zeros(V.shape)), far)
     return bounded(V, s, newton.solve(at, V, M))
