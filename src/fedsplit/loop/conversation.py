@@ -284,8 +284,6 @@ class Conversation:
     def _remove(self, names: Sequence[str]) -> None:
         """Go on without some clients: what was asked is void, and the dialogue hears of it."""
         kept = np.array([name not in names for name in self.clients.names or ()])
-        # entered before the clients change, as they were asked of all of them
-        self._record(TraceEntry("round"))
         self._meet(self.clients.without(names))
         self.removed = (*self.removed, *names)
         self.places = self.places[kept]

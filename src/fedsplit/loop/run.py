@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array, length
-from fedsplit.clients.effects import Account, Measurement, TraceEntry
+from fedsplit.clients.effects import Account, Kind, Measurement, TraceEntry
 from fedsplit.dialogue import Dialogue, Removal
 from fedsplit.loop.certificate import NOT_ASKED, Certificate
 from fedsplit.loop.divergence import Divergence
@@ -93,12 +93,14 @@ def iterate(
     if rule is not None:
         rule.begin(m)
     while True:
+        kind: Kind = "setup" if state is None else "round"  # what is being asked for
         try:
             if state is None:
                 begun: Any = yield from method.start(x, m)
                 value = yield Measurement(begun.x)
                 account = yield TraceEntry("setup", _with(penalty, begun.x, value))
                 state = begun
+                kind = "round"
             after: Any = None
             if account.rounds < limit:
                 try:
@@ -109,6 +111,7 @@ def iterate(
                 end: StoppedBy = "method" if account.rounds < limit else "rounds"
                 if rule is None:
                     return Outcome(state, end, NOT_ASKED, end == "method")
+                kind = "certificate"
                 yield from rule.finish(state, end, account)
                 return Outcome(state, end, *rule.conclude(state, end))
             before = method.iterate(state)
@@ -127,7 +130,10 @@ def iterate(
                 raise Astray("the classes are separable", state, method.asked_about(earlier))
             stopped_by: StoppedBy | None = None
             if rule is not None:
+                kind = "certificate"
                 stopped_by = yield from rule.look(earlier, state, residual, objective, account)
+                if rule.asked > account.rounds:
+                    account = account._replace(rounds=rule.asked)
             if stopped_by is None and account.stop:
                 stopped_by = "callback"
             if stopped_by is not None:
@@ -135,7 +141,8 @@ def iterate(
                     return Outcome(state, stopped_by, NOT_ASKED, False)
                 return Outcome(state, stopped_by, *rule.conclude(state, stopped_by))
         except Removal as removal:
-            # the round is void: nothing of it has reached ``state``
+            # the round is void, though its questions count: nothing of it has reached ``state``
+            account = yield TraceEntry(kind)
             m = int(removal.kept.sum())
             if state is not None:
                 x = state.x

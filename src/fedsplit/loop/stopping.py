@@ -80,6 +80,8 @@ class ProvedGap:
     ----------
     limit : int
         The round after which nothing but a last proof is asked for.
+    asked : int
+        How many questions had been asked in the whole run when the rule itself last asked one.
     """
 
     proof_rounds = 2
@@ -115,6 +117,7 @@ class ProvedGap:
         self._digits = float32_digits
         self._still_rounds = still_rounds
         self._spent = 0  # rounds of all proofs so far
+        self.asked = 0
         self.begin(1)
 
     def begin(self, m: int) -> None:
@@ -174,9 +177,10 @@ class ProvedGap:
                 return "residual"
             return None
         if self._provable:
-            if not self._affordable(account.rounds):
+            done = max(account.rounds, self.asked)
+            if not self._affordable(done):
                 return None
-            yield from self._prove(state, account.rounds)
+            yield from self._prove(state, done)
             if self.certificate.within(self.tol):
                 return "certificate"
             if self.certificate.gap is not None:
@@ -267,7 +271,8 @@ class ProvedGap:
         elif math.isnan(self._level) and account.rounds >= 30 and near:
             question = Value(to_host(state.x))
             answer: Answer = yield (Pooled(question) if self._pooled else question)
-            yield TraceEntry("certificate")
+            entered: Account = yield TraceEntry("certificate")
+            self.asked = entered.rounds
             self._spent += 1
             if answer.present.all():
                 self._level = abs(float(answer.rows.sum()) + more)
@@ -282,6 +287,7 @@ class ProvedGap:
         proof = prove(x, m, penalty, self._subgradient(state), left, self.tol)
         certificate = yield from (_pooled(proof) if self._pooled else proof)
         account: Account = yield TraceEntry("certificate")
+        self.asked = account.rounds
         # Questions to absent clients are not part of the price.
         self._spent += min(self.proof_rounds, account.rounds - before)
         self._take(certificate, state)

@@ -185,8 +185,9 @@ class AsynchronousInformation(Method[AsynchronousInformationState | InformationS
             return after
         begun = yield from self.together.start(after.x, len(after.idle))
         if np.isfinite(after.progress.values).all():
-            return begun._replace(x=after.progress.start)
-        return begun
+            begun = begun._replace(x=after.progress.start)
+        # its first round at once: a round in which x stays would look like the end of the run
+        return (yield from self.together.update(begun))
 
     def question(self, state: AsynchronousInformationState) -> LocalModel:
         """What a client is asked next."""

@@ -39,7 +39,7 @@ NEAR = 100.0
 """Times the tolerance: a radius within which the distance in standard errors is looked at."""
 
 CAUTION = 100.0
-"""Times the gap that a move promises: where a method is slow, the gap is some hundred times that."""
+"""Times the gap that a move promises: that of a slow method is some hundred times larger."""
 
 IDLE = 3
 """Rounds in a row that halve no bound, or stand still, after which the search ends."""
