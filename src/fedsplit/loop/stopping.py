@@ -16,7 +16,7 @@ from fedsplit.device.backend import to_host
 from fedsplit.dialogue import Dialogue
 from fedsplit.loop.certificate import MOVED, NOT_ASKED, Certificate, certify_at_hand, prove
 from fedsplit.loop.result import StoppedBy
-from fedsplit.methods.method import Evidence, Method, estimated_gap
+from fedsplit.methods.method import Evidence, Method
 
 STANDSTILL = 1e-12
 """A residual below this share of ‖z‖ is rounding: the method stands still, wherever that is."""
@@ -158,7 +158,7 @@ class ProvedGap:
         size = length(z)
         gap = method.expected_gap(before, state)
         promised = self._looseness * gap
-        guess = estimated_gap(z, step)  # ‖z‖²/s is in the units of F
+        guess = method.in_units_of_F(state, z)
         level = yield from self._scale(state, account, promised <= 1e6 * self.tol * guess)
         enough = self.tol * (guess if math.isnan(level) else level)
         # A residual means something if proxes are precise, and F is finite where it is measured.
@@ -168,7 +168,7 @@ class ProvedGap:
             and residual <= self.tol * size
         )
         if still and not math.isnan(enough):
-            still = estimated_gap(z - method.iterate(before), step) <= enough
+            still = method.in_units_of_F(state, z - method.iterate(before)) <= enough
         present = method.current(state, account.present)
         self._heard = heard_since(still or gap <= enough, self._heard, present)
         promising = still or (self._provable and promised <= enough)

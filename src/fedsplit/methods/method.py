@@ -155,9 +155,11 @@ class Method(ABC, Generic[S]):
         Σ(z⁺ - z)²/s is of the order of the gap where a method converges steadily; a slow method's
         is some hundred times that.
         """
-        return 100.0 * estimated_gap(
-            self.iterate(after) - self.iterate(before), self.step_of(after)
-        )
+        return 100.0 * self.in_units_of_F(after, self.iterate(after) - self.iterate(before))
+
+    def in_units_of_F(self, state: S, move: Array) -> float:  # noqa: N802  # F is the objective
+        """About how much F changes with a move from its minimiser: Σ move²/s."""
+        return estimated_gap(move, self.step_of(state))
 
     def current(self, state: S, present: Mask) -> Mask:
         """Whose last answers are about x, (m,), of those who have just answered."""
