@@ -70,7 +70,8 @@ class Models(NamedTuple):
 
     def of(self, kept: Mask) -> Models:
         """Those of some clients, (m,)."""
-        return Models(*(each[kept] for each in self))
+        p, y, B, heard, constant = self
+        return Models(p[kept], y[kept], B[kept], heard[kept], constant[kept])
 
     def gradients(self, x: Array) -> Array:
         """The gradients of the models at x, (m, d); 0 of clients that were not heard."""
