@@ -558,5 +558,5 @@ def test_the_stated_error_counts_the_rounding_of_sums_that_cancel() -> None:
         A = np.stack([a, -a, rng.standard_normal(2)])
         b = np.array([1e6, 1e6, 1.0])
         p = fs.Problem(fs.Huber(1e5), [(A, b)])
-        answer = p.clients.prox(rng.standard_normal((1, 2)), 0.5, np.zeros(2), EXACT)
+        answer = p.clients.ask(Prox(rng.standard_normal((1, 2)), 0.5, np.zeros(2), EXACT))
         assert answer.error[0] >= 0.5 * np.finfo(float).eps * 2e5 * np.linalg.norm(a)
