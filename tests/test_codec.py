@@ -174,7 +174,7 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
         Answer,
         st.builds(Answer, st.dictionaries(st.text(), arrays()), masks, arrays(), arrays()),
     ),
-    (ProofScalars, st.builds(ProofScalars, *[arrays(2)] * 8)),
+    (ProofScalars, st.builds(ProofScalars, *[arrays(2)] * 9)),
     (FedSplitState, st.builds(FedSplitState, arrays(), arrays(), numbers)),
     (Solver, solvers),
     (

@@ -24,7 +24,7 @@ from fedsplit.data.pooled.agreement import Asking
 from fedsplit.data.pooled.column_statistics import ColumnMoments
 from fedsplit.data.pooled.function import Options, State
 from fedsplit.dialogue import Dialogue
-from fedsplit.local.newton import Newton, proximal
+from fedsplit.local.newton import LocalNewton, proximal
 from fedsplit.local.solver import Proximal, Start
 from fedsplit.loop.conversation import Conversation
 from fedsplit.losses.batches import Streams, unseeded
@@ -85,7 +85,7 @@ class CarefulNewton:
     start: ClassVar[Start] = "broadcast"
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        return proximal(costs, V, s, start, Newton(1e-6))
+        return proximal(costs, V, s, start, LocalNewton(1e-6))
 
 
 def test_a_local_solver_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ class DrawnStart:
     ) -> Proximal:
         seeds = unseeded(len(V)) if streams is None else streams
         drawn = [np.random.default_rng(int(seed)).standard_normal(V.shape[1]) for seed in seeds]
-        return proximal(costs, V, s, start + 0.01 * np.array(drawn), Newton(1e-2))
+        return proximal(costs, V, s, start + 0.01 * np.array(drawn), LocalNewton(1e-2))
 
 
 def test_a_local_solver_that_draws_gets_its_seeds_with_the_question(

@@ -105,6 +105,16 @@ class Answer(NamedTuple):
         filled: Array = xp.where(self.present[:, None], self.rows, default)
         return filled
 
+    def joined(self, later: Answer) -> Answer:
+        """The answers, with those of clients that have answered the same question later only."""
+        new = later.present & ~self.present
+        parts = {}
+        for name, array in self.parts.items():
+            rows = new.reshape(-1, *[1] * (array.ndim - 1))
+            parts[name] = np.where(rows, later.parts[name], array)
+        present = self.present | later.present
+        return Answer(parts, present, self.seconds + later.seconds, self.work + later.work)
+
     def only(self, drawn: Mask) -> Answer:
         """The answers of the clients drawn, as if the others had not answered."""
         present = self.present & drawn

@@ -148,12 +148,12 @@ def prove(
     largest : float
         The most floats of Hessians, m·d², that are asked for.
     """
-    parts, left = yield from _of_everyone(Gradient(x), m, most)
+    parts, left = yield from _of_everyone(Gradient(x), most)
     if parts is None:
         return INTERRUPTED
     gradient = parts["gradient"].sum(axis=0)
     slope, slack = best_slope(gradient, x, penalty, subgradient)
-    parts, left = yield from _of_everyone(Decrement(x, slope, origin=True), m, left)
+    parts, left = yield from _of_everyone(Decrement(x, slope, origin=True), left)
     if parts is None:
         return INTERRUPTED
     scalars = ProofScalars.of(parts)
@@ -165,7 +165,7 @@ def prove(
     proof = _best(bounds, scalars, x, penalty)
     if proof.within(tol) or np.isfinite(scalars.q).any() or m * len(x) ** 2 > largest:
         return proof
-    parts, _ = yield from _of_everyone(Information(x), m, left)
+    parts, _ = yield from _of_everyone(Information(x), left)
     if parts is None:
         return proof
     H = parts["hessian"].sum(axis=0)
@@ -176,24 +176,19 @@ def prove(
 
 
 def _of_everyone(
-    question: CostQuestion, m: int, most: float
+    question: CostQuestion, most: float
 ) -> Dialogue[tuple[dict[str, Array] | None, float]]:
-    """The parts of all m answers, of absent clients from the next time, and the questions left.
+    """The parts of all answers, of absent clients from the next time, and the questions left.
 
     The parts are None if the questions did not suffice.
     """
-    parts: dict[str, Array] = {}
-    present = np.zeros(m, dtype=bool)
+    known: Answer | None = None
     while most > 0:
         answer: Answer = yield question
         most -= 1
-        new = answer.present & ~present
-        for name, array in answer.parts.items():
-            rows = new.reshape(-1, *[1] * (array.ndim - 1))
-            parts[name] = np.where(rows, array, parts.get(name, array))
-        present = present | answer.present
-        if present.all():
-            return parts, most
+        known = answer if known is None else known.joined(answer)
+        if known.complete:
+            return known.parts, most
     return None, 0.0
 
 
@@ -265,6 +260,13 @@ def certify_by_information(
     category: ν² = γᵀH⁻¹γ needs no bound. What rounding adds to γ is allowed for. With a slack, see
     ``_supported``, H need only be regular on the support.
 
+    H itself may be singular to rounding, as with a dummy for each of several groups beside an
+    intercept. If every client states a concordance c, e^(-c‖h‖)H(x) ⪯ H(x + h) ⪯ e^(c‖h‖)H(x), so
+    that the kernel of H is the same at every x, and F is affine along it: constant, if γ has no
+    part there but rounding. Then the proof is about the other directions, with ν² = γᵀH⁺γ. Without
+    a concordance only this H may be singular, as Huber's is where all residuals are large: nothing
+    is proved.
+
     Parameters
     ----------
     H : (d, d) array
@@ -287,18 +289,71 @@ def certify_by_information(
     within = H[np.ix_(on, on)]
     if not on.all():
         nu2, _, _ = inverse_norm(within[None], slope[None, on])
-    if np.isinf(nu2[0]):
+    found = Curved(float(nu2[0]), float(mu[0]), len(within))
+    if math.isinf(found.nu2):
+        found = _in_range(within, slope[on], scalars, x[on])
+        if not on.all():  # what H is elsewhere was not looked at
+            found = found._replace(mu=0.0)
+    if math.isinf(found.nu2):
         objective = _objective(scalars, x, penalty)
         return Certificate(None, None, objective, "the Hessian of the sum is singular: add a ridge")
-    nu = math.sqrt(nu2[0]) + drift + _rounding(within, scalars, x[on])
-    scalars = scalars._replace(q=nu2)
+    nu = math.sqrt(found.nu2) + drift + _rounding(within, scalars, x[on])
     bound = None
     if math.isfinite(nu):
-        bound = _near(nu * nu, float(mu[0]), scalars)
+        bound = _near(nu * nu, found.mu, scalars)
+    if bound is not None and found.rank < len(within):
+        directions = f"in the {found.rank} of {len(within)} directions that the data determine"
+        bound = Bound(bound.gap, f"{bound.reason}, {directions} to rounding", None, bound.radius)
     if bound is None and drift == 0.0:
         bound = _strong(scalars, slope, float(getattr(penalty, "convexity", 0.0)))
     # That no client's own Hessian is definite does not matter here.
-    return _best([bound], scalars._replace(q=nu2), x, penalty)
+    return _best([bound], scalars._replace(q=np.full(1, found.nu2)), x, penalty)
+
+
+class Curved(NamedTuple):
+    """What a Hessian says about a slope.
+
+    Attributes
+    ----------
+    nu2 : float
+        γᵀH⁻¹γ, or γᵀH⁺γ if the rank is below d; inf if nothing is known.
+    mu : float
+        The smallest eigenvalue of H, of those that count.
+    rank : int
+    """
+
+    nu2: float
+    mu: float
+    rank: int
+
+
+def _in_range(H: Array, slope: Array, scalars: ProofScalars, x: Array) -> Curved:
+    """γᵀH⁺γ for an H that is singular to rounding, if that is all that there is to γ.
+
+    In units in which the diagonal of H is 1, an eigenvalue counts if it is above rounding, as in
+    ``inverse_norm``. In such units the rounding of γ is about ε times the lengths that it is a sum
+    of: a part outside the range that is larger says that F falls there.
+    """
+    d = len(H)
+    unknown = Curved(math.inf, 0.0, 0)
+    if not (np.isfinite(H).all() and np.isfinite(scalars.norm).all()):
+        return unknown
+    diagonal = np.diag(H)
+    size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    spectrum, Q = np.linalg.eigh(H / np.outer(size, size))
+    rounding = 4 * d * sys.float_info.epsilon
+    certain = spectrum > 2 * rounding * spectrum[-1]
+    along = Q.T @ (slope / size)
+    lengths = float(np.abs(size * x).sum()) + _deviation(scalars)
+    if not certain.any() or np.linalg.norm(along[~certain]) > rounding * lengths:
+        return unknown
+    least = spectrum[certain] - rounding * spectrum[-1]
+    # A minimiser is as far as it is in some complement of the kernel: that of these units, or the
+    # orthogonal one.
+    own = np.linalg.eigvalsh(H)
+    orthogonal = own[-len(least)] - rounding * own[-1]
+    mu = max(float(least[0] * np.min(size[diagonal > 0] ** 2)), float(orthogonal))
+    return Curved(float(np.sum(along[certain] ** 2 / least)), mu, len(least))
 
 
 def _supported(H: Array, slope: Array, slack: Array | None) -> Mask:
@@ -472,13 +527,18 @@ def _rounding(H: Array, scalars: ProofScalars, x: Array) -> float:
     Cauchy's inequality its rounding is about ε√H_kk(‖x‖_H + √D), where D is the deviance; four
     times that is allowed for.
     """
-    size = np.sqrt(np.diag(H))
-    correlated = np.abs(np.linalg.inv(H / np.outer(size, size))).sum()
-    spread = math.sqrt(max(0.0, float(x @ H @ x)))
+    size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))
+    scaled = H / np.outer(size, size)
+    # the threshold of ``_in_range``
+    inverse = np.linalg.pinv(scaled, rcond=8 * len(H) * sys.float_info.epsilon, hermitian=True)
+    spread = math.sqrt(max(0.0, float(x @ H @ x))) + _deviation(scalars)
+    return float(4.0 * sys.float_info.epsilon * spread * math.sqrt(np.abs(inverse).sum()))
+
+
+def _deviation(scalars: ProofScalars) -> float:
+    """The square root of the deviance; 0 if that is not known."""
     deviance = max(0.0, 2.0 * float(np.sum(scalars.value - scalars.floor)))
-    if math.isfinite(deviance):
-        spread += math.sqrt(deviance)
-    return float(4.0 * sys.float_info.epsilon * spread * math.sqrt(correlated))
+    return math.sqrt(deviance) if math.isfinite(deviance) else 0.0
 
 
 def _why_not(scalars: ProofScalars, x: Array) -> tuple[str, bool]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array, length
-from fedsplit.clients.effects import Account, Measure, Record
+from fedsplit.clients.effects import Account, Kind, Measurement, TraceEntry
 from fedsplit.clients.question import CostQuestion
 from fedsplit.dialogue import Dialogue, Removal
 from fedsplit.errors import InputError
@@ -95,12 +95,14 @@ def iterate(
     if rule is not None:
         rule.begin(m)
     while True:
+        kind: Kind = "setup" if state is None else "round"  # what is being asked for
         try:
             if state is None:
                 begun: Any = yield from _begun(method, x, m, rounds - account.rounds)
-                value = yield Measure(begun.x)
-                account = yield Record("setup", _with(penalty, begun.x, value))
+                value = yield Measurement(begun.x)
+                account = yield TraceEntry("setup", _with(penalty, begun.x, value))
                 state = begun
+                kind = "round"
             after: Any = None
             if account.rounds < limit:
                 try:
@@ -111,12 +113,13 @@ def iterate(
                 end: StoppedBy = "method" if account.rounds < limit else "rounds"
                 if rule is None:
                     return Outcome(state, end, NOT_ASKED, end == "method")
+                kind = "certificate"
                 yield from rule.finish(state, end, account)
                 return Outcome(state, end, *rule.conclude(state, end))
             before = method.iterate(state)
             residual = length(method.iterate(after) - before)
             values = method.values(after)
-            value = (yield Measure(after.x)) if values is None else float(values.sum())
+            value = (yield Measurement(after.x)) if values is None else float(values.sum())
             objective = math.nan if value is None else value
             if penalty is not None:
                 objective += penalty.value(after.x)
@@ -124,12 +127,15 @@ def iterate(
             if sign:
                 raise Astray(sign, state)
             earlier, state = state, after
-            account = yield Record("round", objective, residual, state)
+            account = yield TraceEntry("round", objective, residual, state)
             if account.margin > 0 and penalty is None and account.present.all():
                 raise Astray("the classes are separable", state, method.asked_about(earlier))
             stopped_by: StoppedBy | None = None
             if rule is not None:
+                kind = "certificate"
                 stopped_by = yield from rule.look(earlier, state, residual, objective, account)
+                if rule.asked > account.rounds:
+                    account = account._replace(rounds=rule.asked)
             if stopped_by is None and account.stop:
                 stopped_by = "callback"
             if stopped_by is not None:
@@ -137,7 +143,8 @@ def iterate(
                     return Outcome(state, stopped_by, NOT_ASKED, False)
                 return Outcome(state, stopped_by, *rule.conclude(state, stopped_by))
         except Removal as removal:
-            # the round is void: nothing of it has reached ``state``
+            # the round is void, though its questions count: nothing of it has reached ``state``
+            account = yield TraceEntry(kind)
             m = int(removal.kept.sum())
             if state is not None:
                 x = state.x

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, length
-from fedsplit.clients.effects import Account, Pooled, Record
+from fedsplit.clients.effects import Account, Pooled, TraceEntry
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Value
 from fedsplit.device.backend import to_host
 from fedsplit.dialogue import Dialogue
 from fedsplit.loop.certificate import MOVED, NOT_ASKED, Certificate, certify_at_hand, prove
 from fedsplit.loop.result import StoppedBy
-from fedsplit.methods.method import Evidence, Method, estimated_gap
+from fedsplit.methods.method import Evidence, Method
 
 STANDSTILL = 1e-12
 """A residual below this share of ‖z‖ is rounding: the method stands still, wherever that is."""
@@ -80,6 +80,8 @@ class ProvedGap:
     ----------
     limit : int
         The round after which nothing but a last proof is asked for.
+    asked : int
+        How many questions had been asked in the whole run when the rule itself last asked one.
     """
 
     proof_rounds = 2
@@ -115,6 +117,7 @@ class ProvedGap:
         self._digits = float32_digits
         self._still_rounds = still_rounds
         self._spent = 0  # rounds of all proofs so far
+        self.asked = 0
         self.begin(1)
 
     def begin(self, m: int) -> None:
@@ -155,7 +158,7 @@ class ProvedGap:
         size = length(z)
         gap = method.expected_gap(before, state)
         promised = self._looseness * gap
-        guess = estimated_gap(z, step)  # ‖z‖²/s is in the units of F
+        guess = method.in_units_of_F(state, z)
         level = yield from self._scale(state, account, promised <= 1e6 * self.tol * guess)
         enough = self.tol * (guess if math.isnan(level) else level)
         # A residual means something if proxes are precise, and F is finite where it is measured.
@@ -165,7 +168,7 @@ class ProvedGap:
             and residual <= self.tol * size
         )
         if still and not math.isnan(enough):
-            still = estimated_gap(z - method.iterate(before), step) <= enough
+            still = method.in_units_of_F(state, z - method.iterate(before)) <= enough
         present = method.current(state, account.present)
         self._heard = heard_since(still or gap <= enough, self._heard, present)
         promising = still or (self._provable and promised <= enough)
@@ -174,9 +177,10 @@ class ProvedGap:
                 return "residual"
             return None
         if self._provable:
-            if not self._affordable(account.rounds):
+            done = max(account.rounds, self.asked)
+            if not self._affordable(done):
                 return None
-            yield from self._prove(state, account.rounds)
+            yield from self._prove(state, done)
             if self.certificate.within(self.tol):
                 return "certificate"
             if self.certificate.gap is not None:
@@ -267,7 +271,8 @@ class ProvedGap:
         elif math.isnan(self._level) and account.rounds >= 30 and near:
             question = Value(to_host(state.x))
             answer: Answer = yield (Pooled(question) if self._pooled else question)
-            yield Record("certificate")
+            entered: Account = yield TraceEntry("certificate")
+            self.asked = entered.rounds
             self._spent += 1
             if answer.present.all():
                 self._level = abs(float(answer.rows.sum()) + more)
@@ -281,7 +286,8 @@ class ProvedGap:
         left = self.rounds - before
         proof = prove(x, m, penalty, self._subgradient(state), left, self.tol)
         certificate = yield from (_pooled(proof) if self._pooled else proof)
-        account: Account = yield Record("certificate")
+        account: Account = yield TraceEntry("certificate")
+        self.asked = account.rounds
         # Questions to absent clients are not part of the price.
         self._spent += min(self.proof_rounds, account.rounds - before)
         self._take(certificate, state)

@@ -25,9 +25,9 @@ def default_method(
 ) -> tuple[Method[Any], str]:
     """``FedSplitInformation``, or ``FedSplitVectors`` where Hessians are too large or not known.
 
-    It is also ``FedSplitVectors`` where only a share of the clients takes part in a round: no step
-    can then be refused for raising F, and models of absent clients may lead anywhere.
-    Asynchronously ``DAvePG`` takes its place, whose step does not depend on the delays.
+    Where only a share of the clients takes part in a round, the former waits until all of them have
+    answered a question: no step could otherwise be refused for raising F. Asynchronously ``DAvePG``
+    takes the place of the latter, as its step does not depend on the delays.
 
     Returns
     -------
@@ -43,13 +43,11 @@ def default_method(
         vectors = "the clients cannot compute their Hessians"
     elif d > MOST_COORDINATES or m * d**2 > MOST_ENTRIES:
         vectors = f"Hessians of {m} clients × {d} coordinates are too large"
-    elif participation < 1.0:
-        vectors = "no step is safe to second order while clients are absent"
     reason = f"Hessians of {m} clients × {d} coordinates are affordable"
     if state is not None:
         reason = "it continues from its state"
         vectors = "" if isinstance(state, InformationState) else reason
-    method: Method[Any] = FedSplitInformation()
+    method: Method[Any] = FedSplitInformation(wait=participation < 1.0)
     if vectors:
         method = DAvePG() if asynchronous else FedSplitVectors()
     return method, f"method: {method.described()} ({vectors or reason})"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask, dots, matvec, packed, unpacked
 from fedsplit.checks import number
@@ -69,7 +70,8 @@ class Models(NamedTuple):
 
     def of(self, kept: Mask) -> Models:
         """Those of some clients, (m,)."""
-        return Models(*(each[kept] for each in self))
+        p, y, B, heard, constant = self
+        return Models(p[kept], y[kept], B[kept], heard[kept], constant[kept])
 
     def gradients(self, x: Array) -> Array:
         """The gradients of the models at x, (m, d); 0 of clients that were not heard."""
@@ -102,6 +104,37 @@ class Models(NamedTuple):
         return total
 
 
+class Gathered(NamedTuple):
+    """Answers to one question, of which only some clients are asked at a time.
+
+    Attributes
+    ----------
+    answer : Answer
+    times : (m,) array of int
+        How often each client has answered.
+    """
+
+    answer: Answer
+    times: NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, before: Gathered | None, answer: Answer) -> Gathered:
+        """With one more answer."""
+        times = answer.present.astype(np.int64)
+        if before is None:
+            return cls(answer, times)
+        return cls(before.answer.joined(answer), before.times + times)
+
+    @property
+    def ready(self) -> bool:
+        """Whether everyone has answered, or a client must be absent.
+
+        Who is drawn goes through a shuffled list of all clients before it is shuffled again, so
+        that a client may be asked twice before everyone was asked once, but not three times.
+        """
+        return self.answer.complete or bool((self.times > 2).any())
+
+
 class InformationState(NamedTuple):
     """What the server knows.
 
@@ -125,6 +158,8 @@ class InformationState(NamedTuple):
         f_j(0), which the tolerance is relative to; nan of who has not been heard.
     evidence : Evidence or None
         At x; None unless everyone answered.
+    gathered : Gathered or None
+        The answers so far to the question that is asked again, if the method waits.
     """
 
     x: Array
@@ -137,6 +172,7 @@ class InformationState(NamedTuple):
     both: bool
     origin: Array
     evidence: Evidence | None = None
+    gathered: Gathered | None = None
 
 
 @dataclass(frozen=True)
@@ -180,6 +216,10 @@ class FedSplitInformation(Method[InformationState]):
     largest : float
         The most entries of all clients' Hessians together, m·d², that the server takes: 2²⁹ are
         four gigabytes.
+    wait : bool
+        Whether a step waits until every client has answered, where only some are asked at a time:
+        the same question is then asked again. So F is known at every step, one that raises it is
+        refused, and each proves its x. Otherwise every answer moves x.
     """
 
     penalty: Penalty | None = None
@@ -187,6 +227,7 @@ class FedSplitInformation(Method[InformationState]):
     reach: float = 1.0
     shorter: float = 0.25
     largest: float = 2.0**29
+    wait: bool = False
 
     newton_may_finish = False
     device = "sums"
@@ -221,7 +262,12 @@ class FedSplitInformation(Method[InformationState]):
 
     def update(self, state: InformationState) -> Dialogue[InformationState]:
         answer: Answer = yield self.question(state)
-        return self.after(state, answer)
+        if self.wait:
+            gathered = Gathered.joined(state.gathered, answer)
+            if not gathered.ready:
+                return state._replace(gathered=gathered)
+            answer = gathered.answer
+        return self.after(state._replace(gathered=None), answer)
 
     def question(self, state: InformationState) -> LocalModel:
         """What all clients are asked in a round."""
@@ -316,7 +362,7 @@ class FedSplitInformation(Method[InformationState]):
     def resume(self, state: InformationState) -> InformationState:
         """The state to continue from under this method's penalty; no client is asked."""
         ahead, slope = self.minimiser(state.models, state.x)
-        return state._replace(ahead=ahead, slope=slope, evidence=None)
+        return state._replace(ahead=ahead, slope=slope, evidence=None, gathered=None)
 
     def without(self, state: InformationState, kept: Mask) -> InformationState:
         models = state.models.of(kept)
@@ -362,6 +408,13 @@ class FedSplitInformation(Method[InformationState]):
 
     def step_of(self, state: InformationState) -> float:
         return state.reach or math.nan  # in Newton's method there is none
+
+    def in_units_of_F(self, state: InformationState, move: Array) -> float:  # noqa: N802
+        return 0.5 * float(move @ state.models.hessian() @ move)
+
+    def expected_gap(self, before: InformationState, after: InformationState) -> float:
+        # The next step of second order takes away nearly all of the gap.
+        return self.in_units_of_F(after, self.iterate(after) - self.iterate(before))
 
     def subgradient(self, state: InformationState) -> Array:
         return state.subgradient
