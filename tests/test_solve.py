@@ -83,11 +83,16 @@ def test_floats_are_counted_both_ways(p: fs.Problem) -> None:
 
 def test_a_round_is_a_question_and_the_work_of_all_clients_is_counted_once() -> None:
     d = 40
-    p = problem("least-squares", [60, 50, 70], d, seed=1)
-    trace = fs.solve(p, fs.Newton(), rounds=3, tol=0).trace
+    trace = fs.solve(
+        problem("logistic", [60, 50, 70], d, seed=1, ridge=1.0), fs.Newton(), rounds=3, tol=0
+    ).trace
     assert list(trace.questions) == [1, 1, 1]
     assert (trace.hessians == M).all()
     assert (trace.floats_up > M * d * (d + 1) / 2).all()
+    p = problem("least-squares", [60, 50, 70], d, seed=1)
+    trace = fs.solve(p, fs.Newton(), rounds=3, tol=0).trace
+    assert list(trace.hessians) == [M, 0, 0]  # those of quadratics are sent once
+    assert (trace.floats_up[1:] < M * d * (d + 1) / 2).all()
     steps = fs.solve(p, fs.FedGD(1e-4, local_steps=5), rounds=2, tol=0).trace
     assert list(steps.gradients) == [5 * M, 5 * M]
 

@@ -9,7 +9,9 @@ import numpy as np
 
 from fedsplit.arrays import Array, length
 from fedsplit.clients.effects import Account, Kind, Measurement, TraceEntry
+from fedsplit.clients.question import CostQuestion
 from fedsplit.dialogue import Dialogue, Removal
+from fedsplit.errors import InputError
 from fedsplit.loop.certificate import NOT_ASKED, Certificate
 from fedsplit.loop.divergence import Divergence
 from fedsplit.loop.result import StoppedBy
@@ -96,7 +98,7 @@ def iterate(
         kind: Kind = "setup" if state is None else "round"  # what is being asked for
         try:
             if state is None:
-                begun: Any = yield from method.start(x, m)
+                begun: Any = yield from _begun(method, x, m, rounds - account.rounds)
                 value = yield Measurement(begun.x)
                 account = yield TraceEntry("setup", _with(penalty, begun.x, value))
                 state = begun
@@ -149,6 +151,25 @@ def iterate(
                 state = method.without(state, removal.kept)
             if rule is not None:
                 rule.begin(m)
+
+
+def _begun(method: Method[Any], x: Array, m: int, most: int) -> Dialogue[Any]:
+    """The method's first state; raises InputError if that takes more questions than ``most``."""
+    dialogue = method.start(x, m)
+    answer = None
+    asked = 0
+    try:
+        while True:
+            question = dialogue.send(answer)
+            asked += isinstance(question, CostQuestion)
+            if asked > most:
+                raise InputError(
+                    f"rounds: the budget ended in the set-up of {type(method).__name__}, which "
+                    f"takes more than {most} of them"
+                )
+            answer = yield question
+    except StopIteration as end:
+        return end.value
 
 
 def _with(penalty: Penalty | None, x: Array, value: float | None) -> float:
