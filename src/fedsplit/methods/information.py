@@ -485,7 +485,7 @@ def evidence_of(answer: Answer, models: Models, origin: Array) -> Evidence | Non
     if "hessian_at_x" in parts:
         hessians = parts["hessian_at_x"]
         spread = nothing
-    return Evidence(parts["slope"], spread, hessians, scalars)
+    return Evidence(parts["slope"], spread, hessians, scalars, margin=answer.margin)
 
 
 def check_size(name: str, m: int, d: int, largest: float) -> None:
