@@ -103,7 +103,7 @@ def test_a_method_that_stops_at_a_wrong_point_is_not_called_converged() -> None:
 
 
 def test_without_strong_convexity_the_reason_says_what_to_do() -> None:
-    wide = problem("least-squares", [3, 2], 9)
+    wide = problem("huber", [3, 2], 9)
     assert fs.solve(wide).certificate.gap is None
     assert "add a ridge" in fs.solve(wide).certificate.reason
     assert (
@@ -306,7 +306,7 @@ def test_the_radius_bounds_the_distance_in_the_norm_of_the_hessian(name: str) ->
 
 
 def test_a_bound_without_curvature_has_no_radius() -> None:
-    p = problem("least-squares", [5, 3, 4], 20, seed=1)
+    p = problem("huber", [5, 3, 4], 20, seed=1)
     result = fs.solve(p, penalty=fs.Box(-0.1, 0.1))
     assert result.certificate.reason == "a duality bound"
     assert result.certificate.radius is None

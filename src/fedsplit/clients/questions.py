@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple, cast
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.clients.adding import Together
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import NUMBER, VECTOR, CostQuestion, Part
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_along
@@ -132,16 +133,42 @@ class Value(CostQuestion):
 
 @dataclass(frozen=True)
 class Evaluate(CostQuestion):
-    """f_j(x) and ∇f_j(x)."""
+    """f_j(x) and ∇f_j(x), a classifier's margin as in ``Prox``, and f_j at another point.
+
+    Parameters
+    ----------
+    x : (d,) or (m, d) array
+    trial : (d,) array, optional
+        Another point, at which the answer has f_j: a line search need not ask for it by itself.
+    """
 
     x: Array
+    trial: Array | None = None
 
-    parts: ClassVar = {"value": NUMBER, "gradient": Part(("d",), "number")}
-    together: ClassVar = {"value": "values", "gradient": "sum"}
+    vectors = ("x", "trial")
+    parts: ClassVar = {
+        "value": NUMBER,
+        "gradient": Part(("d",), "number"),
+        "margin": Part((), "any"),
+    }
+    together: ClassVar = {"value": "values", "gradient": "sum", "margin": "sign"}
 
-    def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
+    def answer_parts(self) -> Mapping[str, Part]:
+        if self.trial is None:
+            return self.parts
+        return {**self.parts, "value_at_trial": NUMBER}
+
+    def added_parts(self) -> Mapping[str, Together]:
+        if self.trial is None:
+            return self.together
+        return {**self.together, "value_at_trial": "values"}
+
+    def answer(self, costs: Costs, x: Array, trial: Array | None) -> Mapping[str, Array]:
         at = costs.at(x)
-        return {"value": at.value, "gradient": at.gradient}
+        parts = {"value": at.value, "gradient": at.gradient, "margin": separated(at)}
+        if trial is not None:
+            parts["value_at_trial"] = costs.value(trial)
+        return parts
 
 
 @dataclass(frozen=True)
@@ -246,7 +273,8 @@ class ProofScalars(NamedTuple):
             "steady": 0.0,
         }
         value = parts["value"]
-        return cls(**{name: np.full_like(value, least) for name, least in unknown.items()} | parts)
+        known = {name: parts[name] for name in cls._fields if name in parts}
+        return cls(**{name: np.full_like(value, least) for name, least in unknown.items()} | known)
 
 
 @dataclass(frozen=True)
@@ -257,7 +285,8 @@ class Decrement(CostQuestion):
     ----------
     x, g : (d,) arrays
     origin : bool
-        Whether to answer with f_j(0) too, which a tolerance may be relative to.
+        Whether to answer with f_j(0) too, which a tolerance may be relative to, and with a
+        classifier's margin as in ``Prox``.
     """
 
     x: Array
@@ -269,14 +298,18 @@ class Decrement(CostQuestion):
     parts: ClassVar = dict.fromkeys(ProofScalars._fields[:-1], NUMBER)
 
     def answer_parts(self) -> Mapping[str, Part]:
-        return {**self.parts, "origin": NUMBER} if self.origin else self.parts
+        if not self.origin:
+            return self.parts
+        return {**self.parts, "origin": NUMBER, "margin": Part((), "any")}
 
     def answer(self, costs: Costs, x: Array, g: Array) -> Mapping[str, Array]:
-        scalars = costs.at(x).decrement(g)
+        at = costs.at(x)
+        scalars = at.decrement(g)
         scalars |= {name: rounded_up(scalars[name]) for name in ("norm", "leverage")}
         scalars["steady"] = rounded_down(scalars["steady"])
         if self.origin:
             scalars["origin"] = costs.value_at_origin
+            scalars["margin"] = separated(at)
         return scalars
 
 

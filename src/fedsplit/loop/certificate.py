@@ -42,7 +42,13 @@ class Certificate:
     scale : float
         max(|F(x)|, F(0) - F(x)), or |F(x)| if F(0) is not known: what a tolerance is relative to.
     rounding : float
-        How far rounding may have moved F(x), which is a sum of the |f_j(x)|.
+        How much of the gap may be rounding: that of F(x), which is a sum of the |f_j(x)|, and that
+        of its gradient.
+    vain : bool
+        Whether F hardly falls any more by its quadratic model, while x moves on and nothing is
+        proved.
+    separable : bool
+        Whether every observation is on its side of the plane at x, so that there is no minimiser.
     """
 
     gap: float | None
@@ -53,10 +59,21 @@ class Certificate:
     hopeful: bool = False
     scale: float = field(default=math.nan, kw_only=True)
     rounding: float = field(default=0.0, kw_only=True)
+    vain: bool = field(default=False, kw_only=True)
+    separable: bool = field(default=False, kw_only=True)
 
     def within(self, tol: float) -> bool:
-        """Whether the proved gap is at most tol · scale, as far as F(x) has digits to say so."""
-        return self.gap is not None and self.gap <= tol * self.scale + 2.0 * self.rounding
+        """Whether the proved gap is at most tol · scale, as far as F(x) has digits to say so.
+
+        Rounding excuses no more than half of the digits of F.
+        """
+        excused = min(2.0 * self.rounding, math.sqrt(sys.float_info.epsilon) * self.scale)
+        return self.gap is not None and self.gap <= tol * self.scale + excused
+
+    @property
+    def final(self) -> bool:
+        """Whether the gap is at the level of rounding, so that no later one is much smaller."""
+        return self.gap is not None and self.gap <= 2.0 * self.rounding
 
     def about(self, rows: str) -> Certificate:
         """The same, which says what was done to the rows that a proof is about, if anything."""
@@ -64,6 +81,13 @@ class Certificate:
             return self
         return replace(self, reason=f"{self.reason}, {rows}")
 
+
+SEPARABLE = "the classes are separable"
+
+VAIN = (
+    "F hardly falls any more, but x moves on: there may be no minimiser, as where a plane nearly "
+    "separates classes; add a ridge, or fit with Firth's penalty"
+)
 
 MOVED = Certificate(None, None, math.nan, "x has moved since the last proof")
 
@@ -157,6 +181,9 @@ def prove(
     if parts is None:
         return INTERRUPTED
     scalars = ProofScalars.of(parts)
+    margin = parts.get("margin", np.full(m, np.nan))  # clients of one's own may leave it out
+    if penalty is None and (margin > 0).all():
+        return Certificate(None, None, _objective(scalars, x, penalty), SEPARABLE, separable=True)
     bounds = [_dual(scalars, x, gradient, penalty)]
     if penalty is not None and subgradient is None and slack is None:
         return _best(bounds, scalars, x, penalty)
@@ -295,9 +322,17 @@ def certify_by_information(
         if not on.all():  # what H is elsewhere was not looked at
             found = found._replace(mu=0.0)
     if math.isinf(found.nu2):
-        objective = _objective(scalars, x, penalty)
-        return Certificate(None, None, objective, "the Hessian of the sum is singular: add a ridge")
-    nu = math.sqrt(found.nu2) + drift + _rounding(within, scalars, x[on])
+        reason = "the Hessian of the sum is singular: add a ridge"
+        # F may still fall along the kernel: standing still is then no sign of an optimum
+        falls = bool(np.isfinite(scalars.norm).all())
+        if falls:
+            reason = (
+                "the Hessian of the sum is singular to rounding, and the gradient has a part along "
+                "its kernel: add a ridge"
+            )
+        return Certificate(None, None, _objective(scalars, x, penalty), reason, falls)
+    noise = _rounding(within, scalars, x[on])
+    nu = math.sqrt(found.nu2) + drift + noise
     bound = None
     if math.isfinite(nu):
         bound = _near(nu * nu, found.mu, scalars)
@@ -307,7 +342,7 @@ def certify_by_information(
     if bound is None and drift == 0.0:
         bound = _strong(scalars, slope, float(getattr(penalty, "convexity", 0.0)))
     # That no client's own Hessian is definite does not matter here.
-    return _best([bound], scalars._replace(q=np.full(1, found.nu2)), x, penalty)
+    return _best([bound], scalars._replace(q=np.full(1, found.nu2)), x, penalty, noise**2)
 
 
 class Curved(NamedTuple):
@@ -406,16 +441,26 @@ class Bound(NamedTuple):
 
 
 def _best(
-    bounds: Sequence[Bound | None], scalars: ProofScalars, x: Array, penalty: Penalty | None
+    bounds: Sequence[Bound | None],
+    scalars: ProofScalars,
+    x: Array,
+    penalty: Penalty | None,
+    noise: float = 0.0,
+    tol: float = 1e-9,
 ) -> Certificate:
-    """The smallest gap and distance of several arguments, with what rounding adds to the gap."""
+    """The smallest gap and distance of several arguments, with what rounding adds to the gap.
+
+    ``noise`` is what rounding of the gradient has added to it already, and ``tol`` the share of F
+    that a run is content with.
+    """
     objective = _objective(scalars, x, penalty)
     at_zero = _value_at_zero(scalars, len(x), penalty)
     scale = max(abs(objective), at_zero - objective) if math.isfinite(at_zero) else abs(objective)
     proved = [bound for bound in bounds if bound is not None and np.isfinite(bound.gap)]
     if not proved or not math.isfinite(objective):
-        reason, hopeful = _why_not(scalars, x)
-        return Certificate(None, None, objective, reason, hopeful, scale=scale)
+        reason, hopeful = _why_not(scalars, x, tol * scale)
+        vain = reason == VAIN
+        return Certificate(None, None, objective, reason, hopeful, scale=scale, vain=vain)
     best = min(proved, key=lambda bound: bound.gap)
     rounding = 4 * sys.float_info.epsilon * float(np.abs(scalars.value).sum())
     distances = [bound.distance for bound in proved if bound.distance is not None]
@@ -427,7 +472,7 @@ def _best(
         best.reason,
         radius=next(iter(radii), None),
         scale=scale,
-        rounding=rounding,
+        rounding=rounding + noise,
     )
 
 
@@ -523,15 +568,15 @@ def _dual(
 def _rounding(H: Array, scalars: ProofScalars, x: Array) -> float:
     """About how much rounding adds to ‖γ‖ in the norm of H⁻¹.
 
-    γ_k is a sum of slopes times a_ik, and slopes are off by curvature times the rounding of η. By
-    Cauchy's inequality its rounding is about ε√H_kk(‖x‖_H + √D), where D is the deviance; four
-    times that is allowed for.
+    γ_k is a sum of slopes times a_ik, and slopes are off by curvature times the rounding of η,
+    which is that of Σ_k|a_ik x_k|: its terms may cancel. By Cauchy's inequality the rounding of γ_k
+    is about ε√H_kk(Σ_l √H_ll|x_l| + √D), where D is the deviance; four times that is allowed for.
     """
     size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))
     scaled = H / np.outer(size, size)
     # the threshold of ``_in_range``
     inverse = np.linalg.pinv(scaled, rcond=8 * len(H) * sys.float_info.epsilon, hermitian=True)
-    spread = math.sqrt(max(0.0, float(x @ H @ x))) + _deviation(scalars)
+    spread = float(np.abs(size * x).sum()) + _deviation(scalars)
     return float(4.0 * sys.float_info.epsilon * spread * math.sqrt(np.abs(inverse).sum()))
 
 
@@ -541,8 +586,11 @@ def _deviation(scalars: ProofScalars) -> float:
     return math.sqrt(deviance) if math.isfinite(deviance) else 0.0
 
 
-def _why_not(scalars: ProofScalars, x: Array) -> tuple[str, bool]:
-    """Why nothing is proved, and whether that may change."""
+def _why_not(scalars: ProofScalars, x: Array, enough: float) -> tuple[str, bool]:
+    """Why nothing is proved, and whether that may change.
+
+    A gain of ``enough`` is what the rounds are run for.
+    """
     if np.isinf(scalars.q).all():
         return (
             "no client's Hessian is known to be positive definite, so that nothing bounds the gap: "
@@ -561,4 +609,6 @@ def _why_not(scalars: ProofScalars, x: Array) -> tuple[str, bool]:
             "add a ridge"
         )
         return reason, False
+    if 0.5 / float(np.sum(1.0 / scalars.q)) <= enough:
+        return VAIN, True
     return "x is too far from the optimum for the self-concordance bound: run more rounds", True

@@ -12,7 +12,7 @@ from fedsplit.clients.effects import Account, Kind, Measurement, TraceEntry
 from fedsplit.clients.question import CostQuestion
 from fedsplit.dialogue import Dialogue, Removal
 from fedsplit.errors import InputError
-from fedsplit.loop.certificate import NOT_ASKED, Certificate
+from fedsplit.loop.certificate import NOT_ASKED, SEPARABLE, Certificate
 from fedsplit.loop.divergence import Divergence
 from fedsplit.loop.result import StoppedBy
 from fedsplit.loop.stopping import ProvedGap
@@ -115,6 +115,8 @@ def iterate(
                     return Outcome(state, end, NOT_ASKED, end == "method")
                 kind = "certificate"
                 yield from rule.finish(state, end, account)
+                if rule.certificate.separable:
+                    raise Astray(SEPARABLE, state, state.x)
                 return Outcome(state, end, *rule.conclude(state, end))
             before = method.iterate(state)
             residual = length(method.iterate(after) - before)
@@ -128,14 +130,19 @@ def iterate(
                 raise Astray(sign, state)
             earlier, state = state, after
             account = yield TraceEntry("round", objective, residual, state)
+            evidence = method.evidence(state)
+            if penalty is None and evidence is not None and evidence.margin > 0:
+                raise Astray(SEPARABLE, state, state.x)
             if account.margin > 0 and penalty is None and account.present.all():
-                raise Astray("the classes are separable", state, method.asked_about(earlier))
+                raise Astray(SEPARABLE, state, method.asked_about(earlier))
             stopped_by: StoppedBy | None = None
             if rule is not None:
                 kind = "certificate"
                 stopped_by = yield from rule.look(earlier, state, residual, objective, account)
                 if rule.asked > account.rounds:
                     account = account._replace(rounds=rule.asked)
+                if rule.certificate.separable:
+                    raise Astray(SEPARABLE, state, state.x)
             if stopped_by is None and account.stop:
                 stopped_by = "callback"
             if stopped_by is not None:

@@ -75,6 +75,9 @@ class ProvedGap:
     still_rounds : int
         How many rounds in a row with a penalty stand still before a run ends without a proof: a
         constraint may hold x where it is while the models still become better.
+    vain_rounds : int
+        How many rounds in a row may bring F hardly any gain, and no proof: a plane that nearly
+        separates classes is approached for ever.
 
     Attributes
     ----------
@@ -101,6 +104,7 @@ class ProvedGap:
         window: int = 10,
         float32_digits: float = 1e-5,
         still_rounds: int = 3,
+        vain_rounds: int = 10,
     ) -> None:
         self.method = method
         self.tol = tol
@@ -116,6 +120,7 @@ class ProvedGap:
         self._window = window
         self._digits = float32_digits
         self._still_rounds = still_rounds
+        self._vain_rounds = vain_rounds
         self._spent = 0  # rounds of all proofs so far
         self.asked = 0
         self.begin(1)
@@ -126,6 +131,7 @@ class ProvedGap:
         self._proved: Any = None  # the state that the certificate is about
         self._provable = True
         self._stood = 0  # rounds in a row that stood still
+        self._vain = 0  # rounds in a row in which F hardly fell, and nothing was proved
         self._level = math.nan  # max(|F|, F(0) - F), if it is known
         self._residuals: deque[float] = deque(maxlen=self._window)
         self._heard: Mask = np.zeros(m, dtype=bool)
@@ -234,6 +240,9 @@ class ProvedGap:
         self._take(proof, state)
         if proof.within(self.tol):
             return "certificate"
+        self._vain = self._vain + 1 if proof.vain else 0
+        if proof.final or self._vain >= self._vain_rounds:
+            return "residual"
         hopeless = proof.gap is None and not proof.hopeful
         still = residual <= (self.tol if hopeless else STANDSTILL) * length(method.iterate(state))
         present = method.current(state, account.present)

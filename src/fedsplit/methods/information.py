@@ -313,7 +313,7 @@ class FedSplitInformation(Method[InformationState]):
         reach = min(self.reach, state.reach / self.shorter)
         if (models.p[answer.present] != x).any():
             left, way = models.squared_distances(x, ahead, answer.present)
-            if left >= way:
+            if left >= way and left > 0:  # both are 0 where no cost is curved
                 ahead, slope = self._between(models, x, answer, way / (left + way))
                 reach = 0.0
         # If the minimiser is x itself, this is a subgradient there, perhaps the first one known.
@@ -485,7 +485,7 @@ def evidence_of(answer: Answer, models: Models, origin: Array) -> Evidence | Non
     if "hessian_at_x" in parts:
         hessians = parts["hessian_at_x"]
         spread = nothing
-    return Evidence(parts["slope"], spread, hessians, scalars)
+    return Evidence(parts["slope"], spread, hessians, scalars, margin=answer.margin)
 
 
 def check_size(name: str, m: int, d: int, largest: float) -> None:

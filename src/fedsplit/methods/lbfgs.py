@@ -95,6 +95,9 @@ class LBFGS(Method[LBFGSState]):
         p_next = -_inverse(moves, changes, g_next)
         return LBFGSState(x + move, F_next, g_next, p_next, s, moves, changes)
 
+    def asked_about(self, state: LBFGSState) -> Array:
+        return state.x + state.s * state.p
+
     def iterate(self, state: LBFGSState) -> Array:
         return state.x + state.p
 

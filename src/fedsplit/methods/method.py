@@ -43,6 +43,8 @@ class Evidence(NamedTuple):
     drift : float
         How far Σ_j∇f_j(x) may be from the sum of the gradients, in the norm of
         ``least_hessian``⁻¹.
+    margin : float
+        The least margin of a classifier, as in ``Prox``; nan where there is none.
     """
 
     gradients: Array
@@ -50,6 +52,7 @@ class Evidence(NamedTuple):
     hessians: Array
     scalars: ProofScalars
     drift: float = 0.0
+    margin: float = math.nan
 
     @property
     def least_hessian(self) -> Array:

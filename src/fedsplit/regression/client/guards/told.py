@@ -112,8 +112,9 @@ def asked_at(question: CostQuestion) -> list[At]:
             return [At(cast(Array, x), matrix=True)]
         case Value(x=x):
             return [At(x, value=True)]
-        case Evaluate(x=x):
-            return [At(x, value=True, slope=True)]
+        case Evaluate(x=x, trial=trial):
+            now = At(x, value=True, slope=True)
+            return [now] if trial is None else [now, At(trial, value=True)]
     return [At(point, value=True, slope=True) for point in question.points() if point is not None]
 
 

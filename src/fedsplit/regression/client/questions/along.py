@@ -99,7 +99,7 @@ class Along(FitQuestion):
         evaluated = clients.ask(Evaluate(self.x)).parts
         if guard is not None:
             evaluated = guard.rounded(Evaluate(self.x), evaluated)
-        values, gradients = evaluated.values()
+        values, gradients = evaluated["value"], evaluated["gradient"]
         slopes = gradients @ self.directions
         if not self.curved:
             return [Course(float(f), slope) for f, slope in zip(values, slopes, strict=True)]
