@@ -25,7 +25,7 @@ from fedsplit.arrays import (
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
 from fedsplit.losses.large_decrement import LargeHessian
-from fedsplit.losses.systems import ByProducts, Solver, Woodbury, lanczos
+from fedsplit.losses.systems import ByProducts, Solver, Woodbury, lanczos, truncated_cg
 from fedsplit.losses.terms import Terms
 
 SINGULAR = (
@@ -381,20 +381,13 @@ class Evaluation:
         solver: Solver = self.factor(M)
         return solver.solve(G)
 
-    def direction(self, G: Array, shift: float = 1e-10) -> Array:
-        """∇²f_j(x_j)⁻¹ g_j, (k, d), with a slight shift that makes a singular ∇²f_j regular.
+    def direction(self, G: Array) -> Array:
+        """∇²f_j(x_j)⁻¹ g_j, (k, d), by conjugate gradients, which a singular ∇²f_j ends early.
 
-        The shift is relative to the largest entry of the diagonal, 1 where that is 0. g is that of
-        all clients: the pseudo-inverse would lose what this client has no curvature along.
+        g is that of all clients: a client may have no curvature along a part of it.
         """
-        if self.costs.terms.large:
-            top = float(np.max(self.diagonal()))
-            return self.solve(shift * top if top > 0 else 1.0, G)
-        self.costs.work.factorisations += 1
-        H = self._new_hessian()
-        tops = np.max(np.einsum("kii->ki", H), axis=1, keepdims=True)
-        add_diagonal(H, np.where(tops > 0, shift * tops, 1.0))
-        return Factors(H, overwrite=True).solve(G)
+        self.costs.work.hessians += self.costs.share
+        return truncated_cg(self.times, G, self.diagonal())
 
     def bounds(self) -> tuple[Array, Array]:
         """The extreme eigenvalues of ∇²f_j(x_j), each (k,).

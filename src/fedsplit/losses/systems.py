@@ -145,3 +145,59 @@ def lanczos(
         q = np.where(length > 0, 1.0 / np.where(length > 0, length, 1.0), 0.0)[:, None] * r
     ritz = np.linalg.eigvalsh(T)
     return np.maximum(ritz[:, 0], 0.0), np.maximum(ritz[:, -1], 0.0)
+
+
+def truncated_cg(
+    times: Callable[[Array], Array],
+    G: Array,
+    diagonal: Array,
+    tolerance: float = 1e-10,
+    flat: float = 1e-3,
+    most: int = 500,
+) -> Array:
+    """H_j⁻¹g_j, (k, d), by conjugate gradients with the diagonal as preconditioner.
+
+    Where H_j is singular and g_j has a part along its kernel, there is no solution. A direction p
+    along which H_j has hardly any curvature ends the iterations of that client (Steihaug, 1983):
+    what is known until then goes downhill.
+
+    Parameters
+    ----------
+    times : callable
+        The products with the H_j: (k, d) -> (k, d).
+    G : (k, d) array
+    diagonal : (k, d) array
+        Of the H_j.
+    tolerance : float
+        The residual to end with, relative to g_j, in the norm of the inverse diagonal.
+    flat : float
+        A smaller pᵀHp, relative to p² in the norm of the diagonal, is none: a client with few rows
+        would go far along directions that it knows little of.
+    most : int
+        The most iterations.
+    """
+    D = np.where(diagonal > 0, diagonal, 1.0)
+    X = np.zeros_like(G)
+    R = G
+    Z = R / D
+    P = Z
+    size = dots(R, Z)
+    enough = tolerance**2 * size
+    active = size > 0
+    for _ in range(most):
+        HP = times(P)
+        curvature = dots(P, HP)
+        active = active & (curvature > flat * dots(P, D * P))
+        if not active.any():
+            break
+        step = np.where(active, size / np.where(active, curvature, 1.0), 0.0)[:, None]
+        X = X + step * P
+        R = R - step * HP
+        Z = R / D
+        left = dots(R, Z)
+        P = Z + (left / np.where(size > 0, size, 1.0))[:, None] * P
+        size = left
+        active = active & (size > enough)
+    # a client without curvature along its first direction knows no better one
+    untouched = ~X.any(axis=1)
+    return np.where(untouched[:, None], G / D, X)

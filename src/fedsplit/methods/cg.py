@@ -15,12 +15,6 @@ from fedsplit.errors import InputError
 from fedsplit.methods.method import EPS, Method
 from fedsplit.methods.sums import total
 
-AFFINE = 1e-6
-"""The gradient is not affine if directions miss conjugacy by more than this, relatively."""
-
-ROUNDOFF = 1e-10
-"""What rounding may add to that, relative to the largest curvature."""
-
 
 class CGState(NamedTuple):
     """The state of CG.
@@ -29,8 +23,8 @@ class CGState(NamedTuple):
     ----------
     x, g : (d,) array
         The server's x and the gradient of F there.
-    p, p_before : (d,) array
-        The direction, and the one before it.
+    p, p_before, Hp_before : (d,) array
+        The direction, the one before it, and the Hessian times that.
     s : float
         The last step.
     L, reach : float
@@ -41,6 +35,7 @@ class CGState(NamedTuple):
     g: Array
     p: Array
     p_before: Array
+    Hp_before: Array
     s: float
     L: float
     reach: float
@@ -51,11 +46,23 @@ class CG(Method[CGState]):
     """Linear conjugate gradients: exact after as many rounds as ∇²F has distinct eigenvalues.
 
     Only for quadratic costs. One gradient per round is enough, as Hp = (∇F(x + σp) - ∇F(x))/σ for
-    any σ; σp is given the length of x, so that the difference keeps its digits. If pᵀHp' is not 0
-    for successive directions, the gradient is not affine and ``update`` raises ``InputError``. The
-    method ends by itself when the gradient is 0 to rounding. The first step, which nothing checks,
-    is set-up. Every client must answer in every round.
+    any σ; σp is given the length of x, so that the difference keeps its digits. If pᵀHp' is not
+    p'ᵀHp for successive directions, which were computed at different points, the gradient is not
+    affine and ``update`` raises ``InputError``. The method ends by itself when the gradient is 0 to
+    rounding. The first step, which nothing checks, is set-up. Every client must answer in every
+    round.
+
+    Parameters
+    ----------
+    affine : float
+        The gradient is not affine if the two products differ by more than this, relative to the
+        lengths of their factors.
+    roundoff : float
+        What rounding may add to that, relative to the largest curvature.
     """
+
+    affine: float = 1e-6
+    roundoff: float = 1e-10
 
     unanimous = True
     device = "sums"
@@ -64,11 +71,12 @@ class CG(Method[CGState]):
 
     def start(self, x0: Array, m: int) -> Dialogue[CGState]:
         g = total("CG", (yield Gradient(x0)))
-        state = CGState(x0, g, -g, np.zeros_like(x0), 1.0, 0.0, _norm(x0))
+        nothing = np.zeros_like(x0)
+        state = CGState(x0, g, -g, nothing, nothing, 1.0, 0.0, _norm(x0))
         return (yield from self.update(state)) or state
 
     def update(self, state: CGState) -> Dialogue[CGState | None]:
-        x, g, p, p_before, _, L, reach = state
+        x, g, p, p_before, Hp_before, _, L, reach = state
         if _norm(g) <= EPS * L * reach:
             return None
         length = _norm(p)
@@ -79,8 +87,9 @@ class CG(Method[CGState]):
         L = max(L, _norm(Hp) / length)
         curvature = _dot(p, Hp)
         before = _norm(p_before)
-        rounding = ROUNDOFF * L * before * (before + length)
-        if not abs(_dot(p_before, Hp)) <= AFFINE * before * _norm(Hp) + rounding:
+        rounding = self.roundoff * L * before * (before + length)
+        asymmetry = abs(_dot(p_before, Hp) - _dot(p, Hp_before))
+        if not asymmetry <= self.affine * before * _norm(Hp) + rounding:
             raise InputError(
                 "CG: the gradient is not affine, so these costs are not quadratic: use LBFGS()"
             )
@@ -90,7 +99,7 @@ class CG(Method[CGState]):
         x = x + s * p
         g_next = g + s * Hp
         p_next = -g_next + _dot(g_next, g_next) / _dot(g, g) * p
-        return CGState(x, g_next, p_next, p, s, L, max(reach, _norm(x), s * length))
+        return CGState(x, g_next, p_next, p, Hp, s, L, max(reach, _norm(x), s * length))
 
     def step_of(self, state: CGState) -> float:
         return state.s

@@ -9,15 +9,9 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count
-from fedsplit.clients.question import Answer
-from fedsplit.clients.questions import Evaluate
 from fedsplit.dialogue import Dialogue
 from fedsplit.methods.method import EPS, Method
-from fedsplit.methods.sums import total
-
-SUFFICIENT = 1e-4
-"""A step is taken if F falls by at least this share of what its slope promises (Armijo)."""
-
+from fedsplit.methods.sums import evaluated
 
 class LBFGSState(NamedTuple):
     """The state of LBFGS.
@@ -57,10 +51,14 @@ class LBFGS(Method[LBFGSState]):
     Parameters
     ----------
     memory : int
-        How many changes of x and of the gradient the server remembers.
+        How many changes of x and of the gradient the server remembers: 2d numbers each, so that
+        100 of them cost it little, and save rounds where F is ill-conditioned.
+    sufficient : float
+        A step is taken if F falls by at least this share of what its slope promises (Armijo).
     """
 
-    memory: int = 10
+    memory: int = 100
+    sufficient: float = 1e-4
 
     unanimous = True
     device = "sums"
@@ -70,7 +68,7 @@ class LBFGS(Method[LBFGSState]):
         count("LBFGS: memory", self.memory)
 
     def start(self, x0: Array, m: int) -> Dialogue[LBFGSState]:
-        F, g = yield from _evaluate(x0)
+        F, g = yield from evaluated("LBFGS", x0)
         nothing = np.zeros((0, len(x0)))
         # Before any curvature is known, the first move has length 1, whatever the units of F.
         s = 1.0 / (float(np.linalg.norm(g)) or 1.0)
@@ -79,10 +77,10 @@ class LBFGS(Method[LBFGSState]):
     def update(self, state: LBFGSState) -> Dialogue[LBFGSState]:
         x, F, g, p, s, moves, changes = state
         move = s * p
-        F_next, g_next = yield from _evaluate(x + move)
+        F_next, g_next = yield from evaluated("LBFGS", x + move)
         slope = float(g @ move)
         rounding = 16.0 * EPS * abs(F)
-        falls = F_next <= F + SUFFICIENT * slope + rounding
+        falls = F_next <= F + self.sufficient * slope + rounding
         if not (falls and np.isfinite(g_next).all()):
             return state._replace(s=0.25 * s)
         change = g_next - g
@@ -122,11 +120,3 @@ def _inverse(moves: Array, changes: Array, g: Array) -> Array:
     for (s, y, rho), weight in zip(pairs, reversed(weights), strict=True):
         q = q + (weight - rho * (y @ q)) * s
     return q
-
-
-def _evaluate(x: Array) -> Dialogue[tuple[float, Array]]:
-    """F(x) and ∇F(x), from one question."""
-    answer: Answer = yield Evaluate(x)
-    F = float(total("LBFGS", answer))
-    gradient: Array = answer.parts["gradient"].sum(axis=0)
-    return F, gradient

@@ -78,7 +78,7 @@ class Scaffnew(Method[ScaffnewState]):
         s = self.step
         p = self.probability
         if s is None or p is None:
-            rows = yield from curvatures("Scaffnew", x0)
+            rows, _ = yield from curvatures("Scaffnew", x0)
             ell = float(rows[:, 0].min())
             L = float(rows[:, 1].max())
             if s is None:

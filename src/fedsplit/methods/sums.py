@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import EPS, Array
 from fedsplit.clients.question import Answer
-from fedsplit.clients.questions import Curvature
+from fedsplit.clients.questions import Curvature, Evaluate
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 
@@ -27,14 +29,35 @@ def total(name: str, answer: Answer) -> Array:
     return summed
 
 
-def curvatures(name: str, x0: Array) -> Dialogue[Array]:
-    """ℓ_j and L_j, (m, 2); those at x0 if some L_j has no bound that holds for every x."""
+class Known(NamedTuple):
+    """F and its gradient, (d,), at a point."""
+
+    F: float
+    g: Array
+
+    def bounds(self, F: float, move: Array, s: float) -> bool:
+        """Whether F after a move is at most what a curvature of 1/s allows, to rounding."""
+        allowed = self.F + float(self.g @ move) + float(move @ move) / (2.0 * s)
+        return bool(F <= allowed + 16.0 * EPS * abs(self.F))
+
+
+def evaluated(name: str, x: Array) -> Dialogue[Known]:
+    """F and its gradient at x, from one question."""
+    answer: Answer = yield Evaluate(x)
+    F = float(total(name, answer))
+    gradient: Array = answer.parts["gradient"].sum(axis=0)
+    return Known(F, gradient)
+
+
+def curvatures(name: str, x0: Array) -> Dialogue[tuple[Array, bool]]:
+    """ℓ_j and L_j, (m, 2), and whether they hold for every x, or at x0 alone."""
     rows = complete(name, (yield Curvature()))
-    if not np.isfinite(rows).all():
+    everywhere = bool(np.isfinite(rows).all())
+    if not everywhere:
         rows = complete(name, (yield Curvature(x0)))
     largest = float(rows[:, 1].max())
     if not (np.isfinite(rows).all() and largest > 0):
         raise InputError(
             f"{name}: no step follows from curvatures L_j up to {largest:g}: pass step="
         )
-    return rows
+    return rows, everywhere
