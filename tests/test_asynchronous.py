@@ -10,7 +10,7 @@ import pytest
 
 import fedsplit as fs
 from faulty import faulty
-from fedsplit.clients.effects import Record
+from fedsplit.clients.effects import TraceEntry
 from fedsplit.clients.questions import Gradient
 from fedsplit.loop.conversation import Conversation
 from fedsplit.loop.trace import Row
@@ -232,7 +232,7 @@ def test_questions_of_a_synchronous_run_take_as_long_as_the_slowest_client() -> 
     driver = Conversation(p.clients, seed=4, latency=latency)
     for _ in range(2):
         driver.ask(Gradient(np.zeros(8)))
-    driver.ask(Record("round"))
+    driver.ask(TraceEntry("round"))
     times = [max(latency.draw(4, j, k) for j in range(6)) for k in (0, 1)]
     assert driver.trace.rows[-1].clock == pytest.approx(sum(times))
 

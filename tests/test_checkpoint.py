@@ -162,11 +162,11 @@ def test_a_resumed_run_ends_in_the_same_bits(
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "gaussian": ("score ~ age + ward", {}),
     "poisson": (FORMULA, {"family": "poisson"}),
-    "poisson by vectors": (FORMULA, {"family": "poisson", "method": "fedsplit"}),
+    "poisson by vectors": (FORMULA, {"family": "poisson", "method": "vectors"}),
     "multinomial": ("ward ~ age + hours", {"family": "multinomial", "ridge": 0.5}),
     "lasso": ("score ~ age + ward + hours", {"l1": 1.0}),
     "huber": ("score ~ age + ward", {"family": "huber"}),
-    "newton": (FORMULA, {"family": "poisson", "method": "fedsplit"}),
+    "newton": (FORMULA, {"family": "poisson", "method": "vectors"}),
     "firth": ("ill ~ age + ward", {"family": "logistic", "firth": True}),
 }
 """Fits that ask different questions."""
@@ -370,7 +370,7 @@ def test_other_settings_and_other_data_are_refused_and_harm_nothing(
 
 @pytest.mark.parametrize(
     ("method", "asked"),
-    [("auto", 1), ("auto", 3), ("auto", 7), ("fedsplit", 9)],
+    [("auto", 1), ("auto", 3), ("auto", 7), ("vectors", 9), ("gd", 9)],
 )
 def test_a_fit_on_other_data_is_refused_wherever_it_stopped(
     tmp_path: Path, method: str, asked: int
@@ -581,7 +581,7 @@ def test_a_run_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(
 
 @pytest.mark.parametrize(
     ("method", "number"),
-    [("auto", 1), ("auto", 4), ("auto", 8), ("fedsplit", 15)],
+    [("auto", 1), ("auto", 4), ("auto", 8), ("vectors", 15)],
 )
 def test_a_fit_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(
     tmp_path: Path, method: str, number: int
@@ -654,7 +654,7 @@ def test_what_the_clock_decided_is_decided_again_at_the_same_place(
         assert resumed.removed == whole.removed
 
 
-@pytest.mark.parametrize(("method", "since"), [("auto", 6), ("fedsplit", 9)])
+@pytest.mark.parametrize(("method", "since"), [("auto", 6), ("vectors", 9)])
 def test_a_fit_with_a_removal_is_the_same_after_a_resumption(
     tmp_path: Path, method: str, since: int
 ) -> None:

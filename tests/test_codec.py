@@ -23,7 +23,7 @@ from fedsplit.errors import InputError
 from fedsplit.local.gradient import GradientProx
 from fedsplit.local.newton import ExactProx, NewtonProx
 from fedsplit.local.solver import ProxSolver
-from fedsplit.methods.fedsplit import FedSplitState
+from fedsplit.methods.gd import GDState
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
@@ -174,8 +174,8 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
         Answer,
         st.builds(Answer, st.dictionaries(st.text(), arrays()), masks, arrays(), arrays()),
     ),
-    (ProofScalars, st.builds(ProofScalars, *[arrays(2)] * 8)),
-    (FedSplitState, st.builds(FedSplitState, arrays(), arrays(), numbers)),
+    (ProofScalars, st.builds(ProofScalars, *[arrays(2)] * 9)),
+    (GDState, st.builds(GDState, arrays(), arrays(), numbers)),
     (Solver, solvers),
     (
         Prox,

@@ -5,14 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from fedsplit.clients.metered import MeteredClients
-from fedsplit.clients.sampled import SampledClients
-from fedsplit.methods.asynchronous import next_arrival, post_first
 from scipy.optimize import minimize
 
 import fedsplit as fs
@@ -26,13 +23,14 @@ from fedsplit.data.formula.pooled_functions import NUMBERS
 from fedsplit.data.pooled.agreement import Asking
 from fedsplit.data.pooled.column_statistics import ColumnMoments
 from fedsplit.data.pooled.function import Options, State
-from fedsplit.local.newton import Newton, proximal
+from fedsplit.dialogue import Dialogue
+from fedsplit.local.newton import LocalNewton, proximal
 from fedsplit.local.solver import Proximal, Start
+from fedsplit.loop.conversation import Conversation
 from fedsplit.losses.batches import Streams, unseeded
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.methods.fedgd import AverageState
-from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.regression.engines import ENGINES, Engine
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
@@ -87,7 +85,7 @@ class CarefulNewton:
     start: ClassVar[Start] = "broadcast"
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        return proximal(costs, V, s, start, Newton(1e-6))
+        return proximal(costs, V, s, start, LocalNewton(1e-6))
 
 
 def test_a_local_solver_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +118,7 @@ class DrawnStart:
     ) -> Proximal:
         seeds = unseeded(len(V)) if streams is None else streams
         drawn = [np.random.default_rng(int(seed)).standard_normal(V.shape[1]) for seed in seeds]
-        return proximal(costs, V, s, start + 0.01 * np.array(drawn), Newton(1e-2))
+        return proximal(costs, V, s, start + 0.01 * np.array(drawn), LocalNewton(1e-2))
 
 
 def test_a_local_solver_that_draws_gets_its_seeds_with_the_question(
@@ -137,31 +135,31 @@ def test_a_local_solver_that_draws_gets_its_seeds_with_the_question(
     assert not np.array_equal(here, other)
 
 
+class LatestState(NamedTuple):
+    """The server's x, every client's latest gradient as rows of y, and who has nothing to do."""
+
+    x: Array
+    y: Array
+    idle: Mask
+
+
 @dataclass(frozen=True)
-class LatestGradients:
+class LatestGradients(fs.Method[LatestState]):
     """x ← x - sΣ_j y_j on each arrival, with the latest gradient y_j of every client."""
 
     step: float
 
-    settles: ClassVar[bool] = True
-    state_type: ClassVar[type[FedSplitState]] = FedSplitState
-    hazard = "the step is too large"
+    arrivals = True
 
-    def start(self, clients: fs.Clients, x0: Array) -> FedSplitState:
-        return post_first(self, clients, FedSplitState(x0, np.zeros((clients.m, 3)), self.step))
+    def start(self, x0: Array, m: int) -> Dialogue[LatestState]:
+        yield from ()
+        return LatestState(x0, np.zeros((m, len(x0))), np.ones(m, dtype=bool))
 
-    def update(self, clients: fs.Clients, state: FedSplitState) -> FedSplitState:
-        return next_arrival(self, clients, state)
-
-    def question(self, state: FedSplitState) -> CostQuestion:
-        return Gradient(state.x)
-
-    def useful(self, state: FedSplitState) -> Mask:
-        return np.ones(len(state.z), dtype=bool)
-
-    def absorb(self, state: FedSplitState, question: Any, answer: fs.Answer) -> FedSplitState:
-        z = np.where(answer.present[:, None], answer.rows, state.z)
-        return FedSplitState(state.x - state.s * z.sum(axis=0), z, state.s)
+    def update(self, state: LatestState) -> Dialogue[LatestState]:
+        arrival: fs.Arrival = yield fs.Post(Gradient(state.x), state.idle)
+        present = arrival.answer.present[:, None]
+        y = np.where(present, arrival.answer.rows, state.y)
+        return LatestState(state.x - self.step * y.sum(axis=0), y, arrival.idle)
 
 
 def test_an_asynchronous_method_is_one_class() -> None:
@@ -172,27 +170,25 @@ def test_an_asynchronous_method_is_one_class() -> None:
 
 
 @dataclass(frozen=True)
-class SignDescent:
+class SignDescent(fs.Method[AverageState]):
     """Move every coordinate against the sign of its derivative by a step that shrinks."""
 
     step: float = 0.5
 
-    settles: ClassVar[bool] = True
-    state_type: ClassVar[type[AverageState]] = AverageState
-    hazard = "the step is too large"
-
-    def start(self, clients: fs.Clients, x0: Array) -> AverageState:
+    def start(self, x0: Array, m: int) -> Dialogue[AverageState]:
+        yield from ()
         return AverageState(x0, self.step)
 
-    def update(self, clients: fs.Clients, state: AverageState) -> AverageState:
-        slope = np.sign(clients.ask(Gradient(state.x)).rows.sum(axis=0))
+    def update(self, state: AverageState) -> Dialogue[AverageState]:
+        answer: fs.Answer = yield Gradient(state.x)
+        slope = np.sign(answer.rows.sum(axis=0))
         return AverageState(state.x - state.s * slope, 0.9 * state.s)
 
 
 def test_a_method_is_one_class_and_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(methods.METHODS, "sign", (SignDescent, {"step": float}))
+    monkeypatch.setitem(methods.METHODS, "sign", SignDescent)
     p = problem("logistic", [30, 40], 3, ridge=1.0)
     result = fs.solve(p, SignDescent(), rounds=300)
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-2)
@@ -289,9 +285,9 @@ def test_a_question_of_many_parts_is_one_class_and_one_line(
     monkeypatch.setitem(QUESTIONS, "everything", Everything)
     p = problem("logistic", [30, 12, 40], 3, ridge=1.0)
     x = np.ones(3)
-    meter = MeteredClients(SampledClients(p.clients, 0.7, seed=0))
-    with fs.Checkpoint(tmp_path / "kept").keeping(meter, {}) as kept:
-        answer = kept.ask(Everything(x))
+    with fs.Checkpoint(tmp_path / "kept").keeping(p.clients, {}) as kept:
+        conversation = Conversation(kept, participation=0.7)
+        answer = conversation.ask(Everything(x))
     there = answer.present
     assert there.sum() == 2
     np.testing.assert_array_equal(
@@ -301,9 +297,10 @@ def test_a_question_of_many_parts_is_one_class_and_one_line(
         answer.parts["hessian"][there], p.clients.ask(Information(x)).rows[there]
     )
     assert np.isnan(answer.parts["hessian"][~there]).all()
-    _, exchange = meter.take()  # after the fingerprint of the data
+    [exchange] = conversation.take()
     assert exchange.floats_up == 2 * (1 + 3 + 9 + 2)
-    assert exchange.work == (2, 2, 2)  # one Hessian serves its eigenvalues too
+    # one Hessian serves its eigenvalues too
+    assert (exchange.gradients, exchange.hessians, exchange.factorisations) == (2, 2, 2)
     sent = read_request(write_request(Request(Everything(x), "key", 3)), QUESTIONS)
     np.testing.assert_array_equal(sent.question.x, x)  # type: ignore[attr-defined]  # the same
     # its answers can be added up, so that the server sees one client

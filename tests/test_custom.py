@@ -219,7 +219,7 @@ def test_a_log_cosh_regression_is_scipys_with_a_certificate() -> None:
         return value, gradient
 
     theirs = minimize(pooled, np.zeros(4), jac=True, method="BFGS", options={"gtol": 1e-10})
-    result = fs.solve(p, rounds=500, tol=1e-10)
+    result = fs.solve(p, rounds=500, tol=1e-13)
     assert result.converged
     assert result.x == pytest.approx(theirs.x, abs=1e-6)
     assert result.certificate.reason == "self-concordance"

@@ -104,7 +104,7 @@ def test_a_run_goes_on_without_a_bad_answer_and_ends_at_the_same_optimum(
 def test_a_fit_goes_on_without_a_bad_answer_and_ends_at_the_same_table(name: str) -> None:
     fault, text = FAULTS[name]
     # only a prox has a proved error
-    method = "fedsplit" if name.endswith("error") else "information"
+    method = "vectors" if name.endswith("error") else "information"
     script = at_times(fault, "hospital1")
     model = fit(people(), FORMULA, script, family="poisson", method=method)
     clean = undisturbed()
@@ -226,8 +226,8 @@ def test_where_nothing_can_be_proved_an_absent_client_keeps_a_run_from_its_end_t
 
 REMOVALS: dict[str, Method[Any]] = {
     "information": fs.FedSplitInformation(),
-    "fedsplit": fs.FedSplitVectors(),
-    "plain": fs.FedSplit(),
+    "vectors": fs.FedSplitVectors(),
+    "fedsplit": fs.FedSplit(),
     "anderson": fs.FedSplitVectors(accelerate=fs.Anderson()),
     "fedgd": fs.FedGD(),
     "scaffold": fs.SCAFFOLD(),
@@ -262,7 +262,7 @@ def test_a_row_that_stays_frozen_would_end_at_nobodys_optimum(p: fs.Problem) -> 
     assert np.abs(frozen.x - others({2}).solution()).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["information", "fedsplit", "anderson"])
+@pytest.mark.parametrize("name", ["information", "vectors", "anderson"])
 def test_a_removal_at_any_question_ends_in_the_right_answer(p: fs.Problem, name: str) -> None:
     channel, method = channel_of(p), REMOVALS[name]
     fs.solve(faulty(channel, d=D), method, tol=1e-12)
@@ -579,3 +579,14 @@ def test_what_was_learnt_is_forgotten_with_a_client(p: fs.Problem) -> None:
     assert not after.memory.dp.any()
     assert not after.memory.dy.any()
     assert (after.trust.best.residual, after.trust.taken, after.trust.falls) == (np.inf, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounds"), [("logistic", 12), ("least-squares", 25), ("poisson", 25)]
+)
+def test_proofs_count_against_the_budget_as_soon_as_they_are_asked_for(
+    kind: str, rounds: int
+) -> None:
+    # FedProx stands still where no proof succeeds: the last one ends where the budget does
+    result = fs.solve(problem(kind, [30, 20, 50], 4, ridge=0.1), fs.FedProx(), rounds=rounds)
+    assert result.rounds <= rounds

@@ -1,6 +1,7 @@
 """The package as a user meets it first: ``dir``, ``help`` and ``import *``."""
 
 import ast
+import pkgutil
 import pydoc
 import re
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import tomllib
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 
 import fedsplit as fs
 
@@ -17,6 +19,40 @@ LATER = ("fit", "path", "load", "FedLasso", "FedRidge", "FedGammaRegressor")
 
 def test_names_that_are_imported_later_are_listed() -> None:
     assert {*LATER, "solve", "Problem"} <= set(dir(fs))
+
+
+def test_the_directory_of_the_package_is_its_public_names() -> None:
+    assert dir(fs) == sorted(fs.__all__)
+    assert all(hasattr(fs, name) for name in fs.__all__)
+
+
+def test_no_module_of_the_package_has_the_name_of_something_public_that_is_no_module() -> None:
+    modules = {each.name for each in pkgutil.iter_modules(fs.__path__)}
+    assert {"loop", "methods", "files"} <= modules
+    public = {name for name in fs.__all__ if not isinstance(getattr(fs, name), ModuleType)}
+    assert not modules & public
+    for name in modules & set(vars(fs)):
+        assert isinstance(getattr(fs, name), ModuleType), name
+
+
+def test_importing_the_package_loads_nothing_large() -> None:
+    code = "import sys, fedsplit; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    for large in ("numpy", "pandas", "scipy", "scipy.optimize", "sklearn", "ray", "cvxpy"):
+        assert large not in loaded
+
+
+def test_a_run_loads_neither_tables_nor_estimators() -> None:
+    code = (
+        "import sys, numpy, fedsplit as fs\n"
+        "fs.solve(fs.Problem(fs.LeastSquares(), [(numpy.eye(2), numpy.ones(2))]))\n"
+        "print(*sorted(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    for large in ("pandas", "scipy.optimize", "sklearn", "ray", "cvxpy", "matplotlib"):
+        assert large not in loaded
 
 
 def test_help_describes_names_that_are_imported_later() -> None:

@@ -14,7 +14,7 @@ from fedsplit.arrays import Array, Factors, dots, matvec, norms
 from fedsplit.clients.questions import Curvature, Gradient, Information, Prox, Value
 from fedsplit.local import SOLVERS
 from fedsplit.local.line_search import Merit, backtrack
-from fedsplit.local.newton import Newton
+from fedsplit.local.newton import LocalNewton
 from fedsplit.local.solver import ProxSolver
 from fedsplit.losses.costs import Costs, Work
 from open.stochastic import StochasticProx
@@ -466,7 +466,7 @@ def test_newton_at_no_metric_ends_at_the_shortest_minimiser_of_a_singular_cost()
     b = np.where(A @ rng.standard_normal(5) + 3 * rng.standard_normal(30) > 0, 1.0, -1.0)
     p = fs.Problem(fs.Logistic(), [(A, b)])
     ((_, costs),) = p.clients._blocks
-    at = Newton(most_steps=30).solve(costs.at(np.zeros((1, 5))), np.zeros((1, 5)), 0.0)
+    at = LocalNewton(most_steps=30).solve(costs.at(np.zeros((1, 5))), np.zeros((1, 5)), 0.0)
     assert norms(at.gradient)[0] <= 1e-11
     kernel = np.linalg.svd(A)[2][3:]
     # steps in units of a unit diagonal: nothing of the kernel beyond what those units mix in
@@ -494,7 +494,7 @@ def test_one_newton_serves_numbers_diagonals_and_matrices(name: str, d: int) -> 
             whole = own * np.eye(d) if np.ndim(own) < 2 else own
             for first in (None, Factors(np.broadcast_to(3.0 * np.eye(d), (k, d, d)))):
                 with np.errstate(over="ignore"):  # of a poor first step
-                    end = Newton().solve(costs.at(np.zeros((k, d))), V[at], own, first)
+                    end = LocalNewton().solve(costs.at(np.zeros((k, d))), V[at], own, first)
                 G = end.gradient + matvec(np.broadcast_to(whole, (k, d, d)), end.X - V[at])
                 assert (norms(G) <= 1e-9 * (1 + norms(end.gradient))).all()
 
@@ -505,8 +505,8 @@ def test_a_client_whose_chord_steps_fail_goes_on_by_newton_steps() -> None:
     ((_, costs),) = p.clients._blocks
     start = costs.at(np.ones((1, 3)))
     poor = Factors(1e3 * np.eye(3)[None])  # steps that are far too short
-    end = Newton(0.1, most_steps=10).solve(start, start.X, np.eye(3), poor)
-    exact = Newton().solve(start, start.X, np.eye(3))
+    end = LocalNewton(0.1, most_steps=10).solve(start, start.X, np.eye(3), poor)
+    exact = LocalNewton().solve(start, start.X, np.eye(3))
     way = norms(exact.X - start.X)
     assert (norms(end.X - exact.X) <= 0.2 * way).all()
 
@@ -558,5 +558,5 @@ def test_the_stated_error_counts_the_rounding_of_sums_that_cancel() -> None:
         A = np.stack([a, -a, rng.standard_normal(2)])
         b = np.array([1e6, 1e6, 1.0])
         p = fs.Problem(fs.Huber(1e5), [(A, b)])
-        answer = p.clients.prox(rng.standard_normal((1, 2)), 0.5, np.zeros(2), EXACT)
+        answer = p.clients.ask(Prox(rng.standard_normal((1, 2)), 0.5, np.zeros(2), EXACT))
         assert answer.error[0] >= 0.5 * np.finfo(float).eps * 2e5 * np.linalg.norm(a)

@@ -283,7 +283,7 @@ def test_a_method_whose_matrices_are_too_large_is_refused_with_the_name_of_one_t
 
 
 def test_a_hessian_that_is_too_large_is_refused_with_the_name_of_a_method_that_needs_none() -> None:
-    with pytest.raises(fs.InputError, match=r"20000 × 20000 .* use FedSplit\(\)"):
+    with pytest.raises(fs.InputError, match=r"20000 × 20000 .* use FedSplitVectors\(\)"):
         wide().clients.ask(Information(np.zeros(20_000)))
 
 

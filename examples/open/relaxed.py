@@ -60,8 +60,8 @@ class RelaxedFedSplit(fs.Method[RelaxedState]):
 
     def start(self, x0: NDArray[Any], m: int) -> Generator[Any, Any, RelaxedState]:
         waiting = fs.FedSplit(self.step, self.prox, self.penalty)
-        x, z, s, notes = yield from waiting.start(x0, m)
-        return RelaxedState(x, z, s, notes, np.ones(m, dtype=bool))
+        begun = yield from waiting.start(x0, m)
+        return RelaxedState(begun.x, begun.z, begun.s, begun.notes, np.ones(m, dtype=bool))
 
     def update(self, state: RelaxedState) -> Generator[Any, Any, RelaxedState]:
         x, z, s, notes, idle = state

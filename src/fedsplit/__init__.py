@@ -19,9 +19,7 @@ _EXTRAS = {
 }
 """Names that need an extra: what it is called, the extra, and the module that it brings."""
 
-_STUB = ast.parse(
-    resources.files(__name__).joinpath("__init__.pyi").read_text(encoding="utf-8")
-)
+_STUB = ast.parse(resources.files(__name__).joinpath("__init__.pyi").read_text(encoding="utf-8"))
 
 _MODULES = {
     alias.name: statement.module

@@ -12,7 +12,7 @@ from attacks.server import Attack, Guess, Server
 from fedsplit.arrays import Array, packed
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.questions import Gradient, Information, Prox
-from fedsplit.local.newton import NewtonProx
+from fedsplit.local.gradient import GradientProx
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.questions.moments import Code
 
@@ -155,7 +155,9 @@ def by_starts(server: Server) -> Guess:
     v, step = np.array([-3.0, 0, 0, 0, 0]), 1e-9
 
     def told(x: Array) -> Array:
-        moved = server.ask(Prox(v[None], step, v + x, NewtonProx()), key).rows[0]
+        # one step of length 1 on s·f + ½‖· - v‖² from v + x ends at v - s∇f(v + x)
+        early = GradientProx(1, step=1.0)
+        moved = server.ask(Prox(v[None], step, v + x, early), key).rows[0]
         return np.asarray((v - moved) / step)
 
     return _mixed(cell, told)._replace(within=0.05)

@@ -59,7 +59,7 @@ class Account(NamedTuple):
     stop: bool = False
 
 
-class Measure(NamedTuple):
+class Measurement(NamedTuple):
     """Σ_j f_j(x), at no price; None where that would be a question between organisations."""
 
     x: Array
@@ -77,7 +77,7 @@ class Pooled(NamedTuple):
     question: CostQuestion
 
 
-class Record(NamedTuple):
+class TraceEntry(NamedTuple):
     """Enter the exchanges since the last record into the trace; the answer is an ``Account``.
 
     Parameters

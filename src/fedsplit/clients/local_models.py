@@ -23,7 +23,7 @@ from fedsplit.clients.adding import Together
 from fedsplit.clients.question import HESSIAN, NUMBER, SIZE, VECTOR, Answer, CostQuestion, Part
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated
 from fedsplit.fixed_point import fits
-from fedsplit.local.newton import Newton
+from fedsplit.local.newton import LocalNewton
 from fedsplit.losses.costs import Costs, Evaluation
 from fedsplit.losses.jeffreys import jeffreys
 from fedsplit.sums import SMALLEST
@@ -234,7 +234,7 @@ class LocalModel(CostQuestion):
         stays = ~usable | costs.terms.underdetermined() | (costs.norm == 0)
         if self.reach == 0.0 or stays.all():
             return _finite(here)
-        newton = Newton(ratio=RATIO, most_steps=10)
+        newton = LocalNewton(ratio=RATIO, most_steps=10)
         if self.metric is None:
             at = newton.solve(here, here.X, own_metric(here, self.reach))
             # A client that can tell its classes apart would go on without end.

@@ -84,7 +84,7 @@ class Answer(NamedTuple):
     def largest_error(self) -> float:
         """The largest proved error of an answer."""
         error = self.parts.get("error")
-        return 0.0 if error is None else float(error.max(initial=0.0))  # 0 of who is absent
+        return 0.0 if error is None else float(error[self.present].max(initial=0.0))
 
     def total_work(self) -> tuple[int, int, int]:
         """How many gradients, Hessians and factorisations all clients computed."""

@@ -137,9 +137,10 @@ class DeviceAnswer(Answer):
         return m * gradients, m * hessians, m * factorisations
 
     def floats(self) -> int:
-        """As if every client had sent its part: an error bound comes with every prox."""
+        """As if every client had sent its part: an error bound and a margin come with a prox."""
         entries = sum([math.prod(part.shape[1:]) for part in self.parts.values()])
         bounded = "point" in self.parts and "error" not in self.parts
-        return entries + (bounded and self.told.error is not exact) + 1
+        margin = not math.isnan(self.margin)
+        return entries + (bounded and self.told.error is not exact) + margin
 
     _everyone: Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +22,7 @@ from fedsplit.clients.questions import (
     Value,
 )
 from fedsplit.clients.stacked import StackedClients
-from fedsplit.device.answers import DeviceAnswer, Told
+from fedsplit.device.answers import DeviceAnswer, Told, exact, nothing
 from fedsplit.device.backend import DeviceArray, to_host, vector
 from fedsplit.device.blocks import BlockVector, Coefficients, Spanned
 from fedsplit.device.curvature import bounds, bounds_at, diagonal
@@ -132,7 +133,10 @@ class DeviceClients(Clients):
         parts: dict[str, Any] = {"point": solved.point}
         if solved.errors is not None:
             parts["error"] = solved.errors
-        return self._answer(parts, solved.told)
+        told = solved.told
+        if self.ridge.any():  # which gives every cost a minimiser, whatever the margin
+            told = replace(told, margin=nothing)
+        return self._answer(parts, told)
 
     def _bounds_now(self) -> tuple[DeviceArray, DeviceArray]:
         return self._bounds
@@ -141,7 +145,10 @@ class DeviceClients(Clients):
         if question.shift is not None:
             raise InputError("descent with a shift has no device path: use FedSplit or FedGD")
         solved = self.local.descend(question.x, question.step, question.steps)
-        return self._answer({"point": solved.point}, solved.told)
+        # the end of so many steps is what was asked for, and a margin was not
+        return self._answer(
+            {"point": solved.point}, replace(solved.told, error=exact, margin=nothing)
+        )
 
     def _gradient(self, question: Gradient) -> DeviceAnswer:
         return self._answer({"gradient": self._gradients(question.x)}, Told(self.m, work=(1, 0, 0)))

@@ -33,8 +33,8 @@ class GradientProx:
     step : number, "client", "paper" or "backtracking"
         α. "client" is 1/(1 + s L_j), which is stable at every client, and a backtracking line
         search at clients whose L_j is not known. "paper" is 1/(1 + s(ℓ_* + L^*)/2) with the
-        extremes over all clients, which a method knows: it asks with ``for_bounds``. Without them
-        it is that of each client's own ℓ_j and L_j.
+        extremes over all clients, which ``FedSplit`` and ``FedProx`` ask for; with other methods it
+        is that of each client's own ℓ_j and L_j.
     curvature : float, optional
         (ℓ_* + L^*)/2 for the paper's step.
     """

@@ -20,7 +20,7 @@ from fedsplit.losses.systems import Solver
 
 
 @dataclass(frozen=True)
-class Newton:
+class LocalNewton:
     """Newton's method with a line search, each client stopped when it is as accurate as it has to.
 
     Parameters
@@ -151,7 +151,9 @@ class Newton:
         return at, hard | active
 
 
-def proximal(costs: Costs, V: Array, s: float | Array, start: Array, newton: Newton) -> Proximal:
+def proximal(
+    costs: Costs, V: Array, s: float | Array, start: Array, newton: LocalNewton
+) -> Proximal:
     """prox_{s f_j}(v_j) with its error: in closed form for quadratic costs, else by Newton.
 
     From a distant start Newton's method needs many steps: clients to which v_j or 0 is better start
@@ -187,7 +189,7 @@ class ExactProx:
     per_coordinate: ClassVar[bool] = True  # s may be (d,)
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        return proximal(costs, V, s, start, Newton())
+        return proximal(costs, V, s, start, LocalNewton())
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ class NewtonProx:
         number("NewtonProx: ratio", self.ratio)
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        return proximal(costs, V, s, start, Newton(self.ratio))
+        return proximal(costs, V, s, start, LocalNewton(self.ratio))
 
 
 def _length(X: Array, Y: Array) -> Array:

@@ -16,12 +16,12 @@ import numpy as np
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.clock import Clock, Latency
-from fedsplit.clients.effects import Account, Arrival, Measure, Pooled, Post, Record, Repeat
+from fedsplit.clients.effects import Account, Arrival, Measurement, Pooled, Post, Repeat, TraceEntry
 from fedsplit.clients.oracle import Clients, Posting, Removed, everyone
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Value
 from fedsplit.dialogue import Removal
-from fedsplit.loop.trace import Exchange, Row, Trace
+from fedsplit.loop.trace import ExchangeCost, Row, Trace
 from fedsplit.losses.batches import Streams
 
 Callback: TypeAlias = Callable[[Row, Any], object]
@@ -122,14 +122,14 @@ class Conversation:
         self._participation = participation
         self._reshuffled = reshuffled
         self._callbacks = callbacks
-        self._exchanges: list[Exchange] = []
+        self._exchanges: list[ExchangeCost] = []
         self._clock = None if latency is None else Clock(latency, clients.m, seed)
         self._real_time = posting
         self._drawn = 0  # participation masks drawn so far
         self._began = time.perf_counter()
         self._effects: Mapping[type, Callable[[Any], Any]] = {
-            Measure: self._measure,
-            Record: self._record,
+            Measurement: self._measure,
+            TraceEntry: self._record,
             Post: self._post,
             Repeat: lambda effect: self.clients.repeated(effect.x),
             Pooled: self._ask_pooled,
@@ -222,9 +222,9 @@ class Conversation:
 
     def measure(self, x: Array) -> float | None:
         """Σ_j f_j(x), which is not counted; None where that would cost somebody something."""
-        return self._measure(Measure(x))
+        return self._measure(Measurement(x))
 
-    def _measure(self, effect: Measure) -> float | None:
+    def _measure(self, effect: Measurement) -> float | None:
         clients = self.clients
         if not clients.free or self._posting is not None:
             return None
@@ -247,7 +247,7 @@ class Conversation:
         self._count(effect.question, answer, self.m, time.perf_counter() - began)
         return answer
 
-    def _record(self, effect: Record) -> Account:
+    def _record(self, effect: TraceEntry) -> Account:
         """Enter the exchanges since the last record into the trace, one row each.
 
         The last row has the new objective, the residual, and the server's own time.
@@ -275,7 +275,7 @@ class Conversation:
             stop = any([callback(row, effect.state) for callback in self._callbacks])  # noqa: C419
         return Account(len(rows), last.error, last.margin, self.present, self.heard, stop)
 
-    def take(self) -> list[Exchange]:
+    def take(self) -> list[ExchangeCost]:
         """The exchanges that are not in the trace, for somebody else's."""
         taken = self._exchanges
         self._exchanges = []
@@ -284,8 +284,6 @@ class Conversation:
     def _remove(self, names: Sequence[str]) -> None:
         """Go on without some clients: what was asked is void, and the dialogue hears of it."""
         kept = np.array([name not in names for name in self.clients.names or ()])
-        # entered before the clients change, as they were asked of all of them
-        self._record(Record("round"))
         self._meet(self.clients.without(names))
         self.removed = (*self.removed, *names)
         self.places = self.places[kept]
@@ -308,7 +306,7 @@ class Conversation:
         floats = answer.floats() - ("margin" in answer.parts and math.isnan(margin))
         gradients, hessians, factorisations = answer.total_work()
         self._exchanges.append(
-            Exchange(
+            ExchangeCost(
                 answer.largest_error(),
                 each * answered * clients.words * floats,
                 each * asked * question.floats_down(),

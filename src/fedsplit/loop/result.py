@@ -17,7 +17,7 @@ from fedsplit.penalties.penalty import Penalty
 StoppedBy = Literal["certificate", "residual", "method", "rounds", "callback", "diverged"]
 
 
-class Origin(NamedTuple):
+class ProblemOrigin(NamedTuple):
     """What a problem shows at one x, by which another problem is recognised.
 
     Attributes
@@ -32,7 +32,7 @@ class Origin(NamedTuple):
     penalty: Array
 
     @classmethod
-    def at(cls, x: Array, clients: Clients, penalty: Penalty | None) -> Origin:
+    def at(cls, x: Array, clients: Clients, penalty: Penalty | None) -> ProblemOrigin:
         """What these clients and this penalty show at x, (d,)."""
         values = None
         if clients.free and clients.on_device:  # a million numbers would be too many to keep
@@ -45,7 +45,7 @@ class Origin(NamedTuple):
             points = [penalty.prox(x + by, t) for by in shifts for t in (1e-3, 1.0)]
         return cls(values, np.concatenate(points))
 
-    def is_that_of(self, other: Origin) -> bool:
+    def is_that_of(self, other: ProblemOrigin) -> bool:
         """Whether it is the same problem, as far as both show."""
         if not _alike(self.penalty, other.penalty):
             return False
@@ -69,14 +69,14 @@ class RunState:
     ----------
     inner : Any
         The method's own state.
-    origin : Origin or None
+    origin : ProblemOrigin or None
         Identifies the problem: on another one the state would lead nowhere. None if not known.
     asked : int
         How many questions had been asked: what is drawn next depends on that number.
     """
 
     inner: Any
-    origin: Origin | None
+    origin: ProblemOrigin | None
     asked: int
 
     @property

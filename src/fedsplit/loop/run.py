@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array, length
-from fedsplit.clients.effects import Account, Measure, Record
+from fedsplit.clients.effects import Account, Kind, Measurement, TraceEntry
+from fedsplit.clients.question import CostQuestion
 from fedsplit.dialogue import Dialogue, Removal
+from fedsplit.errors import InputError
 from fedsplit.loop.certificate import NOT_ASKED, SEPARABLE, Certificate
 from fedsplit.loop.divergence import Divergence
 from fedsplit.loop.result import StoppedBy
@@ -93,12 +95,14 @@ def iterate(
     if rule is not None:
         rule.begin(m)
     while True:
+        kind: Kind = "setup" if state is None else "round"  # what is being asked for
         try:
             if state is None:
-                begun: Any = yield from method.start(x, m)
-                value = yield Measure(begun.x)
-                account = yield Record("setup", _with(penalty, begun.x, value))
+                begun: Any = yield from _begun(method, x, m, rounds - account.rounds)
+                value = yield Measurement(begun.x)
+                account = yield TraceEntry("setup", _with(penalty, begun.x, value))
                 state = begun
+                kind = "round"
             after: Any = None
             if account.rounds < limit:
                 try:
@@ -109,6 +113,7 @@ def iterate(
                 end: StoppedBy = "method" if account.rounds < limit else "rounds"
                 if rule is None:
                     return Outcome(state, end, NOT_ASKED, end == "method")
+                kind = "certificate"
                 yield from rule.finish(state, end, account)
                 if rule.certificate.separable:
                     raise Astray(SEPARABLE, state, state.x)
@@ -116,7 +121,7 @@ def iterate(
             before = method.iterate(state)
             residual = length(method.iterate(after) - before)
             values = method.values(after)
-            value = (yield Measure(after.x)) if values is None else float(values.sum())
+            value = (yield Measurement(after.x)) if values is None else float(values.sum())
             objective = math.nan if value is None else value
             if penalty is not None:
                 objective += penalty.value(after.x)
@@ -124,7 +129,7 @@ def iterate(
             if sign:
                 raise Astray(sign, state)
             earlier, state = state, after
-            account = yield Record("round", objective, residual, state)
+            account = yield TraceEntry("round", objective, residual, state)
             evidence = method.evidence(state)
             if penalty is None and evidence is not None and evidence.margin > 0:
                 raise Astray(SEPARABLE, state, state.x)
@@ -132,7 +137,10 @@ def iterate(
                 raise Astray(SEPARABLE, state, method.asked_about(earlier))
             stopped_by: StoppedBy | None = None
             if rule is not None:
+                kind = "certificate"
                 stopped_by = yield from rule.look(earlier, state, residual, objective, account)
+                if rule.asked > account.rounds:
+                    account = account._replace(rounds=rule.asked)
                 if rule.certificate.separable:
                     raise Astray(SEPARABLE, state, state.x)
             if stopped_by is None and account.stop:
@@ -142,13 +150,33 @@ def iterate(
                     return Outcome(state, stopped_by, NOT_ASKED, False)
                 return Outcome(state, stopped_by, *rule.conclude(state, stopped_by))
         except Removal as removal:
-            # the round is void: nothing of it has reached ``state``
+            # the round is void, though its questions count: nothing of it has reached ``state``
+            account = yield TraceEntry(kind)
             m = int(removal.kept.sum())
             if state is not None:
                 x = state.x
                 state = method.without(state, removal.kept)
             if rule is not None:
                 rule.begin(m)
+
+
+def _begun(method: Method[Any], x: Array, m: int, most: int) -> Dialogue[Any]:
+    """The method's first state; raises InputError if that takes more questions than ``most``."""
+    dialogue = method.start(x, m)
+    answer = None
+    asked = 0
+    try:
+        while True:
+            question = dialogue.send(answer)
+            asked += isinstance(question, CostQuestion)
+            if asked > most:
+                raise InputError(
+                    f"rounds: the budget ended in the set-up of {type(method).__name__}, which "
+                    f"takes more than {most} of them"
+                )
+            answer = yield question
+    except StopIteration as end:
+        return end.value
 
 
 def _with(penalty: Penalty | None, x: Array, value: float | None) -> float:

@@ -22,7 +22,7 @@ from fedsplit.dialogue import Removal, converse
 from fedsplit.errors import InputError, NoMinimiser, NotConverged, listed
 from fedsplit.loop.certificate import NOT_ASKED
 from fedsplit.loop.conversation import Callback, Conversation
-from fedsplit.loop.result import Diverged, Origin, Result, RunState
+from fedsplit.loop.result import Diverged, ProblemOrigin, Result, RunState
 from fedsplit.loop.run import Astray, Outcome, iterate
 from fedsplit.loop.stopping import ProvedGap
 from fedsplit.loop.trace import Trace
@@ -212,7 +212,7 @@ def solve(
             result = run.refined(result)
         if rounded and tol > 0 and not result.converged:
             notes.append(UNREFINED)
-        origin = Origin.at(result.x, clients, method.penalty)
+        origin = ProblemOrigin.at(result.x, clients, method.penalty)
     if tol > 0 and not result.converged and result.stopped_by != "callback":
         # first, as nothing else that the result says holds without it
         notes.insert(0, _not_converged(result))
@@ -376,7 +376,7 @@ def _goes_on(state: RunState, x: Array, clients: Clients, penalty: Penalty | Non
     """Whether the state, whose x is given on the host, is one of this problem."""
     if on_host(state.inner.x) == clients.on_device:
         return False
-    return state.origin is None or state.origin.is_that_of(Origin.at(x, clients, penalty))
+    return state.origin is None or state.origin.is_that_of(ProblemOrigin.at(x, clients, penalty))
 
 
 def clients_for(method: Method[Any], clients: Clients, penalty: Penalty | None) -> Clients:

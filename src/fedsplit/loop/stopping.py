@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, length
-from fedsplit.clients.effects import Account, Pooled, Record
+from fedsplit.clients.effects import Account, Pooled, TraceEntry
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Value
 from fedsplit.device.backend import to_host
@@ -83,6 +83,8 @@ class ProvedGap:
     ----------
     limit : int
         The round after which nothing but a last proof is asked for.
+    asked : int
+        How many questions had been asked in the whole run when the rule itself last asked one.
     """
 
     proof_rounds = 2
@@ -120,6 +122,7 @@ class ProvedGap:
         self._still_rounds = still_rounds
         self._vain_rounds = vain_rounds
         self._spent = 0  # rounds of all proofs so far
+        self.asked = 0
         self.begin(1)
 
     def begin(self, m: int) -> None:
@@ -150,13 +153,20 @@ class ProvedGap:
         """
         method = self.method
         step = method.step_of(state)
-        if residual == 0.0 and not np.array_equal(to_host(method.step_of(before)), to_host(step)):
+        if residual == 0.0 and not _same(method.step_of(before), step):
             return None  # a step was refused: a shorter one, or one of another kind, is to come
         evidence = method.evidence(state)
         if evidence is not None:
             if evidence is method.evidence(before):
                 return None  # a step was refused: what was proved of x has been looked at
-            return self._judge(state, evidence, residual, account)
+            stopped_by = self._judge(state, evidence, residual, account)
+            open_end = self._provable and self.certificate.gap is None and not self.certificate.vain
+            if stopped_by == "residual" and open_end and self._affordable(account.rounds):
+                # In the norm of its own Hessian, a client's bound on how fast that changes does not
+                # depend on the units of columns.
+                yield from self._prove(state, account.rounds)
+                return "certificate" if self.certificate.within(self.tol) else stopped_by
+            return stopped_by
         z = method.iterate(state)
         size = length(z)
         gap = method.expected_gap(before, state)
@@ -180,9 +190,10 @@ class ProvedGap:
                 return "residual"
             return None
         if self._provable:
-            if not self._affordable(account.rounds):
+            done = max(account.rounds, self.asked)
+            if not self._affordable(done):
                 return None
-            yield from self._prove(state, account.rounds)
+            yield from self._prove(state, done)
             if self.certificate.within(self.tol):
                 return "certificate"
             if self.certificate.gap is not None:
@@ -276,7 +287,8 @@ class ProvedGap:
         elif math.isnan(self._level) and account.rounds >= 30 and near:
             question = Value(to_host(state.x))
             answer: Answer = yield (Pooled(question) if self._pooled else question)
-            yield Record("certificate")
+            entered: Account = yield TraceEntry("certificate")
+            self.asked = entered.rounds
             self._spent += 1
             if answer.present.all():
                 self._level = abs(float(answer.rows.sum()) + more)
@@ -290,7 +302,8 @@ class ProvedGap:
         left = self.rounds - before
         proof = prove(x, m, penalty, self._subgradient(state), left, self.tol)
         certificate = yield from (_pooled(proof) if self._pooled else proof)
-        account: Account = yield Record("certificate")
+        account: Account = yield TraceEntry("certificate")
+        self.asked = account.rounds
         # Questions to absent clients are not part of the price.
         self._spent += min(self.proof_rounds, account.rounds - before)
         self._take(certificate, state)
@@ -300,6 +313,11 @@ class ProvedGap:
         self.certificate = proof
         self._proved = state
         self._provable = proof.gap is not None or proof.hopeful
+
+
+def _same(one: float | Array, other: float | Array) -> bool:
+    """Whether two steps are the same; nan of a method without one is."""
+    return np.array_equal(to_host(one), to_host(other), equal_nan=True)
 
 
 def _pooled(proof: Dialogue[Certificate]) -> Dialogue[Certificate]:

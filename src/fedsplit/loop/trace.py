@@ -16,7 +16,7 @@ from fedsplit.clients.effects import Kind
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-class Exchange(NamedTuple):
+class ExchangeCost(NamedTuple):
     """What one question to every client cost; the fields are those of ``Row``."""
 
     error: float
@@ -86,7 +86,7 @@ class Row(NamedTuple):
     clock: float = math.nan
 
 
-class Column(Generic[Scalar]):
+class TraceColumn(Generic[Scalar]):
     """An attribute of ``Trace`` that is the array of one field of all rows."""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -116,18 +116,18 @@ class Trace:
     start: float
     rows: list[Row] = field(default_factory=list)
 
-    residual = Column[np.float64]()
-    error = Column[np.float64]()
-    floats_up = Column[np.int64]()
-    floats_down = Column[np.int64]()
-    answered = Column[np.int64]()
-    seconds = Column[np.float64]()
-    kind = Column[np.str_]()
-    questions = Column[np.int64]()
-    gradients = Column[np.int64]()
-    hessians = Column[np.int64]()
-    factorisations = Column[np.int64]()
-    clock = Column[np.float64]()
+    residual = TraceColumn[np.float64]()
+    error = TraceColumn[np.float64]()
+    floats_up = TraceColumn[np.int64]()
+    floats_down = TraceColumn[np.int64]()
+    answered = TraceColumn[np.int64]()
+    seconds = TraceColumn[np.float64]()
+    kind = TraceColumn[np.str_]()
+    questions = TraceColumn[np.int64]()
+    gradients = TraceColumn[np.int64]()
+    hessians = TraceColumn[np.int64]()
+    factorisations = TraceColumn[np.int64]()
+    clock = TraceColumn[np.float64]()
 
     def __len__(self) -> int:
         return len(self.rows)

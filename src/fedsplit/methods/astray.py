@@ -19,7 +19,7 @@ PATIENCE = 12
 """Answers of every client after which a run should have ended: most take three to six."""
 
 
-class Progress(NamedTuple):
+class AsynchronousProgress(NamedTuple):
     """What the server knows of the way so far.
 
     Attributes
@@ -37,13 +37,15 @@ class Progress(NamedTuple):
     answers: Array
 
     @classmethod
-    def none(cls, m: int, x0: Array) -> Progress:
+    def none(cls, m: int, x0: Array) -> AsynchronousProgress:
         return cls(x0, np.zeros(m), np.zeros(m, dtype=int))
 
-    def updated(self, values: Array, present: Mask) -> Progress:
+    def updated(self, values: Array, present: Mask) -> AsynchronousProgress:
         """The progress after answers with f_j at the x of their questions, (m,)."""
         first = present & (self.answers == 0)
-        return Progress(self.start, np.where(first, values, self.values), self.answers + present)
+        return AsynchronousProgress(
+            self.start, np.where(first, values, self.values), self.answers + present
+        )
 
     def is_astray(
         self, at: Array, values: Array, floor: Array, gain: float, penalty: Penalty | None

@@ -14,7 +14,7 @@ from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.dialogue import Dialogue
-from fedsplit.methods.astray import Progress
+from fedsplit.methods.astray import AsynchronousProgress
 from fedsplit.methods.information import (
     FedSplitInformation,
     InformationState,
@@ -88,7 +88,7 @@ class AsynchronousInformationState(NamedTuple):
         Of the penalty there.
     models : Models
     facts : Facts
-    progress : Progress
+    progress : AsynchronousProgress
     s : float
         The reach of the next question.
     gain : float
@@ -105,7 +105,7 @@ class AsynchronousInformationState(NamedTuple):
     subgradient: Array
     models: Models
     facts: Facts
-    progress: Progress
+    progress: AsynchronousProgress
     s: float
     idle: Mask
     gain: float = math.nan
@@ -131,9 +131,9 @@ class AsynchronousInformation(Method[AsynchronousInformationState | InformationS
     quadratic x is exact as soon as everybody was heard.
 
     All this is local. F is known at the start alone, so no single step can be refused for raising
-    it. Where the models lead astray (``Progress``), the run goes on as ``FedSplitInformation``
-    from the better of x and the start: clients are then asked together, and a step that raises F
-    is refused.
+    it. Where the models lead astray (``AsynchronousProgress``), the run goes on as
+    ``FedSplitInformation`` from the better of x and the start: clients are then asked together, and
+    a step that raises F is refused.
 
     A model is also a proof elsewhere. If |D³f_j[h, u, u]| ≤ c_j‖h‖D²f_j[u, u] and
     t_j = c_j‖x - p_j‖, then ∇²f_j(x) ⪰ e^(-t_j)B_j, and the gradient of the model is off by
@@ -165,7 +165,7 @@ class AsynchronousInformation(Method[AsynchronousInformationState | InformationS
             np.zeros_like(x0),
             Models.none(x0, m),
             Facts.none(m, len(x0)),
-            Progress.none(m, x0),
+            AsynchronousProgress.none(m, x0),
             together.first_reach,
             np.ones(m, dtype=bool),
         )
@@ -185,8 +185,9 @@ class AsynchronousInformation(Method[AsynchronousInformationState | InformationS
             return after
         begun = yield from self.together.start(after.x, len(after.idle))
         if np.isfinite(after.progress.values).all():
-            return begun._replace(x=after.progress.start)
-        return begun
+            begun = begun._replace(x=after.progress.start)
+        # its first round at once: a round in which x stays would look like the end of the run
+        return (yield from self.together.update(begun))
 
     def question(self, state: AsynchronousInformationState) -> LocalModel:
         """What a client is asked next."""
@@ -240,7 +241,7 @@ class AsynchronousInformation(Method[AsynchronousInformationState | InformationS
         return self.iterate(state)
 
     def step_of(self, state: AsynchronousInformationState | InformationState) -> float:
-        return state.reach if isinstance(state, InformationState) else state.s
+        return self.together.step_of(state) if isinstance(state, InformationState) else state.s
 
     def subgradient(self, state: AsynchronousInformationState | InformationState) -> Array:
         return state.subgradient

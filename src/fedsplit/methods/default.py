@@ -26,7 +26,8 @@ def default_method(
     """``FedSplitInformation``, or ``FedSplitVectors`` where Hessians are too large or not known.
 
     Where only a share of the clients takes part in a round, the former waits until all of them have
-    answered a question: no step could otherwise be refused for raising F. Asynchronously ``DAvePG`` takes its place, whose step does not depend on the delays.
+    answered a question: no step could otherwise be refused for raising F. Asynchronously ``DAvePG``
+    takes the place of the latter, as its step does not depend on the delays.
 
     Returns
     -------

@@ -10,15 +10,17 @@ from fedsplit.checks import count
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Descend
 from fedsplit.dialogue import Dialogue
+from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.method import Method, check_settings, choose_step
 from fedsplit.theory import fedgd_step
 
 
 class AverageState(NamedTuple):
-    """The server's average x, (d,), and the step s."""
+    """The server's average x, (d,), the step s, and a local solver that depends on all clients."""
 
     x: Array
     s: float
+    prox: ProxSolver | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class FedGD(Method[AverageState]):
         return AverageState(x0, s)
 
     def update(self, state: AverageState) -> Dialogue[AverageState]:
-        x, s = state
+        x, s, _ = state
         answer: Answer = yield Descend(x, s, self.local_steps)
         return AverageState(column_means(answer.rows_or(x)), s)
 

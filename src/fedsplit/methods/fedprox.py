@@ -11,7 +11,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.fedgd import AverageState
-from fedsplit.methods.method import Method, check_settings, choose_step
+from fedsplit.methods.method import Method, check_settings, choose_step, with_papers_step
 from fedsplit.theory import fedsplit_step
 
 
@@ -41,13 +41,14 @@ class FedProx(Method[AverageState]):
         check_settings("FedProx", step=self.step, prox=self.prox)
 
     def start(self, x0: Array, m: int) -> Dialogue[AverageState]:
+        prox = yield from with_papers_step(self.prox, x0)
         s = yield from choose_step(self.step, fedsplit_step, x0)
-        return AverageState(x0, s)
+        return AverageState(x0, s, prox)
 
     def update(self, state: AverageState) -> Dialogue[AverageState]:
-        x, s = state
-        answer: Answer = yield Prox(x, s, None, self.prox or ExactProx())
-        return AverageState(column_means(answer.rows_or(x)), s)
+        x, s, prox = state
+        answer: Answer = yield Prox(x, s, None, prox or self.prox or ExactProx())
+        return AverageState(column_means(answer.rows_or(x)), s, prox)
 
     def step_of(self, state: AverageState) -> float:
         return state.s

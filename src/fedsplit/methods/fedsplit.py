@@ -31,17 +31,22 @@ from fedsplit.methods.method import (
     start_point,
     step_from,
     subgradient_of_average,
+    with_papers_step,
 )
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.theory import fedsplit_step
 
 
 class FedSplitState(NamedTuple):
-    """The server's x, (d,); the clients' z_j as rows of z, (m, d); the step s; notes on it."""
+    """The server's x, (d,); the clients' z_j as rows of z, (m, d); the step s.
+
+    Beside them the local solver, if it depends on the curvature of all clients, and notes.
+    """
 
     x: Array
     z: Array
     s: float
+    prox: ProxSolver | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -77,6 +82,7 @@ class FedSplit(Method[FedSplitState]):
     def start(self, x0: Array, m: int) -> Dialogue[FedSplitState]:
         s = self.step
         notes: tuple[str, ...] = ()
+        prox = yield from with_papers_step(self.prox, x0)
         if s is None:
             bounds = yield from extreme_curvature(x0)
             s = step_from(bounds, fedsplit_step)
@@ -86,17 +92,17 @@ class FedSplit(Method[FedSplitState]):
                     "curvature holds everywhere; pass step= to choose it yourself",
                 )
         z = yield Repeat(x0)
-        return FedSplitState(average(z, s, self.penalty), z, float(s), notes)
+        return FedSplitState(average(z, s, self.penalty), z, float(s), prox, notes)
 
     def update(self, state: FedSplitState) -> Dialogue[FedSplitState]:
-        x, z, s, notes = state
-        prox = self.prox or ExactProx()
+        x, z, s, prox, notes = state
+        prox = prox or self.prox or ExactProx()
         v = -z + 2.0 * x  # 2x - z, turned round for block vectors on a device
         answer: Answer = yield Prox(v, s, start_point(prox, x, z, v), prox)
         z_half = answer.rows_or(x)  # 1a. local prox step: prox_{s f_j}(2x - z_j)
         z = z + 2.0 * (z_half - x)  # 1b. local centring step
         x = average(z, s, self.penalty)  # 2. global average
-        return FedSplitState(x, z, s, notes)
+        return FedSplitState(x, z, s, prox, notes)
 
     @property
     def hazard(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -69,7 +70,8 @@ class Models(NamedTuple):
 
     def of(self, kept: Mask) -> Models:
         """Those of some clients, (m,)."""
-        return Models(*(each[kept] for each in self))
+        p, y, B, heard, constant = self
+        return Models(p[kept], y[kept], B[kept], heard[kept], constant[kept])
 
     def gradients(self, x: Array) -> Array:
         """The gradients of the models at x, (m, d); 0 of clients that were not heard."""
@@ -311,7 +313,7 @@ class FedSplitInformation(Method[InformationState]):
         reach = min(self.reach, state.reach / self.shorter)
         if (models.p[answer.present] != x).any():
             left, way = models.squared_distances(x, ahead, answer.present)
-            if left >= way:
+            if left >= way and left > 0:  # both are 0 where no cost is curved
                 ahead, slope = self._between(models, x, answer, way / (left + way))
                 reach = 0.0
         # If the minimiser is x itself, this is a subgradient there, perhaps the first one known.
@@ -405,7 +407,7 @@ class FedSplitInformation(Method[InformationState]):
         return state.ahead
 
     def step_of(self, state: InformationState) -> float:
-        return state.reach
+        return state.reach or math.nan  # in Newton's method there is none
 
     def in_units_of_F(self, state: InformationState, move: Array) -> float:  # noqa: N802
         return 0.5 * float(move @ state.models.hessian() @ move)

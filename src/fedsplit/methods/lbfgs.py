@@ -70,8 +70,8 @@ class LBFGS(Method[LBFGSState]):
     def start(self, x0: Array, m: int) -> Dialogue[LBFGSState]:
         F, g = yield from evaluated("LBFGS", x0)
         nothing = np.zeros((0, len(x0)))
-        # Before any curvature is known, the first move has at most length 1.
-        s = 1.0 / max(float(np.linalg.norm(g)), 1.0)
+        # Before any curvature is known, the first move has length 1, whatever the units of F.
+        s = 1.0 / (float(np.linalg.norm(g)) or 1.0)
         return LBFGSState(x0, F, g, -g, s, nothing, nothing)
 
     def update(self, state: LBFGSState) -> Dialogue[LBFGSState]:

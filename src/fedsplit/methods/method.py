@@ -19,6 +19,7 @@ from fedsplit.clients.questions import Curvature, ProofScalars
 from fedsplit.clients.stochastic import BatchCurvature
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
+from fedsplit.local.gradient import GradientProx
 from fedsplit.local.solver import ProxSolver
 from fedsplit.penalties.penalty import Penalty, check_penalty
 
@@ -215,7 +216,23 @@ def start_point(solver: ProxSolver, x: Array, z: Array, v: Array) -> Array | Non
     return {"broadcast": x, "iterate": z, "argument": None}[solver.start]
 
 
-class Bounds(NamedTuple):
+def with_papers_step(solver: ProxSolver | None, x0: Array) -> Dialogue[ProxSolver | None]:
+    """A local solver that takes Corollary 1's step, with ℓ_* and L^* of all clients in it.
+
+    None if the solver needs none of that.
+    """
+    if not (isinstance(solver, GradientProx) and solver.step == "paper"):
+        return None
+    bounds = yield from extreme_curvature(x0)
+    if not bounds.everywhere:
+        raise InputError(
+            'GradientProx(step="paper") needs a loss with a known L_j: '
+            'use step="client" or "backtracking"'
+        )
+    return solver.for_bounds(bounds.ell, bounds.L)
+
+
+class CurvatureBounds(NamedTuple):
     """ℓ* = min ℓ_j and L* = max L_j, and whether they hold everywhere or at the start alone."""
 
     ell: float
@@ -223,7 +240,7 @@ class Bounds(NamedTuple):
     everywhere: bool
 
 
-def extreme_curvature(x0: Array, batch: int | None = None) -> Dialogue[Bounds]:
+def extreme_curvature(x0: Array, batch: int | None = None) -> Dialogue[CurvatureBounds]:
     """ℓ* and L* over the clients that answer.
 
     If some L_j has no bound that holds for every x, they are those of the Hessians at x0. L_j is
@@ -242,7 +259,7 @@ def extreme_curvature(x0: Array, batch: int | None = None) -> Dialogue[Bounds]:
     if not xp.any(answer.present):
         raise InputError("no step follows from the curvature: no client answered, pass step=")
     bounds = answer.rows[answer.present]
-    return Bounds(float(xp.min(bounds[:, 0])), float(xp.max(bounds[:, 1])), everywhere)
+    return CurvatureBounds(float(xp.min(bounds[:, 0])), float(xp.max(bounds[:, 1])), everywhere)
 
 
 def choose_step(
@@ -258,7 +275,7 @@ def choose_step(
     return step_from(bounds, rule)
 
 
-def step_from(bounds: Bounds, rule: Callable[[float, float], float]) -> float:
+def step_from(bounds: CurvatureBounds, rule: Callable[[float, float], float]) -> float:
     """The rule's step at ℓ* and L*; raises InputError if that is no positive number."""
     ell, L, _ = bounds
     step = rule(ell, L) if L > 0 else math.inf

@@ -14,7 +14,7 @@ from fedsplit.arrays import Array, length
 from fedsplit.checks import one_of
 from fedsplit.methods.method import Method
 from fedsplit.paper.curves import rounds_to
-from fedsplit.paper.runs import Run, run_to_gap
+from fedsplit.paper.runs import PlannedRun, run_to_gap
 
 Ending: TypeAlias = Literal["reached", "floor", "falling", "diverged"]
 """How a run ended: at the last target, at a floor above it, on its way there, or nowhere."""
@@ -138,7 +138,7 @@ def compare(
         clients = problem.clients
     compared = []
     for label, method in methods:
-        run = Run(method, rounds, TARGETS[-1])
+        run = PlannedRun(method, rounds, TARGETS[-1])
         result = run_to_gap(clients, run, best, partial(progress, label))
         trace = result.trace
         gaps = trace.objective - best

@@ -11,7 +11,7 @@ from fedsplit import ensembles, theory
 from fedsplit.paper.curves import draw_curves, floor
 from fedsplit.paper.experiment import Claim, Experiment, Finding, Watch, claims_of
 from fedsplit.paper.measurements import Measurements
-from fedsplit.paper.runs import Run, SolvedProblem, algorithm1, portion
+from fedsplit.paper.runs import PlannedRun, SolvedProblem, algorithm1, portion
 
 BIASED = ("fedgd-e10", "fedgd-e100", "fedprox")
 """The methods whose fixed points are not the minimiser."""
@@ -29,11 +29,11 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     ell, L = solved.constants()
     s = 1 / L
     s_split = theory.fedsplit_step(ell, L)
-    theirs = {f"fedgd-e{e}": Run(fs.FedGD(s, e), T) for e in (1, 2, 10, 100)}
-    theirs["fedprox"] = Run(fs.FedProx(s), T)
-    ours = {"fedsplit-exact": Run(algorithm1(s_split), T)}
+    theirs = {f"fedgd-e{e}": PlannedRun(fs.FedGD(s, e), T) for e in (1, 2, 10, 100)}
+    theirs["fedprox"] = PlannedRun(fs.FedProx(s), T)
+    ours = {"fedsplit-exact": PlannedRun(algorithm1(s_split), T)}
     for e in (10, 100):
-        ours[f"fedsplit-e{e}-broadcast"] = Run(algorithm1(s_split, fs.GradientProx(e)), T)
+        ours[f"fedsplit-e{e}-broadcast"] = PlannedRun(algorithm1(s_split, fs.GradientProx(e)), T)
     tables = solved.curves(theirs | ours)
     # Without noise b_j = A_j x_0: x_0 minimises every f_j. The designs, and so L*, are the same.
     shared = SolvedProblem(ensembles.isotropic(**sizes, noise=0.0), portion(watch, 0.6, 0.4))

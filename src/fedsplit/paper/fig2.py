@@ -13,7 +13,7 @@ from fedsplit.paper.curves import floor, rounds_to
 from fedsplit.paper.experiment import Claim, Experiment, Finding, Watch, claims_of
 from fedsplit.paper.inexact import broadcast_runs, draw_both, floors, inexact_runs
 from fedsplit.paper.measurements import Measurements
-from fedsplit.paper.runs import Run, SolvedProblem
+from fedsplit.paper.runs import PlannedRun, SolvedProblem
 
 
 def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
@@ -28,7 +28,7 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     s = theory.fedsplit_step(ell, L)
     # Corollary 1's, with the extremes over all clients, as in the text
     alpha = theory.inner_step(s, ell, L)
-    gd = Run(fs.FedGD(theory.fedgd_step(ell, L)), T)
+    gd = PlannedRun(fs.FedGD(theory.fedgd_step(ell, L)), T)
     runs = {"fedgd-e1": gd, **inexact_runs(s, alpha, T), **broadcast_runs(s, T)}
     tables = solved.curves(runs)
     facts = {"s": s, "alpha": alpha, "ell": ell, "L": L, "contraction": solved.contraction(s, T)}

@@ -12,7 +12,7 @@ from fedsplit.paper.curves import linear_fit, rounds_to
 from fedsplit.paper.experiment import Claim, Experiment, Finding, Watch, claims_of
 from fedsplit.paper.inexact import LOCAL_STEPS, broadcast_runs, draw_both, floors, inexact_runs
 from fedsplit.paper.measurements import Measurements
-from fedsplit.paper.runs import Run, SolvedProblem, portion
+from fedsplit.paper.runs import PlannedRun, SolvedProblem, portion
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,11 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     s = theory.fedsplit_step(ell, L)
     # The bound on the curvature that holds everywhere is ℓ* = 0.
     alpha = theory.inner_step(s, 0.0, L)
-    runs = {"fedgd-e1": Run(fs.FedGD(), T), **inexact_runs(s, alpha, T), **broadcast_runs(s, T)}
+    runs = {
+        "fedgd-e1": PlannedRun(fs.FedGD(), T),
+        **inexact_runs(s, alpha, T),
+        **broadcast_runs(s, T),
+    }
     tables = scaled.curves(runs)
     facts = {"s": s, "alpha": alpha, "ell_at_optimum": ell, "L": L}
 

@@ -15,7 +15,7 @@ from fedsplit.methods.method import Method
 from fedsplit.paper.curves import linear_fit, rounds_to
 from fedsplit.paper.experiment import Claim, Experiment, Finding, Watch, claims_of
 from fedsplit.paper.measurements import Measurements
-from fedsplit.paper.runs import Run, SolvedProblem, algorithm1, portion
+from fedsplit.paper.runs import PlannedRun, SolvedProblem, algorithm1, portion
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,7 +70,7 @@ def compute_a(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     tables: dict[str, dict[str, Array]] = {}
     facts: dict[str, list[float]] = {"pooled_kappa": [], "client_kappa": [], "contraction": []}
     for kappa, seed, solved in instances(settings, watch):
-        runs = {name: Run(method, T) for name, method in methods_at(kappa).items()}
+        runs = {name: PlannedRun(method, T) for name, method in methods_at(kappa).items()}
         for name, curve in solved.curves(runs).items():
             table = tables.setdefault(f"{name}-kappa{kappa:g}", {"round": curve["round"]})
             table[f"gap_seed{seed}"] = curve["gap"]
@@ -98,8 +98,8 @@ def compute_b(settings: Mapping[str, Any], watch: Watch) -> Measurements:
         budget = max(1000, bounds["fedgd-e1-bound"])
         methods = methods_at(kappa)
         tried = {**methods, **DEFAULTS, **BASELINES}
-        runs = {name: Run(method, budget, eps) for name, method in tried.items()}
-        runs["fedsplit-1e-6"] = Run(methods["fedsplit-exact"], budget, eps**2)
+        runs = {name: PlannedRun(method, budget, eps) for name, method in tried.items()}
+        runs["fedsplit-1e-6"] = PlannedRun(methods["fedsplit-exact"], budget, eps**2)
         counts = {
             name: rounds_to(curve["gap"], runs[name].until)
             for name, curve in solved.curves(runs).items()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import fedsplit as fs
 from fedsplit.paper.curves import draw_curves, floor
 from fedsplit.paper.measurements import Measurements
-from fedsplit.paper.runs import Run, algorithm1
+from fedsplit.paper.runs import PlannedRun, algorithm1
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,19 +17,19 @@ LOCAL_STEPS = (1, 5, 10)
 """Gradient steps e of the inexact prox (§4.1, §4.2)."""
 
 
-def inexact_runs(s: float, alpha: float, rounds: int, suffix: str = "") -> dict[str, Run]:
+def inexact_runs(s: float, alpha: float, rounds: int, suffix: str = "") -> dict[str, PlannedRun]:
     """FedSplit(s) with the exact prox, and with e gradient steps α from the previous iterate."""
-    runs = {f"fedsplit-exact{suffix}": Run(algorithm1(s), rounds)}
+    runs = {f"fedsplit-exact{suffix}": PlannedRun(algorithm1(s), rounds)}
     for e in LOCAL_STEPS:
         prox = fs.GradientProx(e, start="iterate", step=alpha)
-        runs[f"fedsplit-e{e}{suffix}"] = Run(algorithm1(s, prox), rounds)
+        runs[f"fedsplit-e{e}{suffix}"] = PlannedRun(algorithm1(s, prox), rounds)
     return runs
 
 
-def broadcast_runs(s: float, rounds: int) -> dict[str, Run]:
+def broadcast_runs(s: float, rounds: int) -> dict[str, PlannedRun]:
     """FedSplit(s) with e gradient steps from the broadcast point, which the paper does not have."""
     return {
-        f"fedsplit-e{e}-broadcast": Run(algorithm1(s, fs.GradientProx(e)), rounds)
+        f"fedsplit-e{e}-broadcast": PlannedRun(algorithm1(s, fs.GradientProx(e)), rounds)
         for e in LOCAL_STEPS
     }
 

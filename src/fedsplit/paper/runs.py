@@ -25,7 +25,7 @@ def algorithm1(step: float, prox: fs.GradientProx | None = None) -> Method[Any]:
     return fs.FedSplit(step, prox)
 
 
-class Run(NamedTuple):
+class PlannedRun(NamedTuple):
     """What to run.
 
     Attributes
@@ -43,14 +43,14 @@ class Run(NamedTuple):
 
 
 def run_to_gap(
-    clients: fs.Clients, run: Run, best: float, watch: Callable[[int, float], None]
+    clients: fs.Clients, run: PlannedRun, best: float, watch: Callable[[int, float], None]
 ) -> fs.Result:
     """Run a method until F(x) - F* is at most ``run.until``.
 
     Parameters
     ----------
     clients : Clients
-    run : Run
+    run : PlannedRun
     best : float
         F*.
     watch : callable
@@ -105,7 +105,7 @@ class SolvedProblem:
         self.best = problem.objective(self.x)
         self._watch = watch
 
-    def curves(self, runs: Mapping[str, Run]) -> dict[str, Columns]:
+    def curves(self, runs: Mapping[str, PlannedRun]) -> dict[str, Columns]:
         """Run methods from x = 0, one after the other.
 
         Returns

@@ -319,6 +319,12 @@ class Journal:
                 prepares = any(each.prepares for each in requests[at].parts)
                 if question.repeatable and (prepares or at not in self._prepared):
                     self._unconfirmed[at] = requests[at], value
+                elif question.repeatable and at in self._unconfirmed:
+                    first = self._unconfirmed[at][0].preparation
+                    if first is not None:
+                        # what a preparation travelled with, such as bounds on the curvature, may
+                        # be the same for any rows: the last answer tells more
+                        self._unconfirmed[at] = requests[at]._replace(preparation=first), value
                 if prepares:
                     self._prepared.add(at)
             elif heard.outcome == "removed":  # those that are left agree anew

@@ -30,20 +30,20 @@ class BudgetSpent(Exception):
     """A round would ask more than the budget allows."""
 
 
-class Rule(Protocol):
+class FitRule(Protocol):
     """What decides about the rounds of a fit."""
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: FitRun) -> None:
         """Set ``run.limit``, at the beginning or for another method."""
 
-    def look(self, run: Run, before: Any, residual: float) -> StoppedBy | None:
+    def look(self, run: FitRun, before: Any, residual: float) -> StoppedBy | None:
         """Why the run stops after a round; None if it goes on."""
 
-    def finish(self, run: Run, stopped_by: StoppedBy) -> StoppedBy | None:
+    def finish(self, run: FitRun, stopped_by: StoppedBy) -> StoppedBy | None:
         """Have the last word at the limit; None if the run goes on all the same."""
 
 
-class Run:
+class FitRun:
     """The rounds of one fit.
 
     Parameters
@@ -51,7 +51,7 @@ class Run:
     clients : Clients
     method : Method
         With the penalty.
-    rule : Rule
+    rule : FitRule
     rounds : int
         The budget.
     penalty : Penalty or None
@@ -73,7 +73,7 @@ class Run:
         self,
         clients: Clients,
         method: Method[Any],
-        rule: Rule,
+        rule: FitRule,
         rounds: int,
         penalty: Penalty | None = None,
     ) -> None:
@@ -104,7 +104,7 @@ class Run:
         return self.trace.rows[-1].objective if self.trace.rows else self.trace.start
 
     def go(self, start: Array, state: Any = None) -> Result:
-        """Run from a state, or else from the method's set-up at ``start``."""
+        """FitRun from a state, or else from the method's set-up at ``start``."""
         with one_blas_thread(), np.errstate(**QUIET):
             self.rule.begin(self)
             self.trace.start, _ = self._measured(start, None)

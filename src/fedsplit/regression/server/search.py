@@ -30,7 +30,7 @@ from fedsplit.regression.server.identifiability import (
 )
 from fedsplit.regression.server.inference import inverse
 from fedsplit.regression.server.proof import PROOF, Proof, prove, prove_by_evidence
-from fedsplit.regression.server.run import Run
+from fedsplit.regression.server.run import FitRun
 
 EXACT = 2.0**-33
 """Information matrices that can be off by no larger share, about 1e-10, are those of x."""
@@ -39,7 +39,7 @@ NEAR = 100.0
 """Times the tolerance: a radius within which the distance in standard errors is looked at."""
 
 CAUTION = 100.0
-"""Times the gap that a move promises: where a method is slow, the gap is some hundred times that."""
+"""Times the gap that a move promises: that of a slow method is some hundred times larger."""
 
 IDLE = 3
 """Rounds in a row that halve no bound, or stand still, after which the search ends."""
@@ -192,7 +192,7 @@ class Search:
         self._target = 0.5 * self.tol**2
 
     def run(self, method: Method[Any], x0: Array, state: Any = None) -> Estimate:
-        """Run from a state, or else from ``x0``."""
+        """FitRun from a state, or else from ``x0``."""
         if self.penalty is not None:
             method = method.with_penalty(self.penalty)
             self._renew = getattr(method, "resume", None)
@@ -201,7 +201,7 @@ class Search:
             self._patience = PATIENCE
         if isinstance(method, FedSplitInformation) and not isinstance(method, Newton):
             self._separation.span = SPAN_OF_MATRICES
-        run = Run(self.clients, method, self, self.rounds, self.penalty)
+        run = FitRun(self.clients, method, self, self.rounds, self.penalty)
         self.rows = run.trace.rows
         try:
             result = run.go(x0 if state is None else state.x, state)
@@ -228,10 +228,10 @@ class Search:
             size=float(np.linalg.norm(run.method.iterate(run.state))),
         )
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: FitRun) -> None:
         run.limit = max(1, self.rounds - PROOF)
 
-    def look(self, run: Run, before: Any, residual: float) -> StoppedBy | None:
+    def look(self, run: FitRun, before: Any, residual: float) -> StoppedBy | None:
         state = run.state
         row = run.trace.rows[-1]
         move: Array = np.full(1, np.nan)
@@ -273,7 +273,7 @@ class Search:
             run.state = self._renew(run.state)
         return None
 
-    def _judge(self, run: Run, evidence: Evidence, before: Any) -> StoppedBy | None:
+    def _judge(self, run: FitRun, evidence: Evidence, before: Any) -> StoppedBy | None:
         """Look at what the answers of the last round prove at their x, at no price."""
         if evidence is run.method.evidence(before):
             return None  # a step was refused: this has been looked at
@@ -308,7 +308,7 @@ class Search:
             self._round = len(run.trace)
         return None
 
-    def finish(self, run: Run, stopped_by: StoppedBy) -> StoppedBy | None:
+    def finish(self, run: FitRun, stopped_by: StoppedBy) -> StoppedBy | None:
         if run.method.evidence(run.state) is not None:
             return stopped_by  # every round has been looked at
         proof = self._prove(run, run.state.x, run.subgradient)
@@ -344,25 +344,25 @@ class Search:
         run.divergence = Divergence(run.objective)
         return None
 
-    def _left(self, run: Run) -> int:
+    def _left(self, run: FitRun) -> int:
         """How many questions the budget leaves before a last round and its proof."""
         return self.rounds - len(run.trace) - PROOF - 1
 
-    def _look_for_separation(self, run: Run, margin: float) -> None:
+    def _look_for_separation(self, run: FitRun, margin: float) -> None:
         """Raise Unbounded if the last rounds show that the likelihood has no maximum."""
         self._separation.look(margin, self._round, self.states, self._left(run))
         self._refuse_separation(run)
 
-    def _refuse_separation(self, run: Run) -> None:
+    def _refuse_separation(self, run: FitRun) -> None:
         if self._separation.direction.any():
             raise self._error(run)
         _record(run, self._separation.meter)
 
-    def _error(self, run: Run) -> Unbounded:
+    def _error(self, run: FitRun) -> Unbounded:
         _record(run, self._separation.meter)
         return self._separation.error(self.columns, self.basis, run.trace.rows, self.remedy)
 
-    def _show(self, run: Run, estimate: float) -> None:
+    def _show(self, run: FitRun, estimate: float) -> None:
         """Report a round, with a proof of its gap if that is quick and costs nothing."""
         if self.report is None:
             return
@@ -376,7 +376,7 @@ class Search:
                 now = now._replace(gap=proof.certificate.gap, proved=True)
         self.report(now)
 
-    def _prove(self, run: Run, x: Array, subgradient: Array | None = None) -> Proof:
+    def _prove(self, run: FitRun, x: Array, subgradient: Array | None = None) -> Proof:
         """A proof at x, which is part of the run."""
         meter = Conversation(self.clients.insistent())
         proof = prove(meter, x, self.penalty, subgradient)
@@ -388,7 +388,7 @@ class Search:
         self._tell(run, certificate)
         return proof
 
-    def _tell(self, run: Run, certificate: Certificate) -> None:
+    def _tell(self, run: FitRun, certificate: Certificate) -> None:
         """Report a round with what it proves, if it proves something."""
         if self.report is None:
             return
@@ -405,7 +405,7 @@ class Search:
             return np.inf
         return radius * self.per_radius(proof)
 
-    def _polish(self, run: Run, proof: Proof) -> Proof:
+    def _polish(self, run: FitRun, proof: Proof) -> Proof:
         """The proof after Newton steps, while each halves a distance above the tolerance."""
         while self.tol < self._distance(proof) < np.inf and len(run.trace) + PROOF <= self.rounds:
             step = inverse(proof.information.sum(axis=0)) @ proof.gradients.sum(axis=0)
@@ -418,7 +418,7 @@ class Search:
         return proof
 
 
-def _record(run: Run, meter: Conversation) -> None:
+def _record(run: FitRun, meter: Conversation) -> None:
     """Record questions beside those of the method: a row each, however long the answer."""
     objective = run.objective
     for exchange in meter.take():
