@@ -160,8 +160,8 @@ class ProvedGap:
             if evidence is method.evidence(before):
                 return None  # a step was refused: what was proved of x has been looked at
             stopped_by = self._judge(state, evidence, residual, account)
-            open_end = self._provable and self.certificate.gap is None and not self.certificate.vain
-            if stopped_by == "residual" and open_end and self._affordable(account.rounds):
+            unproved = self._provable and self.certificate.gap is None
+            if stopped_by == "residual" and unproved and self._affordable(account.rounds):
                 # In the norm of its own Hessian, a client's bound on how fast that changes does not
                 # depend on the units of columns.
                 yield from self._prove(state, account.rounds)
