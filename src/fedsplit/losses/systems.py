@@ -152,7 +152,7 @@ def truncated_cg(
     G: Array,
     diagonal: Array,
     tolerance: float = 1e-10,
-    flat: float = 1e-3,
+    flat: float = 1e-2,
     most: int = 500,
 ) -> Array:
     """H_j⁻¹g_j, (k, d), by conjugate gradients with the diagonal as preconditioner.

@@ -97,7 +97,9 @@ class AGD(Method[AGDState]):
         answer: Answer = yield Evaluate(after.y, after.x)
         F = float(total("AGD", answer))
         gradient = answer.parts["gradient"].sum(axis=0)
-        falls = known.bounds(float(answer.parts["value_at_trial"].sum()), after.x - state.y, state.s)
+        falls = known.bounds(
+            float(answer.parts["value_at_trial"].sum()), after.x - state.y, state.s
+        )
         if falls and np.isfinite(F) and np.isfinite(gradient).all():
             return after._replace(s=self.growth * state.s, known=Known(F, gradient))
         return state._replace(s=0.5 * state.s, theta=1.0)

@@ -13,6 +13,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.methods.method import EPS, Method
 from fedsplit.methods.sums import evaluated
 
+
 class LBFGSState(NamedTuple):
     """The state of LBFGS.
 

@@ -91,7 +91,11 @@ def _head(model: Model) -> list[str]:
     if model.summed:
         clients += " by secure sums"
     first = [
-        *(["NOT CONVERGED: the coefficients are those of the last round"] if not model.settled else []),
+        *(
+            ["NOT CONVERGED: the coefficients are those of the last round"]
+            if not model.settled
+            else []
+        ),
         f"{title(model)} over {clients}, {model.family.link.name} link",
         model.formula,
         *_classes(model),
