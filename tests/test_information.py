@@ -118,7 +118,7 @@ def test_hessians_that_are_too_large_or_not_known_are_not_asked_for() -> None:
     wide = fs.Problem(fs.LeastSquares(), [(np.eye(501), np.ones(501))] * 2)
     first = fs.solve(wide, rounds=3)
     assert first.method == fs.FedSplitVectors().described()
-    assert first.notes[0].endswith("(Hessians of 2 clients × 501 coordinates are too large)")
+    assert first.notes[1].endswith("(Hessians of 2 clients × 501 coordinates are too large)")
     loss = fs.CustomLoss(lambda x, a: 0.5 * (x - a) @ (x - a), lambda x, a: x - a, d=2)
     result = fs.solve(fs.Problem(loss, [np.ones(2), np.zeros(2)]))
     assert result.method == fs.FedSplitVectors().described()

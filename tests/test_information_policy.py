@@ -33,7 +33,8 @@ def unlike(
 def cost(problem: fs.Problem, method: fs.FedSplitInformation | None = None) -> tuple[int, int]:
     """Questions and floats of a run that is proved."""
     result = fs.solve(problem, method)
-    assert result.converged and result.certificate.gap is not None
+    assert result.converged
+    assert result.certificate.gap is not None
     return result.rounds, int(result.trace.floats_up.sum() + result.trace.floats_down.sum())
 
 

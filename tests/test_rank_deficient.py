@@ -73,7 +73,7 @@ def test_a_ridge_makes_the_proof_an_ordinary_one() -> None:
 
 
 def test_nothing_is_proved_where_only_this_hessian_is_singular() -> None:
-    # All residuals of Huber's loss are large at 0, so that its Hessian is 0 there, but not elsewhere.
+    # All residuals of Huber's loss are large at 0: its Hessian is 0 there, but not elsewhere.
     rng = np.random.default_rng(3)
     A = rng.standard_normal((40, 3))
     b = 100.0 + rng.standard_normal(40)

@@ -133,41 +133,48 @@ class Value(CostQuestion):
 
 @dataclass(frozen=True)
 class Evaluate(CostQuestion):
-    """f_j(x) and ∇f_j(x), a classifier's margin as in ``Prox``, and f_j at another point.
+    """f_j(x) and ∇f_j(x).
 
     Parameters
     ----------
     x : (d,) or (m, d) array
     trial : (d,) array, optional
         Another point, at which the answer has f_j: a line search need not ask for it by itself.
+    margin : bool
+        Whether to answer with a classifier's margin at x too, as in ``Prox``.
     """
 
     x: Array
     trial: Array | None = None
+    margin: bool = False
 
     vectors = ("x", "trial")
-    parts: ClassVar = {
-        "value": NUMBER,
-        "gradient": Part(("d",), "number"),
-        "margin": Part((), "any"),
-    }
-    together: ClassVar = {"value": "values", "gradient": "sum", "margin": "sign"}
+    parts: ClassVar = {"value": NUMBER, "gradient": Part(("d",), "number")}
+    together: ClassVar = {"value": "values", "gradient": "sum"}
 
     def answer_parts(self) -> Mapping[str, Part]:
-        if self.trial is None:
-            return self.parts
-        return {**self.parts, "value_at_trial": NUMBER}
+        parts = dict(self.parts)
+        if self.trial is not None:
+            parts["value_at_trial"] = NUMBER
+        if self.margin:
+            parts["margin"] = Part((), "any")
+        return parts
 
     def added_parts(self) -> Mapping[str, Together]:
-        if self.trial is None:
-            return self.together
-        return {**self.together, "value_at_trial": "values"}
+        together: dict[str, Together] = dict(self.together)
+        if self.trial is not None:
+            together["value_at_trial"] = "values"
+        if self.margin:
+            together["margin"] = "sign"
+        return together
 
     def answer(self, costs: Costs, x: Array, trial: Array | None) -> Mapping[str, Array]:
         at = costs.at(x)
-        parts = {"value": at.value, "gradient": at.gradient, "margin": separated(at)}
+        parts = {"value": at.value, "gradient": at.gradient}
         if trial is not None:
             parts["value_at_trial"] = costs.value(trial)
+        if self.margin:
+            parts["margin"] = separated(at)
         return parts
 
 

@@ -152,7 +152,7 @@ def truncated_cg(
     G: Array,
     diagonal: Array,
     tolerance: float = 1e-10,
-    flat: float = 1e-2,
+    flat: float = 1e-3,
     most: int = 500,
 ) -> Array:
     """H_j⁻¹g_j, (k, d), by conjugate gradients with the diagonal as preconditioner.
@@ -200,4 +200,4 @@ def truncated_cg(
         active = active & (size > enough)
     # a client without curvature along its first direction knows no better one
     untouched = ~X.any(axis=1)
-    return np.where(untouched[:, None], G / D, X)
+    return np.where(np.asarray(untouched)[:, None], G / D, X)

@@ -94,7 +94,7 @@ class AGD(Method[AGDState]):
         if known is None:
             return self._after(state, total("AGD", (yield Gradient(state.y))))
         after = self._after(state, known.g)
-        answer: Answer = yield Evaluate(after.y, after.x)
+        answer: Answer = yield Evaluate(after.y, after.x, margin=True)
         F = float(total("AGD", answer))
         gradient = answer.parts["gradient"].sum(axis=0)
         falls = known.bounds(

@@ -38,12 +38,12 @@ class Known(NamedTuple):
     def bounds(self, F: float, move: Array, s: float) -> bool:
         """Whether F after a move is at most what a curvature of 1/s allows, to rounding."""
         allowed = self.F + float(self.g @ move) + float(move @ move) / (2.0 * s)
-        return bool(F <= allowed + 16.0 * EPS * abs(self.F))
+        return bool(allowed + 16.0 * EPS * abs(self.F) >= F)
 
 
 def evaluated(name: str, x: Array) -> Dialogue[Known]:
     """F and its gradient at x, from one question."""
-    answer: Answer = yield Evaluate(x)
+    answer: Answer = yield Evaluate(x, margin=True)
     F = float(total(name, answer))
     gradient: Array = answer.parts["gradient"].sum(axis=0)
     return Known(F, gradient)
