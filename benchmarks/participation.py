@@ -17,7 +17,8 @@ CLIENTS = 110
 COLUMNS = 68
 SEEDS = 4
 
-METHODS: dict[str, Method[Any]] = {
+METHODS: dict[str, Method[Any] | None] = {
+    "default": None,
     "FedSplitVectors": fs.FedSplitVectors(),
     "FedSplitInformation": fs.FedSplitInformation(),
 }

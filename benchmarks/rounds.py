@@ -1,7 +1,8 @@
 """Questions and floats to a gap: the default of ``fs.solve``, vectors alone, and every baseline.
 
 Prints Markdown. Every run starts at x = 0 and knows of the curvature only what the method asks the
-clients for; set-up counts. Then the questions of fits, sparse rows, and random problems.
+clients for; set-up counts. Then the questions of fits, sparse rows, clients that differ, and random
+problems.
 ``python benchmarks/rounds.py --quick`` takes a few minutes, ``--only fits`` does one part.
 """
 
@@ -22,6 +23,7 @@ import fit_rounds
 import frontier
 import random_problems
 import sparse_rows
+import unlike
 from fedsplit import ensembles
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Curvature
@@ -258,7 +260,7 @@ def show_suite(names: list[str], seeds: range, quick: bool) -> frontier.Costs:
     return drawn
 
 
-PARTS = ("fits", "random", "sparse", "suite")
+PARTS = ("fits", "random", "sparse", "suite", "unlike")
 
 
 def main() -> None:
@@ -283,6 +285,8 @@ def main() -> None:
         drawn |= sparse_rows.show(
             sparse_rows.rows(arguments.libsvm, arguments.quick), arguments.quick
         )
+    if "unlike" in arguments.only:
+        unlike.show(range(3 if arguments.quick else 20))
     if "random" in arguments.only:
         random_problems.show(arguments.quick)
     if arguments.figure is not None:

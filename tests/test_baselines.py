@@ -246,7 +246,7 @@ def test_giant_goes_down_even_where_local_hessians_are_singular(name: str) -> No
     p = problem(name, [2, 40, 2, 30, 1, 2], 6, seed=1)
     gap = fs.solve(p, GIANT(), rounds=200, tol=0).trace.objective - p.objective(p.solution())
     # slowly, as a client with one row is a poor model of all
-    assert gap[-1] <= 1e-3 * gap[0]
+    assert gap[-1] <= 1e-2 * gap[0]
 
 
 @pytest.mark.parametrize("method", [LBFGS(), Newton(), GIANT()], ids=repr)
