@@ -10,12 +10,12 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import fedsplit as fs
-from fedsplit import ensembles
 from measuring import head, row
 
 LOSSES: dict[str, Any] = {
@@ -54,25 +54,16 @@ def cases() -> dict[str, Callable[[int], Any]]:
     """Return functions of the seed by title."""
     found: dict[str, Callable[[int], Any]] = {}
     for name, loss in LOSSES.items():
-        for title, rows, spread in (
-            ("142 clients of 4–29 rows", (4, 30), 0.5),
-            ("142 of 20–59 rows", (20, 60), 0.5),
-            ("142 of 4–29 rows, far apart", (4, 30), 1.5),
-        ):
-            found[f"{name}, {title}"] = lambda seed, loss=loss, rows=rows, spread=spread: around(
-                loss, seed, 142, rows, 12, spread
-            )
+        few = partial(around, loss, m=142, rows=(4, 30), d=12)
+        found[f"{name}, 142 clients of 4–29 rows"] = partial(few, spread=0.5)
+        found[f"{name}, 142 of 20–59 rows"] = partial(few, rows=(20, 60), spread=0.5)
+        found[f"{name}, 142 of 4–29 rows, far apart"] = partial(few, spread=1.5)
         for spread in (0.0, 0.3, 1.0):
-            found[f"{name}, 10 of 100 rows, spread {spread:g}"] = (
-                lambda seed, loss=loss, spread=spread: around(
-                    loss, seed, 10, (100, 101), 10, spread
-                )
-            )
+            ten = partial(around, loss, m=10, rows=(100, 101), d=10, spread=spread)
+            found[f"{name}, 10 of 100 rows, spread {spread:g}"] = ten
     for size in (0.1, 0.3, 0.5):
-        found[f"Poisson, 12 of 400 × 15, x_j ~ {size:g} N(0, I)"] = lambda seed, size=size: apart(
-            fs.Poisson(), seed, size
-        )
-    found["logistic, Figure 3's sizes"] = lambda seed: ensembles.logistic(seed=seed)
+        title = f"Poisson, 12 of 400 × 15, x_j ~ {size:g} N(0, I)"
+        found[title] = partial(apart, fs.Poisson(), size=size)
     return found
 
 
