@@ -284,7 +284,7 @@ class ProvedGap:
             self._level = self.certificate.scale
         elif math.isfinite(smooth):
             self._level = abs(smooth + more)
-        elif math.isnan(self._level) and account.rounds >= 30 and near:
+        elif math.isnan(self._level) and account.rounds >= 30 and near and account.present.all():
             question = Value(to_host(state.x))
             answer: Answer = yield (Pooled(question) if self._pooled else question)
             entered: Account = yield TraceEntry("certificate")

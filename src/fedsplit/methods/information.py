@@ -154,8 +154,9 @@ class InformationState(NamedTuple):
     both : bool
         Whether the next question asks for ∇²f_j(x) too, if clients leave x: where they state no
         concordance, a model about p_j proves nothing at x.
-    origin : (m,) array
-        f_j(0), which the tolerance is relative to; nan of who has not been heard.
+    origin, latest : (m,) arrays
+        f_j(0), which the tolerance is relative to, and f_j where each client was asked last; nan of
+        who has not been heard.
     evidence : Evidence or None
         At x; None unless everyone answered.
     gathered : Gathered or None
@@ -171,6 +172,7 @@ class InformationState(NamedTuple):
     still: bool
     both: bool
     origin: Array
+    latest: Array
     evidence: Evidence | None = None
     gathered: Gathered | None = None
 
@@ -258,6 +260,7 @@ class FedSplitInformation(Method[InformationState]):
             self.first_reach == 0.0,
             False,
             np.full(m, np.nan),
+            np.full(m, np.nan),
         )
 
     def update(self, state: InformationState) -> Dialogue[InformationState]:
@@ -318,6 +321,7 @@ class FedSplitInformation(Method[InformationState]):
                 reach = 0.0
         # If the minimiser is x itself, this is a subgradient there, perhaps the first one known.
         here = slope if np.array_equal(ahead, x) else state.slope
+        latest = np.where(answer.present, answer.parts["values"][:, 0], state.latest)
         evidence = evidence_of(answer, models, origin)
         both = bool(np.isinf(answer.parts["norm"]).any())
         # Quadratics stay at x in any metric, and so does who stayed in the pooled one.
@@ -325,7 +329,7 @@ class FedSplitInformation(Method[InformationState]):
         if settled and not state.still and models.are_at(x):
             reach = 0.0  # no metric is needed any more
         return InformationState(
-            x, here, ahead, slope, models, reach, reach == 0.0, both, origin, evidence
+            x, here, ahead, slope, models, reach, reach == 0.0, both, origin, latest, evidence
         )
 
     def minimiser(self, models: Models, x: Array) -> tuple[Array, Array]:
@@ -366,7 +370,8 @@ class FedSplitInformation(Method[InformationState]):
 
     def without(self, state: InformationState, kept: Mask) -> InformationState:
         models = state.models.of(kept)
-        return self.resume(state._replace(models=models, origin=state.origin[kept]))
+        origin, latest = state.origin[kept], state.latest[kept]
+        return self.resume(state._replace(models=models, origin=origin, latest=latest))
 
     def _falls(self, state: InformationState, answer: Answer) -> bool:
         """Whether F at the point asked is at most what it was before, to rounding."""
@@ -408,6 +413,9 @@ class FedSplitInformation(Method[InformationState]):
 
     def step_of(self, state: InformationState) -> float:
         return state.reach or math.nan  # in Newton's method there is none
+
+    def smooth_value(self, state: InformationState) -> float:
+        return float(state.latest.sum())
 
     def in_units_of_F(self, state: InformationState, move: Array) -> float:  # noqa: N802
         return 0.5 * float(move @ state.models.hessian() @ move)
