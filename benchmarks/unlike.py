@@ -10,6 +10,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,18 +60,14 @@ def cases() -> dict[str, Callable[[int], Any]]:
             ("142 of 20–59 rows", (20, 60), 0.5),
             ("142 of 4–29 rows, far apart", (4, 30), 1.5),
         ):
-            found[f"{name}, {title}"] = lambda seed, loss=loss, rows=rows, spread=spread: around(
-                loss, seed, 142, rows, 12, spread
-            )
+            found[f"{name}, {title}"] = partial(around, loss, m=142, rows=rows, d=12, spread=spread)
         for spread in (0.0, 0.3, 1.0):
-            found[f"{name}, 10 of 100 rows, spread {spread:g}"] = (
-                lambda seed, loss=loss, spread=spread: around(
-                    loss, seed, 10, (100, 101), 10, spread
-                )
+            found[f"{name}, 10 of 100 rows, spread {spread:g}"] = partial(
+                around, loss, m=10, rows=(100, 101), d=10, spread=spread
             )
     for size in (0.1, 0.3, 0.5):
-        found[f"Poisson, 12 of 400 × 15, x_j ~ {size:g} N(0, I)"] = lambda seed, size=size: apart(
-            fs.Poisson(), seed, size
+        found[f"Poisson, 12 of 400 × 15, x_j ~ {size:g} N(0, I)"] = partial(
+            apart, fs.Poisson(), size=size
         )
     found["logistic, Figure 3's sizes"] = lambda seed: ensembles.logistic(seed=seed)
     return found
