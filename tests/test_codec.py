@@ -23,7 +23,7 @@ from fedsplit.errors import InputError
 from fedsplit.local.gradient import GradientProx
 from fedsplit.local.newton import ExactProx, NewtonProx
 from fedsplit.local.solver import ProxSolver
-from fedsplit.methods.gd import GDState
+from fedsplit.methods.admm import ADMMState
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
@@ -175,7 +175,7 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
         st.builds(Answer, st.dictionaries(st.text(), arrays()), masks, arrays(), arrays()),
     ),
     (ProofScalars, st.builds(ProofScalars, *[arrays(2)] * 9)),
-    (GDState, st.builds(GDState, arrays(), arrays(), numbers)),
+    (ADMMState, st.builds(ADMMState, arrays(), arrays(), numbers)),
     (Solver, solvers),
     (
         Prox,
