@@ -198,3 +198,10 @@ def test_a_trace_counts_every_question_of_a_step_that_waits() -> None:
     result = fs.solve(problem, participation=0.2)
     assert result.rounds == len(result.trace) == 10
     assert (result.trace.answered == 2).all()
+
+
+def test_a_start_that_is_worse_than_zero_costs_one_question() -> None:
+    problem = least_squares([30, 20])
+    far = fs.solve(problem, x0=np.full(8, 50.0))
+    assert far.rounds == fs.solve(problem).rounds + 1
+    assert set(far.trace.kind) == {"round"}

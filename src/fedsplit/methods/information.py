@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -421,6 +422,8 @@ class FedSplitInformation(Method[InformationState]):
         return 0.5 * float(move @ state.models.hessian() @ move)
 
     def expected_gap(self, before: InformationState, after: InformationState) -> float:
+        if after.models is before.models or not after.models.heard.all():
+            return math.inf  # a step was refused, or nothing is known of some client
         # The next step of second order takes away nearly all of the gap.
         return self.in_units_of_F(after, self.iterate(after) - self.iterate(before))
 
