@@ -45,9 +45,9 @@ def test_the_optimum_is_the_pooled_one_whatever_the_delays(
 ) -> None:
     for seed in seeds:
         p = problem(name, [60, 40, 50, 80], 3, seed=seed, ridge=1.0)
-        # a tolerance that cannot be proved: the run ends where it stands still
+        # a tolerance below the digits of F: the run ends where these say no more of x
         result = fs.solve(p, asynchronous=LATENCIES[latency], seed=seed, tol=1e-18, rounds=2000)
-        np.testing.assert_allclose(result.x, p.solution(), rtol=0, atol=1e-9)
+        np.testing.assert_allclose(result.x, p.solution(), rtol=0, atol=2e-7)
 
 
 @pytest.mark.parametrize("latency", ["exponential", "heavy-tailed", "one slow"])

@@ -307,12 +307,15 @@ def certified(task: Task, found: Estimate) -> FitCertificate:
     arithmetic: float | None = task.assessment.arithmetic(found)
     if arithmetic == math.inf:
         arithmetic = None
+    distance = task.assessment.distance(found)
+    if distance == math.inf:  # a proof about some directions alone bounds no coefficient
+        distance = None
     stationary = None
     if isinstance(found, FirthEstimate):
         stationary = found.look.distance
     return FitCertificate(
         gap,
-        task.assessment.distance(found),
+        distance,
         proved.reason,
         arithmetic,
         task.assessment.inflation(found),
