@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+import fedsplit as fs
 from fedsplit.commands.app import run
 from fedsplit.commands.compare import DEFAULT_METHODS
+from fedsplit.methods import parse
 
 SMALL = ["compare", "-m", "5", "-d", "6", "-n", "20", "--seed", "3", "--rounds", "60"]
 
@@ -246,3 +248,9 @@ def test_methods_that_would_send_large_hessians_are_compared_only_if_they_are_na
     assert run(["compare", "--libsvm", str(rows), "--clients", "4", "--rounds", "5", "--json"]) == 0
     methods = json.loads(capsys.readouterr().out)["methods"]
     assert [each["method"] for each in methods] == DEFAULT_METHODS
+
+
+def test_newtons_method_takes_no_reach() -> None:
+    with pytest.raises(fs.InputError, match="'newton' has no setting 'reach'"):
+        parse("newton:reach=1")
+    assert parse("information:reach=0.5") == fs.FedSplitInformation(reach=0.5)

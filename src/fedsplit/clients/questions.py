@@ -269,7 +269,7 @@ class ProofScalars(NamedTuple):
 
     @classmethod
     def of(cls, parts: dict[str, Array]) -> ProofScalars:
-        """Those of an answer; whatever clients of one's own leave out, but f_j(x), is unknown."""
+        """The scalars of an answer. All but f_j(x) may be left out, and then count as unknown."""
         unknown = {
             "q": np.inf,
             "mu": 0.0,

@@ -276,7 +276,7 @@ class Conversation:
         return Account(len(rows), last.error, last.margin, self.present, self.heard, stop)
 
     def take(self) -> list[ExchangeCost]:
-        """The exchanges that are not in the trace, for somebody else's."""
+        """Remove and return the exchanges that are not in the trace yet."""
         taken = self._exchanges
         self._exchanges = []
         return taken

@@ -58,6 +58,8 @@ def settings_of(name: str) -> dict[str, Callable[[str], object]]:
     readers: dict[str, Callable[[str], object]] = {}
     types = get_type_hints(kind)
     for field in fields(kind):
+        if not field.init:
+            continue
         for number in (float, int):
             if types[field.name] in (number, number | None):
                 readers[field.name] = number

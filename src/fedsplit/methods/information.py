@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -446,8 +446,9 @@ class Newton(FedSplitInformation):
     sees one client.
     """
 
-    first_reach: float = 0.0
-    reach: float = 0.0
+    # what makes it Newton's method is no setting
+    first_reach: float = field(default=0.0, init=False)
+    reach: float = field(default=0.0, init=False)
 
     unanimous = True
 
