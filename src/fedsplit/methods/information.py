@@ -71,7 +71,8 @@ class Models(NamedTuple):
 
     def of(self, kept: Mask) -> Models:
         """Those of some clients, (m,)."""
-        return Models(*(each[kept] for each in self))
+        p, y, B, heard, norm = self
+        return Models(p[kept], y[kept], B[kept], heard[kept], norm[kept])
 
     def gradients(self, x: Array) -> Array:
         """The gradients of the models at x, (m, d); 0 of clients that were not heard."""
@@ -319,8 +320,8 @@ class FedSplitInformation(Method[InformationState]):
         before = None if np.array_equal(state.x, x) else state.x
         if models.constant or state.still or state.reach == 0.0:  # the Hessian is then that at x
             return LocalModel(x, None, None, 0.0, before, hessian=not models.constant)
-        # Where clients state no concordance, a model about p_j proves nothing at x. One that waits for
-        # nobody does not ask for more: x has moved on when the answer comes.
+        # Where clients state no concordance, a model about p_j proves nothing at x. A server that
+        # waits for nobody does not ask for more: x has moved on when the answer comes.
         both = state.arrivals is None and bool(np.isinf(models.norm).any())
         if not models.heard.any():
             return LocalModel(x, None, None, state.reach, before, both)
