@@ -8,25 +8,25 @@ import numpy as np
 
 from fedsplit.arrays import EPS, Array
 from fedsplit.clients.question import Answer
-from fedsplit.clients.questions import Curvature, Evaluate
+from fedsplit.clients.questions import Evaluate
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-
-
-def complete(name: str, answer: Answer) -> Array:
-    """The rows of an answer that every client gave: a sum without one of them is of another F."""
-    if not answer.complete:
-        raise InputError(
-            f"{name} needs every client's answer in every round: use a method that takes "
-            "partial participation, such as FedSplit"
-        )
-    return answer.rows
+from fedsplit.methods.method import CurvatureBounds, curvatures
 
 
 def total(name: str, answer: Answer) -> Array:
-    """The sum of an answer's rows over all clients."""
-    summed: Array = complete(name, answer).sum(axis=0)
+    """The sum of an answer's rows over all clients: without one of them it is that of another F."""
+    if not answer.complete:
+        raise _incomplete(name)
+    summed: Array = answer.rows.sum(axis=0)
     return summed
+
+
+def _incomplete(name: str) -> InputError:
+    return InputError(
+        f"{name} needs every client's answer in every round: use a method that takes "
+        "partial participation, such as FedSplit"
+    )
 
 
 class Known(NamedTuple):
@@ -49,15 +49,12 @@ def evaluated(name: str, x: Array) -> Dialogue[Known]:
     return Known(F, gradient)
 
 
-def curvatures(name: str, x0: Array) -> Dialogue[tuple[Array, bool]]:
-    """ℓ_j and L_j, (m, 2), and whether they hold for every x, or at x0 alone."""
-    rows = complete(name, (yield Curvature()))
-    everywhere = bool(np.isfinite(rows).all())
-    if not everywhere:
-        rows = complete(name, (yield Curvature(x0)))
-    largest = float(rows[:, 1].max())
-    if not (np.isfinite(rows).all() and largest > 0):
-        raise InputError(
-            f"{name}: no step follows from curvatures L_j up to {largest:g}: pass step="
-        )
-    return rows, everywhere
+def total_curvature(name: str, x0: Array, m: int) -> Dialogue[CurvatureBounds]:
+    """Σ_j ℓ_j and Σ_j L_j over all m clients, and whether they hold for every x or at x0 alone."""
+    rows, everywhere = yield from curvatures(x0)
+    if len(rows) < m:
+        raise _incomplete(name)
+    ell, L = rows.sum(axis=0).tolist()
+    if not 0 < L < np.inf:
+        raise InputError(f"{name}: no step follows from curvatures L_j of {L:g} in all: pass step=")
+    return CurvatureBounds(ell, L, everywhere)
