@@ -77,7 +77,7 @@ class GD(StepMethod[GDState]):
         s = self.step
         everywhere = True
         if s is None:
-            bounds = yield from total_curvature(self._name, x0, m)
+            bounds = yield from total_curvature(self._name, x0)
             everywhere = bounds.everywhere
             s = self._first_step(bounds) if everywhere else 1.0 / bounds.L
         x = prox_or_same(self.penalty, x0, s)

@@ -270,8 +270,8 @@ class CurvatureBounds(NamedTuple):
     everywhere: bool
 
 
-def curvatures(x0: Array, batch: int | None = None) -> Dialogue[tuple[Array, bool]]:
-    """ℓ_j and L_j of the clients that answer, (k, 2), and whether they hold everywhere.
+def curvatures(x0: Array, batch: int | None = None) -> Dialogue[tuple[Answer, bool]]:
+    """ℓ_j and L_j, and whether they hold everywhere.
 
     If some L_j has no bound that holds for every x, they are those of the Hessians at x0. L_j is
     the expected smoothness of minibatches where these are of ``batch`` rows.
@@ -281,20 +281,19 @@ def curvatures(x0: Array, batch: int | None = None) -> Dialogue[tuple[Array, boo
         return Curvature(x) if batch is None else BatchCurvature(batch, x)
 
     answer: Answer = yield question(None)
-    rows = answer.rows[answer.present]
-    xp = array_namespace(rows)
-    everywhere = bool(xp.all(xp.isfinite(rows[:, 1])))
+    xp = array_namespace(answer.rows)
+    everywhere = bool(xp.all(xp.isfinite(answer.rows[answer.present][:, 1])))
     if not everywhere:
         answer = yield question(x0)
-        rows = answer.rows[answer.present]
-    if not len(rows):
-        raise InputError("no step follows from the curvature: no client answered, pass step=")
-    return rows, everywhere
+    return answer, everywhere
 
 
 def extreme_curvature(x0: Array, batch: int | None = None) -> Dialogue[CurvatureBounds]:
     """ℓ* and L* over the clients that answer, see ``curvatures``."""
-    rows, everywhere = yield from curvatures(x0, batch)
+    answer, everywhere = yield from curvatures(x0, batch)
+    rows = answer.rows[answer.present]
+    if not rows.shape[0]:
+        raise InputError("no step follows from the curvature: no client answered, pass step=")
     xp = array_namespace(rows)
     return CurvatureBounds(float(xp.min(rows[:, 0])), float(xp.max(rows[:, 1])), everywhere)
 

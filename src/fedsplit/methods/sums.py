@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsplit.arrays import EPS, Array
 from fedsplit.clients.question import Answer
@@ -16,17 +17,49 @@ from fedsplit.methods.method import CurvatureBounds, curvatures
 
 def total(name: str, answer: Answer) -> Array:
     """The sum of an answer's rows over all clients: without one of them it is that of another F."""
-    if not answer.complete:
-        raise _incomplete(name)
+    require_complete(name, answer)
     summed: Array = answer.rows.sum(axis=0)
     return summed
 
 
-def _incomplete(name: str) -> InputError:
-    return InputError(
-        f"{name} needs every client's answer in every round: use a method that takes "
-        "partial participation, such as FedSplit"
-    )
+def require_complete(name: str, answer: Answer) -> None:
+    """Raise InputError unless every client has answered a method that needs them all."""
+    if not answer.complete:
+        raise InputError(
+            f"{name} needs every client's answer in every round: use a method that takes "
+            "partial participation, such as FedSplit"
+        )
+
+
+class Gathered(NamedTuple):
+    """Answers to one question, of which only some clients are asked at a time.
+
+    Attributes
+    ----------
+    answer : Answer
+    times : (m,) array of int
+        How often each client has answered.
+    """
+
+    answer: Answer
+    times: NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, before: Gathered | None, answer: Answer) -> Gathered:
+        """With one more answer."""
+        times = answer.present.astype(np.int64)
+        if before is None:
+            return cls(answer, times)
+        return cls(before.answer.joined(answer), before.times + times)
+
+    @property
+    def ready(self) -> bool:
+        """Whether everyone has answered, or a client must be absent.
+
+        Who is drawn goes through a shuffled list of all clients before it is shuffled again, so
+        that a client may be asked twice before everyone was asked once, but not three times.
+        """
+        return self.answer.complete or bool((self.times > 2).any())
 
 
 class Known(NamedTuple):
@@ -49,11 +82,11 @@ def evaluated(name: str, x: Array) -> Dialogue[Known]:
     return Known(F, gradient)
 
 
-def total_curvature(name: str, x0: Array, m: int) -> Dialogue[CurvatureBounds]:
-    """Σ_j ℓ_j and Σ_j L_j over all m clients, and whether they hold for every x or at x0 alone."""
-    rows, everywhere = yield from curvatures(x0)
-    if len(rows) < m:
-        raise _incomplete(name)
+def total_curvature(name: str, x0: Array) -> Dialogue[CurvatureBounds]:
+    """Σ_j ℓ_j and Σ_j L_j, and whether they hold for every x or at x0 alone."""
+    answer, everywhere = yield from curvatures(x0)
+    require_complete(name, answer)
+    rows = answer.rows
     ell, L = rows.sum(axis=0).tolist()
     if not 0 < L < np.inf:
         raise InputError(f"{name}: no step follows from curvatures L_j of {L:g} in all: pass step=")
