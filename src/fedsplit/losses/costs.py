@@ -37,6 +37,7 @@ NO_ROWS = (
     "linear predictor"
 )
 
+
 @dataclass
 class Work:
     """What one client has computed; clients stacked in one block compute the same, together.
