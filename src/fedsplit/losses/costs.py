@@ -340,9 +340,9 @@ class Evaluation:
         factors = Factors(add_diagonal(self._new_hessian(), M), overwrite=True)
         # The pseudo-inverse would forget v along the kernel. A Hessian beyond float64 is not the
         # step's fault.
-        finite = np.isfinite(factors.sizes).all(axis=1)
-        if np.min(M) > 0 and (factors.singular & finite).any():
-            raise InputError(SINGULAR)
+        if factors.singular.any() and np.min(M) > 0:
+            if np.isfinite(factors.sizes[factors.singular]).all(axis=1).any():
+                raise InputError(SINGULAR)
         return factors
 
     def solve(self, M: Metric, G: Array) -> Array:

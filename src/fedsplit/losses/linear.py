@@ -196,8 +196,7 @@ class RowTerms(Terms):
         return few
 
     def value(self, eta: Array) -> Array:
-        total = np.sum(self.row_values(eta), axis=1)
-        return np.where(np.isnan(total), np.inf, total)
+        return np.fmin(np.sum(self.row_values(eta), axis=1), np.inf)  # +inf in the place of nan
 
     def gradient(self, eta: Array) -> Array:
         return self.adjoint(self.slopes(eta))
@@ -335,7 +334,7 @@ class LinearTerms(RowTerms):
 
     def floor(self) -> Array:
         total = np.sum(self.w * self.phi.floor(self.b), axis=1)
-        return np.where(np.isnan(total), -np.inf, total)  # padding: zero times -inf
+        return np.fmax(total, -np.inf)  # padding is nan: zero times -inf
 
     def steady(self, X: Array, eta: Array) -> Array:
         # η_i moves by at most ‖a_i‖‖h‖, and is itself known to some rounding errors only

@@ -196,7 +196,7 @@ class MultinomialTerms(RowTerms):
         return np.zeros(self.k)
 
     def margin(self, eta: Array) -> Array:
-        every = _with_reference(np.swapaxes(eta, 0, 1))
+        every = all_classes(np.swapaxes(eta, 0, 1), 0)
         own = self.b == np.arange(self.classes)[:, None, None]
         wrong = np.max(np.where(own, -np.inf, every), axis=0)
         return self.least(np.sum(np.where(own, every, 0.0), axis=0) - wrong)
@@ -221,33 +221,26 @@ class MultinomialTerms(RowTerms):
         return self.design.crossed(np.matmul(np.sqrt(self.w)[:, :, None, None] * R, self.phi.mix))
 
 
-def all_classes(eta: Array) -> Array:
-    """The predictors of all classes, that of the reference being 0: (..., K - 1) -> (..., K)."""
-    return np.concatenate([np.zeros((*eta.shape[:-1], 1)), eta], axis=-1)
-
-
-def _with_reference(eta: Array) -> Array:
-    """The predictors of all classes: (K - 1, ...) -> (K, ...)."""
-    return np.concatenate([np.zeros((1, *eta.shape[1:])), eta])
+def all_classes(eta: Array, axis: int = -1) -> Array:
+    """The predictors of all classes, that of the reference being 0: K - 1 numbers -> K."""
+    return np.concatenate([np.zeros_like(eta.take([0], axis)), eta], axis)
 
 
 def _shares(eta: Array) -> tuple[Array, Array, Array]:
-    """The largest of K predictors, e^{η_c - largest}, and the sum of the others' of those.
+    """The largest of K predictors, the e^{η_c - largest}, and their sum without the largest, 1.
 
-    The largest one is not in the sum: what is added to 1 later keeps its digits.
+    What is added to 1 later keeps its digits.
     """
-    at = np.argmax(eta, axis=0)[None]
-    largest = np.take_along_axis(eta, at, axis=0)
+    largest: Array = np.max(eta, axis=0)
     shares = np.exp(eta - largest)
-    np.put_along_axis(shares, at, 0.0, axis=0)
-    others: Array = np.sum(shares, axis=0)
-    np.put_along_axis(shares, at, 1.0, axis=0)
-    return largest[0], shares, others
+    top = shares == 1.0
+    others: Array = np.sum(shares * ~top, axis=0) + (np.sum(top, axis=0) - 1.0)
+    return largest, shares, others
 
 
 def _loss(eta: Array, b: Array) -> Array:
     """log Σ_c e^{η_c} - η_b of every observation: (K - 1, ...), (...) -> (...)."""
-    every = _with_reference(eta)
+    every = all_classes(eta, 0)
     # relative to the own class: log1p keeps the digits of a tiny loss
     largest, _, others = _shares(every - np.take_along_axis(every, b[None].astype(np.intp), axis=0))
     loss: Array = largest + np.log1p(others)
@@ -256,7 +249,7 @@ def _loss(eta: Array, b: Array) -> Array:
 
 def _probabilities(eta: Array) -> tuple[Array, Array]:
     """p_c and 1 - p_c of all K classes, both with all their digits: (K - 1, ...) -> (K, ...)."""
-    _, shares, others = _shares(_with_reference(eta))
+    _, shares, others = _shares(all_classes(eta, 0))
     p = shares / (1.0 + others)
     # 1 - p cancels where p is near 1, which only the largest one can be
     return p, np.where(shares == 1.0, others / (1.0 + others), 1.0 - p)
