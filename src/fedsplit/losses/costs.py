@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from fedsplit.arrays import (
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
 from fedsplit.losses.large_decrement import LargeHessian
-from fedsplit.losses.systems import ByProducts, Solver, Woodbury, lanczos, truncated_cg
+from fedsplit.losses.systems import ByProducts, Latest, Solver, Woodbury, lanczos, truncated_cg
 from fedsplit.losses.terms import Terms
 
 SINGULAR = (
@@ -36,8 +36,6 @@ NO_ROWS = (
     "these clients keep no rows to draw a batch from: use LeastSquares(rows=True), or a loss of a "
     "linear predictor"
 )
-
-Made = TypeVar("Made")
 
 
 @dataclass
@@ -67,26 +65,6 @@ class Work:
         """The work of k clients, (k, 3)."""
         own = np.array([self.gradients, self.hessians, self.factorisations], dtype=np.float64)
         return np.ndarray((k, 3), own.dtype, own, 0, (0, own.strides[0]))  # one row k times
-
-
-class Latest:
-    """What is expensive to derive from the costs of one block: by name, the latest of each.
-
-    Asked for with the key that it was made for, it comes as it is; with another key it is made
-    anew, and replaces the one before: matrices are large, and a method with a fixed step needs
-    one. No answer depends on what is here, only the time that it takes.
-    """
-
-    def __init__(self) -> None:
-        self._made: dict[object, tuple[object, Any]] = {}
-
-    def get(self, name: object, key: object, make: Callable[[], Made]) -> Made:
-        """What ``make`` makes for this key."""
-        latest = self._made.get(name)
-        if latest is None or latest[0] != key:
-            latest = key, make()
-            self._made[name] = latest
-        return cast(Made, latest[1])
 
 
 class Stored(NamedTuple):
@@ -326,9 +304,7 @@ class Evaluation:
 
     def gradient_error(self) -> Array:
         """How far rounding may have moved ``gradient``, (k,)."""
-        terms = self.costs.terms
-        lengths = self.costs.latest.get("row lengths", None, terms.row_lengths)
-        return terms.gradient_error(self.X, self.eta, lengths)
+        return self.costs.terms.gradient_error(self.X, self.eta, self.costs.latest)
 
     def times(self, U: Array) -> Array:
         """∇²f_j(x_j)u_j, (k, d)."""
@@ -358,22 +334,15 @@ class Evaluation:
             return ByProducts(times, self.diagonal() + shift, tolerance)
         if terms.rank < terms.d and not is_matrix(M) and np.min(M + costs.ridge) > 0:
             costs.work.hessians += costs.share
-            D = M + costs.ridge
-            # up to a factor: for one number D, the inner products of rows serve all steps
-            top = float(D.max())
-            unit = D / top
-            products = costs.latest.get(
-                "row products", unit.tobytes(), lambda: terms.row_products(unit)
-            )
-            return terms.by_rows(self.eta, unit, top, products)
+            return terms.by_rows(self.eta, M + costs.ridge, costs.latest)
         if is_matrix(M):  # for a model, which needs the Hessian by itself as well
             return Factors(self.hessian + M, overwrite=True)
         factors = Factors(add_diagonal(self._new_hessian(), M), overwrite=True)
         # The pseudo-inverse would forget v along the kernel. A Hessian beyond float64 is not the
         # step's fault.
-        finite = np.isfinite(factors.sizes).all(axis=1)
-        if np.min(M) > 0 and (factors.singular & finite).any():
-            raise InputError(SINGULAR)
+        if factors.singular.any() and np.min(M) > 0:
+            if np.isfinite(factors.sizes[factors.singular]).all(axis=1).any():
+                raise InputError(SINGULAR)
         return factors
 
     def solve(self, M: Metric, G: Array) -> Array:
@@ -398,7 +367,7 @@ class Evaluation:
         costs.work.factorisations += 1
         if costs.terms.large or costs.terms.rank < costs.terms.d:
             costs.work.hessians += 1
-            L = costs.terms.largest(self.eta) + costs.ridge.max()
+            L = costs.terms.root(self.eta).largest() + costs.ridge.max()
             return np.full(L.shape, costs.ridge.min()), L
         return extreme_eigenvalues(self.hessian)
 
@@ -472,7 +441,7 @@ class Evaluation:
         """gᵀH⁻¹g and λ_min(H) with fewer observations than columns: λ_min(H) is the ridge."""
         ridge = self.costs.ridge.min()
         # With a smaller ridge than this, the small system has too few digits left.
-        certain = ridge > 1e-8 * self.costs.terms.largest(self.eta)
+        certain = ridge > 1e-8 * self.costs.terms.root(self.eta).largest()
         mu = np.where(certain, ridge, 0.0)
         if not certain.any():
             return np.full(mu.shape, np.inf), mu
@@ -483,7 +452,7 @@ class Evaluation:
         """Bounds on gᵀH⁻¹g and λ_min(H) where H is too large to be held, one client per block."""
         self.costs.work.hessians += 1
         ridge = self.costs.ridge
-        largest = float(self.costs.terms.largest(self.eta)[0] + ridge.max())
+        largest = float(self.costs.terms.root(self.eta).largest()[0] + ridge.max())
         q, mu = LargeHessian(self.times, self.diagonal()[0], ridge, largest).decrement(G[0])
         return np.array([q]), np.array([mu])
 

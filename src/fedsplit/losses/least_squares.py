@@ -23,6 +23,7 @@ from fedsplit.arrays import (
 from fedsplit.losses.linear import LinearLoss, LinearTerms
 from fedsplit.losses.observations import Observations, check_columns, is_sparse, read
 from fedsplit.losses.stacking import chunks, rows_of, stack_rows
+from fedsplit.losses.systems import Latest
 from fedsplit.losses.terms import Block, Terms
 
 
@@ -152,7 +153,7 @@ class ReducedTerms(QuadraticTerms):
     def gradient(self, eta: Array) -> Array:
         return matvec(self.H, eta) - self.c
 
-    def gradient_error(self, X: Array, eta: Array, lengths: Array | None) -> Array:
+    def gradient_error(self, X: Array, eta: Array, latest: Latest) -> Array:
         size = np.sqrt(np.sum(np.square(self.R), axis=(1, 2)))
         error: Array = 2 * (self.d + 4) * EPS * size * (norms(self.r) + size * norms(X))
         return error

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from fedsplit.arrays import EPS, Array, Mask, extreme_eigenvalues, matvec, norms
+from fedsplit.arrays import EPS, Array, Mask, matvec, norms
 from fedsplit.losses.batches import Indices, Stacked
 from fedsplit.losses.designs import Design
-from fedsplit.losses.systems import Woodbury
+from fedsplit.losses.systems import Latest, Woodbury
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,20 +97,10 @@ class Terms(ABC):
         """The product with ∇²f_j(x_j): (k, d) -> (k, d)."""
         return partial(matvec, self.hessian(eta))
 
-    def largest(self, eta: Array) -> Array:
-        """The largest eigenvalue of ∇²f_j(x_j), (k,)."""
-        return extreme_eigenvalues(self.hessian(eta))[1]
-
-    def row_products(self, unit: Array) -> Array | None:
-        """A_j diag(unit)⁻¹A_jᵀ, (k, n, n), where it serves ``by_rows`` at every point."""
-        return None
-
-    def by_rows(self, eta: Array, unit: Array, top: float, products: Array | None) -> Woodbury:
-        """The inverse of ∇²f_j(x_j) + top·diag(unit) by systems of size ``rank``.
-
-        ``products`` is ``row_products(unit)``.
-        """
-        return Woodbury.of(self.root(eta), top * unit)
+    def by_rows(self, eta: Array, D: Array, latest: Latest) -> Woodbury:
+        """The inverse of ∇²f_j(x_j) + diag(D) by systems of size ``rank``."""
+        B = self.root(eta)
+        return Woodbury.of(B, 1.0, D, B.inner(1.0 / D))
 
     # what holds everywhere
 
@@ -166,12 +156,8 @@ class Terms(ABC):
         """
         raise NotImplementedError
 
-    def row_lengths(self) -> Array | None:
-        """‖a_i‖ of every row, (k, n), where ``gradient_error`` needs them."""
-        return None
-
-    def gradient_error(self, X: Array, eta: Array, lengths: Array | None) -> Array:
-        """How far rounding may have moved ∇f_j(x_j), (k,), given ``row_lengths``."""
+    def gradient_error(self, X: Array, eta: Array, latest: Latest) -> Array:
+        """How far rounding may have moved ∇f_j(x_j), (k,)."""
         return 8 * self.d * EPS * norms(self.gradient(eta))
 
     # parts of the data
