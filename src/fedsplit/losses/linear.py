@@ -319,7 +319,7 @@ class LinearTerms(RowTerms):
         # D³f[h, u, u] = Σ_i w_i φ'''(η_i) (a_iᵀh)(a_iᵀu)², and |φ'''| ≤ c φ''
         c = self.phi.concordance
         if c in (0.0, np.inf):
-            return np.full(self.k, c), np.full(self.k, c)
+            return super().concordance(W)
         norm = c * self.longest(self.design.lengths())
         if W is None:
             return norm, np.full(self.k, np.inf)
