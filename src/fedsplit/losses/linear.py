@@ -196,7 +196,8 @@ class RowTerms(Terms):
         return few
 
     def value(self, eta: Array) -> Array:
-        return np.fmin(np.sum(self.row_values(eta), axis=1), np.inf)  # +inf in the place of nan
+        total = np.sum(self.row_values(eta), axis=1)
+        return np.where(np.isnan(total), np.inf, total)
 
     def gradient(self, eta: Array) -> Array:
         return self.adjoint(self.slopes(eta))
@@ -334,7 +335,7 @@ class LinearTerms(RowTerms):
 
     def floor(self) -> Array:
         total = np.sum(self.w * self.phi.floor(self.b), axis=1)
-        return np.fmax(total, -np.inf)  # padding is nan: zero times -inf
+        return np.where(np.isnan(total), -np.inf, total)  # padding: zero times -inf
 
     def steady(self, X: Array, eta: Array) -> Array:
         # η_i moves by at most ‖a_i‖‖h‖, and is itself known to some rounding errors only
