@@ -29,7 +29,8 @@ class Merit:
     def value(self, at: Evaluation) -> Array:
         """h_j(u_j), (k,); +inf where that is not a number."""
         E = at.X - self.V
-        return np.fmin(at.value + 0.5 * dots(E, metric_times(self.M, E)), np.inf)
+        h = at.value + 0.5 * dots(E, metric_times(self.M, E))
+        return np.where(np.isnan(h), np.inf, h)
 
     def gradient(self, at: Evaluation) -> Array:
         """∇h_j(u_j), (k, d)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from fedsplit.arrays import (
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
 from fedsplit.losses.large_decrement import LargeHessian
-from fedsplit.losses.systems import ByProducts, Latest, Solver, Woodbury, lanczos, truncated_cg
+from fedsplit.losses.systems import ByProducts, Latest, Solver, lanczos, truncated_cg
 from fedsplit.losses.terms import Terms
 
 SINGULAR = (
@@ -65,27 +65,6 @@ class Work:
         """The work of k clients, (k, 3)."""
         own = np.array([self.gradients, self.hessians, self.factorisations], dtype=np.float64)
         return np.ndarray((k, 3), own.dtype, own, 0, (0, own.strides[0]))  # one row k times
-
-
-class Stored(NamedTuple):
-    """The minimisers of quadratic costs in a metric: inverse·(Mv) + origin.
-
-    Attributes
-    ----------
-    inverse : Factors or Woodbury
-        Of ∇²f_j + M.
-    origin : (k, d) array
-        The minimisers for v = 0.
-    error : (k,) array
-        What rounding may do, beside ‖Mv/sizes‖ + offset.
-    offset : (k,) array
-        ‖∇f_j(0)/sizes‖.
-    """
-
-    inverse: Factors | Woodbury
-    origin: Array
-    error: Array
-    offset: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,25 +169,20 @@ class Costs:
         if not self.terms.quadratic or self.terms.large:
             return None
         key = M if isinstance(M, float) else (np.shape(M), M.tobytes())
-        stored = self.latest.get("inverse", key, lambda: self._stored(M))
+        inverse, g, error = self.latest.get("inverse", key, lambda: self._stored(M))
         Q = metric_times(M, V)
-        U = stored.inverse.solve(Q)
-        U += stored.origin
-        if not isinstance(stored.inverse, Factors):
+        U = inverse.solve(Q - g)
+        if error is None:
             return U, None
-        return U, stored.error * (norms(Q / stored.inverse.sizes) + stored.offset)
+        return U, error * (norms(Q / inverse.sizes) + norms(g / inverse.sizes))
 
-    def _stored(self, M: Metric) -> Stored:
+    def _stored(self, M: Metric) -> tuple[Any, Array, Array | None]:
+        """The inverse of ∇²f_j + M, ∇f_j(0), and the error of solutions, if it is known."""
         zero = self.counted().at(np.zeros((self.terms.k, self.terms.d)))
         inverse = zero.factor(M).inverted()
         self.work.factorisations += 1
-        g = zero.gradient
-        error: Array = np.zeros(self.terms.k)
-        offset: Array = error
-        if isinstance(inverse, Factors):
-            error = inverse.forward_error
-            offset = norms(g / inverse.sizes)
-        return Stored(inverse, -inverse.solve(g), error, offset)
+        error = inverse.forward_error if isinstance(inverse, Factors) else None
+        return inverse, zero.gradient, error
 
     def batch_smoothness(self, batch: int, X: Array | None = None) -> Array:
         """The expected smoothness ℒ_j ≥ L_j of minibatches, (k,).
@@ -340,9 +314,9 @@ class Evaluation:
         factors = Factors(add_diagonal(self._new_hessian(), M), overwrite=True)
         # The pseudo-inverse would forget v along the kernel. A Hessian beyond float64 is not the
         # step's fault.
-        if factors.singular.any() and np.min(M) > 0:
-            if np.isfinite(factors.sizes[factors.singular]).all(axis=1).any():
-                raise InputError(SINGULAR)
+        singular = factors.sizes[factors.singular]
+        if len(singular) and np.min(M) > 0 and np.isfinite(singular).all(axis=1).any():
+            raise InputError(SINGULAR)
         return factors
 
     def solve(self, M: Metric, G: Array) -> Array:

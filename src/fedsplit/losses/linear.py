@@ -196,7 +196,8 @@ class RowTerms(Terms):
         return few
 
     def value(self, eta: Array) -> Array:
-        return np.fmin(np.sum(self.row_values(eta), axis=1), np.inf)  # +inf in the place of nan
+        total = np.sum(self.row_values(eta), axis=1)
+        return np.where(np.isnan(total), np.inf, total)
 
     def gradient(self, eta: Array) -> Array:
         return self.adjoint(self.slopes(eta))
@@ -319,7 +320,7 @@ class LinearTerms(RowTerms):
         # D³f[h, u, u] = Σ_i w_i φ'''(η_i) (a_iᵀh)(a_iᵀu)², and |φ'''| ≤ c φ''
         c = self.phi.concordance
         if c in (0.0, np.inf):
-            return np.full(self.k, c), np.full(self.k, c)
+            return super().concordance(W)
         norm = c * self.longest(self.design.lengths())
         if W is None:
             return norm, np.full(self.k, np.inf)
@@ -334,7 +335,7 @@ class LinearTerms(RowTerms):
 
     def floor(self) -> Array:
         total = np.sum(self.w * self.phi.floor(self.b), axis=1)
-        return np.fmax(total, -np.inf)  # padding is nan: zero times -inf
+        return np.where(np.isnan(total), -np.inf, total)  # padding: zero times -inf
 
     def steady(self, X: Array, eta: Array) -> Array:
         # η_i moves by at most ‖a_i‖‖h‖, and is itself known to some rounding errors only

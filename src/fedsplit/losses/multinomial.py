@@ -71,8 +71,9 @@ class Multinomial(RowLoss):
     @property
     def mix(self) -> Array:
         """T, (K - 1, K - 1): the identity unless ``symmetric``."""
-        mix: Array = np.eye(self.predictors)
-        return mix + (np.sqrt(self.classes) - 1.0) / self.predictors * self.symmetric
+        others = self.predictors
+        mix: Array = np.eye(others) + (np.sqrt(self.classes) - 1.0) / others * self.symmetric
+        return mix
 
     def value(self, eta: Array, b: Array) -> Array:
         """φ of every observation: eta is (..., K - 1), b and the answer are (...)."""

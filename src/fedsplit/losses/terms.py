@@ -119,7 +119,8 @@ class Terms(ABC):
         ‖W_j⁻¹h‖ ≤ 1, with W of shape (k, d, d). 0 for a quadratic; inf if no bound is known, the
         second also if W is None.
         """
-        return np.full(self.k, np.inf), np.full(self.k, np.inf)
+        bound = np.full(self.k, 0.0 if self.quadratic else np.inf)
+        return bound, bound
 
     def spread(self, H: Array) -> Array:
         """t_j such that ∇²f_j(x) ⪰ e^(-t_j)∇²f_j(x + h_j) at every x, (k,), with h_j the rows of H.
@@ -146,7 +147,7 @@ class Terms(ABC):
 
         inf for a quadratic, 0 if no such ball is known.
         """
-        return np.zeros(self.k)
+        return np.full(self.k, np.inf if self.quadratic else 0.0)
 
     def margin(self, eta: Array) -> Array:
         """How clearly x_j puts the client's worst observation in its class, (k,).
