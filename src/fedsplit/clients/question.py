@@ -313,7 +313,7 @@ class CostQuestion(Question):
 
     @property
     def summable(self) -> bool:
-        return all(part.together is not None for part in self.parts.values())
+        return all(part.together is not None for part in self.answer_parts().values())
 
     def summands(self, value: Answer) -> list[Summands]:
         parts = self.to_add(value.parts)

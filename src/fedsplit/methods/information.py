@@ -18,6 +18,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.methods.method import EPS, Evidence, Method
 from fedsplit.methods.server_step import semidefinite_solve, server_step
+from fedsplit.methods.sums import Gathered, require_complete
 from fedsplit.penalties.penalty import Penalty, check_penalty
 
 
@@ -108,37 +109,6 @@ class Models(NamedTuple):
         """Σ_j B_j, (d, d), as if everyone had been heard."""
         total: Array = self.B.sum(axis=0) * self._per_heard
         return total
-
-
-class Gathered(NamedTuple):
-    """Answers to one question, of which only some clients are asked at a time.
-
-    Attributes
-    ----------
-    answer : Answer
-    times : (m,) array of int
-        How often each client has answered.
-    """
-
-    answer: Answer
-    times: NDArray[np.int64]
-
-    @classmethod
-    def joined(cls, before: Gathered | None, answer: Answer) -> Gathered:
-        """With one more answer."""
-        times = answer.present.astype(np.int64)
-        if before is None:
-            return cls(answer, times)
-        return cls(before.answer.joined(answer), before.times + times)
-
-    @property
-    def ready(self) -> bool:
-        """Whether everyone has answered, or a client must be absent.
-
-        Who is drawn goes through a shuffled list of all clients before it is shuffled again, so
-        that a client may be asked twice before everyone was asked once, but not three times.
-        """
-        return self.answer.complete or bool((self.times > 2).any())
 
 
 class Arrivals(NamedTuple):
@@ -340,8 +310,10 @@ class FedSplitInformation(Method[InformationState]):
         origin = np.where(state.models.heard, state.origin, values_at_0)
         # Those who answered can compare the start with 0; later an absent one may be why F rises.
         comparable = answer.present.all() or not state.models.heard.any()
-        if comparable and not self._falls(state, answer):
-            return self._refused(state._replace(origin=origin), answer)
+        F = self._along(state, answer)
+        rounding = 16.0 * EPS * np.abs(answer.parts["values"][answer.present, -1]).sum()
+        if comparable and not F[0] <= F[-1] + rounding:
+            return self._refused(state._replace(origin=origin), F)
         ahead, slope = self.minimiser(models, x)
         reach = min(self.reach, state.reach / self.shorter)
         if (models.p[answer.present] != x).any():
@@ -402,34 +374,25 @@ class FedSplitInformation(Method[InformationState]):
         origin, latest = state.origin[kept], state.latest[kept]
         return self.resume(state._replace(models=models, origin=origin, latest=latest))
 
-    def _falls(self, state: InformationState, answer: Answer) -> bool:
-        """Whether F at the point asked is at most what it was before, to rounding."""
-        values = answer.parts["values"][answer.present]
-        now = self._value(values[:, 0], state.ahead)
-        before = self._value(values[:, -1], state.x)
-        return bool(now <= before + 16.0 * EPS * np.abs(values[:, -1]).sum())
-
-    def _value(self, values: Array, x: Array) -> float:
-        value = float(np.sum(values))
+    def _along(self, state: InformationState, answer: Answer) -> Array:
+        """F + g at the points of the way from x to the point asked, (len(WAY),)."""
+        F: Array = answer.parts["values"][answer.present].sum(axis=0)
         if self.penalty is not None:
-            value += self.penalty.value(x)
-        return float(np.nan_to_num(value, nan=np.inf, posinf=np.inf))
+            way = state.ahead - state.x
+            F = F + [self.penalty.value(state.x + t * way) for t in WAY]
+        return np.where(np.isnan(F), np.inf, F)
 
-    def _refused(self, state: InformationState, answer: Answer) -> InformationState:
-        """Back on the way to the point of least F, with the models that led there."""
-        way = state.ahead - state.x
-        F = [
-            self._value(values, state.x + t * way)
-            for t, values in zip(WAY, answer.parts["values"][answer.present].T, strict=True)
-        ]
+    def _refused(self, state: InformationState, F: Array) -> InformationState:
+        """Back on the way, along which F is known, to its least, with the models that led there."""
         t = WAY[int(np.argmin(F))]
         if t == 0.0 and state.models.are_at(state.x):
             t = WAY[-2]  # Newton's step goes down, however short it has to be
+        ahead = state.x + t * (state.ahead - state.x)
         if not state.models.heard.any():  # the start was worse than 0: a better one
-            return state._replace(ahead=state.x + t * way)
+            return state._replace(ahead=ahead)
         return state._replace(
-            ahead=state.x + t * way,
-            slope=np.full_like(way, np.nan),  # known again after the next minimisation
+            ahead=ahead,
+            slope=np.full_like(ahead, np.nan),  # known again after the next minimisation
             reach=self.shorter * min(state.reach, self.reach),
             still=True,
         )
@@ -485,11 +448,7 @@ class Newton(FedSplitInformation):
         return "Newton's method: every client sends its Hessian"
 
     def after(self, state: InformationState, answer: Answer) -> InformationState:
-        if not answer.complete:
-            raise InputError(
-                "Newton needs every client's answer in every round: use a method that takes "
-                "partial participation, such as FedSplit"
-            )
+        require_complete("Newton", answer)
         return super().after(state, answer)._replace(still=True)
 
 
