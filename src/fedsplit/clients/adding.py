@@ -41,6 +41,7 @@ class Rule(NamedTuple):
 
 def _add_entries(to: Summands, entries: Array) -> None:
     usable = bool(fits(entries).all())
+    # all or nothing: a vector of which some entries are left out points elsewhere
     to.add(entries if usable else np.zeros_like(entries))
     to.add([float(not usable)])
 
@@ -80,7 +81,7 @@ def _read_radius(total: Total, shape: tuple[int, ...]) -> Array:
 
 
 def _add_signs(to: Summands, signs: Array) -> None:
-    for kind in (np.isnan(signs), signs < 0, signs == 0):
+    for kind in (np.isnan(signs), signs < 0, signs == 0):  # the rest are positive
         to.add(kind)
 
 

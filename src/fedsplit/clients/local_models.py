@@ -156,6 +156,7 @@ class LocalModel(CostQuestion):
         H = unpacked(parts["hessian"])
         if (np.diagonal(H[0]) < SMALLEST).any():
             parts["norm"] = np.full(1, np.inf)
+        # the models were added about x: moved to p, the sum is the same quadratic
         p = parts["point"] / m if parts["away"].any() else self.x[None].copy()
         return parts | {"point": p, "gradient": parts["gradient"] + matvec(H, p - self.x)}
 
@@ -163,7 +164,7 @@ class LocalModel(CostQuestion):
         self, costs: Costs, x: Array, v: Array | None, before: Array | None
     ) -> Mapping[str, Array]:
         here = costs.at(x)
-        if before is None:
+        if before is None:  # there is no way: f_j is f_j(x) all along
             values = np.tile(here.value[:, None], len(WAY))
         else:
             values = here.values_from(costs.at(before), WAY)
@@ -174,6 +175,7 @@ class LocalModel(CostQuestion):
         parts |= {
             "values": values,
             "slope": here.gradient,
+            # numbers of one row each, on the side on which a proof stays a proof
             "spread": rounded_up(costs.terms.spread(x - p)),
             "norm": rounded_up(costs.norm),
             "floor": costs.terms.floor(),
@@ -236,7 +238,7 @@ def own_metric(at: Evaluation, most: float, least: float = 0.1, shift: float = 1
     shift : float
         Added to the diagonal of H_j, relative to it, so that it is regular.
     """
-    at.costs.work.factorisations += 1
+    at.costs.work.factorisations += 1  # counted here, as it is not the costs' own
     H, g = _or_zeros(np.isfinite, at.hessian, at.gradient)[1]
     factors = Factors(H, shift)
     length2 = dots(g, factors.solve(g))

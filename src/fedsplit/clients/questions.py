@@ -88,7 +88,7 @@ class Prox(CostQuestion):
         margin = separated(costs.at(start)) if common.ndim == 1 else np.full(len(v), np.nan)
         parts = {"point": solved.u, "error": solved.error, "margin": margin}
         if self.gradient:
-            known = solved.gradient
+            known = solved.gradient  # a solver may have it from its last step
             parts["gradient"] = costs.gradient(solved.u) if known is None else known
         return parts
 
@@ -106,7 +106,7 @@ class Descend(CostQuestion):
     parts: ClassVar = {"point": Part(("d",))}
 
     def answer(self, costs: Costs, x: Array, shift: Array | None) -> Mapping[str, Array]:
-        linear = 0.0 if shift is None else shift
+        linear = 0.0 if shift is None else shift  # the gradient of ⟨shift_j, ·⟩
         for _ in range(self.steps):
             x = x - self.step * (costs.gradient(x) + linear)
         return {"point": x}
@@ -162,7 +162,7 @@ class Evaluate(CostQuestion):
     }
 
     def answer(self, costs: Costs, x: Array, trial: Array | None) -> Mapping[str, Array]:
-        at = costs.at(x)
+        at = costs.at(x)  # one pass over the rows for all that is asked at x
         parts = {"value": at.value, "gradient": at.gradient}
         if trial is not None:
             parts["value_at_trial"] = costs.value(trial)
@@ -273,6 +273,7 @@ class ProofScalars(NamedTuple):
             "steady": 0.0,
         }
         value = parts["value"]
+        # what is unknown bounds nothing, so that no proof rests on it
         known = {name: parts[name] for name in cls._fields if name in parts}
         return cls(**{name: np.full_like(value, least) for name, least in unknown.items()} | known)
 
@@ -303,6 +304,7 @@ class Decrement(CostQuestion):
     def answer(self, costs: Costs, x: Array, g: Array) -> Mapping[str, Array]:
         at = costs.at(x)
         scalars = at.decrement(g)
+        # on the side on which a proof stays a proof: Hessians may change faster, and sooner
         scalars |= {name: rounded_up(scalars[name]) for name in ("norm", "leverage")}
         scalars["steady"] = rounded_down(scalars["steady"])
         if self.origin:

@@ -36,7 +36,8 @@ class StackedClients(Clients):
         self.m = sum(len(block.clients) for block in blocks)
         self._blocks = [(_index(block.clients), Costs(block.terms, ridge)) for block in blocks]
         self.hessians = all(block.terms.gradients_per_hessian == 0 for block in blocks)
-        self._single: dict[int, Costs] = {}  # of clients that were asked without the others
+        # of clients that were asked without the others: their factorisations are worth keeping
+        self._single: dict[int, Costs] = {}
         self._everyone: Mask = np.ones(self.m, dtype=bool)
 
     def with_ridge(self, ridge: Array) -> StackedClients:
@@ -96,7 +97,7 @@ class StackedClients(Clients):
         for at, costs in self._blocks:
             places = np.arange(self.m)[at]
             rows = np.flatnonzero(drawn[at])
-            if len(rows) == len(places):
+            if len(rows) == len(places):  # all of the block: as it is
                 blocks.append((at, costs))
             elif self.d <= SMALL and len(rows):
                 terms = costs.terms.take(rows.tolist())

@@ -73,5 +73,6 @@ class BatchCurvature(CostQuestion):
 
     def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
         ell, _ = costs.bounds if x is None else costs.at(x).bounds()
+        # of one row per batch, this is that row's curvature
         smooth = rounded_up(costs.batch_smoothness(self.batch, x))
         return {"bounds": np.stack([ell, smooth], axis=1)}

@@ -232,6 +232,7 @@ def estimated_gap(move: Array, s: float | Array) -> float:
 def average(z: Array, s: float | Array, penalty: Penalty | None) -> Array:
     """argmin_x g(x) + Σ_j ‖x - z_j‖²/(2s) = prox_{(s/m)g}(mean z): the mean without a penalty."""
     mean = column_means(z)
+    # the m terms of 1/(2s) each are one of m/(2s), whose prox has the step s/m
     return mean if penalty is None else penalty.prox(mean, s / z.shape[0])
 
 
@@ -284,7 +285,7 @@ def curvatures(x0: Array, batch: int | None = None) -> Dialogue[tuple[Answer, bo
     xp = array_namespace(answer.rows)
     everywhere = bool(xp.all(xp.isfinite(answer.rows[answer.present][:, 1])))
     if not everywhere:
-        answer = yield question(x0)
+        answer = yield question(x0)  # the next best thing, which holds near x0 alone
     return answer, everywhere
 
 
@@ -314,7 +315,7 @@ def choose_step(
 def step_from(bounds: CurvatureBounds, rule: Callable[[float, float], float]) -> float:
     """The rule's step at ℓ* and L*; raises InputError if that is no positive number."""
     ell, L, _ = bounds
-    step = rule(ell, L) if L > 0 else math.inf
+    step = rule(ell, L) if L > 0 else math.inf  # rules divide by L
     if not (math.isfinite(step) and step > 0):
         raise InputError(f"no step follows from the curvature ℓ* = {ell:g}, L* = {L:g}: pass step=")
     return step

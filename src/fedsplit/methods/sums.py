@@ -70,12 +70,14 @@ class Known(NamedTuple):
 
     def bounds(self, F: float, move: Array, s: float) -> bool:
         """Whether F after a move is at most what a curvature of 1/s allows, to rounding."""
+        # a quadratic of curvature 1/s above F, which proves that F falls with the step s
         allowed = self.F + float(self.g @ move) + float(move @ move) / (2.0 * s)
         return bool(allowed + 16.0 * EPS * abs(self.F) >= F)
 
 
 def evaluated(name: str, x: Array) -> Dialogue[Known]:
     """F and its gradient at x, from one question."""
+    # the margin costs nothing, and shows at once where classes are separable
     answer: Answer = yield Evaluate(x, margin=True)
     F = float(total(name, answer))
     gradient: Array = answer.parts["gradient"].sum(axis=0)
