@@ -96,6 +96,61 @@ def test_answers_have_the_parts_and_shapes_that_the_question_declares(
         assert list(question.unanswered(m, D)) == list(answer.parts)
 
 
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_bounds_of_a_sum_suit_every_client(kind: str) -> None:
+    question = LocalModel(X, None, None, 1.0, 0.5 * X)
+    answer = PROBLEMS[kind]().clients.ask(question)
+    parts, added = answer.parts, summed(question, answer).parts
+    for name in ("norm", "spread"):
+        assert added[name][0] >= parts[name].max()
+        assert added[name][0] <= 1.01 * np.linalg.norm(parts[name])
+    least = parts["steady"].min()
+    assert 0.5 * least <= added["steady"][0] <= least
+    assert (least > 0) == (kind in ("huber", "least squares"))
+    assert added["margin"][0] == parts["margin"].min() or np.isnan(added["margin"][0])
+
+
+def test_a_model_that_does_not_fit_into_a_sum_makes_its_value_infinite() -> None:
+    question = LocalModel(X, None, None, 0.0, 0.5 * X)
+    answer = PROBLEMS["logistic"]().clients.ask(question)
+    added = summed(question, changed(answer, "gradient", (1, 0), 1e300)).parts
+    assert added["values"][0, 0] == np.inf
+    assert np.isfinite(added["values"][0, 1:]).all()
+    # the models of the others are added
+    np.testing.assert_allclose(
+        added["hessian"][0], answer.parts["hessian"][[0, 2]].sum(axis=0), rtol=1e-12
+    )
+
+
+def test_a_curvature_below_the_unit_of_sums_proves_nothing() -> None:
+    question = LocalModel(X, None, None, 0.0, None)
+    answer = PROBLEMS["logistic"]().clients.ask(question)
+    assert np.isfinite(summed(question, answer).parts["norm"]).all()
+    flat = np.array(answer.parts["hessian"])
+    flat[:, 0] = 1e-30  # the first entry of the diagonal
+    small = answer._replace(parts={**answer.parts, "hessian": flat})
+    assert summed(question, small).parts["norm"][0] == np.inf
+
+
+def test_a_metric_is_shared_among_those_who_add() -> None:
+    asked = LocalModel(X, np.ones((4, D)), TRIANGLE, 1.0, None).for_sums(4)
+    assert asked.v is None
+    assert asked.metric is not None
+    np.testing.assert_array_equal(asked.metric, TRIANGLE / 4)
+
+
+def test_last_digits_of_sums_are_no_change_of_value() -> None:
+    question = LocalModel(X, None, None, 0.0, 0.5 * X)
+    answer = PROBLEMS["logistic"]().clients.ask(question)
+    values = np.array(answer.parts["values"])
+    values[:, :-1] = values[:, -1:] * (1 + 2.0**-45)
+    values[:, 1] = values[:, -1] * (1 + 2.0**-40)
+    added = summed(question, answer._replace(parts={**answer.parts, "values": values})).parts
+    [along] = added["values"]
+    assert along[0] == along[-1]
+    assert along[1] > along[-1]
+
+
 def test_a_part_is_there_when_its_field_is_set() -> None:
     assert list(Evaluate(X).answer_parts()) == ["value", "gradient"]
     assert list(Evaluate(X, trial=0.0 * X).answer_parts())[2:] == ["value_at_trial"]
