@@ -379,7 +379,7 @@ class CostQuestion(Question):
             elif name == "streams":
                 sent += value is not None
             elif isinstance(value, float | np.ndarray):
-                sent += np.size(value)
+                sent += 1 if isinstance(value, float) else value.size
         return sent
 
     def share(self, rows: slice | NDArray[np.intp]) -> Self:
