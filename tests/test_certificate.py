@@ -342,7 +342,7 @@ def test_clients_without_a_definite_hessian_prove_the_gap_by_that_of_their_sum()
 def test_hessians_that_are_too_large_are_not_asked_for() -> None:
     p = problem("logistic", [3] * 30, 5, seed=1)
     small, large = (
-        converse(prove(p.solution(), p.m, largest=most), p.clients) for most in (30 * 5 * 5, 749)
+        converse(prove(p.solution(), largest=most), p.clients) for most in (30 * 5 * 5, 749)
     )
     assert small.gap is not None
     certificate = large

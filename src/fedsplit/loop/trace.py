@@ -16,23 +16,6 @@ from fedsplit.clients.effects import Kind
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-class ExchangeCost(NamedTuple):
-    """What one question to every client cost; the fields are those of ``Row``."""
-
-    error: float
-    floats_up: int
-    floats_down: int
-    answered: int
-    seconds: float
-    margin: float = math.nan
-    latency: Mapping[str, float] | None = None
-    questions: int = 1
-    gradients: int = 0
-    hessians: int = 0
-    factorisations: int = 0
-    clock: float = math.nan
-
-
 class Row(NamedTuple):
     """One exchange: one question to every client, whatever its size.
 
