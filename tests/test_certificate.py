@@ -361,6 +361,7 @@ def test_the_bound_of_a_lasso_with_more_columns_than_rows_is_that_of_its_support
         certificate = fs.certify(p.clients, x, penalty)
         assert certificate.gap is not None
         assert certificate.reason == "a quadratic bound"
+        assert certificate.distance is None  # the Hessian is singular off the support
         truth = p.objective(x) + penalty.value(x) - value
         assert 0.9 * truth - 1e-13 <= certificate.gap <= 1.1 * truth + 1e-13
 

@@ -77,7 +77,9 @@ class Prox(CostQuestion):
         else:
             solved = cast(StochasticSolver, solver).solve(costs, v, self.s, start, self.streams)
         common = self.v if self.start is None else self.start
-        margin = separated(costs.at(start)) if common.ndim == 1 else np.full(len(v), np.nan)
+        margin = np.full(len(v), np.nan)
+        if costs.terms.classifies and common.ndim == 1:
+            margin = separated(costs.at(start))
         parts = {"point": solved.u, "error": solved.error, "margin": margin}
         if self.gradient:
             known = solved.gradient

@@ -187,9 +187,10 @@ class ExactProx:
 
     start: ClassVar[Start] = "broadcast"
     per_coordinate: ClassVar[bool] = True  # s may be (d,)
+    newton: ClassVar[LocalNewton] = LocalNewton()
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        return proximal(costs, V, s, start, LocalNewton())
+        return proximal(costs, V, s, start, self.newton)
 
 
 @dataclass(frozen=True)

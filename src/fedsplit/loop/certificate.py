@@ -389,7 +389,8 @@ class Facts(NamedTuple):
             # F may still fall along the kernel: standing still is then no sign of an optimum
             return Bound(math.inf, reason, hopeful=affine)
         noise = 4.0 * EPS * lengths * math.sqrt(within.sum_of_inverse())
-        mu = within.least() if on.all() else Curvature(H).least()
+        # off the support, what h adds to ‖h‖ is bounded by the whole of H alone
+        mu = within.least(in_range=True) if on.all() else Curvature(H).least()
         bound = self._near(nu + drift + noise, mu)._replace(noise=noise**2)
         if not within.singular or math.isinf(bound.gap):
             return bound
@@ -493,8 +494,7 @@ def moved(H: Array, nu: float, scalars: ProofScalars) -> float:
     scalars : ProofScalars
         How fast the Hessian changes.
     """
-    curvature = Curvature(H)
-    radius = near(nu, 0.0 if curvature.singular else curvature.least(), scalars).radius
+    radius = near(nu, Curvature(H).least(), scalars).radius
     return math.inf if radius is None else radius
 
 
@@ -542,13 +542,13 @@ class Curvature:
         inside = float(np.sum(along[self._certain] ** 2 / self._least_spectrum()))
         return math.sqrt(inside), float(np.linalg.norm(along[~self._certain]))
 
-    def least(self) -> float:
-        """The least eigenvalue of H itself that counts; 0 if there is none.
+    def least(self, in_range: bool = False) -> float:
+        """The least eigenvalue of H itself; 0 if it is rounding.
 
-        A singular H has its minimisers in some complement of the kernel: that of these units, or
-        the orthogonal one.
+        That of a singular H ``in_range`` is the least one that counts: some minimiser is in the
+        complement of the kernel in these units, and one in the orthogonal complement.
         """
-        if self.rank == 0:
+        if self.rank == 0 or (self.singular and not in_range):
             return 0.0
         own = np.linalg.eigvalsh(self._H)
         orthogonal = float(own[-self.rank] - self.rounding * own[-1])

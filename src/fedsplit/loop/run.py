@@ -11,7 +11,7 @@ from fedsplit.arrays import Array, length
 from fedsplit.clients.effects import Account, Kind, Measurement, TraceEntry
 from fedsplit.dialogue import BudgetSpent, Dialogue, Removal
 from fedsplit.errors import InputError
-from fedsplit.loop.certificate import SEPARABLE, Certificate
+from fedsplit.loop.certificate import NOT_ASKED, SEPARABLE, Certificate
 from fedsplit.loop.divergence import Divergence
 from fedsplit.loop.result import StoppedBy
 from fedsplit.loop.stopping import ProvedGap
@@ -25,36 +25,23 @@ class Outcome(NamedTuple):
     Attributes
     ----------
     state : Any
-        The method's last state.
+        The method's last state, before the round that showed that the run cannot go on.
     stopped_by : StoppedBy
     certificate : Certificate
     reached : bool
         Whether the tolerance is reached, or the method did all it promised.
-    """
-
-    state: Any
-    stopped_by: StoppedBy
-    certificate: Certificate
-    reached: bool
-
-
-class Astray(Exception):
-    """A run that cannot go on, with its state before the round that showed it.
-
-    Attributes
-    ----------
     sign : str
-        What showed it.
-    state : Any
+        What showed that the run diverges.
     direction : (d,) array or None
         Where every cost falls for ever, if that is why.
     """
 
-    def __init__(self, sign: str, state: Any, direction: Array | None = None) -> None:
-        super().__init__(sign)
-        self.sign = sign
-        self.state = state
-        self.direction = direction
+    state: Any
+    stopped_by: StoppedBy
+    certificate: Certificate = NOT_ASKED
+    reached: bool = False
+    sign: str = ""
+    direction: Array | None = None
 
 
 def iterate(
@@ -105,12 +92,12 @@ def iterate(
                 yield from rule.finish(state, account)
                 yield TraceEntry("certificate")
                 if rule.certificate.separable:
-                    raise Astray(SEPARABLE, state, state.x)
+                    return _astray(state, SEPARABLE, state.x)
                 return _ended(rule, state, "rounds")
             try:
                 after: Any = yield from method.update(state)
             except (np.linalg.LinAlgError, ArithmeticError) as error:
-                raise Astray(f"the arithmetic left float64 ({error})", state) from None
+                return _astray(state, f"the arithmetic left float64 ({error})")
             if after is None:
                 return _ended(rule, state, "method")
             before = method.iterate(state)
@@ -123,20 +110,20 @@ def iterate(
             proposed = evidence is not None and math.isfinite(residual)
             sign = divergence.sign(before, 0.0 if proposed else residual, objective, value)
             if sign:
-                raise Astray(sign, state)
+                return _astray(state, sign)
             earlier, state = state, after
             account = yield TraceEntry("round", objective, residual, state)
             if penalty is None and evidence is not None and evidence.margin > 0:
-                raise Astray(SEPARABLE, state, state.x)
+                return _astray(state, SEPARABLE, state.x)
             if penalty is None and account.margin > 0 and account.present.all():
-                raise Astray(SEPARABLE, state, method.asked_about(earlier))
+                return _astray(state, SEPARABLE, method.asked_about(earlier))
             stopped_by: StoppedBy | None = "callback" if account.stop else None
             if rule.tol > 0:
                 kind = "certificate"
                 looked = yield from rule.look(earlier, state, residual, objective, account)
                 account = yield TraceEntry("certificate")  # what the rule has asked, if anything
                 if rule.certificate.separable:
-                    raise Astray(SEPARABLE, state, state.x)
+                    return _astray(state, SEPARABLE, state.x)
                 stopped_by = looked or stopped_by
             if stopped_by is not None:
                 return _ended(rule, state, stopped_by)
@@ -161,6 +148,10 @@ def iterate(
 
 def _ended(rule: ProvedGap, state: Any, stopped_by: StoppedBy) -> Outcome:
     return Outcome(state, stopped_by, *rule.conclude(state, stopped_by))
+
+
+def _astray(state: Any, sign: str, direction: Array | None = None) -> Outcome:
+    return Outcome(state, "diverged", sign=sign, direction=direction)
 
 
 def with_penalty(penalty: Penalty | None, x: Array, value: float | None) -> float:

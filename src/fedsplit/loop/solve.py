@@ -20,10 +20,9 @@ from fedsplit.clients.stacked import QUIET
 from fedsplit.device.backend import numbers, to_host
 from fedsplit.dialogue import Removal, converse
 from fedsplit.errors import InputError, NoMinimiser, NotConverged, listed
-from fedsplit.loop.certificate import NOT_ASKED
 from fedsplit.loop.conversation import Callback, Conversation
 from fedsplit.loop.result import Diverged, ProblemOrigin, Result, RunState
-from fedsplit.loop.run import Astray, Outcome, iterate, with_penalty
+from fedsplit.loop.run import Outcome, iterate, with_penalty
 from fedsplit.loop.stopping import ProvedGap
 from fedsplit.loop.trace import Trace
 from fedsplit.methods import asynchronous_of
@@ -239,20 +238,19 @@ def _run(
         value = inner = None
     start = with_penalty(method.penalty, x, value)
     conversation.trace.start = start
-    try:
-        dialogue = iterate(method, x, conversation.m, rule, state=inner, start=start)
-        return _result(conversation, method, converse(dialogue, conversation))
-    except Astray as astray:
-        outcome = Outcome(astray.state, "diverged", NOT_ASKED, False)
-        result = _result(conversation, method, outcome)
-        if astray.direction is None:
-            raise Diverged(astray.sign, method.hazard, result) from None
+    dialogue = iterate(method, x, conversation.m, rule, state=inner, start=start)
+    outcome = converse(dialogue, conversation)
+    result = _result(conversation, method, outcome)
+    if outcome.direction is not None:
         raise NoMinimiser(
-            f"{astray.sign}, so that F has no minimiser: it falls for ever along the exception's "
+            f"{outcome.sign}, so that F has no minimiser: it falls for ever along the exception's "
             "direction; add a ridge, or fit with Firth's penalty",
-            astray.direction,
+            outcome.direction,
             result,
-        ) from None
+        )
+    if outcome.stopped_by == "diverged":
+        raise Diverged(outcome.sign, method.hazard, result)
+    return result
 
 
 def _result(conversation: Conversation, method: Method[Any], outcome: Outcome) -> Result:
