@@ -17,7 +17,7 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.clients.adding import Together
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
-from fedsplit.clients.question import NUMBER, VECTOR, CostQuestion, Part
+from fedsplit.clients.question import NUMBER, SIZE, VECTOR, CostQuestion, Part
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_along
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.local.solver import ProxSolver, StochasticSolver
@@ -255,6 +255,9 @@ class ProofScalars(NamedTuple):
     steady : (m,) array
         The radius of a ball around x in which ∇²f_j is constant: inf for a quadratic, 0 where none
         is known.
+    noise : (m,) array
+        About how much rounding adds to ∇f_j(x), in the norm of ∇²f_j(x)⁻¹; inf where that is not
+        defined. Empty if it is not known.
     origin : (m,) array
         f_j(0), which the tolerance is relative to; empty if it is not known.
     """
@@ -267,6 +270,7 @@ class ProofScalars(NamedTuple):
     leverage: Array
     floor: Array
     steady: Array
+    noise: Array = np.zeros(0)
     origin: Array = np.zeros(0)
 
     @classmethod
@@ -294,8 +298,8 @@ class Decrement(CostQuestion):
     ----------
     x, g : (d,) arrays
     origin : bool
-        Whether to answer with f_j(0) too, which a tolerance may be relative to, and with a
-        classifier's margin as in ``Prox``.
+        Whether to answer with f_j(0) too, which a tolerance may be relative to, with the noise,
+        and with a classifier's margin as in ``Prox``.
     """
 
     x: Array
@@ -304,19 +308,21 @@ class Decrement(CostQuestion):
 
     vectors = ("x", "g")
 
-    parts: ClassVar = dict.fromkeys(ProofScalars._fields[:-1], NUMBER)
+    parts: ClassVar = dict.fromkeys(ProofScalars._fields[:-2], NUMBER)
 
     def answer_parts(self) -> Mapping[str, Part]:
         if not self.origin:
             return self.parts
-        return {**self.parts, "origin": NUMBER, "margin": Part((), "any")}
+        return {**self.parts, "noise": SIZE, "origin": NUMBER, "margin": Part((), "any")}
 
     def answer(self, costs: Costs, x: Array, g: Array) -> Mapping[str, Array]:
         at = costs.at(x)
         scalars = at.decrement(g)
         scalars |= {name: rounded_up(scalars[name]) for name in ("norm", "leverage")}
         scalars["steady"] = rounded_down(scalars["steady"])
+        noise = scalars.pop("noise")
         if self.origin:
+            scalars["noise"] = noise
             scalars["origin"] = costs.value_at_origin
             scalars["margin"] = separated(at)
         return scalars

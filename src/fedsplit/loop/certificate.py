@@ -346,11 +346,13 @@ class Facts(NamedTuple):
         size = float(np.linalg.norm(self.slope))
         convexity = _convexity(self.penalty)
         mu = float(self.scalars.mu.sum()) + convexity
+        noise = self._noise()
         if size == 0.0:
-            return Bound(0.0, "a zero subgradient", 0.0 if mu > 0 else None, 0.0)
+            distance = noise / math.sqrt(mu) if mu > 0 else None
+            return Bound(0.5 * noise**2, "a zero subgradient", distance, noise, noise**2)
         inverse = float(np.sum(1.0 / self.scalars.q)) + convexity / size**2
         if inverse > 0.0:
-            return self._near(1.0 / math.sqrt(inverse), mu)
+            return self._near(1.0 / math.sqrt(inverse) + noise, mu)._replace(noise=noise**2)
         return Bound(
             math.inf,
             "no client's Hessian is known to be positive definite, so that nothing bounds the gap: "
@@ -424,8 +426,10 @@ class Facts(NamedTuple):
         mu = float(self.scalars.ell.sum()) + _convexity(self.penalty)
         if mu <= 0:
             return NO_BOUND
-        size = float(np.linalg.norm(self.slope))
-        return Bound(size * size / (2.0 * mu), "strong convexity", size / mu)
+        noise = self._noise()
+        radius = float(np.linalg.norm(self.slope)) / math.sqrt(mu) + noise
+        distance = radius / math.sqrt(mu)
+        return Bound(0.5 * radius**2, "strong convexity", distance, noise=noise**2)
 
     def _dual(self) -> Bound:
         """F(x) - F* ≤ max_y ⟨∇f(x), x - y⟩ + g(x) - g(y), over the y that the optimum is among."""
@@ -435,6 +439,16 @@ class Facts(NamedTuple):
         # g(x*) = F* - f(x*) cannot be above F(x) less a lower bound on f.
         level = self.objective - float(self.scalars.floor.sum())
         return Bound(max(dual_gap(self.x, self.gradient, level), 0.0), "a duality bound")
+
+    def _noise(self) -> float:
+        """What rounding adds to γ in the norm of H⁻¹, by the clients; 0 if they do not say it.
+
+        It is at most the sum of what it adds in the norms of their own H_j⁻¹. Those whose H_j is
+        singular are taken to round like the others.
+        """
+        noise = self.scalars.noise
+        known = noise[np.isfinite(noise)]
+        return len(noise) * float(known.mean()) if len(known) else 0.0
 
     def _deviation(self) -> float:
         """The square root of the deviance; 0 if that is not known."""

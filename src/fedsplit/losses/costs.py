@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from fedsplit.arrays import (
+    EPS,
     Array,
     Factors,
     Mask,
@@ -452,7 +453,25 @@ class Evaluation:
             "leverage": leverage,
             "floor": terms.floor(),
             "steady": self.steady(),
+            "noise": self._noise(mu, W),
         }
+
+    def _noise(self, mu: Array, W: Array | None) -> Array:
+        """About how much rounding adds to ∇f_j, in the norm of H⁻¹ = WWᵀ; inf if H is singular.
+
+        With the Hessian at hand, that of its entries, as in ``loop.certificate.Facts``: units of
+        columns do not matter then.
+        """
+        if W is None:
+            certain = np.where(mu > 0, mu, 1.0)
+            return np.where(mu > 0, self.gradient_error() / np.sqrt(certain), np.inf)
+        sizes = np.sqrt(np.einsum("kii->ki", self.hessian))
+        inverse = sizes[:, :, None] * (W @ W.swapaxes(1, 2)) * sizes[:, None, :]
+        deviance = np.maximum(2.0 * (self.value - self.costs.terms.floor()), 0.0)
+        lengths = np.abs(sizes * self.X).sum(axis=1)
+        lengths += np.sqrt(np.where(np.isfinite(deviance), deviance, 0.0))
+        noise: Array = 4.0 * EPS * lengths * np.sqrt(np.abs(inverse).sum(axis=(1, 2)))
+        return np.where(np.isnan(noise), np.inf, noise)
 
     def _tall_decrement(self, G: Array) -> tuple[Array, Array, Array]:
         """gᵀH⁻¹g, λ_min(H) and a root W of H⁻¹ = WWᵀ, with H = ∇²f_j(x_j)."""
