@@ -20,6 +20,13 @@ from fedsplit.dialogue import BudgetSpent, Dialogue, converse
 from fedsplit.methods.method import Evidence
 from fedsplit.penalties.penalty import Penalty
 
+SEPARABLE = "the classes are separable"
+
+VAIN = (
+    "F hardly falls any more, but x moves on: there may be no minimiser, as where a plane nearly "
+    "separates classes; add a ridge, or fit with Firth's penalty"
+)
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -44,11 +51,6 @@ class Certificate:
     rounding : float
         How much of the gap may be rounding: that of F(x), which is a sum of the |f_j(x)|, and that
         of its gradient.
-    vain : bool
-        Whether F hardly falls any more by its quadratic model, while x moves on and nothing is
-        proved.
-    separable : bool
-        Whether every observation is on its side of the plane at x, so that there is no minimiser.
     """
 
     gap: float | None
@@ -59,14 +61,10 @@ class Certificate:
     hopeful: bool = False
     scale: float = field(default=math.nan, kw_only=True)
     rounding: float = field(default=0.0, kw_only=True)
-    vain: bool = field(default=False, kw_only=True)
-    separable: bool = field(default=False, kw_only=True)
 
     def within(self, tol: float) -> bool:
-        """Whether the proved gap is at most tol · scale, as far as F(x) has digits to say so.
-
-        Rounding excuses no more than half of the digits of F.
-        """
+        """Whether the proved gap is at most tol · scale, as far as F(x) has digits to say so."""
+        # rounding excuses no more than half of the digits of F
         excused = min(2.0 * self.rounding, math.sqrt(EPS) * self.scale)
         return self.gap is not None and self.gap <= tol * self.scale + excused
 
@@ -75,19 +73,22 @@ class Certificate:
         """Whether the gap is at the level of rounding, so that no later one is much smaller."""
         return self.gap is not None and self.gap <= 2.0 * self.rounding
 
+    @property
+    def vain(self) -> bool:
+        """Whether F hardly falls any more by its quadratic model, while x moves on unproved."""
+        return self.reason == VAIN
+
+    @property
+    def separable(self) -> bool:
+        """Whether every observation is on its side of the plane at x: there is no minimiser."""
+        return self.reason == SEPARABLE
+
     def about(self, rows: str) -> Certificate:
         """The certificate with a remark about the rows that a proof is about, if there is one."""
         if self.gap is None or not rows:
             return self
         return replace(self, reason=f"{self.reason}, {rows}")
 
-
-SEPARABLE = "the classes are separable"
-
-VAIN = (
-    "F hardly falls any more, but x moves on: there may be no minimiser, as where a plane nearly "
-    "separates classes; add a ridge, or fit with Firth's penalty"
-)
 
 MOVED = Certificate(None, None, math.nan, "x has moved since the last proof")
 
@@ -180,8 +181,9 @@ def prove(
         facts = Facts(x, slope, ProofScalars.of(answer.parts), penalty, slack, gradient)
         margin = answer.parts.get("margin", np.full(m, np.nan))  # which some clients leave out
         if penalty is None and (margin > 0).all():
-            return Certificate(None, None, facts.objective, SEPARABLE, separable=True)
+            return Certificate(None, None, facts.objective, SEPARABLE)
         proof = facts.certificate()
+        # where a client's own Hessian is definite, that of the sum would prove little more
         definite = np.isfinite(facts.scalars.q).any()
         if proof.within(tol) or definite or np.isnan(slope).any() or m * len(x) ** 2 > largest:
             return proof
@@ -224,7 +226,7 @@ def best_slope(
     subgradient is nan if none is known.
     """
     nearest = getattr(penalty, "nearest_subgradient", None)
-    if nearest is not None:
+    if nearest is not None:  # the smallest one gives the best bounds, whatever the method has
         subgradient, slack = nearest(x, -gradient)
         return gradient + subgradient, slack
     if subgradient is not None:
@@ -238,15 +240,15 @@ class Bound(NamedTuple):
     Attributes
     ----------
     gap, distance, radius, reason, hopeful
-        As in ``Certificate``.
+        As in ``Certificate``, with inf in the place of None.
     noise : float
         How much of the gap the rounding of the gradient may have added.
     """
 
     gap: float
     reason: str
-    distance: float | None = None
-    radius: float | None = None
+    distance: float = math.inf
+    radius: float = math.inf
     noise: float = 0.0
     hopeful: bool = False
 
@@ -322,21 +324,20 @@ class Facts(NamedTuple):
         scale = self.scale
         if not proved or not math.isfinite(objective):
             failed = curved
-            if math.isfinite(curved.gap):
+            if math.isfinite(curved.gap):  # outside of a constraint, or beyond float64
                 failed = Bound(math.inf, "F(x) is not finite", hopeful=True)
-            vain = failed.reason == VAIN
-            reason, hopeful = failed.reason, failed.hopeful
-            return Certificate(None, None, objective, reason, hopeful, scale=scale, vain=vain)
+            return Certificate(None, None, objective, failed.reason, failed.hopeful, scale=scale)
         best = min(proved, key=lambda bound: bound.gap)
-        distances = [bound.distance for bound in proved if bound.distance is not None]
+        # every argument holds by itself, so that the best of each number is proved too
+        distance = min(bound.distance for bound in proved)
         # F(x) is a rounded sum: no gap below its last digits is proved
         rounding = 4 * EPS * float(np.abs(self.scalars.value).sum())
         return Certificate(
             float(best.gap + rounding),
-            min(distances, default=None),
+            distance if math.isfinite(distance) else None,
             objective,
             best.reason,
-            radius=curved.radius,
+            radius=curved.radius if math.isfinite(curved.radius) else None,
             scale=scale,
             rounding=rounding + best.noise,
         )
@@ -348,7 +349,7 @@ class Facts(NamedTuple):
         mu = float(self.scalars.mu.sum()) + convexity
         noise = self._noise()
         if size == 0.0:
-            distance = noise / math.sqrt(mu) if mu > 0 else None
+            distance = noise / math.sqrt(mu) if mu > 0 else math.inf
             return Bound(0.5 * noise**2, "a zero subgradient", distance, noise, noise**2)
         inverse = float(np.sum(1.0 / self.scalars.q)) + convexity / size**2
         if inverse > 0.0:
@@ -398,7 +399,8 @@ class Facts(NamedTuple):
             return bound
         directions = f"in the {within.rank} of {len(within.sizes)} directions that the data"
         reason = f"{bound.reason}, {directions} determine to rounding"
-        return bound._replace(reason=reason, distance=None)
+        # along the kernel, minimisers are anywhere
+        return bound._replace(reason=reason, distance=math.inf)
 
     def _near(self, nu: float, mu: float) -> Bound:
         """``near``, with the reason where that proves nothing."""
@@ -473,7 +475,7 @@ def near(nu: float, mu: float, scalars: ProofScalars) -> Bound:
         return NO_BOUND
     root = math.sqrt(mu)
     # c of each client by its own Hessian, or, since ‖h‖ ≤ ‖h‖_H/√μ, by that of the sum.
-    by_norm = np.where(scalars.norm == 0, 0.0, np.inf)
+    by_norm = np.where(scalars.norm == 0, 0.0, np.inf)  # and not 0/0
     if mu > 0:
         by_norm = scalars.norm / root
     c = float(np.max(np.minimum(scalars.leverage, by_norm)))
@@ -493,23 +495,7 @@ def near(nu: float, mu: float, scalars: ProofScalars) -> Bound:
         reason = "a quadratic bound near x"
     else:
         return NO_BOUND
-    return Bound(gap, reason, radius / root if mu > 0 else None, radius)
-
-
-def moved(H: Array, nu: float, scalars: ProofScalars) -> float:
-    """How far the minimiser moves at most, in the norm of H, if the gradient moves by ν.
-
-    Parameters
-    ----------
-    H : (d, d) array
-        The Hessian near the minimiser.
-    nu : float
-        The length of the gradient's move in the norm of H⁻¹.
-    scalars : ProofScalars
-        How fast the Hessian changes.
-    """
-    radius = near(nu, Curvature(H).least(), scalars).radius
-    return math.inf if radius is None else radius
+    return Bound(gap, reason, radius / root if mu > 0 else math.inf, radius)
 
 
 class Curvature:

@@ -175,6 +175,7 @@ class Conversation:
         question = self._next(question)
         drawn = self._everyone
         if self._draws is not None:
+            # drawn for every question, so that the draws depend on the number of questions alone
             mask = next(self._draws)
             if self._reshuffled or not question.everyone:
                 drawn = mask
@@ -232,6 +233,7 @@ class Conversation:
         clients = self.clients
         if not clients.free or self._asynchronous is True:
             return None
+        # Measured by the same clients, but neither counted nor drawn for.
         paused = time.perf_counter()
         try:
             value = clients.objective(effect.x)
@@ -291,7 +293,7 @@ class Conversation:
         self.heard = self._everyone if complete else self.heard | present
         answered = self.m if complete else int(present.sum())
         latency = None
-        if clients.names is not None:
+        if clients.names is not None:  # in this process, all share one time
             taken = zip(clients.names, answer.seconds, present, strict=True)
             latency = {name: float(t) for name, t, here in taken if here}
         each = clients.stands_for

@@ -87,6 +87,7 @@ def iterate(
                 account = yield TraceEntry("setup", with_penalty(penalty, begun.x, value))
                 state = begun
                 kind = "round"
+            # Only a round that is complete counts: whatever breaks it off leaves ``state`` alone.
             if account.rounds >= rule.limit:
                 kind = "certificate"
                 yield from rule.finish(state, account)
@@ -103,6 +104,7 @@ def iterate(
             before = method.iterate(state)
             residual = length(method.iterate(after) - before)
             values = method.values(after)
+            # a simulation looks at F for its plots; organisations would have to be asked
             value = (yield Measurement(after.x)) if values is None else float(values.sum())
             objective = with_penalty(penalty, after.x, value)
             evidence = method.evidence(after)

@@ -147,6 +147,7 @@ def solve(
         method, chosen = default_method(clients.pooled(), before, participation, bool(asynchronous))
         notes.append(chosen)
     check_method(method)
+    # a checkpoint is passed like a callback, but has to see every answer
     keepers = [callback for callback in callbacks if isinstance(callback, Keeper)]
     if clients.on_device:
         if participation < 1.0 or asynchronous or keepers:
@@ -158,7 +159,7 @@ def solve(
     if asynchronous:
         check_asynchronous(asynchronous, clients, participation, state)
         method = asynchronous_of(method)
-        rounds *= clients.m
+        rounds *= clients.m  # a row is one answer
     elif method.arrivals:
         raise InputError(
             f"{type(method).__name__} takes answers one by one: pass asynchronous=Latency(...), or "
@@ -213,6 +214,7 @@ def solve(
             result = _refined(result, clients.pooled(), rounds, tol)
         if rounded and tol > 0 and not result.converged:
             notes.append(UNREFINED)
+        # at the last x, where a continued run begins
         origin = ProblemOrigin.at(result.x, clients, method.penalty)
     if tol > 0 and not result.converged and result.stopped_by != "callback":
         # first, as nothing else that the result says holds without it

@@ -75,6 +75,7 @@ class TraceColumn(Generic[Scalar]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
+    # made when it is read: most runs are never looked at by columns
     def __get__(self, trace: Trace, owner: type) -> NDArray[Scalar]:
         return np.array([getattr(row, self.name) for row in trace.rows])
 
@@ -122,5 +123,6 @@ class Trace:
     @property
     def latency(self) -> dict[str, Array]:
         by_row = [row.latency or {} for row in self.rows]
+        # in order of appearance, as a client may join late or leave
         names = dict.fromkeys(name for row in by_row for name in row)
         return {name: np.array([row.get(name, np.nan) for row in by_row]) for name in names}
