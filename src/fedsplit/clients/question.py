@@ -74,7 +74,7 @@ class Answer(NamedTuple):
     def complete(self) -> bool:
         """Whether every client answered."""
         # several times a round, and a third of the time of present.all()
-        return np.count_nonzero(self.present) == len(self.present)
+        return int(np.count_nonzero(self.present)) == len(self.present)
 
     @property
     def margin(self) -> float:

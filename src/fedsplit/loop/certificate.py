@@ -525,9 +525,14 @@ class Curvature:
         self._present = diagonal > 0
         self.sizes: Array = np.sqrt(np.where(self._present, diagonal, 1.0))
         self.rounding = 4 * d * EPS
-        self._spectrum, self._Q = np.linalg.eigh(self._H / np.outer(self.sizes, self.sizes))
-        self._certain = self._spectrum > 2 * self.rounding * self._spectrum[-1]
-        self.rank = int(self._certain.sum())
+        spectrum, Q = np.linalg.eigh(self._H / np.outer(self.sizes, self.sizes))
+        certain = spectrum > 2 * self.rounding * spectrum[-1]
+        self._Q = Q[:, certain]
+        self._kernel = Q[:, ~certain]
+        self._spectrum: Array = spectrum[certain]
+        # Weyl's inequality: no eigenvalue is off by more
+        self._least: Array = self._spectrum - self.rounding * spectrum[-1]
+        self.rank = len(self._spectrum)
 
     @property
     def singular(self) -> bool:
@@ -538,9 +543,9 @@ class Curvature:
         """√(gᵀH⁺g), and the length of what H⁺ leaves out, in these units; inf if nothing counts."""
         if self.rank == 0:
             return math.inf, math.inf
-        along = self._Q.T @ (g / self.sizes)
-        inside = float(np.sum(along[self._certain] ** 2 / self._least_spectrum()))
-        return math.sqrt(inside), float(np.linalg.norm(along[~self._certain]))
+        g = g / self.sizes
+        inside = float(np.sum((self._Q.T @ g) ** 2 / self._least))
+        return math.sqrt(inside), float(np.linalg.norm(self._kernel.T @ g))
 
     def least(self, in_range: bool = False) -> float:
         """The least eigenvalue of H itself; 0 if it is rounding.
@@ -552,17 +557,12 @@ class Curvature:
             return 0.0
         own = np.linalg.eigvalsh(self._H)
         orthogonal = float(own[-self.rank] - self.rounding * own[-1])
-        scaled = float(self._least_spectrum()[0] * np.min(self.sizes[self._present] ** 2))
+        scaled = float(self._least[0] * np.min(self.sizes[self._present] ** 2))
         return max(orthogonal, scaled)
 
     def sum_of_inverse(self) -> float:
         """The sum of the absolute entries of H⁺ in these units."""
-        Q = self._Q[:, self._certain]
-        return float(np.abs((Q / self._spectrum[self._certain]) @ Q.T).sum())
-
-    def _least_spectrum(self) -> Array:
-        # Weyl's inequality: no eigenvalue is off by more
-        return self._spectrum[self._certain] - self.rounding * self._spectrum[-1]
+        return float(np.abs((self._Q / self._spectrum) @ self._Q.T).sum())
 
 
 def _supported(H: Array, slope: Array, slack: Array | None) -> Mask:

@@ -69,7 +69,8 @@ def solve(
         Hessians, or ``FedSplitVectors()``, which sends vectors only, where Hessians are too large
         or a client has none by a formula. The first of the result's ``notes`` says which.
     rounds : int
-        The budget: questions asked of every client, set-up and certificate included.
+        The budget: questions asked of every client, set-up and certificate included. A round that
+        asks for more than is left of it is void.
     tol : float
         Stop when the proved bound on F(x) - F* is at most tol · max(|F(x)|, F(0) - F(x)), or is
         rounding; if none can be proved, when ‖z⁺ - z‖ ≤ tol · ‖z‖, where z is the variable whose
