@@ -378,7 +378,7 @@ class Facts(NamedTuple):
         """
         # The support follows from the gradient itself: one that has drifted says nothing about it.
         on = _supported(H, self.slope, self.slack if drift == 0.0 else None)
-        within = Curvature(H[np.ix_(on, on)])
+        within = ScaledHessian(H[np.ix_(on, on)])
         nu, outside = within.inverse_norm(self.slope[on])
         lengths = float(np.abs(within.sizes * self.x[on]).sum()) + self._deviation()
         affine = bool(np.isfinite(self.scalars.norm).all())
@@ -393,7 +393,7 @@ class Facts(NamedTuple):
             return Bound(math.inf, reason, hopeful=affine)
         noise = 4.0 * EPS * lengths * math.sqrt(within.sum_of_inverse())
         # off the support, what h adds to ‖h‖ is bounded by the whole of H alone
-        mu = within.least(in_range=True) if on.all() else Curvature(H).least()
+        mu = within.least(in_range=True) if on.all() else ScaledHessian(H).least()
         bound = self._near(nu + drift + noise, mu)._replace(noise=noise**2)
         if not within.singular or math.isinf(bound.gap):
             return bound
@@ -498,7 +498,7 @@ def near(nu: float, mu: float, scalars: ProofScalars) -> Bound:
     return Bound(gap, reason, radius / root if mu > 0 else math.inf, radius)
 
 
-class Curvature:
+class ScaledHessian:
     """A Hessian by its eigenvalues in units in which its diagonal is 1.
 
     In such units columns on different scales are not taken for singularity. An eigenvalue counts

@@ -11,7 +11,7 @@ import numpy as np
 from fedsplit.arrays import Array, add_diagonal
 from fedsplit.clients.stacked import QUIET
 from fedsplit.data.formula.formula import Formula
-from fedsplit.loop.certificate import Curvature, near
+from fedsplit.loop.certificate import ScaledHessian, near
 from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.client.questions.along import Along, Course
@@ -193,7 +193,7 @@ class Assessment:
             design = task.coordinates.design
             nu = gradient_error(design, H, proof.x, proof.scalars, weight)
             # how far the minimiser moves with the gradient, in the norm of H
-            moved = near(nu, Curvature(H).least(), proof.scalars).radius
+            moved = near(nu, ScaledHessian(H).least(), proof.scalars).radius
             radius = moved * self.per_radius(proof)
             phi = max(self._dispersion(proof), LEAST_DISPERSION)
             V = task.back @ self._inverses(proof)[1] @ task.back.T
