@@ -118,6 +118,7 @@ class Costs:
 
     def batch(self, batch: Batch) -> Costs:
         """Unbiased estimates of the f_j from some of the clients' rows, with the whole ridge."""
+        # padding counts as rows do: all clients of a block compute the same
         share = batch.rows.shape[1] / self.stacked.length
         terms = self.terms.subsample(batch.rows, batch.scale)
         return Costs(terms, self.ridge, share, work=self.work)
@@ -172,7 +173,7 @@ class Costs:
         key = M if isinstance(M, float) else (np.shape(M), M.tobytes())
         inverse, g, error = self.latest.get("inverse", key, lambda: self._stored(M))
         Q = metric_times(M, V)
-        U = inverse.solve(Q - g)
+        U = inverse.solve(Q - g)  # ∇f_j(u) + M(u - v) = 0 with ∇f_j(u) = g + Hu
         if error is None:
             return U, None
         return U, error * (norms(Q / inverse.sizes) + norms(g / inverse.sizes))
@@ -340,6 +341,7 @@ class Evaluation:
         """
         costs = self.costs
         costs.work.factorisations += 1
+        # of fewer rows than columns the Hessian is singular: the ridge is the smallest eigenvalue
         if costs.terms.large or costs.terms.rank < costs.terms.d:
             costs.work.hessians += 1
             L = costs.terms.root(self.eta).largest() + costs.ridge.max()
@@ -367,6 +369,7 @@ class Evaluation:
         and for a quadratic everywhere.
         """
         way = self.X - before.X
+        # two values and a slope instead of one value for each share, where that is as good
         near = parabola(before.value, self.value, dots(self.gradient, way), shares)
         is_short = self.costs.terms.spread(way) <= short
         if is_short.all():
@@ -379,7 +382,7 @@ class Evaluation:
     def decrement(self, G: Array) -> dict[str, Array]:
         """The fields of ``ProofScalars`` at x_j, given the gradient g of the sum, each (k,)."""
         terms = self.costs.terms
-        W = None
+        W = None  # without a root of H⁻¹ the leverage is not known
         if terms.large:
             q, mu = self._large_decrement(G)
         elif terms.rank < terms.d:
@@ -422,6 +425,7 @@ class Evaluation:
         q, mu, W = inverse_norm(self.hessian, G)
         stated, L = self.costs.bounds
         finite = np.isfinite(self.hessian).all(axis=(1, 2))
+        # a loss of the user's own may state a bound that is wrong: better no proof than a false one
         refuted = finite & (stated > 2.0 * mu) & (stated > 1e-9 * L)
         if refuted.any():
             raise InputError(
