@@ -250,11 +250,12 @@ class Evaluation:
         """∇²f_j(x_j), (k, d, d), not to be written to."""
         return self._new_hessian()
 
-    def _new_hessian(self) -> Array:
+    def _new_hessian(self, shift: float | Array = 0.0) -> Array:
+        """∇²f_j(x_j) + diag(shift), (k, d, d), in a new array."""
         costs = self.costs
         costs.work.hessians += costs.share
         costs.work.gradients += costs.share * costs.terms.gradients_per_hessian
-        return add_diagonal(costs.terms.hessian(self.eta), costs.ridge)
+        return add_diagonal(costs.terms.hessian(self.eta), costs.ridge + shift)
 
     def merged(self, other: Evaluation, mask: Mask) -> Evaluation:
         """That of ``other`` where ``mask``, (k,), this one elsewhere: without a product."""
@@ -313,7 +314,7 @@ class Evaluation:
             return terms.by_rows(self.eta, M + costs.ridge, costs.latest)
         if is_matrix(M):  # for a model, which needs the Hessian by itself as well
             return Factors(self.hessian + M, overwrite=True)
-        factors = Factors(add_diagonal(self._new_hessian(), M), overwrite=True)
+        factors = Factors(self._new_hessian(M), overwrite=True)
         # The pseudo-inverse would forget v along the kernel. A Hessian beyond float64 is not the
         # step's fault.
         singular = factors.sizes[factors.singular]
