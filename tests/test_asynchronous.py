@@ -241,7 +241,7 @@ def test_an_answer_that_has_been_waiting_does_not_turn_the_clock_back() -> None:
 def test_questions_of_a_synchronous_run_take_as_long_as_the_slowest_client() -> None:
     p = spiked()
     latency = fs.Latency("exponential", slow={1: 10.0})
-    driver = Conversation(p.clients, seed=4, latency=latency)
+    driver = Conversation(p.clients, seed=4, asynchronous=latency)
     for _ in range(2):
         driver.ask(Gradient(np.zeros(8)))
     driver.ask(TraceEntry("round"))

@@ -47,6 +47,7 @@ class StackedClients(Clients):
         other._single = {}
         return other
 
+    @np.errstate(**QUIET)
     def ask(self, question: CostQuestion) -> Answer:
         if len(self._blocks) > 1:
             return self._answer(question, self._blocks, self._everyone)
@@ -55,8 +56,7 @@ class StackedClients(Clients):
         [(_, costs)] = self._blocks
         costs = costs.counted()
         points = [self._rows(getattr(question, name)) for name in question.vectors]
-        with np.errstate(**QUIET):
-            parts = question.answer(costs, *points)
+        parts = question.answer(costs, *points)
         shared = np.array([(time.perf_counter() - began) / self.m])
         seconds = np.ndarray((self.m,), shared.dtype, shared, 0, (0,))  # one number m times
         return Answer(dict(parts), self._everyone, seconds, costs.work.each(self.m))
@@ -65,6 +65,14 @@ class StackedClients(Clients):
         if drawn.all():
             return self.ask(question)
         return self._answer(question, self._drawn(drawn), drawn)
+
+    @np.errstate(**QUIET)
+    def objective(self, x: Array) -> float | None:
+        if len(self._blocks) > 1:
+            return super().objective(x)
+        # measured in every round, and so without an answer around it
+        [(_, costs)] = self._blocks
+        return float(np.add.reduce(costs.at(repeated(x, self.m)).value))
 
     def _answer(
         self, question: CostQuestion, blocks: Sequence[tuple[Index, Costs]], present: Mask

@@ -89,12 +89,14 @@ def backtrack(
     seeking: Mask = slope > 0
     uphill = ~seeking
     step = np.where(seeking[:, None], step, 0.0)  # also where it is not a number
+    # h sums the values of many rows, each rounded
     rounding = 16 * EPS * np.abs(h)
     largest = np.finfo(np.float64).max
     start = at
     before = h
     t = np.ones(h.shape)
     for _ in range(halvings):
+        # one evaluation of the whole block, whoever seeks: the rows of all are one array
         trial = start.costs.at(start.X - t[:, None] * step)
         value = merit.value(trial)
         least = np.maximum(decrease * t * slope, rounding)
