@@ -20,6 +20,7 @@ from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import NUMBER, VECTOR, CostQuestion, Part
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_along
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
+from fedsplit.clients.trials import Overview, Trials
 from fedsplit.local.solver import ProxSolver, StochasticSolver
 from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
@@ -196,41 +197,6 @@ class Curvature(CostQuestion):
         return {"bounds": np.stack(bounds, axis=1)}
 
 
-@dataclass(frozen=True)
-class Diagonal(CostQuestion):
-    """The diagonal of ∇²f_j(x), about its smallest and largest eigenvalue, and f_j(x).
-
-    Parameters
-    ----------
-    x : (d,) array
-    origin : bool
-        Whether to answer with f_j(0) too: a start far away may be worse than none.
-    """
-
-    x: Array
-    origin: bool = False
-
-    parts: ClassVar = {"diagonal": VECTOR, "smallest": Part(), "largest": Part(), "value": NUMBER}
-
-    def answer_parts(self) -> Mapping[str, Part]:
-        if not self.origin:
-            return self.parts
-        return {**self.parts, "value_at_0": NUMBER}
-
-    def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
-        at = costs.at(x)
-        smallest, largest = at.estimated_bounds()
-        parts = {
-            "diagonal": at.diagonal(),
-            "smallest": smallest,
-            "largest": largest,
-            "value": at.value,
-        }
-        if self.origin:
-            parts["value_at_0"] = costs.value_at_origin
-        return parts
-
-
 class ProofScalars(NamedTuple):
     """What client j contributes to a certificate at x, given g = ∇F(x) or a subgradient.
 
@@ -397,7 +363,8 @@ QUESTIONS: Mapping[str, type[CostQuestion]] = {
         Evaluate,
         Curvature,
         BatchCurvature,
-        Diagonal,
+        Overview,
+        Trials,
         Decrement,
         Line,
         Direction,

@@ -67,7 +67,7 @@ def solve(
         What to minimise.
     method : Method, optional
         None chooses ``FedSplitInformation()``, which needs few rounds but sends the clients'
-        Hessians, or ``FedSplitVectors()``, which sends vectors only, where Hessians are too large
+        Hessians, or ``QuasiNewton()``, which sends vectors only, where Hessians are too large
         or a client has none by a formula. The first of the result's ``notes`` says which.
     rounds : int
         The budget: questions asked of every client, set-up and certificate included.
@@ -143,6 +143,10 @@ def solve(
         before = None if state is None else state.inner
         method, chosen = default_method(clients.pooled(), before, participation, bool(asynchronous))
     check_method(method)
+    suited = method.suited(clients.m, d)
+    if suited is not method and chosen:
+        chosen = chosen.replace(method.described(), suited.described())
+    method = suited
     keepers = [callback for callback in callbacks if isinstance(callback, Keeper)]
     rounded = ""
     if clients.on_device:
@@ -389,7 +393,7 @@ def clients_for(method: Method[Any], clients: Clients, penalty: Penalty | None) 
     kind = type(method).__name__
     if method.device is None:
         raise InputError(
-            f"{kind} has no device path: use FedSplit, FedSplitVectors, FedGD, FedProx, "
+            f"{kind} has no device path: use FedSplit, FedGD, FedProx, "
             "FedSplitInformation, Newton, GD, AGD, CG or LBFGS"
         )
     if penalty is not None or method.penalty is not None:

@@ -8,7 +8,7 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.methods.dave import DAvePG
 from fedsplit.methods.information import FedSplitInformation, InformationState
 from fedsplit.methods.method import Method
-from fedsplit.methods.vectors import FedSplitVectors
+from fedsplit.methods.quasi_newton import QuasiNewton
 
 MOST_COORDINATES = 500
 """Above this, a client's few Newton steps take longer than a vector method's whole run."""
@@ -23,7 +23,7 @@ def default_method(
     participation: float = 1.0,
     asynchronous: bool = False,
 ) -> tuple[Method[Any], str]:
-    """``FedSplitInformation``, or ``FedSplitVectors`` where Hessians are too large or not known.
+    """``FedSplitInformation``, or ``QuasiNewton`` where Hessians are too large or not known.
 
     Where only a share of the clients takes part in a round, the former waits until all of them have
     answered a question: no step could otherwise be refused for raising F. Asynchronously ``DAvePG``
@@ -49,5 +49,5 @@ def default_method(
         vectors = "" if isinstance(state, InformationState) else reason
     method: Method[Any] = FedSplitInformation(wait=participation < 1.0)
     if vectors:
-        method = DAvePG() if asynchronous else FedSplitVectors()
+        method = DAvePG() if asynchronous else QuasiNewton()
     return method, f"method: {method.described()} ({vectors or reason})"

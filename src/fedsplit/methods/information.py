@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask, dots, matvec, packed, unpacked
 from fedsplit.checks import number
@@ -18,6 +17,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.methods.method import EPS, Evidence, Method
 from fedsplit.methods.server_step import semidefinite_solve, server_step
+from fedsplit.methods.sums import Gathered
 from fedsplit.penalties.penalty import Penalty, check_penalty
 
 
@@ -102,37 +102,6 @@ class Models(NamedTuple):
         """Σ_j B_j, (d, d), as if everyone had been heard."""
         total: Array = self.B.sum(axis=0) * self._per_heard
         return total
-
-
-class Gathered(NamedTuple):
-    """Answers to one question, of which only some clients are asked at a time.
-
-    Attributes
-    ----------
-    answer : Answer
-    times : (m,) array of int
-        How often each client has answered.
-    """
-
-    answer: Answer
-    times: NDArray[np.int64]
-
-    @classmethod
-    def joined(cls, before: Gathered | None, answer: Answer) -> Gathered:
-        """With one more answer."""
-        times = answer.present.astype(np.int64)
-        if before is None:
-            return cls(answer, times)
-        return cls(before.answer.joined(answer), before.times + times)
-
-    @property
-    def ready(self) -> bool:
-        """Whether everyone has answered, or a client must be absent.
-
-        Who is drawn goes through a shuffled list of all clients before it is shuffled again, so
-        that a client may be asked twice before everyone was asked once, but not three times.
-        """
-        return self.answer.complete or bool((self.times > 2).any())
 
 
 class InformationState(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsplit.arrays import EPS, Array
 from fedsplit.clients.question import Answer
@@ -29,6 +30,37 @@ def total(name: str, answer: Answer) -> Array:
     return summed
 
 
+class Gathered(NamedTuple):
+    """Answers to one question, of which only some clients are asked at a time.
+
+    Attributes
+    ----------
+    answer : Answer
+    times : (m,) array of int
+        How often each client has answered.
+    """
+
+    answer: Answer
+    times: NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, before: Gathered | None, answer: Answer) -> Gathered:
+        """With one more answer."""
+        times = answer.present.astype(np.int64)
+        if before is None:
+            return cls(answer, times)
+        return cls(before.answer.joined(answer), before.times + times)
+
+    @property
+    def ready(self) -> bool:
+        """Whether everyone has answered, or a client must be absent.
+
+        Who is drawn goes through a shuffled list of all clients before it is shuffled again, so
+        that a client may be asked twice before everyone was asked once, but not three times.
+        """
+        return self.answer.complete or bool((self.times > 2).any())
+
+
 class Known(NamedTuple):
     """F and its gradient, (d,), at a point."""
 
@@ -41,9 +73,16 @@ class Known(NamedTuple):
         return bool(allowed + 16.0 * EPS * abs(self.F) >= F)
 
 
-def evaluated(name: str, x: Array) -> Dialogue[Known]:
-    """F and its gradient at x, from one question."""
-    answer: Answer = yield Evaluate(x, margin=True)
+def evaluated(name: str, x: Array, wait: bool = False) -> Dialogue[Known]:
+    """F and its gradient at x, from one question, asked again until all have answered if ``wait``.
+    """
+    question = Evaluate(x, margin=True)
+    answer: Answer = yield question
+    if wait:
+        gathered = Gathered.joined(None, answer)
+        while not gathered.ready:
+            gathered = Gathered.joined(gathered, (yield question))
+        answer = gathered.answer
     F = float(total(name, answer))
     gradient: Array = answer.parts["gradient"].sum(axis=0)
     return Known(F, gradient)

@@ -1,0 +1,175 @@
+"""The questions of a quasi-Newton method: an overview at the start, then trial points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedsplit.arrays import Array, Factors, dots, matvec
+from fedsplit.clients.question import NUMBER, SIZE, VECTOR, CostQuestion, Part
+from fedsplit.clients.rounding import separated
+from fedsplit.losses.costs import Costs, Evaluation
+from fedsplit.losses.systems import Solver
+
+TINY = 1e-3
+"""A share of a Hessian's diagonal that makes it regular, where a client has few rows."""
+
+
+@dataclass(frozen=True)
+class Overview(CostQuestion):
+    """f_j and ∇f_j at x, the diagonal of ∇²f_j there, and what it is worth as a scaling.
+
+    The answer has ``rank``, the share of the coordinates that the client's rows can determine, and
+    ``gain``: by how much better the diagonal explains the Hessian along the client's own Newton
+    step than a multiple of I, as the logarithm of a ratio of squared cosines. A tenth of it is far
+    more than is needed, and it is rounded to that.
+
+    Parameters
+    ----------
+    x : (d,) array
+    origin : bool
+        Whether to answer with f_j(0) too: a start far away may be worse than none.
+    """
+
+    x: Array
+    origin: bool = False
+
+    parts: ClassVar = {
+        "diagonal": VECTOR,
+        "gradient": Part(("d",), "number"),
+        "value": NUMBER,
+        "rank": SIZE,
+        "gain": NUMBER,
+    }
+
+    def answer_parts(self) -> Mapping[str, Part]:
+        if not self.origin:
+            return self.parts
+        return {**self.parts, "value_at_0": NUMBER}
+
+    def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
+        at = costs.at(x)
+        terms = costs.terms
+        stacked = terms.stacked
+        rows = np.full(terms.k, terms.d) if stacked is None else stacked.sizes
+        value, gradient = _finite(at)
+        parts = {
+            "diagonal": at.diagonal(),
+            "gradient": gradient,
+            "value": value,
+            "rank": np.minimum(1.0, rows / terms.d),
+            "gain": np.round(_gain(at), 1),
+        }
+        if self.origin:
+            parts["value_at_0"] = np.nan_to_num(costs.value_at_origin, nan=np.inf, posinf=np.inf)
+        return parts
+
+
+@dataclass(frozen=True)
+class Trials(CostQuestion):
+    """f_j and ∇f_j at up to three points, and a local Newton step from the first of them.
+
+    The step is w_j = (H_j + diag(metric))⁻¹(prediction_j - ∇f_j(x)): it answers only what the
+    server did not foresee. H_j = ∇²f_j(reference), so that the client is a function of the question
+    alone, and still factorises only when the reference changes.
+
+    Parameters
+    ----------
+    x : (d,) array
+        The first point.
+    second, third : (d,) array, optional
+        The others.
+    prediction : (m, d) array
+        What the server expects ∇f_j(x) to be.
+    metric : float or (d,) array
+        A diagonal, above 0.
+    reference : (d,) array, optional
+        None for x. The answer then has tr(diag(metric)⁻¹H_j) too.
+    """
+
+    x: Array
+    second: Array | None
+    third: Array | None
+    prediction: Array
+    metric: float | Array
+    reference: Array | None = None
+
+    vectors = ("x", "second", "third", "prediction", "reference")
+
+    def answer_parts(self) -> Mapping[str, Part]:
+        k = 3 - (self.second is None) - (self.third is None)
+        parts = {
+            "values": Part((k,), "number"),
+            "gradients": Part((k, "d")),
+            "step": VECTOR,
+            "margin": Part((), "any"),
+        }
+        return parts if self.reference is not None else {**parts, "trace": SIZE}
+
+    def answer(
+        self,
+        costs: Costs,
+        x: Array,
+        second: Array | None,
+        third: Array | None,
+        prediction: Array,
+        reference: Array | None,
+    ) -> Mapping[str, Array]:
+        trials = [costs.at(point) for point in (x, second, third) if point is not None]
+        found = [_finite(at) for at in trials]
+        made = self.x if self.reference is None else self.reference
+        there = trials[0] if reference is None else costs.at(reference)
+        key = made.tobytes(), np.asarray(self.metric).tobytes()
+        inverse = costs.latest.get("trials", key, lambda: _inverse(there, self.metric))
+        value, gradient = found[0]
+        step = inverse.solve(prediction - gradient)
+        usable = np.isfinite(value) & np.isfinite(step).all(axis=1)
+        parts = {
+            "values": np.stack([value for value, _ in found], axis=1),
+            "gradients": np.stack([gradient for _, gradient in found], axis=1),
+            "step": np.where(usable[:, None], step, 0.0),
+            "margin": separated(trials[0]),
+        }
+        if reference is None:
+            trace = np.sum(there.diagonal() / self.metric, axis=1)
+            parts["trace"] = np.where(np.isfinite(trace), trace, 0.0)
+        return parts
+
+
+def _finite(at: Evaluation) -> tuple[Array, Array]:
+    """Values and gradients; inf and 0 where a number is beyond float64, which the server refuses."""
+    usable = np.isfinite(at.value) & np.isfinite(at.gradient).all(axis=1)
+    if usable.all():
+        return at.value, at.gradient
+    return np.where(usable, at.value, np.inf), np.where(usable[:, None], at.gradient, 0.0)
+
+
+def _inverse(at: Evaluation, metric: float | Array) -> Solver:
+    """That of ∇²f_j + diag(metric), for several systems."""
+    solver = at.factor(metric)
+    inverse: Solver = solver if at.costs.terms.large else solver.inverted()
+    return inverse
+
+
+@np.errstate(divide="ignore", invalid="ignore")
+def _gain(at: Evaluation) -> Array:
+    """log cos²(v, Hv) in the norms of the diagonal less that in the usual ones, (k,).
+
+    v = (H + TINY·D)⁻¹g is where a step in the client's own scaling would go. 0 where that says
+    nothing.
+    """
+    if at.costs.terms.large:
+        return np.zeros(len(at.X))
+    at.costs.work.factorisations += 1
+    finite = np.isfinite(at.hessian).all(axis=(1, 2)) & np.isfinite(at.gradient).all(axis=1)
+    H = np.where(finite[:, None, None], at.hessian, 0.0)
+    v = Factors(H, TINY).solve(np.where(finite[:, None], at.gradient, 0.0))
+    q = matvec(H, v)
+    D = np.einsum("kii->ki", H)
+    D = np.where(D > 0, D, 1.0)
+    # (vᵀq)² is in both, and cancels
+    gain = np.log(dots(v, v) * dots(q, q)) - np.log(dots(v, D * v) * dots(q, q / D))
+    return np.where(np.isfinite(gain), gain, 0.0)
