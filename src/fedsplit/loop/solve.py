@@ -141,7 +141,9 @@ def solve(
     chosen = ""
     if method is None:
         before = None if state is None else state.inner
-        method, chosen = default_method(clients.pooled(), before, participation, bool(asynchronous))
+        method, chosen = default_method(
+            clients.pooled(), before, participation, bool(asynchronous), clients.on_device
+        )
     check_method(method)
     suited = method.suited(clients.m, d)
     if suited is not method and chosen:

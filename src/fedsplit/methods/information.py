@@ -473,5 +473,5 @@ def check_size(name: str, m: int, d: int, largest: float) -> None:
     if m * d**2 > largest:
         raise InputError(
             f"{name}: {m} Hessians of {d} × {d} numbers are too large for the server: use "
-            "FedSplitVectors() or LBFGS(), which ask for vectors"
+            "QuasiNewton() or LBFGS(), which ask for vectors"
         )

@@ -100,16 +100,16 @@ class LBFGSState(NamedTuple):
     x : (d,) array
         The server's x.
     F : float
-        F(x), with the penalty.
+        F(x), without the penalty.
     g : (d,) array
-        ∇F(x), without it.
+        ∇F(x).
     p : (d,) array
         The direction. ``iterate`` is x + p, which stands still only if p is 0.
     s : float
         The step to try along it.
     pairs : Pairs
-    slope, ahead : (d,) array
-        Subgradients of the penalty at x and at x + p; nan where none is known.
+    slope, ahead : (d,) array or None
+        Subgradients of the penalty at x and at x + p; None where none is known.
     """
 
     x: Array
@@ -118,8 +118,8 @@ class LBFGSState(NamedTuple):
     p: Array
     s: float
     pairs: Pairs
-    slope: Array
-    ahead: Array
+    slope: Array | None
+    ahead: Array | None
 
 
 @dataclass(frozen=True)
@@ -165,37 +165,41 @@ class LBFGS(Method[LBFGSState]):
 
     def start(self, x0: Array, m: int) -> Dialogue[LBFGSState]:
         F, g = yield from evaluated("LBFGS", x0, self.wait)
-        if self.penalty is not None:
-            F += self.penalty.value(x0)
-        unknown = np.full_like(x0, np.nan)
-        return self._ahead(x0, F, g, Pairs.none(len(x0)), unknown)
+        return self._ahead(x0, F, g, Pairs.none(len(x0)))
 
     def update(self, state: LBFGSState) -> Dialogue[LBFGSState]:
         x, F, g, p, s, pairs, _, ahead = state
         move = s * p
         F_next, g_next = yield from evaluated("LBFGS", x + move, self.wait)
-        slope = float(g @ move)
+        promised = float(g @ move)
+        risen = F_next - F
         if self.penalty is not None:
-            here = self.penalty.value(x + move)
-            F_next += here
-            slope = min(0.0, slope + here - self.penalty.value(x))
+            before, after = self.penalty.value(x), self.penalty.value(x + move)
+            # from a start outside a constraint, every point inside is better
+            change = after - before if np.isfinite(before) else -np.inf
+            promised = min(0.0, promised + change)
+            risen += change
         rounding = 16.0 * EPS * abs(F)
-        # from a start outside a constraint, any point inside is better
-        falls = F_next <= F + self.sufficient * slope + rounding or F == np.inf > F_next
+        falls = risen <= self.sufficient * promised + rounding
         if not (falls and np.isfinite(g_next).all()):
             return state._replace(s=0.25 * s)
         pairs = pairs.added(move, g_next - g, self.memory)
-        known = ahead if s == 1.0 else np.full_like(ahead, np.nan)
-        return self._ahead(x + move, F_next, g_next, pairs, known)
+        return self._ahead(x + move, F_next, g_next, pairs, ahead if s == 1.0 else None)
 
-    def _ahead(self, x: Array, F: float, g: Array, pairs: Pairs, slope: Array) -> LBFGSState:
-        """The state at x, with the direction from there."""
+    def resume(self, state: LBFGSState) -> LBFGSState:
+        """The state to continue from under this method's penalty; no client is asked."""
+        return self._ahead(state.x, state.F, state.g, state.pairs)
+
+    def _ahead(
+        self, x: Array, F: float, g: Array, pairs: Pairs, slope: Array | None = None
+    ) -> LBFGSState:
+        """The state at x, with the direction from there; ``slope`` is None if it is not known."""
         known = len(pairs.moves) > 0
         # Before any curvature is known, the first move has length 1, whatever the units of F.
         s = 1.0 if known else 1.0 / (float(np.linalg.norm(g)) or 1.0)
         if self.penalty is None:
             # with curvature known, the direction has the right length
-            return LBFGSState(x, F, g, -pairs.solve(g), s, pairs, 0.0 * x, 0.0 * x)
+            return LBFGSState(x, F, g, -pairs.solve(g), s, pairs, None, None)
         if known:
             B = pairs.matrix()
             unit = np.ones_like(x)
@@ -216,4 +220,4 @@ class LBFGS(Method[LBFGSState]):
         return state.s
 
     def subgradient(self, state: LBFGSState) -> Array | None:
-        return state.slope if np.isfinite(state.slope).all() else None
+        return state.slope

@@ -360,7 +360,12 @@ class QuasiNewton(Method[QuasiNewtonState]):
             if self.penalty is not None:
                 slope = state.ahead if kinds[best] == 0 else np.full_like(slope, np.nan)
             fresh = here
-        own = (fresh & np.isfinite(f[:, best]))
+        elif not answer.complete:
+            # Models that are far off would be so again, but for gradients beside which those of x
+            # are rounding.
+            sizes = norms(models.gradient)
+            fresh = fresh | (here & (norms(g[:, best]) <= 1e6 * sizes.max()))
+        own = fresh & np.isfinite(f[:, best])
         models = Learnt(
             np.where(own[:, None], state.x + moves[best], models.point),
             np.where(own[:, None], g[:, best], models.gradient),
