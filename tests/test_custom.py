@@ -67,7 +67,7 @@ def test_the_users_own_logistic_loss_is_ours(kind: str) -> None:
     V = np.random.default_rng(0).standard_normal((3, 3))
     a, b = (p.clients.ask(Prox(V, 0.7, np.zeros(3), fs.ExactProx())) for p in (own, ours))
     np.testing.assert_allclose(a.rows, b.rows, rtol=1e-11)
-    result = fs.solve(own, fs.QuasiNewton(), rounds=500)
+    result = fs.solve(own, fs.QuasiNewton(), tol=1e-13)
     np.testing.assert_allclose(result.x, ours.solution(), rtol=1e-6)
 
 

@@ -259,7 +259,7 @@ def test_methods_run_on_a_device_and_prove_what_they_find(method: str) -> None:
     assert gap <= result.certificate.gap <= 1e-9 * max(1.0, abs(best))
 
 
-@pytest.mark.parametrize("method", ["plain", "plain, own steps", "fedgd", "one pair"])
+@pytest.mark.parametrize("method", ["plain", "plain, own steps", "fedgd"])
 def test_a_trace_is_that_of_this_process(method: str) -> None:
     host, placed = both("least squares", ridge=1.0)
     expected = fs.solve(host, METHODS[method], rounds=12, tol=0).trace

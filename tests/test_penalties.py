@@ -100,20 +100,17 @@ def test_the_elastic_net_is_scikit_learns() -> None:
     np.testing.assert_allclose(result.x, model.fit(A, b).coef_, atol=1e-8)
 
 
-def test_badly_scaled_features_get_steps_of_their_own_where_the_penalty_allows() -> None:
+def test_badly_scaled_features_are_solved_in_any_units() -> None:
     scales = 10.0 ** np.random.default_rng(0).uniform(-3, 3, size=20)
     p = fs.Problem(fs.LeastSquares(), sparse_clients(scales))
     # The same problem in other units.
     lasso = fs.solve(p, fs.QuasiNewton(), penalty=fs.L1(30.0 * scales), tol=1e-12)
     assert lasso.converged
-    assert np.shape(lasso.step) == (20,)
+    assert lasso.rounds <= 60
     assert lasso.notes == (f"method: {lasso.method}",)
     other = fs.Problem(fs.LeastSquares(), sparse_clients())
     plain = fs.solve(other, fs.QuasiNewton(), penalty=fs.L1(30.0), tol=1e-12)
     np.testing.assert_allclose(lasso.x * scales, plain.x, atol=1e-6)
-    ball = fs.solve(p, fs.QuasiNewton(), penalty=fs.L2Ball(1.0), rounds=5)
-    assert np.shape(ball.step) == ()
-    assert any("not coordinatewise" in note for note in ball.notes)
 
 
 @pytest.mark.parametrize("name", ["logistic", "poisson"])

@@ -132,7 +132,7 @@ TOLD: list[CostQuestion] = [
     Evaluate(X),
     Information(X),
     Overview(X),
-    Trials(X, X + 0.1, X - 0.2, np.ones((1, len(X))), 0.3),
+    Trials(X, X + 0.1, X - 0.2, np.ones((2, len(X))), 0.3),
     Direction(X, np.ones(D)),
     LocalModel(X, None, None, 1.0, None, both=True),
     Prox(X, 0.1, None, fs.ExactProx(), gradient=True),

@@ -12,7 +12,7 @@ from fedsplit.arrays import Array, Factors, dots, matvec
 from fedsplit.clients.question import NUMBER, SIZE, VECTOR, CostQuestion, Part
 from fedsplit.clients.rounding import separated
 from fedsplit.losses.costs import Costs, Evaluation
-from fedsplit.losses.systems import Solver
+from fedsplit.losses.systems import ByProducts, Solver
 
 TINY = 1e-3
 """A share of a Hessian's diagonal that makes it regular, where a client has few rows."""
@@ -161,15 +161,19 @@ def _gain(at: Evaluation) -> Array:
     v = (H + TINY·D)⁻¹g is where a step in the client's own scaling would go. 0 where that says
     nothing.
     """
-    if at.costs.terms.large:
-        return np.zeros(len(at.X))
     at.costs.work.factorisations += 1
-    finite = np.isfinite(at.hessian).all(axis=(1, 2)) & np.isfinite(at.gradient).all(axis=1)
-    H = np.where(finite[:, None, None], at.hessian, 0.0)
-    v = Factors(H, TINY).solve(np.where(finite[:, None], at.gradient, 0.0))
-    q = matvec(H, v)
-    D = np.einsum("kii->ki", H)
-    D = np.where(D > 0, D, 1.0)
+    if at.costs.terms.large:
+        D = np.where(at.diagonal() > 0, at.diagonal(), 1.0)
+        shift = TINY * D
+        v = ByProducts(lambda U: at.times(U) + shift * U, D + shift, 1e-10).solve(at.gradient)
+        q = at.times(v)
+    else:
+        finite = np.isfinite(at.hessian).all(axis=(1, 2)) & np.isfinite(at.gradient).all(axis=1)
+        H = np.where(finite[:, None, None], at.hessian, 0.0)
+        v = Factors(H, TINY).solve(np.where(finite[:, None], at.gradient, 0.0))
+        q = matvec(H, v)
+        D = np.einsum("kii->ki", H)
+        D = np.where(D > 0, D, 1.0)
     # (vᵀq)² is in both, and cancels
     gain = np.log(dots(v, v) * dots(q, q)) - np.log(dots(v, D * v) * dots(q, q / D))
     return np.where(np.isfinite(gain), gain, 0.0)

@@ -13,7 +13,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.methods.method import EPS, Method
 from fedsplit.methods.quadratic import minimise
 from fedsplit.methods.sums import evaluated
-from fedsplit.penalties.penalty import Penalty, check_penalty
+from fedsplit.penalties.penalty import Penalty, check_penalty, inside
 
 
 class Pairs(NamedTuple):
@@ -164,8 +164,9 @@ class LBFGS(Method[LBFGSState]):
         return f"L-BFGS with a memory of {self.memory}: clients send values and gradients"
 
     def start(self, x0: Array, m: int) -> Dialogue[LBFGSState]:
-        F, g = yield from evaluated("LBFGS", x0, self.wait)
-        return self._ahead(x0, F, g, Pairs.none(len(x0)))
+        x = inside(self.penalty, x0)
+        F, g = yield from evaluated("LBFGS", x, self.wait)
+        return self._ahead(x, F, g, Pairs.none(len(x)))
 
     def update(self, state: LBFGSState) -> Dialogue[LBFGSState]:
         x, F, g, p, s, pairs, _, ahead = state
@@ -174,9 +175,7 @@ class LBFGS(Method[LBFGSState]):
         promised = float(g @ move)
         risen = F_next - F
         if self.penalty is not None:
-            before, after = self.penalty.value(x), self.penalty.value(x + move)
-            # from a start outside a constraint, every point inside is better
-            change = after - before if np.isfinite(before) else -np.inf
+            change = self.penalty.value(x + move) - self.penalty.value(x)
             promised = min(0.0, promised + change)
             risen += change
         rounding = 16.0 * EPS * abs(F)

@@ -17,7 +17,7 @@ from fedsplit.errors import InputError
 from fedsplit.methods.lbfgs import LBFGS, Pairs
 from fedsplit.methods.method import EPS, Method
 from fedsplit.methods.server_step import semidefinite_solve, server_step
-from fedsplit.penalties.penalty import Penalty, check_penalty
+from fedsplit.penalties.penalty import Penalty, check_penalty, inside
 
 BETTER = "the run starts at 0, where the objective is less than at the x0 that was passed"
 
@@ -248,7 +248,7 @@ class QuasiNewton(Method[QuasiNewtonState]):
     # the dialogue
 
     def start(self, x0: Array, m: int) -> Dialogue[QuasiNewtonState]:
-        x, answer, notes = yield from self._overview(x0)
+        x, answer, notes = yield from self._overview(inside(self.penalty, x0))
         here = answer.present
         d = len(x)
         D = answer.parts["diagonal"][here]
