@@ -62,7 +62,7 @@ def at_times(fault: Fault, client: str) -> Script:
         if moment.client != client:
             return None
         seen[moment.question] = times = seen.get(moment.question, 0) + 1
-        return fault if times == 1 or (moment.question == "prox" and 4 <= times < 10) else None
+        return fault if times == 1 or (moment.question == "trials" and 4 <= times < 10) else None
 
     return script
 
@@ -91,7 +91,8 @@ def test_a_run_goes_on_without_a_bad_answer_and_ends_at_the_same_optimum(
     p: fs.Problem, name: str
 ) -> None:
     fault, text = FAULTS[name]
-    result = fs.solve(faulty(p, at_times(fault, "1")))
+    method = fs.FedSplit() if name.endswith("error") else None  # a prox has one
+    result = fs.solve(faulty(p, at_times(fault, "1")), method, rounds=2000, tol=1e-12)
     assert result.converged
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-6)
     assert {each.client for each in result.incidents} == {"1"}
@@ -104,7 +105,7 @@ def test_a_run_goes_on_without_a_bad_answer_and_ends_at_the_same_optimum(
 def test_a_fit_goes_on_without_a_bad_answer_and_ends_at_the_same_table(name: str) -> None:
     fault, text = FAULTS[name]
     # only a prox has a proved error
-    method = "quasi-newton" if name.endswith("error") else "information"
+    method = "fedsplit" if name.endswith("error") else "information"
     script = at_times(fault, "hospital1")
     model = fit(people(), FORMULA, script, family="poisson", method=method)
     clean = undisturbed()
@@ -174,7 +175,7 @@ def test_a_round_closes_in_time_and_a_slow_client_is_heard_when_it_is_quick_agai
 ) -> None:
     channel = channel_of(p, at_times(FAULTS["slow"][0], "2"))
     fs.solve(faulty(channel, d=D))
-    times = [time for time, question, _ in channel.log if question == "prox"]
+    times = [time for time, question, _ in channel.log if question == "trials"]
     spans = np.diff(times)
     assert spans.max() <= PATIENCE.round_timeout + 2.0
     assert np.sum(spans > 2.0) == 7  # the first round and six others
@@ -196,8 +197,8 @@ def test_nothing_is_called_converged_while_a_client_is_absent(
 def test_clients_of_whom_one_is_absent_in_every_round_still_come_to_an_end(p: fs.Problem) -> None:
     def by_turns(moment: Moment) -> Fault | None:
         gone = (
-            moment.question == "prox"
-            and moment.number > 5
+            moment.question == "trials"
+            and moment.number > 3
             and moment.number % 4 == int(moment.client)
         )
         return died if gone else None
@@ -205,7 +206,7 @@ def test_clients_of_whom_one_is_absent_in_every_round_still_come_to_an_end(p: fs
     result = fs.solve(faulty(p, by_turns), rounds=500)
     assert result.converged
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-4)
-    assert max(result.trace.answered[result.trace.kind == "round"][5:]) < p.m
+    assert max(result.trace.answered[result.trace.kind == "round"][2:]) < p.m
     frames = {str(j): frame for j, frame in enumerate(people(sizes=(60, 45, 30, 40)).values())}
     model = fit(frames, FORMULA, by_turns, family="poisson")
     assert model.converged
@@ -305,7 +306,7 @@ def test_a_second_client_that_stayed_away_is_removed_after_its_own_time(p: fs.Pr
         return silent if moment.number > {"0": 4, "3": 6}.get(moment.client, 10**6) else None
 
     channel = channel_of(p, script)
-    result = fs.solve(faulty(channel, patience=enough(2), d=D))
+    result = fs.solve(faulty(channel, patience=enough(2), d=D), tol=1e-12)
     assert result.removed == ("0", "3")
     np.testing.assert_allclose(result.x, others({0, 3}).solution(), atol=1e-6)
     asked = {name: [time for time, _, names in channel.log if name in names] for name in "03"}
@@ -337,7 +338,7 @@ def test_a_client_that_settles_again_and_again_and_never_answers_is_given_up(p: 
             else None
         )
 
-    result = fs.solve(faulty(p, script, enough(3)))
+    result = fs.solve(faulty(p, script, enough(3)), tol=1e-12)
     assert result.removed == ("2",)
     np.testing.assert_allclose(result.x, others({2}).solution(), atol=1e-5)
 
@@ -574,7 +575,8 @@ def test_models_of_the_others_stay_when_a_client_leaves(p: fs.Problem) -> None:
     after: Any = fs.QuasiNewton().without(state, kept)
     np.testing.assert_array_equal(after.models.B, state.models.B[kept])
     np.testing.assert_allclose(after.H, state.models.B[kept].sum(axis=0))
-    assert after.F == pytest.approx(state.models.value[kept].sum())
+    assert after.F == np.inf  # their shares of the ridge have changed
+    assert not after.trials[0].any()
     assert len(after.pairs.moves) == 0  # they are of the sum over all
 
 

@@ -170,6 +170,10 @@ class QuasiNewton(Method[QuasiNewtonState]):
     scaled : float
         Coordinates get units of their own if the diagonal explains the clients' Hessians better
         than this, as a logarithm, in the median: by a factor of e.
+    bent : float
+        Nothing is learnt from a point where the mean slope on the way differs from that of a
+        quadratic by more than this share of what its curvature adds: half as much is usual where
+        Huber's loss turns, and exponentials that have grown e⁶ times differ by two thirds.
     sufficient : float
         A step is taken if F falls by at least this share of what its slope promises (Armijo).
     """
@@ -182,6 +186,7 @@ class QuasiNewton(Method[QuasiNewtonState]):
     floor: float = 1e-8
     growth: float = 1.5
     scaled: float = 1.0
+    bent: float = 0.67
     sufficient: float = 1e-4
 
     newton_may_finish = True
@@ -231,11 +236,18 @@ class QuasiNewton(Method[QuasiNewtonState]):
         return state.notes
 
     def without(self, state: QuasiNewtonState, kept: Mask) -> QuasiNewtonState:
-        # what L-BFGS knows is about the sum over all, of which the B_j of the others are left
-        pairs = Pairs.none(len(state.x))
-        return self.resume(
-            state._replace(models=state.models.of(kept), least=state.least[kept], pairs=pairs)
+        # What L-BFGS knows is about the sum over all. The others' shares of a ridge have changed, so
+        # that they are asked about x once more; their B_j are as good as before.
+        state = self.resume(
+            state._replace(
+                models=state.models.of(kept),
+                least=state.least[kept],
+                pairs=Pairs.none(len(state.x)),
+            )
         )
+        again = np.full_like(state.trials, np.nan)
+        again[0] = 0.0
+        return state._replace(F=math.inf, trials=again, ahead=state.slope)
 
     def resume(self, state: QuasiNewtonState) -> QuasiNewtonState:
         """The state to continue from under this method's penalty; no client is asked."""
@@ -314,9 +326,12 @@ class QuasiNewton(Method[QuasiNewtonState]):
         here = answer.present
         kinds = np.flatnonzero(np.isfinite(state.trials).all(axis=1))
         moves = state.trials[kinds]
+        if np.isnan(answer.parts["values"][here]).any():
+            raise FloatingPointError("answers are not finite")
         f = np.where(here[:, None], answer.parts["values"], 0.0)
         g = np.where(here[:, None, None], answer.parts["gradients"], 0.0)
-        w = np.where(here[:, None], answer.parts["step"], 0.0)
+        near = self._near(state, moves, f, g, here & models.heard)
+        w = np.where(near[0] & here[:, None], answer.parts["step"], 0.0)
         q = state.prediction - g[:, 0] - state.rate * state.unit * w  # H_jw_j
         best, passed, F = self._judged(state, moves, f, answer)
         good = bool(passed[best])
@@ -327,14 +342,14 @@ class QuasiNewton(Method[QuasiNewtonState]):
         usable = here if good else known
         S, Y = [w], [q]
         for i in [i for i in range(len(moves)) if i != best or not good]:
-            S.append((usable & np.isfinite(f[:, i]))[:, None] * (state.x + moves[i] - base[0]))
+            S.append((usable & near[i])[:, None] * (state.x + moves[i] - base[0]))
             Y.append(g[:, i] - base[1])
         for i in chosen:
             S.append(known[:, None] * (state.x + moves[i] - models.point))
             Y.append(g[:, i] - models.gradient)
         noise = 1e3 * EPS * (norms(g[:, 0]) + norms(state.prediction))
         B = bfgs(models.B, np.stack(S, axis=1), np.stack(Y, axis=1), noise)
-        if "trace" in answer.parts:
+        if near[0] and "trace" in answer.parts:
             # a Hessian that has grown is not to be found out direction by direction
             traces = np.where(here, state.rate * answer.parts["trace"], 0.0)
             lacking = state.least * traces - np.einsum("kii->ki", B) @ (1.0 / state.unit)
@@ -348,11 +363,12 @@ class QuasiNewton(Method[QuasiNewtonState]):
                 pairs = pairs.added(moves[i], g[:, i].sum(axis=0) - total, self.memory)
         lengths = np.full(3, math.inf)
         lengths[kinds] = norms(moves * np.sqrt(state.unit))
-        longest = 0.25 * lengths
+        longest = np.where(lengths > 0, 0.25 * lengths, math.inf)
         x, slope = state.x, state.slope
         fresh = here & ~models.heard
         if good:
-            longest = np.full(3, math.inf)
+            if moves[best].any():  # at the start, the first move is none
+                longest = np.full(3, math.inf)
             if not answer.complete:
                 usual = state.longest[0] if math.isfinite(state.longest[0]) else lengths[0]
                 longest[0] = max(2.0 * lengths[0], 0.5 * usual)
@@ -373,13 +389,34 @@ class QuasiNewton(Method[QuasiNewtonState]):
             B,
             models.heard | own,
         )
-        due = state.due
-        if not np.isfinite(f[:, 0]).all():
-            due = state.number  # a Hessian beyond float64 is of no use
         state = state._replace(
-            x=x, F=F, slope=slope, models=models, pairs=pairs, longest=longest, due=due
+            x=x,
+            F=F,
+            slope=slope,
+            models=models,
+            pairs=pairs,
+            longest=longest,
+            due=state.due if near[0] else state.number,
         )
         return self._ahead(state, w[here], q[here], answer.complete)
+
+    def _near(
+        self, state: QuasiNewtonState, moves: Array, f: Array, g: Array, known: Mask
+    ) -> Mask:
+        """Which trials are near enough for their curvature to be that of x.
+
+        For a quadratic, the mean of the slopes at both ends of a move is the mean slope on the way.
+        """
+        models = state.models
+        found = []
+        for i, move in enumerate(moves):
+            way = (state.x + move - models.point)[known]
+            bent = 0.5 * float(dots(g[known, i] - models.gradient[known], way).sum())
+            mean = 0.5 * float(dots(g[known, i] + models.gradient[known], way).sum())
+            risen = float((f[known, i] - models.value[known]).sum())
+            rounding = 16.0 * EPS * float(np.abs(models.value).sum())
+            found.append(abs(risen - mean) <= self.bent * bent + rounding)
+        return np.array(found)
 
     def _judged(
         self, state: QuasiNewtonState, moves: Array, f: Array, answer: Answer
