@@ -580,7 +580,7 @@ def test_a_run_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(
 
 @pytest.mark.parametrize(
     ("method", "number"),
-    [("auto", 1), ("auto", 4), ("auto", 8), ("quasi-newton", 15)],
+    [("auto", 1), ("auto", 4), ("auto", 8), ("quasi-newton", 9)],
 )
 def test_a_fit_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(
     tmp_path: Path, method: str, number: int

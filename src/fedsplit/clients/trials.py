@@ -74,7 +74,8 @@ class Trials(CostQuestion):
 
     The step is w_j = (H_j + diag(metric))⁻¹(prediction_j - ∇f_j(x)): it answers only what the
     server did not foresee. H_j = ∇²f_j(reference), so that the client is a function of the question
-    alone, and still factorises only when the reference changes.
+    alone, and still factorises only when the reference changes. It is 0 where the system is
+    singular to rounding.
 
     Parameters
     ----------
@@ -121,12 +122,23 @@ class Trials(CostQuestion):
         trials = [costs.at(point) for point in (x, second, third) if point is not None]
         found = [_finite(at) for at in trials]
         made = self.x if self.reference is None else self.reference
-        there = trials[0] if reference is None else costs.at(reference)
+        there = x if reference is None else reference
         key = made.tobytes(), np.asarray(self.metric).tobytes()
-        inverse = costs.latest.get("trials", key, lambda: _inverse(there, self.metric))
+
+        def make() -> Solver:
+            return _inverse(costs.counted().at(there), self.metric)
+
+        # Counted once, though a client that has forgotten the factors makes them again: so the
+        # count is a function of the questions.
+        inverse = costs.latest.get("trials", key, make)
+        if reference is None:
+            costs.work.hessians += costs.share
+            costs.work.factorisations += 1
         value, gradient = found[0]
         step = inverse.solve(prediction - gradient)
         usable = np.isfinite(value) & np.isfinite(step).all(axis=1)
+        if isinstance(inverse, Factors):
+            usable = usable & ~inverse.singular
         parts = {
             "values": np.stack([value for value, _ in found], axis=1),
             "gradients": np.stack([gradient for _, gradient in found], axis=1),
@@ -134,7 +146,7 @@ class Trials(CostQuestion):
             "margin": separated(trials[0]),
         }
         if reference is None:
-            trace = np.sum(there.diagonal() / self.metric, axis=1)
+            trace = np.sum(trials[0].diagonal() / self.metric, axis=1)
             parts["trace"] = np.where(np.isfinite(trace), trace, 0.0)
         return parts
 
@@ -149,7 +161,7 @@ def _finite(at: Evaluation) -> tuple[Array, Array]:
 
 def _inverse(at: Evaluation, metric: float | Array) -> Solver:
     """That of ∇²f_j + diag(metric), for several systems."""
-    solver = at.factor(metric)
+    solver = at.factor(metric, regular=False)
     inverse: Solver = solver if at.costs.terms.large else solver.inverted()
     return inverse
 

@@ -17,6 +17,7 @@ from fedsplit.errors import InputError
 from fedsplit.methods.lbfgs import LBFGS, Pairs
 from fedsplit.methods.method import EPS, Method
 from fedsplit.methods.server_step import semidefinite_solve, server_step
+from fedsplit.methods.sums import Gathered
 from fedsplit.penalties.penalty import Penalty, check_penalty, inside
 
 BETTER = "the run starts at 0, where the objective is less than at the x0 that was passed"
@@ -141,8 +142,8 @@ class QuasiNewton(Method[QuasiNewtonState]):
 
     A point at which F does not fall enough is refused, and shorter steps are tried. The models of
     absent clients stay as they are; F is then not known, so that a step may be at most twice the
-    last one, and is taken back where those who answered are off their models by more than it
-    promised. With a penalty there is one point, the minimiser of the models and the penalty.
+    last one, and is taken back where those who answered are curved more than twice as much as their
+    models. With a penalty there is one point, the minimiser of the models and the penalty.
 
     With more than ``largest`` floats in all B_j it is ``LBFGS``, see ``suited``.
 
@@ -285,8 +286,8 @@ class QuasiNewton(Method[QuasiNewtonState]):
         )  # fmt: skip
         first = np.diag(traces.sum() / d * unit)
         move = server_step(x, models.per_heard * gradient.sum(axis=0), first, self.penalty)[0] - x
+        state.longest[0] = length(move * np.sqrt(unit))
         if not answer.complete:
-            state.longest[0] = length(move * np.sqrt(unit))
             return self._ahead(state)
         # The first question is about the local steps at x; beside it a gradient step is tried.
         return state._replace(
@@ -371,7 +372,7 @@ class QuasiNewton(Method[QuasiNewtonState]):
                 longest = np.full(3, math.inf)
             if not answer.complete:
                 usual = state.longest[0] if math.isfinite(state.longest[0]) else lengths[0]
-                longest[0] = max(2.0 * lengths[0], 0.5 * usual)
+                longest[0] = max(2.0 * lengths[0], 0.5 * usual if lengths[0] > 0 else usual)
             x = state.x + moves[best]
             if self.penalty is not None:
                 slope = state.ahead if kinds[best] == 0 else np.full_like(slope, np.nan)
@@ -436,16 +437,13 @@ class QuasiNewton(Method[QuasiNewtonState]):
                 passed = np.isfinite(F)
             best = int(F.argmin())
             return best, passed, float(F[best] if passed[best] else state.F)
-        # What those who answered show beyond their models, beside what the move promised.
+        # Along the way, those who answered may be curved twice as much as their models.
         known = answer.present & models.heard
         way = state.x + moves[0] - models.point[known]
-        modelled = models.value[known] + dots(
-            way, models.gradient[known] + 0.5 * matvec(models.B[known], way)
-        )
-        excess = float((f[known, 0] - modelled).sum())
-        share = known.sum() / max(1, models.heard.sum())
-        promised = -float(moves[0] @ total + 0.5 * moves[0] @ state.H @ moves[0])
-        fine = np.isfinite(F[:1]) & (excess <= share * max(promised, 0.0) + 16.0 * EPS * abs(F[0]))
+        linear = float((models.value[known] + dots(way, models.gradient[known])).sum())
+        curved = float(dots(way, matvec(models.B[known], way)).sum())
+        rounding = 16.0 * EPS * float(np.abs(models.value).sum())
+        fine = np.isfinite(F[:1]) & (f[known, 0].sum() <= linear + curved + rounding)
         return 0, np.concatenate([fine, np.zeros(len(moves) - 1, dtype=bool)]), math.inf
 
     def _ahead(
@@ -497,16 +495,19 @@ class QuasiNewton(Method[QuasiNewtonState]):
         """Where to start, the first answer there, and what the user should know.
 
         A start far away, where costs are steep, tells nothing about the curvature at the optimum:
-        if the objective is less at 0, the run starts there, for one more question.
+        if the objective is less at 0, the run starts there, for one more question. Where only some
+        clients are asked at a time, all are waited for: steps by the first few would go far.
         """
-        answer: Answer = yield Overview(x, origin=bool(x.any()))
-        for _ in range(20):  # while no client answers
-            if answer.present.any():
+        question = Overview(x, origin=bool(x.any()))
+        gathered = Gathered.joined(None, (yield question))
+        for _ in range(20 * len(gathered.times)):
+            if gathered.ready:
                 break
-            answer = yield Overview(x, origin=bool(x.any()))
+            gathered = Gathered.joined(gathered, (yield question))
+        answer = gathered.answer
         here = answer.present
         if not here.any():
-            raise InputError("no client answered the first question, asked 21 times")
+            raise InputError("no client answered the first question, however often it was asked")
         notes: tuple[str, ...] = ()
         if "value_at_0" in answer.parts:
             at_zero = self._penalised(float(answer.parts["value_at_0"][here].sum()), 0.0 * x)
