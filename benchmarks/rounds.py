@@ -1,4 +1,4 @@
-"""Questions and floats to a gap: the default of ``fs.solve``, ``fs.QuasiNewton``, and every baseline.
+"""Questions and floats to a gap: the default, ``fs.QuasiNewton``, and every baseline.
 
 Prints Markdown. Every run starts at x = 0 and knows of the curvature only what the method asks the
 clients for; set-up counts. Then the questions of fits, sparse rows, clients that differ, and random

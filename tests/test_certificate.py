@@ -106,9 +106,7 @@ def test_without_strong_convexity_the_reason_says_what_to_do() -> None:
     wide = problem("huber", [3, 2], 9)
     assert fs.solve(wide).certificate.gap is None
     assert "add a ridge" in fs.solve(wide).certificate.reason
-    assert (
-        "before a certificate" in fs.solve(wide, fs.QuasiNewton(), rounds=3).certificate.reason
-    )
+    assert "before a certificate" in fs.solve(wide, fs.QuasiNewton(), rounds=3).certificate.reason
 
 
 PENALTIES: dict[str, tuple[fs.Penalty, float]] = {

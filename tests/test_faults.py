@@ -575,7 +575,7 @@ def test_models_of_the_others_stay_when_a_client_leaves(p: fs.Problem) -> None:
     after: Any = fs.QuasiNewton().without(state, kept)
     np.testing.assert_array_equal(after.models.B, state.models.B[kept])
     np.testing.assert_allclose(after.H, state.models.B[kept].sum(axis=0))
-    assert after.F == np.inf  # their shares of the ridge have changed
+    assert np.isinf(after.F)  # their shares of the ridge have changed
     assert not after.trials[0].any()
     assert len(after.pairs.moves) == 0  # they are of the sum over all
 

@@ -20,7 +20,6 @@ from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import (
     Curvature,
     Decrement,
-    Gradient,
     Information,
     ProofScalars,
     Prox,

@@ -152,7 +152,7 @@ class Trials(CostQuestion):
 
 
 def _finite(at: Evaluation) -> tuple[Array, Array]:
-    """Values and gradients; inf and 0 where a number is beyond float64, which the server refuses."""
+    """Values and gradients; inf and 0 where one is beyond float64, which the server refuses."""
     usable = np.isfinite(at.value) & np.isfinite(at.gradient).all(axis=1)
     if usable.all():
         return at.value, at.gradient

@@ -24,7 +24,7 @@ from fedsplit.clients.stacked import StackedClients
 from fedsplit.device.answers import DeviceAnswer, Told, exact, nothing
 from fedsplit.device.backend import DeviceArray, to_host, vector
 from fedsplit.device.blocks import BlockVector, Coefficients, Spanned
-from fedsplit.device.curvature import bounds, bounds_at, diagonal
+from fedsplit.device.curvature import bounds, bounds_at
 from fedsplit.device.local import Local
 from fedsplit.device.pooled import PooledTerms
 from fedsplit.device.rows import DeviceRows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -217,6 +218,22 @@ class LBFGS(Method[LBFGSState]):
 
     def step_of(self, state: LBFGSState) -> float:
         return state.s
+
+    def smooth_value(self, state: LBFGSState) -> float:
+        return state.F
+
+    def expected_gap(self, before: LBFGSState, after: LBFGSState) -> float:
+        """What the model promises from x: half of the slope along a quasi-Newton step.
+
+        Without curvature nothing is promised.
+        """
+        if not len(after.pairs.moves):
+            return math.inf
+        promised = -float(after.g @ after.p)
+        if self.penalty is not None:
+            x = after.x
+            promised += self.penalty.value(x) - self.penalty.value(x + after.p)
+        return 0.5 * abs(promised)
 
     def subgradient(self, state: LBFGSState) -> Array | None:
         return state.slope

@@ -237,8 +237,8 @@ class QuasiNewton(Method[QuasiNewtonState]):
         return state.notes
 
     def without(self, state: QuasiNewtonState, kept: Mask) -> QuasiNewtonState:
-        # What L-BFGS knows is about the sum over all. The others' shares of a ridge have changed, so
-        # that they are asked about x once more; their B_j are as good as before.
+        # What L-BFGS knows is about the sum over all. The others' shares of a ridge have changed:
+        # they are asked about x once more, and their B_j are as good as before.
         state = self.resume(
             state._replace(
                 models=state.models.of(kept),
@@ -354,12 +354,16 @@ class QuasiNewton(Method[QuasiNewtonState]):
             # a Hessian that has grown is not to be found out direction by direction
             traces = np.where(here, state.rate * answer.parts["trace"], 0.0)
             lacking = state.least * traces - np.einsum("kii->ki", B) @ (1.0 / state.unit)
-            np.einsum("kii->ki", B)[...] += np.maximum(lacking, 0.0)[:, None] * state.unit / len(w[0])
+            np.einsum("kii->ki", B)[...] += (
+                np.maximum(lacking, 0.0)[:, None] * state.unit / len(w[0])
+            )
         pairs = state.pairs
         if answer.complete:
             total = state.models.gradients(state.x).sum(axis=0)
             for i in [i for i in np.flatnonzero(passed) if i != best]:
-                pairs = pairs.added(moves[i] - moves[best], (g[:, i] - g[:, best]).sum(axis=0), self.memory)
+                pairs = pairs.added(
+                    moves[i] - moves[best], (g[:, i] - g[:, best]).sum(axis=0), self.memory
+                )
             for i in chosen:
                 pairs = pairs.added(moves[i], g[:, i].sum(axis=0) - total, self.memory)
         lengths = np.full(3, math.inf)
@@ -401,9 +405,7 @@ class QuasiNewton(Method[QuasiNewtonState]):
         )
         return self._ahead(state, w[here], q[here], answer.complete)
 
-    def _near(
-        self, state: QuasiNewtonState, moves: Array, f: Array, g: Array, known: Mask
-    ) -> Mask:
+    def _near(self, state: QuasiNewtonState, moves: Array, f: Array, g: Array, known: Mask) -> Mask:
         """Which trials are near enough for their curvature to be that of x.
 
         For a quadratic, the mean of the slopes at both ends of a move is the mean slope on the way.
@@ -425,14 +427,16 @@ class QuasiNewton(Method[QuasiNewtonState]):
         """Which trial is best, which are good enough, and F at the next x."""
         models = state.models
         total = models.per_heard * models.gradients(state.x).sum(axis=0)
-        F = np.array([self._penalised(v, state.x + z) for v, z in zip(f.sum(axis=0), moves, strict=True)])
+        F = np.array(
+            [self._penalised(v, state.x + z) for v, z in zip(f.sum(axis=0), moves, strict=True)]
+        )
         if answer.complete:
             promised = moves @ total
             if self.penalty is not None:
                 after = [self.penalty.value(state.x + z) for z in moves]
                 promised = promised + after - self.penalty.value(state.x)
             enough = state.F + self.sufficient * np.minimum(promised, 0.0)
-            passed = F <= enough + 16.0 * EPS * np.abs(F)
+            passed = enough + 16.0 * EPS * np.abs(F) >= F
             if math.isinf(state.F):
                 passed = np.isfinite(F)
             best = int(F.argmin())

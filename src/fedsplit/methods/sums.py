@@ -74,8 +74,7 @@ class Known(NamedTuple):
 
 
 def evaluated(name: str, x: Array, wait: bool = False) -> Dialogue[Known]:
-    """F and its gradient at x, from one question, asked again until all have answered if ``wait``.
-    """
+    """F and its gradient at x, from one question; if ``wait``, until all have answered it."""
     question = Evaluate(x, margin=True)
     answer: Answer = yield question
     if wait:

@@ -52,7 +52,7 @@ class FitPenalty(Penalty, Protocol):
 
 
 def inside(penalty: Penalty | None, x: Array) -> Array:
-    """x, or if a constraint excludes it, a point that it does not exclude: for a set the nearest."""
+    """x, or if a constraint excludes it, a point inside: of a set, the nearest."""
     if penalty is None or np.isfinite(penalty.value(x)):
         return x
     return penalty.prox(x, 1.0)

@@ -371,8 +371,8 @@ class Settings:
     method: str = option(
         AUTO,
         "Optimisation method, as `fedsplit compare` takes it. `auto` is `information`, whose few "
-        "rounds bring a matrix of every client, or `quasi-newton`, whose rounds bring vectors, if a "
-        "client refuses matrices or they would be too large.",
+        "rounds bring a matrix of every client, or `quasi-newton`, whose rounds bring vectors, if "
+        "a client refuses matrices or they would be too large.",
         "run",
         metavar="NAME",
         check=_is_method,
