@@ -35,6 +35,9 @@ from fedsplit.data.splitting import split_rows
 from fedsplit.loop.trace import Row
 from measuring import head, row
 
+ANY: Any = fs
+"""With names that this version does not have."""
+
 GAPS = (1e-6, 1e-10)
 """Of F(x) - F*, relative to F(0) - F*."""
 
@@ -73,8 +76,8 @@ METHODS: Mapping[str, Callable[[], Any]] = {
     "AGD": fs.AGD,
     "information": fs.FedSplitInformation,
     "solve": lambda: None,
-    "secants": lambda: fs.FedSplitVectors(),  # of an older version alone
-    "Anderson": lambda: fs.FedSplitVectors(accelerate=fs.Anderson()),
+    "secants": lambda: ANY.FedSplitVectors(),  # of an older version alone
+    "Anderson": lambda: ANY.FedSplitVectors(accelerate=ANY.Anderson()),
 }
 
 MATRICES = ("Newton", "information", "solve")
@@ -163,7 +166,7 @@ class Setting:
         first: Array | None = None
         for _ in range(self.m):
             basis = fs.ensembles.haar(d, d, rng) if self.own else Q
-            A = rng.standard_normal((self.n, d)) @ (root[:, None] * basis.T) * units
+            A: Array = rng.standard_normal((self.n, d)) @ (root[:, None] * basis.T) * units
             A = A * math.exp(self.unlike * rng.standard_normal())
             first = A if first is None else first
             if self.same:

@@ -20,7 +20,8 @@ from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import NUMBER, VECTOR, CostQuestion, Part
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_along
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
-from fedsplit.clients.trials import Overview, Trials
+from fedsplit.clients.trials import Overview as Overview
+from fedsplit.clients.trials import Trials as Trials
 from fedsplit.local.solver import ProxSolver, StochasticSolver
 from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedsplit.arrays import Array, Factors, dots, matvec
+from fedsplit.arrays import Array, Factors, Mask, dots, matvec
 from fedsplit.clients.question import NUMBER, SIZE, VECTOR, CostQuestion, Part
 from fedsplit.clients.rounding import separated
 from fedsplit.losses.costs import Costs, Evaluation
@@ -72,7 +72,7 @@ class Overview(CostQuestion):
 class Trials(CostQuestion):
     """f_j and ∇f_j at up to three points, and a local Newton step from the first of them.
 
-    The step is w_j = (H_j + diag(metric))⁻¹(prediction_j - ∇f_j(x)): it answers only what the
+    The step is w_j = (H_j + diag(diagonal))⁻¹(prediction_j - ∇f_j(x)): it answers only what the
     server did not foresee. H_j = ∇²f_j(reference), so that the client is a function of the question
     alone, and still factorises only when the reference changes. It is 0 where the system is
     singular to rounding.
@@ -85,17 +85,17 @@ class Trials(CostQuestion):
         The others.
     prediction : (m, d) array
         What the server expects ∇f_j(x) to be.
-    metric : float or (d,) array
-        A diagonal, above 0.
+    diagonal : float or (d,) array
+        Added to that of the Hessian; above 0.
     reference : (d,) array, optional
-        None for x. The answer then has tr(diag(metric)⁻¹H_j) too.
+        None for x. The answer then has tr(diag(diagonal)⁻¹H_j) too.
     """
 
     x: Array
     second: Array | None
     third: Array | None
     prediction: Array
-    metric: float | Array
+    diagonal: float | Array
     reference: Array | None = None
 
     vectors = ("x", "second", "third", "prediction", "reference")
@@ -123,10 +123,10 @@ class Trials(CostQuestion):
         found = [_finite(at) for at in trials]
         made = self.x if self.reference is None else self.reference
         there = x if reference is None else reference
-        key = made.tobytes(), np.asarray(self.metric).tobytes()
+        key = made.tobytes(), np.asarray(self.diagonal).tobytes()
 
         def make() -> Solver:
-            return _inverse(costs.counted().at(there), self.metric)
+            return _inverse(costs.counted().at(there), self.diagonal)
 
         # Counted once, though a client that has forgotten the factors makes them again: so the
         # count is a function of the questions.
@@ -146,7 +146,7 @@ class Trials(CostQuestion):
             "margin": separated(trials[0]),
         }
         if reference is None:
-            trace = np.sum(trials[0].diagonal() / self.metric, axis=1)
+            trace = np.sum(trials[0].diagonal() / self.diagonal, axis=1)
             parts["trace"] = np.where(np.isfinite(trace), trace, 0.0)
         return parts
 
@@ -159,9 +159,9 @@ def _finite(at: Evaluation) -> tuple[Array, Array]:
     return np.where(usable, at.value, np.inf), np.where(usable[:, None], at.gradient, 0.0)
 
 
-def _inverse(at: Evaluation, metric: float | Array) -> Solver:
-    """That of ∇²f_j + diag(metric), for several systems."""
-    solver = at.factor(metric, regular=False)
+def _inverse(at: Evaluation, diagonal: float | Array) -> Solver:
+    """That of ∇²f_j + diag(diagonal), for several systems."""
+    solver = at.factor(diagonal, regular=False)
     inverse: Solver = solver if at.costs.terms.large else solver.inverted()
     return inverse
 
@@ -180,7 +180,8 @@ def _gain(at: Evaluation) -> Array:
         v = ByProducts(lambda U: at.times(U) + shift * U, D + shift, 1e-10).solve(at.gradient)
         q = at.times(v)
     else:
-        finite = np.isfinite(at.hessian).all(axis=(1, 2)) & np.isfinite(at.gradient).all(axis=1)
+        finite: Mask = np.asarray(np.isfinite(at.hessian).all(axis=(1, 2)))
+        finite = finite & np.isfinite(at.gradient).all(axis=1)
         H = np.where(finite[:, None, None], at.hessian, 0.0)
         v = Factors(H, TINY).solve(np.where(finite[:, None], at.gradient, 0.0))
         q = matvec(H, v)

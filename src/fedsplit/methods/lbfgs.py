@@ -85,7 +85,7 @@ class Compact:
         lower = np.tril(products, -1)
         K = np.block([[self._gamma * S @ S.T, lower], [lower.T, -np.diag(np.diag(products))]])
         self._inner = np.linalg.pinv(K, hermitian=True)  # moves may depend on each other
-        R = np.linalg.qr(self._W.T, mode="r")
+        R: Array = np.linalg.qr(self._W.T)[1]
         self.largest = self._gamma + max(0.0, float(np.linalg.eigvalsh(-R @ self._inner @ R.T)[-1]))
 
     def __matmul__(self, v: Array) -> Array:

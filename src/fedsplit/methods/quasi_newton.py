@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,7 +63,8 @@ class Learnt(NamedTuple):
 
     def of(self, kept: Mask) -> Learnt:
         """Those of some clients, (m,)."""
-        return Learnt(*(part[kept] for part in self))
+        point, gradient, value, B, heard = self
+        return Learnt(point[kept], gradient[kept], value[kept], B[kept], heard[kept])
 
 
 class QuasiNewtonState(NamedTuple):
@@ -201,7 +202,7 @@ class QuasiNewton(Method[QuasiNewtonState]):
     def described(self) -> str:
         return "quasi-Newton by vectors: clients send gradients and a local step"
 
-    def suited(self, m: int, d: int) -> Method:
+    def suited(self, m: int, d: int) -> Method[Any]:
         if m * d**2 <= self.largest:
             return self
         return LBFGS(self.memory, self.sufficient, wait=True, penalty=self.penalty)
@@ -209,10 +210,11 @@ class QuasiNewton(Method[QuasiNewtonState]):
     # the hooks of the loop
 
     def iterate(self, state: QuasiNewtonState) -> Array:
-        return state.x + state.trials[0]
+        first: Array = state.x + state.trials[0]
+        return first
 
     def asked_about(self, state: QuasiNewtonState) -> Array:
-        return state.x + state.trials[0]
+        return self.iterate(state)
 
     def step_of(self, state: QuasiNewtonState) -> Array:
         diagonal = np.diag(state.H)
@@ -360,7 +362,7 @@ class QuasiNewton(Method[QuasiNewtonState]):
         pairs = state.pairs
         if answer.complete:
             total = state.models.gradients(state.x).sum(axis=0)
-            for i in [i for i in np.flatnonzero(passed) if i != best]:
+            for i in [i for i in np.flatnonzero(passed).tolist() if i != best]:
                 pairs = pairs.added(
                     moves[i] - moves[best], (g[:, i] - g[:, best]).sum(axis=0), self.memory
                 )
@@ -536,7 +538,8 @@ class QuasiNewton(Method[QuasiNewtonState]):
         pooled = D.sum(axis=0)
         if not (common and np.median(gain) > self.scaled):
             return np.ones(d)
-        return np.where(pooled > 0, pooled, pooled.mean()) / pooled.mean()
+        unit: Array = np.where(pooled > 0, pooled, pooled.mean()) / pooled.mean()
+        return unit
 
     def _penalised(self, value: float, x: Array) -> float:
         return value if self.penalty is None else value + self.penalty.value(x)
@@ -574,6 +577,6 @@ def bfgs(B: Array, S: Array, Y: Array, noise: Array, least: float = 1e-10) -> Ar
         rows[:, 2 * i + 1] = Bs
         weights[:, 2 * i] = np.where(usable, 1.0 / np.where(usable, sy, 1.0), 0.0)
         weights[:, 2 * i + 1] = np.where(usable, -1.0 / np.where(usable, sBs, 1.0), 0.0)
-    learnt = np.matmul(np.swapaxes(weights[:, :, None] * rows, 1, 2), rows)
+    learnt: Array = np.matmul(np.swapaxes(weights[:, :, None] * rows, 1, 2), rows)
     learnt += B
     return learnt

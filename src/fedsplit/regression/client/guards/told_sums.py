@@ -166,9 +166,9 @@ def _rounded_points(
             points = [point for point in (x, second, third) if point is not None]
             bounds = np.stack([_bounds(terms, point) for point in points], axis=1)
             diagonals = _diagonals(terms, x if reference is None else reference)
-            traces = {name: rounded(parts[name], parts[name]) for name in {"trace"} & parts.keys()}
-            step = _rounded_step(parts["step"], diagonals)
-            return {"gradients": rounded(parts["gradients"], bounds), "step": step} | traces
+            found = {name: rounded(parts[name], parts[name]) for name in {"trace"} & parts.keys()}
+            found["gradients"] = rounded(parts["gradients"], bounds)
+            return found | {"step": _rounded_step(parts["step"], diagonals)}
     return {}
 
 
