@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedsplit.arrays import Array, Factors, Mask, dots, matvec
-from fedsplit.clients.question import NUMBER, SIZE, VECTOR, CostQuestion, Part
+from fedsplit.clients.question import CostQuestion, Part, anything, nonnegative, not_nan
 from fedsplit.clients.rounding import separated
 from fedsplit.losses.costs import Costs, Evaluation
 from fedsplit.losses.systems import ByProducts, Solver
@@ -38,17 +38,13 @@ class Overview(CostQuestion):
     origin: bool = False
 
     parts: ClassVar = {
-        "diagonal": VECTOR,
-        "gradient": Part(("d",), "number"),
-        "value": NUMBER,
-        "rank": SIZE,
-        "gain": NUMBER,
+        "diagonal": Part(("d",)),
+        "gradient": Part(("d",), not_nan),
+        "value": Part((), not_nan),
+        "rank": Part((), nonnegative),
+        "gain": Part((), not_nan),
+        "value_at_0": Part((), not_nan, when="origin"),
     }
-
-    def answer_parts(self) -> Mapping[str, Part]:
-        if not self.origin:
-            return self.parts
-        return {**self.parts, "value_at_0": NUMBER}
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         at = costs.at(x)
@@ -100,15 +96,15 @@ class Trials(CostQuestion):
 
     vectors = ("x", "second", "third", "prediction", "reference")
 
-    def answer_parts(self) -> Mapping[str, Part]:
+    def answer_parts(self) -> dict[str, Part]:
         k = 3 - (self.second is None) - (self.third is None)
         parts = {
-            "values": Part((k,), "number"),
+            "values": Part((k,), not_nan),
             "gradients": Part((k, "d")),
-            "step": VECTOR,
-            "margin": Part((), "any"),
+            "step": Part(("d",)),
+            "margin": Part((), anything),
         }
-        return parts if self.reference is not None else {**parts, "trace": SIZE}
+        return parts if self.reference is not None else parts | {"trace": Part((), nonnegative)}
 
     def answer(
         self,
