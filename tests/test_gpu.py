@@ -157,17 +157,6 @@ def test_a_program_as_a_kernel_finds_what_it_does_over_the_array_api(
             np.testing.assert_allclose(cp.asnumpy(one), other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_default_of_vectors_proves_what_it_finds(dtype: str) -> None:
-    rows = fs.ensembles.logistic(200, 20, 5, 0.05, device="cuda", dtype=dtype).rows
-    problem = fs.Problem(fs.Logistic(), rows, ridge=10.0)
-    result = fs.solve(problem, fs.FedSplitVectors(accelerate=fs.Secants(memory=1)), tol=1e-7)
-    assert result.converged
-    assert result.certificate.gap is not None
-    best = problem.objective(problem.solution())
-    assert problem.objective(result.x) - best <= result.certificate.gap
-
-
 def test_arrays_of_pytorch_are_taken_as_they_are() -> None:
     torch = pytest.importorskip("torch")
     A, b = np.random.default_rng(0).standard_normal((2, 40, 6, 20))
