@@ -28,8 +28,7 @@ from fedsplit.clients.questions import (
     Prox,
 )
 from fedsplit.commands.client import client_command
-from fedsplit.data.sources.client_data import TableSource
-from fedsplit.data.tables import Values
+from fedsplit.data.tables import Table, Values
 from fedsplit.data.types import Type
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Recession
@@ -160,13 +159,13 @@ def test_a_new_process_for_every_letter_does_not_read_the_source_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[str] = []
-    original = TableSource.take
+    original = Table.take
 
-    def counted(source: TableSource, wanted: Mapping[str, Type]) -> dict[str, Values]:
+    def counted(source: Table, wanted: Mapping[str, Type]) -> dict[str, Values]:
         reads.append(source.name)
         return original(source, wanted)
 
-    monkeypatch.setattr(TableSource, "take", counted)
+    monkeypatch.setattr(Table, "take", counted)
     there = Mail(folder, restarts=True).fit()
     assert np.array_equal(there.coef, in_process(folder).coef)
     assert reads.count("a") == 2 + 1  # to describe, to code; and once in one process

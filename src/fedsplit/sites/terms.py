@@ -79,7 +79,7 @@ def terms(
     log : Path
         Where they are written down.
     """
-    columns = source.columns()
+    columns = source.names()
     limit = ""
     if most is not None:
         limit = f"At most {most:,} questions are answered, over all models.\n"
@@ -89,7 +89,7 @@ def terms(
     return TERMS.format(
         name=name,
         named=NAMED[studies],
-        rows=len(source.read(dict.fromkeys(list(columns)[:1], "text"))),
+        rows=len(source.read(dict.fromkeys(columns[:1], "text"))),
         columns=len(columns),
         where=data,
         smallest=rules.smallest,

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedsplit.data.files.frame_files import Loaded
-from fedsplit.data.files.value_labels import labelled
+from fedsplit.data.files.libraries import Loaded, labelled
 from fedsplit.errors import InputError
 
 MISSING_INTEGER64 = np.iinfo(np.int64).min

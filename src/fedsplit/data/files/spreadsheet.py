@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from fedsplit.data.files.frame_files import Loaded
 from fedsplit.data.files.header import ROW_NAMES
+from fedsplit.data.files.libraries import Loaded
 from fedsplit.errors import InputError, listed
 
 

@@ -21,8 +21,7 @@ from fedsplit.data.formula.pooled_functions import counted, extrapolated
 from fedsplit.data.look_alikes import check_looks
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.sources.client_data import GroupSource, Source
-from fedsplit.data.tables import is_missing, to_frame
-from fedsplit.data.types import Fit
+from fedsplit.data.tables import Table, is_missing, to_frame
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Design
@@ -85,11 +84,7 @@ class Dataset:
     @property
     def path(self) -> Path | None:
         """The file that the rows come from, if they come from one."""
-        return getattr(getattr(self._source, "table", None), "path", None)
-
-    def columns(self) -> dict[str, Fit | None]:
-        """What all columns can be read as."""
-        return self._source.columns()
+        return self._source.path if isinstance(self._source, Table) else None
 
     def introduce(self, wanted: Wanted, rules: Rules) -> Introduction:
         """Tell what can be told before the server has decided anything.
@@ -98,7 +93,8 @@ class Dataset:
         something else to say first. Not so under rules that refuse: a part that is left out would
         be a refusal that nobody counts.
         """
-        columns = self.columns()
+        names = self._source.names()
+        columns = self._source.columns(wanted.asked(names))
         later: tuple[type[Exception], ...] = (InputError,)
         if rules.refuse:
             later = ()
@@ -110,10 +106,10 @@ class Dataset:
             with suppress(*later):
                 description = self.describe(request, rules)
         if request is None or description is None:
-            return Introduction(columns)
+            return Introduction(columns, tuple(names))
         with suppress(*later):
             measured = self._first_measures(wanted, request, rules)
-        return Introduction(columns, request, description, measured)
+        return Introduction(columns, tuple(names), request, description, measured)
 
     def _first_measures(
         self, wanted: Wanted, request: ColumnRequest, rules: Rules

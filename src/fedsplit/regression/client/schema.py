@@ -66,6 +66,13 @@ class Wanted:
         """
         return tuple(dict.fromkeys([*formula.columns, *self.extra, *self.study]))
 
+    def asked(self, present: Sequence[str]) -> tuple[str, ...]:
+        """The columns that a client with these is asked about: all, if the formula has a ``.``."""
+        formula = Formula(self.formula)
+        if formula.open:
+            return tuple(present)
+        return self.columns(formula)
+
     def others(self, formula: Formula) -> tuple[str, ...]:
         """The columns that only decide which rows are used."""
         used = {*formula.columns, *self.extra}

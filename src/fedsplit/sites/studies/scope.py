@@ -129,7 +129,8 @@ def narrowed(study: Study, question: Question, answer: Any) -> Any:
     told: list[Introduction] = answer
     return [
         each._replace(
-            columns={name: fit for name, fit in each.columns.items() if name in study.columns}
+            columns={name: fit for name, fit in each.columns.items() if name in study.columns},
+            names=tuple(name for name in each.names if name in study.columns),
         )
         for each in told
     ]
