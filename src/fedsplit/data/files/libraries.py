@@ -101,7 +101,7 @@ class LibraryTable(Table):
                 warnings.simplefilter("ignore")  # of styles, and of classes that are refused here
                 return self._read_by(library, self.path)
         except InputError as error:
-            fail(self.where, error)
+            fail(self.where, str(error).removeprefix(f"{self.path}: "))
         except Exception as error:  # a damaged file can fail anywhere in a library
             reason = str(error) or type(error).__name__
             fail(self.where, f"cannot be read as {self.path.suffix}: {reason}")

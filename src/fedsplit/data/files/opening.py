@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import stat
-import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from fedsplit.data.tables import fail
-from fedsplit.errors import InputError
+from fedsplit.files import check_unpacked
 
 
 class CheckedGzip(gzip.GzipFile):
@@ -21,41 +20,13 @@ class CheckedGzip(gzip.GzipFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        self._path = path
         self._packed = path.stat().st_size
 
     def read1(self, size: int = -1) -> bytes:
         chunk = super().read1(size)
-        check_unpacked(self._packed, self.tell())
+        check_unpacked(self._path, self._packed, self.tell())
         return chunk
-
-
-def check_unpacked(packed: int, unpacked: int, most: int = 300, harmless: int = 1 << 27) -> None:
-    """Raise InputError if a file unpacks to what no table of this size would.
-
-    Parameters
-    ----------
-    packed, unpacked : int
-        Bytes.
-    most : int
-        Times the size of the packed file. Tables of text shrink to a tenth, very regular ones to a
-        hundredth; gzip can shrink zeros to a thousandth.
-    harmless : int
-        Bytes that any machine has room for.
-    """
-    if unpacked > max(harmless, most * packed):
-        raise InputError(
-            f"it unpacks to more than {most} times its size, which no table does: unpack it "
-            "yourself if it is one"
-        )
-
-
-def check_archive(path: Path) -> None:
-    """Raise InputError if a zip archive, as workbooks are, would unpack to far more than a table.
-
-    The sizes are those that the archive states, and no more than that is ever unpacked.
-    """
-    with zipfile.ZipFile(path) as archive:
-        check_unpacked(path.stat().st_size, sum(each.file_size for each in archive.infolist()))
 
 
 def is_gzip(path: Path) -> bool:

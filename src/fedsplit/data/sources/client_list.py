@@ -1,13 +1,14 @@
 """A TOML file that lists the clients.
 
-There is one table ``[clients.NAME]`` for each, with a ``path`` or a ``query``, and with how its data
-are read where that differs from the others. A table ``[types]`` says what columns are read as, and
-``[reading]`` how all files are read.
+There is one table ``[clients.NAME]`` for each, with a ``path`` or a ``query``, and with how its
+data are read where that differs from the others. A table ``[types]`` says what columns are read as,
+and ``[reading]`` how all files are read.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -27,6 +28,11 @@ OPTIONS = {field.name for field in fields(Reading)}
 """What a list can say about how files are read, for all clients or for one."""
 
 ENTRY_FORM = 'write [clients.NAME] and below it path = "FILE" or query = "SELECT …"'
+
+
+PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+DEEP_KEY = re.compile(rf"(?<![\w-]){PART}(?:[ \t]*\.[ \t]*{PART}){{16,}}")
+"""A key that tomllib would take minutes and gigabytes for, if it has thousands of parts."""
 
 
 class ListedClient(NamedTuple):
@@ -70,9 +76,12 @@ class ClientList:
         self._path = path
         self._where = str(path)
         check_file(self._where, path)
-        _check_size(self._where, path)
         try:
-            self._content = tomllib.loads(path.read_text(encoding="utf-8"))
+            _check_size(self._where, path)
+            text = path.read_text(encoding="utf-8")
+            if DEEP_KEY.search(text):
+                fail(self._where, "has a key of more than sixteen parts: a list of clients has two")
+            self._content = tomllib.loads(text)
         except OSError as error:
             fail(self._where, error.strerror or error)
         except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
@@ -195,7 +204,7 @@ def _shown(value: object) -> str:
         return "what it is"
 
 
-def _check_size(where: str, path: Path, most: int = 1 << 24) -> None:
+def _check_size(where: str, path: Path, most: int = 1 << 22) -> None:
     """Raise InputError for a file that is too large to be a list.
 
     Parameters
@@ -203,10 +212,8 @@ def _check_size(where: str, path: Path, most: int = 1 << 24) -> None:
     where : str
     path : Path
     most : int
-        Bytes: room for a query of 1600 characters for each of 10 000 clients. TOML is read by
-        Python at a megabyte a second.
+        Bytes: room for 400 characters for each of 10 000 clients. Python takes a second for each
+        million of them.
     """
     if path.stat().st_size > most:
-        fail(
-            where, f"is larger than {most >> 20} MB, which no list of clients is: name a data file"
-        )
+        fail(where, f"is larger than {most >> 20} MB, which no list of clients is: name data files")
