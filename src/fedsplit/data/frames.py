@@ -19,7 +19,7 @@ from fedsplit.errors import InputError
 
 @runtime_checkable
 class ArrowStream(Protocol):
-    """A table of any library that speaks Arrow's PyCapsule interface."""
+    """A table or a column of any library that speaks Arrow's PyCapsule interface."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the rows as a stream of Arrow."""
@@ -43,8 +43,14 @@ def as_pandas(data: object) -> pd.DataFrame | None:
     """
     if isinstance(data, pd.DataFrame):
         return data
-    if isinstance(data, ArrowStream) and not isinstance(data, type | pd.Series):
-        return _of_arrow(data)
+    if isinstance(data, ArrowStream) and not isinstance(data, pd.Series):
+        arrow = _pyarrow(data)
+        try:
+            stream = arrow.RecordBatchReader.from_stream(data)
+        except arrow.ArrowInvalid:  # it is a column
+            return None
+        found: pd.DataFrame = stream.read_all().to_pandas(types_mapper=_nullable(arrow).get)
+        return found
     try:
         narwhals = importlib.import_module("narwhals")
     except ImportError:  # nothing but narwhals could say what this is
@@ -52,29 +58,37 @@ def as_pandas(data: object) -> pd.DataFrame | None:
     frame = narwhals.from_native(data, pass_through=True)
     if isinstance(frame, narwhals.LazyFrame):
         frame = frame.collect()
-    if isinstance(frame, narwhals.DataFrame):
-        found: pd.DataFrame = frame.to_pandas()
-        return found
-    return None
+    return frame.to_pandas() if isinstance(frame, narwhals.DataFrame) else None
 
 
-def _of_arrow(data: ArrowStream) -> pd.DataFrame:
-    what = f"{type(data).__module__.split('.')[0]}.{type(data).__name__}"
+def in_pandas(data: object) -> object:
+    """Return a frame or a column of any library in pandas, and everything else as it is."""
+    frame = as_pandas(data)
+    if frame is not None:
+        return frame
+    if isinstance(data, ArrowStream) and not isinstance(data, pd.Series):
+        arrow = _pyarrow(data)
+        return arrow.chunked_array(data).to_pandas(types_mapper=_nullable(arrow).get)
+    return data
+
+
+def _pyarrow(data: object) -> Any:
+    """Return the library that reads streams of Arrow; InputError if it is not installed."""
     try:
-        arrow = importlib.import_module("pyarrow")
+        return importlib.import_module("pyarrow")
     except ImportError:
+        what = f"{type(data).__module__.split('.')[0]}.{type(data).__name__}"
         raise InputError(
             f"a {what} is read by pyarrow: install it with pip install 'fedsplit[parquet]', or "
             "convert the frame to pandas"
         ) from None
-    whole = {getattr(arrow, name.lower())(): pd.api.types.pandas_dtype(name) for name in INTEGERS}
-    table = arrow.RecordBatchReader.from_stream(data).read_all()
-    found: pd.DataFrame = table.to_pandas(types_mapper=whole.get)
-    return found
 
 
-INTEGERS = [f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
-"""Of pandas and, in lower case, of Arrow: with missing values they would else become floats."""
+def _nullable(arrow: Any) -> dict[Any, Any]:
+    """Return the types of pandas for those of Arrow that missing values would turn into others."""
+    whole = [f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
+    found = {getattr(arrow, name.lower())(): types.pandas_dtype(name) for name in whole}
+    return {**found, arrow.bool_(): pd.BooleanDtype()}
 
 
 class FrameTable(Table):
