@@ -22,6 +22,7 @@ import pyreadstat
 import pytest
 
 import fedsplit as fs
+from fedsplit.commands.app import run
 from fedsplit.data.files import delimited
 from fedsplit.data.files.delimited import DelimitedTable
 from fedsplit.data.files.libraries import labelled
@@ -426,6 +427,150 @@ def test_a_toml_file_declares_types_codes_and_the_decimal_mark(tmp_path: Path) -
     assert model.settings.na == ("-9",)
     rows = pd.DataFrame({"x": [-9.0, 0.5], "g": ["00", "02"]})
     assert model.predict(rows).isna().tolist() == [True, False]  # the code is one here too
+
+
+def test_clients_that_write_differently_give_the_fit_of_those_that_write_alike(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(0)
+    frames = {
+        name: pd.DataFrame(
+            {
+                "y": rng.normal(size=40).round(3),
+                "age": rng.integers(20, 90, 40),
+                "seen": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 60, 40), "D"),
+            }
+        )
+        for name in ("plain", "german", "english", "query")
+    }
+    frames["english"].loc[3, "age"] = -1
+    frames["plain"].to_csv(tmp_path / "plain.csv", index=False)
+    german = frames["german"].rename(columns={"age": "alter", "seen": "am"})
+    how: dict[str, Any] = {"sep": ";", "decimal": ",", "date_format": "%d.%m.%Y"}
+    german.to_csv(tmp_path / "german.csv", index=False, **how)
+    frames["english"].to_csv(tmp_path / "english.csv", date_format="%d/%m/%Y", index=False)
+    whole = (frames["query"]["y"] * 1000).round()
+    text = frames["query"].assign(y=[f"{y:,.0f}" for y in whole])
+    text.to_csv(tmp_path / "query.csv", date_format="%m/%d/%Y", sep=";", index=False)
+    (tmp_path / "clients.toml").write_text(
+        """
+        [clients.plain]
+        path = "plain.csv"
+        [clients.german]
+        path = "german.csv"
+        decimal = ","
+        dates = "%d.%m.%Y"
+        rename = { alter = "age", am = "seen" }
+        [clients.english]
+        path = "english.csv"
+        na = ["-1"]
+        dates = "%d/%m/%Y"
+        [clients.query]
+        query = '''select y / 1000 as y, age, seen from
+            read_csv('query.csv', delim=';', thousands=',', dateformat='%m/%d/%Y')'''
+        """
+    )
+    frames["english"].loc[3, "age"] = np.nan
+    expected = fs.fit(frames, "y ~ age + seen")
+    model = fs.fit(tmp_path / "clients.toml", "y ~ age + seen")
+    assert model.n == 159
+    np.testing.assert_allclose(model.coef, expected.coef, rtol=1e-12)
+
+
+def test_a_query_is_read_as_duckdb_returns_it_whatever_the_files_are_like(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a;d;t\n1.234,5;31/01/2020;1.5\n2,25;01/02/2020;2.5\n")
+    query = (
+        "from read_csv('x.csv', delim=';', decimal_separator=',', thousands='.', "
+        "dateformat='%d/%m/%Y', types={'t': 'VARCHAR'})"
+    )
+    (tmp_path / "c.toml").write_text(
+        f'[clients.a]\nquery = "{query}"\n[reading]\ndecimal = ","\ndates = "%m/%d/%Y"\n'
+    )
+    [source] = sources(tmp_path / "c.toml")
+    found = source.read({"a": "number", "d": "date", "t": "number"})
+    assert found["a"].tolist() == [1234.5, 2.25]
+    assert found["d"].tolist() == [18292.0, 18293.0]
+    assert found["t"].tolist() == [1.5, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("entry", "part"),
+    [
+        ("path = 'x.csv'\ndecimal = ';'", "client a: decimal must be '.' or ','"),
+        ("path = 'x.csv'\ndecimal = 3", "client a: decimal must be text in quotes, not 3"),
+        ("path = 'x.csv'\ndates = '%d'", "dates must be a format with day, month and year"),
+        ("path = 'x.csv'\ndates = '%Y-%d-%m'", "would read 2001-02-03 as another day"),
+        ("path = 'x.csv'\nna = '-9'", "na must be a list of texts"),
+        ("path = 'x.csv'\nrename = ['a']", "rename must be a table from names in the file"),
+        ("path = 'x.csv'\nrename = {z = 'a'}", "rename: there is no column 'z' in the file"),
+        ("path = 'x.csv'\nrename = {a = 'b'}", "2 columns are named 'b'"),
+        ("query = 'select 1 as a'\ndates = '%d/%m/%Y'", "dates is for files: in a query say it"),
+        ("path = 'x.csv'\nformat = 'csv'", "and dates, decimal, na, rename"),
+    ],
+)
+def test_what_a_client_of_a_list_cannot_have_is_refused(
+    tmp_path: Path, entry: str, part: str
+) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "c.toml").write_text(f"[clients.a]\n{entry}\n")
+    with pytest.raises(InputError) as caught:
+        sources(tmp_path / "c.toml")[0].columns()
+    assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_date_in_the_format_of_a_client_is_a_level_as_everybody_writes_it(
+    tmp_path: Path,
+) -> None:
+    content = "d,n\n31/01/2020,1\n1/2/2020,2\n"
+    found = table(tmp_path / "x.csv", content, Reading(dates="%d/%m/%Y"))
+    assert found.take({"d": "text"})["d"].tolist() == ["2020-01-31", "2020-02-01"]
+    assert found.take({"d": "date"})["d"].tolist() == [18292.0, 18293.0]
+    with pytest.raises(InputError, match=r"row 1: '1' is no date"):
+        found.take({"n": "date"})
+
+
+def test_codes_with_zeros_that_are_read_as_numbers_are_warned_of(tmp_path: Path) -> None:
+    rows = "".join(f"{i * i % 7},{ward}\n" for i in range(30) for ward in ("01", "1", "2"))
+    (tmp_path / "a.csv").write_text("y,ward\n" + rows)
+    (tmp_path / "b.csv").write_text("y,ward\n" + rows.replace("01", "1"))
+    model = fs.fit(tmp_path, "y ~ C(ward)")
+    [warning] = [text for text in model.warnings if "ward" in text]
+    assert warning.startswith("client a: codes such as 01 in column ward are read as numbers")
+    assert "01 and 1 are one level: give --types ward=text" in warning
+    apart = fs.fit(tmp_path, "y ~ C(ward)", types={"ward": "text"})
+    assert list(apart.names) == ["Intercept", "C(ward)[T.1]", "C(ward)[T.2]"]
+    assert not [text for text in apart.warnings if "ward" in text]
+    assert not [text for text in fs.fit(tmp_path / "b.csv", "y ~ C(ward)").warnings if "01" in text]
+
+
+def test_separated_thousands_are_no_decimal_marks_in_any_advice(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    rows = "".join(f'{i * i % 7};"{9 + i % 5},{884 - i}"\n' for i in range(40))
+    path.write_text("y;cost\n" + rows)
+    with pytest.raises(InputError) as caught:
+        fs.fit(path, "y ~ cost")
+    assert "remove the commas if they separate thousands" in str(caught.value)
+    assert "only if they are decimal marks" in str(caught.value)
+    path.write_text("y;cost\n" + "".join(f"{i % 7};{i}\n" for i in range(40)) + '3;"9,884"\n')
+    with pytest.raises(InputError, match=r"row 41: '9,884' is no number: remove the commas if"):
+        fs.fit(path, "y ~ cost")
+    path.write_text("y;cost\n" + rows)
+    [warning] = [text for text in fs.fit(path, "y ~ cost", decimal=",").warnings if "cost" in text]
+    assert "every number with a comma has three digits after it, as '9,884' has" in warning
+    path.write_text("y;cost\n" + rows + "3;1,5\n")
+    assert not [text for text in fs.fit(path, "y ~ cost", decimal=",").warnings if "cost" in text]
+
+
+def test_filling_by_means_is_gone_and_the_message_says_what_there_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("y,x\n1,2\n")
+    with pytest.raises(InputError, match=r"missing 'mean' is gone.*use drop .* or fail"):
+        fs.fit(path, "y ~ x", missing="mean")
+    assert run(["fit", str(path), "--formula", "y ~ x", "--missing", "mean"]) == 2
+    assert "use drop" in " ".join(capsys.readouterr().err.split())
 
 
 def test_labels_of_kinds_of_missing_values_are_no_levels(tmp_path: Path) -> None:

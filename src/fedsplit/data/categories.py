@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fedsplit.data.reading import LEADING_ZERO
 from fedsplit.data.tables import Values
 from fedsplit.data.texts import Texts, as_text, distinct, unreadable
 from fedsplit.data.types import Type, level_form
@@ -56,6 +57,26 @@ def in_levels(where: str, column: str, values: Values, kind: Type) -> pd.Categor
 def _dtype(levels: tuple[Level, ...]) -> pd.CategoricalDtype:
     """Return the type of a column of these levels, which small clients mostly share."""
     return pd.CategoricalDtype(pd.Index(levels, dtype=object))
+
+
+def merged_codes(values: Values, kind: Type) -> str:
+    """Return a code such as 01 that loses its zeros as a level, because it is read as a number.
+
+    Parameters
+    ----------
+    values : Values
+        As those of ``in_levels``.
+    kind : Type
+        Of the column.
+
+    Returns
+    -------
+    str
+        The first such code in the order of text, empty if there is none.
+    """
+    if kind != "number":
+        return ""
+    return min(filter(LEADING_ZERO.match, Texts.of(values).distinct), default="")
 
 
 def counted_levels(values: pd.Categorical) -> dict[Level, int]:

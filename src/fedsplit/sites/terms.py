@@ -16,7 +16,7 @@ What leaves this machine, to the server alone:
   once       for {named}: whether all, most, some or none of
              their values are numbers, dates, booleans or text
   once       for the columns of the model: counts of rows and missing values, the levels of
-             categories with their counts, sums of columns whose missing values are to be filled
+             categories with their counts
   once       for poly, scale, bs, ns and cut in the formula: sums of powers of their columns,
              and counts of rows in wide intervals, none of them below {smallest}
   once       means and cross products of the coded columns, for gaussian also with the target;

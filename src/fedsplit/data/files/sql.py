@@ -49,6 +49,10 @@ class SqlTable(Table):
         """Yield SQL for the table; ``?`` stands for the file. The query runs inside."""
         raise NotImplementedError
 
+    def _rows(self, source: str) -> str:
+        """Return SQL for the rows of the table, some columns of which are then converted."""
+        return source
+
     def _names(self) -> Sequence[str]:
         names = list(self._stored())
         check_names(self.where, [name.lower() for name in names])  # DuckDB ignores case
@@ -65,7 +69,8 @@ class SqlTable(Table):
         types = self._stored()
         parts = [_expression(name, types[name], kind) for name, kind in wanted.items()]
         with self._source() as source:
-            found = fetch(self.where, f"select {', '.join(parts)} from {source}", self.path)
+            query = f"select {', '.join(parts)} from {self._rows(source)}"
+            found = fetch(self.where, query, self.path)
         return {
             name: SqlColumn(_series(values, types[name], kind, self.reading), types[name], kind)
             for (name, kind), values in zip(wanted.items(), found, strict=True)
@@ -108,6 +113,10 @@ class QueryTable(SqlTable):
         with WORKING_FOLDER, contextlib.chdir(self._folder):
             # The line break ends a comment in the last line.
             yield f"({self._query.strip().rstrip(';')}\n)"
+
+    def _rows(self, source: str) -> str:
+        # DuckDB would else let read_csv do our casts, without the formats that the query gave it.
+        return f"(with result as materialized (from {source}) from result)"
 
 
 class SqlColumn(SeriesColumn):

@@ -48,9 +48,7 @@ def predict(
         raise InputError(f"predict takes one frame or file, got {len(found)}")
     rows = _covariates(plan, found[0])
     strange = _unseen(plan, rows, found[0].name, unseen)
-    # A column that the fit filled may be missing here too.
-    complete = ~rows.drop(columns=list(plan.fills), errors="ignore").isna().any(axis=1).to_numpy()
-    complete &= ~strange
+    complete = ~rows.isna().any(axis=1).to_numpy() & ~strange
     complete[complete] = plan.has_values(rows[complete])
     _, A, o = plan.design(rows[complete], found[0].name)
     eta = family.predictor(A, coef, o)

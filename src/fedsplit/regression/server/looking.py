@@ -160,7 +160,6 @@ def wanted_by(formula: Formula, settings: Settings, excluded: Sequence[str]) -> 
         offset=settings.offset,
         exposure=settings.exposure,
         excluded=tuple(excluded),
-        fill=settings.missing == "mean",
         strict=settings.strict,
         study=tuple(settings.columns),
     )
