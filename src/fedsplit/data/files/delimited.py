@@ -53,7 +53,7 @@ class DelimitedTable(Table):
     ) -> None:
         super().__init__(name, where, path, reading)
         self._delimiters = delimiters
-        self._doubtful: dict[str, str | None] = {}
+        self._doubtful: dict[str, str] = {}
         self._begun: tuple[Stamp | None, Header] | None = None
 
     def notes(self) -> Sequence[str]:
@@ -61,7 +61,6 @@ class DelimitedTable(Table):
             f"column {name}: every number with a comma has three digits after it, as {text!r} has: "
             "if it separates thousands, decimal=',' is wrong here"
             for name, text in self._doubtful.items()
-            if text
         ]
         if self._has_row_names:
             found.insert(0, ROW_NAMES)
@@ -92,7 +91,9 @@ class DelimitedTable(Table):
         else:
             with open_text(self.where, self.path) as file:
                 self._read(file, read_header(self.where, file, self._delimiters), columns)
-        self._doubtful |= {name: column.doubtful for name, column in columns.items()}
+        for name, column in columns.items():
+            if column.doubtful:
+                self._doubtful[name] = column.doubtful
         return columns
 
     def _read(self, file: IO[str], header: Header, columns: Mapping[str, CellColumn]) -> None:
@@ -244,7 +245,8 @@ def _split(text: str, header: Header, few: int = 10_000) -> Cells | None:
     """
     if len(text) < few or '"' in text or not text:
         return None
-    text = text.replace("\r\n", "\n")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n")
     if "\r" in text or "\0" in text:
         return None
     content = text.encode()
@@ -254,9 +256,10 @@ def _split(text: str, header: Header, few: int = 10_000) -> Cells | None:
     rows = np.count_nonzero(feeds)
     if len(ends) != rows * header.width or not feeds[ends[header.width - 1 :: header.width]].all():
         return None
-    starts = np.concatenate([[0], ends[:-1] + 1]).reshape(rows, header.width)
+    # A cell begins after the end of the one before it, the first one at the very beginning.
+    starts = np.concatenate([[-1], ends[:-1]]).reshape(rows, header.width)
     ends = ends.reshape(rows, header.width)
-    return lambda place: _cells(content, data, starts[:, place], ends[:, place])
+    return lambda place: _cells(content, data, starts[:, place] + 1, ends[:, place])
 
 
 WORD = 8
