@@ -10,11 +10,10 @@ import pytest
 
 import fedsplit as fs
 from faulty import faulty
-from fedsplit.clients.effects import TraceEntry
+from fedsplit.clients.effects import Post, TraceEntry
 from fedsplit.clients.questions import Gradient
 from fedsplit.loop.conversation import Conversation
 from fedsplit.loop.trace import Row
-from fedsplit.methods.asynchronous_information import AsynchronousInformationState
 from fedsplit.methods.information import InformationState
 from open.asynchronous import problems, synchronous_time
 from open.relaxed import RelaxedFedSplit
@@ -60,7 +59,8 @@ def test_what_an_asynchronous_run_proves_is_true_after_every_arrival(
     seen: list[float] = []
 
     def look(row: Row, state: object) -> None:
-        assert isinstance(state, AsynchronousInformationState)
+        assert isinstance(state, InformationState)
+        assert state.arrivals is not None
         evidence = state.evidence
         if evidence is None:
             return
@@ -150,7 +150,7 @@ def test_where_old_models_lead_astray_clients_are_asked_together(case: str, real
     else:
         result = fs.solve(p, method, asynchronous=fs.Latency(), **settings)
     assert result.converged
-    assert isinstance(result.state.inner, InformationState)
+    assert result.state.inner.arrivals is None
     F = p.objective(p.solution())
     assert p.objective(result.x) - F <= 1e-8 * max(1.0, abs(F))
 
@@ -159,7 +159,7 @@ def test_from_a_good_start_clients_are_never_asked_together() -> None:
     p = problem("logistic", [60, 40, 50], 3, ridge=1.0)
     result = fs.solve(p, x0=np.full(3, 5.0), asynchronous=fs.Latency())
     assert result.converged
-    assert isinstance(result.state.inner, AsynchronousInformationState)
+    assert result.state.inner.arrivals is not None
 
 
 def test_answers_to_old_questions_are_no_standstill() -> None:
@@ -226,10 +226,22 @@ def test_a_run_that_is_kept_goes_on_from_its_arrivals(tmp_path: Path) -> None:
     np.testing.assert_array_equal(result.trace.clock, whole.trace.clock)
 
 
+def test_an_answer_that_has_been_waiting_does_not_turn_the_clock_back() -> None:
+    p = problem("logistic", [20, 30], 3)
+    conversation = Conversation(p.clients, latency=fs.Latency("constant", slow={1: 3.0}))
+    everyone = np.ones(2, dtype=bool)
+    question = Gradient(np.zeros(3))
+    conversation.ask(Post(question, everyone))  # answered at 1 and 3
+    conversation.ask(question)  # by both, one after the other: at 2 and 6
+    late = conversation.ask(Post(question, ~everyone))  # the answer of 3
+    assert late.answer.present.tolist() == [False, True]
+    assert [exchange.clock for exchange in conversation.take()] == [1.0, 6.0, 6.0]
+
+
 def test_questions_of_a_synchronous_run_take_as_long_as_the_slowest_client() -> None:
     p = spiked()
     latency = fs.Latency("exponential", slow={1: 10.0})
-    driver = Conversation(p.clients, seed=4, latency=latency)
+    driver = Conversation(p.clients, seed=4, asynchronous=latency)
     for _ in range(2):
         driver.ask(Gradient(np.zeros(8)))
     driver.ask(TraceEntry("round"))

@@ -1,9 +1,9 @@
 """The questions that the server asks about the clients' costs, and the table of them all.
 
-A new question about f_j is one class here and one line of ``QUESTIONS``. It says which arrays an
-answer has, with their shapes, and computes them from the costs of stacked clients; counting,
-sampling, checkpoints, transport and the check of what comes back follow from that. If it says how
-its arrays are added up over clients, it can also be asked where only sums are told.
+A new question about f_j is one class here and one line of ``QUESTIONS``. It says which parts an
+answer has, and computes them from the costs of stacked clients; counting, sampling, checkpoints,
+transport and the check of what comes back follow from that. If every part says how it is added up
+over clients, the question can also be asked where only sums are disclosed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,18 @@ from typing import ClassVar, NamedTuple, cast
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.adding import Together
+from fedsplit.clients.adding import SIGN, SUM, VALUES
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
-from fedsplit.clients.question import NUMBER, VECTOR, CostQuestion, Part
+from fedsplit.clients.question import (
+    CostQuestion,
+    Part,
+    anything,
+    distance,
+    finite,
+    nonnegative,
+    not_nan,
+    some_not_nan,
+)
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_along
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.local.solver import ProxSolver, StochasticSolver
@@ -57,16 +66,16 @@ class Prox(CostQuestion):
     streams: Streams | None = None
 
     vectors = ("v", "start")
-    parts: ClassVar = {"point": VECTOR, "error": Part((), "distance"), "margin": Part((), "any")}
+    parts: ClassVar = {
+        "point": Part(("d",)),
+        "error": Part((), distance),
+        "margin": Part((), anything),
+        "gradient": Part(("d",), when="gradient"),
+    }
 
     @property
     def draws(self) -> bool:
         return bool(getattr(self.solver, "draws", False))  # a protocol takes long to look for
-
-    def answer_parts(self) -> Mapping[str, Part]:
-        if not self.gradient:
-            return self.parts
-        return {**self.parts, "gradient": VECTOR}
 
     def answer(self, costs: Costs, v: Array, start: Array | None) -> Mapping[str, Array]:
         if start is None:
@@ -77,10 +86,12 @@ class Prox(CostQuestion):
         else:
             solved = cast(StochasticSolver, solver).solve(costs, v, self.s, start, self.streams)
         common = self.v if self.start is None else self.start
-        margin = separated(costs.at(start)) if common.ndim == 1 else np.full(len(v), np.nan)
+        margin = np.full(len(v), np.nan)
+        if costs.terms.classifies and common.ndim == 1:
+            margin = separated(costs.at(start))
         parts = {"point": solved.u, "error": solved.error, "margin": margin}
         if self.gradient:
-            known = solved.gradient
+            known = solved.gradient  # a solver may have it from its last step
             parts["gradient"] = costs.gradient(solved.u) if known is None else known
         return parts
 
@@ -95,11 +106,10 @@ class Descend(CostQuestion):
     shift: Array | None = None
 
     vectors = ("x", "shift")
-
-    parts: ClassVar = {"point": VECTOR}
+    parts: ClassVar = {"point": Part(("d",))}
 
     def answer(self, costs: Costs, x: Array, shift: Array | None) -> Mapping[str, Array]:
-        linear = 0.0 if shift is None else shift
+        linear = 0.0 if shift is None else shift  # the gradient of ⟨shift_j, ·⟩
         for _ in range(self.steps):
             x = x - self.step * (costs.gradient(x) + linear)
         return {"point": x}
@@ -111,8 +121,7 @@ class Gradient(CostQuestion):
 
     x: Array
 
-    parts: ClassVar = {"gradient": VECTOR}
-    together: ClassVar = {"gradient": "sum"}
+    parts: ClassVar = {"gradient": Part(("d",), finite, SUM)}
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         return {"gradient": costs.gradient(x)}
@@ -124,8 +133,7 @@ class Value(CostQuestion):
 
     x: Array
 
-    parts: ClassVar = {"value": NUMBER}
-    together: ClassVar = {"value": "values"}
+    parts: ClassVar = {"value": Part((), not_nan, VALUES)}
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         return {"value": costs.at(x).value}
@@ -149,27 +157,15 @@ class Evaluate(CostQuestion):
     margin: bool = False
 
     vectors = ("x", "trial")
-    parts: ClassVar = {"value": NUMBER, "gradient": Part(("d",), "number")}
-    together: ClassVar = {"value": "values", "gradient": "sum"}
-
-    def answer_parts(self) -> Mapping[str, Part]:
-        parts = dict(self.parts)
-        if self.trial is not None:
-            parts["value_at_trial"] = NUMBER
-        if self.margin:
-            parts["margin"] = Part((), "any")
-        return parts
-
-    def added_parts(self) -> Mapping[str, Together]:
-        together: dict[str, Together] = dict(self.together)
-        if self.trial is not None:
-            together["value_at_trial"] = "values"
-        if self.margin:
-            together["margin"] = "sign"
-        return together
+    parts: ClassVar = {
+        "value": Part((), not_nan, VALUES),
+        "gradient": Part(("d",), not_nan, SUM),
+        "value_at_trial": Part((), not_nan, VALUES, when="trial"),
+        "margin": Part((), anything, SIGN, when="margin"),
+    }
 
     def answer(self, costs: Costs, x: Array, trial: Array | None) -> Mapping[str, Array]:
-        at = costs.at(x)
+        at = costs.at(x)  # one pass over the rows for all that is asked at x
         parts = {"value": at.value, "gradient": at.gradient}
         if trial is not None:
             parts["value_at_trial"] = costs.value(trial)
@@ -188,8 +184,7 @@ class Curvature(CostQuestion):
     x: Array | None = None
 
     everyone = True
-
-    parts: ClassVar = {"bounds": Part((2,), "number")}
+    parts: ClassVar = {"bounds": Part((2,), not_nan)}
 
     def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
         bounds = costs.bounds if x is None else costs.at(x).bounds()
@@ -210,12 +205,13 @@ class Diagonal(CostQuestion):
     x: Array
     origin: bool = False
 
-    parts: ClassVar = {"diagonal": VECTOR, "smallest": Part(), "largest": Part(), "value": NUMBER}
-
-    def answer_parts(self) -> Mapping[str, Part]:
-        if not self.origin:
-            return self.parts
-        return {**self.parts, "value_at_0": NUMBER}
+    parts: ClassVar = {
+        "diagonal": Part(("d",)),
+        "smallest": Part(),
+        "largest": Part(),
+        "value": Part((), not_nan),
+        "value_at_0": Part((), not_nan, when="origin"),
+    }
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         at = costs.at(x)
@@ -253,6 +249,9 @@ class ProofScalars(NamedTuple):
     steady : (m,) array
         The radius of a ball around x in which ∇²f_j is constant: inf for a quadratic, 0 where none
         is known.
+    noise : (m,) array
+        About how much rounding adds to ∇f_j(x), in the norm of ∇²f_j(x)⁻¹; inf where that is not
+        defined. Empty if it is not known.
     origin : (m,) array
         f_j(0), which the tolerance is relative to; empty if it is not known.
     """
@@ -265,6 +264,7 @@ class ProofScalars(NamedTuple):
     leverage: Array
     floor: Array
     steady: Array
+    noise: Array = np.zeros(0)
     origin: Array = np.zeros(0)
 
     @classmethod
@@ -280,6 +280,7 @@ class ProofScalars(NamedTuple):
             "steady": 0.0,
         }
         value = parts["value"]
+        # what is unknown bounds nothing, so that no proof rests on it
         known = {name: parts[name] for name in cls._fields if name in parts}
         return cls(**{name: np.full_like(value, least) for name, least in unknown.items()} | known)
 
@@ -292,8 +293,8 @@ class Decrement(CostQuestion):
     ----------
     x, g : (d,) arrays
     origin : bool
-        Whether to answer with f_j(0) too, which a tolerance may be relative to, and with a
-        classifier's margin as in ``Prox``.
+        Whether to answer with f_j(0) too, which a tolerance may be relative to, with the noise,
+        and with a classifier's margin as in ``Prox``.
     """
 
     x: Array
@@ -301,20 +302,22 @@ class Decrement(CostQuestion):
     origin: bool = False
 
     vectors = ("x", "g")
-
-    parts: ClassVar = dict.fromkeys(ProofScalars._fields[:-1], NUMBER)
-
-    def answer_parts(self) -> Mapping[str, Part]:
-        if not self.origin:
-            return self.parts
-        return {**self.parts, "origin": NUMBER, "margin": Part((), "any")}
+    parts: ClassVar = {
+        **dict.fromkeys(ProofScalars._fields[:-2], Part((), not_nan)),
+        "noise": Part((), nonnegative, when="origin"),
+        "origin": Part((), not_nan, when="origin"),
+        "margin": Part((), anything, when="origin"),
+    }
 
     def answer(self, costs: Costs, x: Array, g: Array) -> Mapping[str, Array]:
         at = costs.at(x)
         scalars = at.decrement(g)
+        # on the side on which a proof stays a proof: Hessians may change faster, and sooner
         scalars |= {name: rounded_up(scalars[name]) for name in ("norm", "leverage")}
         scalars["steady"] = rounded_down(scalars["steady"])
+        noise = scalars.pop("noise")
         if self.origin:
+            scalars["noise"] = noise
             scalars["origin"] = costs.value_at_origin
             scalars["margin"] = separated(at)
         return scalars
@@ -332,10 +335,7 @@ class Line(CostQuestion):
     t: Array
 
     vectors = ("x", "direction")
-    together: ClassVar = {"values": "values"}
-
-    def answer_parts(self) -> Mapping[str, Part]:
-        return {"values": Part((len(self.t),), "some")}
+    parts: ClassVar = {"values": Part(("t",), some_not_nan, VALUES)}
 
     def answer(self, costs: Costs, x: Array, direction: Array) -> Mapping[str, Array]:
         values = [costs.value(x + length * direction) for length in self.t]
@@ -350,8 +350,7 @@ class Direction(CostQuestion):
     g: Array
 
     vectors = ("x", "g")
-
-    parts: ClassVar = {"direction": VECTOR}
+    parts: ClassVar = {"direction": Part(("d",))}
 
     def answer(self, costs: Costs, x: Array, g: Array) -> Mapping[str, Array]:
         return {"direction": costs.at(x).direction(g)}
@@ -366,8 +365,7 @@ class Margin(CostQuestion):
 
     x: Array
 
-    parts: ClassVar = {"margin": Part((), "any")}
-    together: ClassVar = {"margin": "sign"}
+    parts: ClassVar = {"margin": Part((), anything, SIGN)}
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         return {"margin": sign_along(costs, x)}
@@ -379,8 +377,7 @@ class Information(CostQuestion):
 
     x: Array
 
-    parts: ClassVar = {"hessian": Part(("d", "d"))}
-    together: ClassVar = {"hessian": "sum"}
+    parts: ClassVar = {"hessian": Part(("d", "d"), finite, SUM)}
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         return {"hessian": costs.hessian(x)}

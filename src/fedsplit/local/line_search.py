@@ -89,18 +89,20 @@ def backtrack(
     seeking: Mask = slope > 0
     uphill = ~seeking
     step = np.where(seeking[:, None], step, 0.0)  # also where it is not a number
+    # h sums the values of many rows, each rounded
     rounding = 16 * EPS * np.abs(h)
+    largest = np.finfo(np.float64).max
     start = at
     before = h
     t = np.ones(h.shape)
     for _ in range(halvings):
+        # one evaluation of the whole block, whoever seeks: the rows of all are one array
         trial = start.costs.at(start.X - t[:, None] * step)
         value = merit.value(trial)
         least = np.maximum(decrease * t * slope, rounding)
         # from a merit of +inf, any finite one is enough
-        enough = np.where(np.isfinite(before), before - least, np.finfo(np.float64).max)
-        taken = seeking & (value <= enough)
-        lost = seeking & (np.abs(value - before) < rounding)
+        taken = seeking & (value <= np.minimum(before - least, largest))
+        lost = seeking & ~taken & (np.abs(value - before) < rounding)
         if lost.any():
             flat = dots(merit.gradient(trial), step) >= -(1.0 - 2.0 * decrease) * slope
             taken |= lost & flat

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any
 
 import numpy as np
 
 from fedsplit.arrays import (
+    EPS,
     Array,
     Factors,
     Mask,
@@ -25,7 +26,7 @@ from fedsplit.arrays import (
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
 from fedsplit.losses.large_decrement import LargeHessian
-from fedsplit.losses.systems import ByProducts, Solver, Woodbury, lanczos, truncated_cg
+from fedsplit.losses.systems import ByProducts, Latest, Solver, lanczos, truncated_cg
 from fedsplit.losses.terms import Terms
 
 SINGULAR = (
@@ -36,8 +37,6 @@ NO_ROWS = (
     "these clients keep no rows to draw a batch from: use LeastSquares(rows=True), or a loss of a "
     "linear predictor"
 )
-
-Made = TypeVar("Made")
 
 
 @dataclass
@@ -67,47 +66,6 @@ class Work:
         """The work of k clients, (k, 3)."""
         own = np.array([self.gradients, self.hessians, self.factorisations], dtype=np.float64)
         return np.ndarray((k, 3), own.dtype, own, 0, (0, own.strides[0]))  # one row k times
-
-
-class Latest:
-    """What is expensive to derive from the costs of one block: by name, the latest of each.
-
-    Asked for with the key that it was made for, it comes as it is; with another key it is made
-    anew, and replaces the one before: matrices are large, and a method with a fixed step needs
-    one. No answer depends on what is here, only the time that it takes.
-    """
-
-    def __init__(self) -> None:
-        self._made: dict[object, tuple[object, Any]] = {}
-
-    def get(self, name: object, key: object, make: Callable[[], Made]) -> Made:
-        """What ``make`` makes for this key."""
-        latest = self._made.get(name)
-        if latest is None or latest[0] != key:
-            latest = key, make()
-            self._made[name] = latest
-        return cast(Made, latest[1])
-
-
-class Stored(NamedTuple):
-    """The minimisers of quadratic costs in a metric: inverse·(Mv) + origin.
-
-    Attributes
-    ----------
-    inverse : Factors or Woodbury
-        Of ∇²f_j + M.
-    origin : (k, d) array
-        The minimisers for v = 0.
-    error : (k,) array
-        What rounding may do, beside ‖Mv/sizes‖ + offset.
-    offset : (k,) array
-        ‖∇f_j(0)/sizes‖.
-    """
-
-    inverse: Factors | Woodbury
-    origin: Array
-    error: Array
-    offset: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +118,7 @@ class Costs:
 
     def batch(self, batch: Batch) -> Costs:
         """Unbiased estimates of the f_j from some of the clients' rows, with the whole ridge."""
+        # padding counts as rows do: all clients of a block compute the same
         share = batch.rows.shape[1] / self.stacked.length
         terms = self.terms.subsample(batch.rows, batch.scale)
         return Costs(terms, self.ridge, share, work=self.work)
@@ -212,25 +171,20 @@ class Costs:
         if not self.terms.quadratic or self.terms.large:
             return None
         key = M if isinstance(M, float) else (np.shape(M), M.tobytes())
-        stored = self.latest.get("inverse", key, lambda: self._stored(M))
+        inverse, g, error = self.latest.get("inverse", key, lambda: self._stored(M))
         Q = metric_times(M, V)
-        U = stored.inverse.solve(Q)
-        U += stored.origin
-        if not isinstance(stored.inverse, Factors):
+        U = inverse.solve(Q - g)  # ∇f_j(u) + M(u - v) = 0 with ∇f_j(u) = g + Hu
+        if error is None:
             return U, None
-        return U, stored.error * (norms(Q / stored.inverse.sizes) + stored.offset)
+        return U, error * (norms(Q / inverse.sizes) + norms(g / inverse.sizes))
 
-    def _stored(self, M: Metric) -> Stored:
+    def _stored(self, M: Metric) -> tuple[Any, Array, Array | None]:
+        """The inverse of ∇²f_j + M, ∇f_j(0), and the error of solutions, if it is known."""
         zero = self.counted().at(np.zeros((self.terms.k, self.terms.d)))
         inverse = zero.factor(M).inverted()
         self.work.factorisations += 1
-        g = zero.gradient
-        error: Array = np.zeros(self.terms.k)
-        offset: Array = error
-        if isinstance(inverse, Factors):
-            error = inverse.forward_error
-            offset = norms(g / inverse.sizes)
-        return Stored(inverse, -inverse.solve(g), error, offset)
+        error = inverse.forward_error if isinstance(inverse, Factors) else None
+        return inverse, zero.gradient, error
 
     def batch_smoothness(self, batch: int, X: Array | None = None) -> Array:
         """The expected smoothness ℒ_j ≥ L_j of minibatches, (k,).
@@ -296,11 +250,12 @@ class Evaluation:
         """∇²f_j(x_j), (k, d, d), not to be written to."""
         return self._new_hessian()
 
-    def _new_hessian(self) -> Array:
+    def _new_hessian(self, shift: float | Array = 0.0) -> Array:
+        """∇²f_j(x_j) + diag(shift), (k, d, d), in a new array."""
         costs = self.costs
         costs.work.hessians += costs.share
         costs.work.gradients += costs.share * costs.terms.gradients_per_hessian
-        return add_diagonal(costs.terms.hessian(self.eta), costs.ridge)
+        return add_diagonal(costs.terms.hessian(self.eta), costs.ridge + shift)
 
     def merged(self, other: Evaluation, mask: Mask) -> Evaluation:
         """That of ``other`` where ``mask``, (k,), this one elsewhere: without a product."""
@@ -326,9 +281,7 @@ class Evaluation:
 
     def gradient_error(self) -> Array:
         """How far rounding may have moved ``gradient``, (k,)."""
-        terms = self.costs.terms
-        lengths = self.costs.latest.get("row lengths", None, terms.row_lengths)
-        return terms.gradient_error(self.X, self.eta, lengths)
+        return self.costs.terms.gradient_error(self.X, self.eta, self.costs.latest)
 
     def times(self, U: Array) -> Array:
         """∇²f_j(x_j)u_j, (k, d)."""
@@ -358,21 +311,14 @@ class Evaluation:
             return ByProducts(times, self.diagonal() + shift, tolerance)
         if terms.rank < terms.d and not is_matrix(M) and np.min(M + costs.ridge) > 0:
             costs.work.hessians += costs.share
-            D = M + costs.ridge
-            # up to a factor: for one number D, the inner products of rows serve all steps
-            top = float(D.max())
-            unit = D / top
-            products = costs.latest.get(
-                "row products", unit.tobytes(), lambda: terms.row_products(unit)
-            )
-            return terms.by_rows(self.eta, unit, top, products)
+            return terms.by_rows(self.eta, M + costs.ridge, costs.latest)
         if is_matrix(M):  # for a model, which needs the Hessian by itself as well
             return Factors(self.hessian + M, overwrite=True)
-        factors = Factors(add_diagonal(self._new_hessian(), M), overwrite=True)
+        factors = Factors(self._new_hessian(M), overwrite=True)
         # The pseudo-inverse would forget v along the kernel. A Hessian beyond float64 is not the
         # step's fault.
-        finite = np.isfinite(factors.sizes).all(axis=1)
-        if np.min(M) > 0 and (factors.singular & finite).any():
+        singular = factors.sizes[factors.singular]
+        if len(singular) and np.min(M) > 0 and np.isfinite(singular).all(axis=1).any():
             raise InputError(SINGULAR)
         return factors
 
@@ -396,9 +342,10 @@ class Evaluation:
         """
         costs = self.costs
         costs.work.factorisations += 1
+        # of fewer rows than columns the Hessian is singular: the ridge is the smallest eigenvalue
         if costs.terms.large or costs.terms.rank < costs.terms.d:
             costs.work.hessians += 1
-            L = costs.terms.largest(self.eta) + costs.ridge.max()
+            L = costs.terms.root(self.eta).largest() + costs.ridge.max()
             return np.full(L.shape, costs.ridge.min()), L
         return extreme_eigenvalues(self.hessian)
 
@@ -423,6 +370,7 @@ class Evaluation:
         and for a quadratic everywhere.
         """
         way = self.X - before.X
+        # two values and a slope instead of one value for each share, where that is as good
         near = parabola(before.value, self.value, dots(self.gradient, way), shares)
         is_short = self.costs.terms.spread(way) <= short
         if is_short.all():
@@ -435,7 +383,7 @@ class Evaluation:
     def decrement(self, G: Array) -> dict[str, Array]:
         """The fields of ``ProofScalars`` at x_j, given the gradient g of the sum, each (k,)."""
         terms = self.costs.terms
-        W = None
+        W = None  # without a root of H⁻¹ the leverage is not known
         if terms.large:
             q, mu = self._large_decrement(G)
         elif terms.rank < terms.d:
@@ -452,7 +400,25 @@ class Evaluation:
             "leverage": leverage,
             "floor": terms.floor(),
             "steady": self.steady(),
+            "noise": self._noise(mu, W),
         }
+
+    def _noise(self, mu: Array, W: Array | None) -> Array:
+        """About how much rounding adds to ∇f_j, in the norm of H⁻¹ = WWᵀ; inf if H is singular.
+
+        With the Hessian at hand, that of its entries, as in ``loop.certificate.Facts``: units of
+        columns do not matter then.
+        """
+        if W is None:
+            certain = np.where(mu > 0, mu, 1.0)
+            return np.where(mu > 0, self.gradient_error() / np.sqrt(certain), np.inf)
+        sizes = np.sqrt(np.einsum("kii->ki", self.hessian))
+        inverse = sizes[:, :, None] * (W @ W.swapaxes(1, 2)) * sizes[:, None, :]
+        deviance = np.maximum(2.0 * (self.value - self.costs.terms.floor()), 0.0)
+        lengths = np.abs(sizes * self.X).sum(axis=1)
+        lengths += np.sqrt(np.where(np.isfinite(deviance), deviance, 0.0))
+        noise: Array = 4.0 * EPS * lengths * np.sqrt(np.abs(inverse).sum(axis=(1, 2)))
+        return np.where(np.isnan(noise), np.inf, noise)
 
     def _tall_decrement(self, G: Array) -> tuple[Array, Array, Array]:
         """gᵀH⁻¹g, λ_min(H) and a root W of H⁻¹ = WWᵀ, with H = ∇²f_j(x_j)."""
@@ -460,6 +426,7 @@ class Evaluation:
         q, mu, W = inverse_norm(self.hessian, G)
         stated, L = self.costs.bounds
         finite = np.isfinite(self.hessian).all(axis=(1, 2))
+        # a loss of the user's own may state a bound that is wrong: better no proof than a false one
         refuted = finite & (stated > 2.0 * mu) & (stated > 1e-9 * L)
         if refuted.any():
             raise InputError(
@@ -472,7 +439,7 @@ class Evaluation:
         """gᵀH⁻¹g and λ_min(H) with fewer observations than columns: λ_min(H) is the ridge."""
         ridge = self.costs.ridge.min()
         # With a smaller ridge than this, the small system has too few digits left.
-        certain = ridge > 1e-8 * self.costs.terms.largest(self.eta)
+        certain = ridge > 1e-8 * self.costs.terms.root(self.eta).largest()
         mu = np.where(certain, ridge, 0.0)
         if not certain.any():
             return np.full(mu.shape, np.inf), mu
@@ -483,7 +450,7 @@ class Evaluation:
         """Bounds on gᵀH⁻¹g and λ_min(H) where H is too large to be held, one client per block."""
         self.costs.work.hessians += 1
         ridge = self.costs.ridge
-        largest = float(self.costs.terms.largest(self.eta)[0] + ridge.max())
+        largest = float(self.costs.terms.root(self.eta).largest()[0] + ridge.max())
         q, mu = LargeHessian(self.times, self.diagonal()[0], ridge, largest).decrement(G[0])
         return np.array([q]), np.array([mu])
 

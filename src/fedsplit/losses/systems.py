@@ -4,13 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
-from fedsplit.arrays import Array, Factors, add_diagonal, dots, matvec, norms
+from fedsplit.arrays import Array, Factors, add_diagonal, dots, extreme_eigenvalues, matvec, norms
 from fedsplit.losses.designs import Design
+
+Made = TypeVar("Made")
+
+
+class Latest:
+    """What is expensive to derive from the costs of one block: by name, the latest of each.
+
+    Asked for with the key that it was made for, it comes as it is; with another key it is made
+    anew, and replaces the one before: matrices are large, and a method with a fixed step needs
+    one. No answer depends on what is here, only the time that it takes.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[object, tuple[object, Any]] = {}
+
+    def get(self, name: object, key: object, make: Callable[[], Made]) -> Made:
+        """What ``make`` makes for this key."""
+        latest = self._made.get(name)
+        if latest is None or latest[0] != key:
+            latest = key, make()
+            self._made[name] = latest
+        return cast(Made, latest[1])
 
 
 class Solver(Protocol):
@@ -43,23 +65,13 @@ class Woodbury:
     small: Factors
 
     @classmethod
-    def of(cls, rows: Design, D: Array) -> Woodbury:
-        """With B_j = A_j."""
-        return cls(rows, 1.0, D, Factors(add_diagonal(rows.inner(1.0 / D), 1.0), overwrite=True))
-
-    @classmethod
-    def weighted(
-        cls, rows: Design, root: Array, unit: Array, top: float, products: Array
-    ) -> Woodbury:
-        """With B_j = diag(root_j)A_j and D = top·unit, given A_j diag(unit)⁻¹A_jᵀ, (k, n, n)."""
-        scaled = root / np.sqrt(top)
-        M = scaled[:, :, None] * products
-        M *= scaled[:, None, :]
-        return cls(rows, root, top * unit, Factors(add_diagonal(M, 1.0), overwrite=True))
+    def of(cls, rows: Design, root: Array | float, D: Array, products: Array) -> Woodbury:
+        """Given B_jD⁻¹B_jᵀ, (k, n, n), which is overwritten."""
+        return cls(rows, root, D, Factors(add_diagonal(products, 1.0), overwrite=True))
 
     def inverted(self) -> Woodbury:
         """The same, for many systems."""
-        self.small.inverted()
+        self.small.inverted()  # that of the rows is the smaller one
         return self
 
     def solve(self, G: Array) -> Array:
@@ -112,6 +124,7 @@ def conjugate_gradients(
     """
     d = len(g)
     M = LinearOperator((d, d), matvec=lambda u: times(u[None])[0], dtype=np.float64)
+    # columns on different scales would take as many products as their ratio is large
     P = LinearOperator((d, d), matvec=lambda u: u / diagonal, dtype=np.float64)
     u: Array = cg(M, g, rtol=tolerance, maxiter=most_products, M=P)[0]
     return u
@@ -125,6 +138,7 @@ def lanczos(
     The largest one is nearly exact after 20 steps, the smallest at least the true one: enough for
     a first step, which follows the curvature seen from then on.
     """
+    # the same start for all clients: their bits do not depend on who shares the block
     q = np.tile(np.random.default_rng(0).standard_normal(d), (k, 1))
     q = q / norms(q)[:, None]
     Q = np.zeros((k, steps, d))
@@ -143,8 +157,7 @@ def lanczos(
         if i + 1 < steps:
             T[:, i, i + 1] = T[:, i + 1, i] = length
         q = np.where(length > 0, 1.0 / np.where(length > 0, length, 1.0), 0.0)[:, None] * r
-    ritz = np.linalg.eigvalsh(T)
-    return np.maximum(ritz[:, 0], 0.0), np.maximum(ritz[:, -1], 0.0)
+    return extreme_eigenvalues(T)  # 0 and inf where the products exceed float64
 
 
 def truncated_cg(

@@ -14,8 +14,7 @@ from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Descend
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.method import Method, check_settings
-from fedsplit.methods.sums import curvatures
+from fedsplit.methods.method import StepMethod, extreme_curvature, step_from
 
 
 class ScaffnewState(NamedTuple):
@@ -43,7 +42,7 @@ class ScaffnewState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scaffnew(Method[ScaffnewState]):
+class Scaffnew(StepMethod[ScaffnewState]):
     """Scaffnew (Mishchenko et al., 2022): gradient steps with control variates.
 
     A round is what lies between two averages, which come with probability p after each step: a
@@ -69,7 +68,7 @@ class Scaffnew(Method[ScaffnewState]):
     hazard = "the step is above 2/L*: pass a smaller step"
 
     def __post_init__(self) -> None:
-        check_settings("Scaffnew", step=self.step)
+        super().__post_init__()
         count("Scaffnew: seed", self.seed, least=0)
         if self.probability is not None and number("Scaffnew: probability", self.probability) > 1.0:
             raise InputError(f"Scaffnew: probability must be at most 1, not {self.probability!r}")
@@ -78,13 +77,11 @@ class Scaffnew(Method[ScaffnewState]):
         s = self.step
         p = self.probability
         if s is None or p is None:
-            rows, _ = yield from curvatures("Scaffnew", x0)
-            ell = float(rows[:, 0].min())
-            L = float(rows[:, 1].max())
+            bounds = yield from extreme_curvature(x0)
             if s is None:
-                s = 1.0 / L
+                s = step_from(bounds, lambda _, L: 1.0 / L)
             if p is None:
-                p = max(0.01, math.sqrt(ell / L))  # at most 100 local steps on average
+                p = max(0.01, math.sqrt(bounds.ell / bounds.L))  # at most 100 steps on average
         return ScaffnewState(x0, np.zeros((m, len(x0))), s, p, 0)
 
     def update(self, state: ScaffnewState) -> Dialogue[ScaffnewState]:
@@ -99,6 +96,3 @@ class Scaffnew(Method[ScaffnewState]):
 
     def iterate(self, state: ScaffnewState) -> Array:
         return state.x - state.s * state.h
-
-    def step_of(self, state: ScaffnewState) -> float:
-        return state.s
