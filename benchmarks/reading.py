@@ -172,7 +172,7 @@ def main(others: list[Path], turns: int = 3) -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["--measure", *arguments]:
-            print(json.dumps(measure(*arguments)))
+        case ["--measure", folder, formula, family]:
+            print(json.dumps(measure(folder, formula, family)))
         case others:
             main([Path(other) for other in others])

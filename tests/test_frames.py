@@ -1,6 +1,7 @@
 """Frames of other libraries give the fit of pandas' frame, and pandas comes back."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import duckdb
@@ -33,7 +34,7 @@ def pandas_frame() -> pd.DataFrame:
     frame = pd.DataFrame(
         {"x": rng.normal(size=90).round(3), "size": size, "site": np.arange(90) % 3}
     )
-    frame["k"] = pd.array(np.where(np.arange(90) % 11, np.arange(90) % 4, None), dtype="Int64")
+    frame["k"] = pd.array([i % 4 if i % 11 else None for i in range(90)], dtype="Int64")
     frame["y"] = frame["x"] + frame["size"].cat.codes + rng.normal(size=90).round(3)
     return frame
 
@@ -44,7 +45,7 @@ def of_duckdb(frame: pd.DataFrame) -> Any:
     return connection.sql("from frame")
 
 
-OTHERS = {
+OTHERS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "pyarrow": lambda frame: pa.Table.from_pandas(frame),
     "batches": lambda frame: pa.Table.from_pandas(frame).to_reader(max_chunksize=7),
     "capsule": lambda frame: Capsule(pa.Table.from_pandas(frame)),
@@ -132,7 +133,7 @@ def test_without_narwhals_frames_of_pandas_and_arrow_are_taken(
     monkeypatch.setitem(sys.modules, "narwhals", None)
     assert as_pandas(frame) is frame
     found = as_pandas(table)
-    assert found is not None
+    assert isinstance(found, pd.DataFrame)
     assert list(found.columns) == list(frame.columns)
     with pytest.raises(fs.InputError, match="data must be a file, a folder, a DataFrame"):
         fs.fit(3, "y ~ x")

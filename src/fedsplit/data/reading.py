@@ -191,10 +191,10 @@ class Reading:
             )
         except ValueError:
             return None
-        if not all(cells[i] in missing for i in np.flatnonzero(np.isnan(values))):
+        if not all(cells[i] in missing for i in np.flatnonzero(np.isnan(values)).tolist()):
             return None
         if self.number_codes:
-            for i in np.flatnonzero(np.isin(values, self.number_codes)):
+            for i in np.flatnonzero(np.isin(values, self.number_codes)).tolist():
                 if self.is_missing(cells[i].strip()):
                     values[i] = math.nan
         return values

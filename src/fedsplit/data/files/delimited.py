@@ -174,14 +174,14 @@ class CellColumn:
         return fit_of(counts)
 
     def values(self, where: str, name: str, kind: Type, reading: Reading) -> Values:
-        found = [np.empty(0, DTYPES[kind])]
+        found: list[Any] = [np.empty(0, DTYPES[kind])]
         start = 0
         for part in self._parts:
-            values = part
             if isinstance(part, Texts):
-                values = part.read(where, name, kind, reading, start)
-            found.append(values)
-            start += len(values)
+                found.append(part.read(where, name, kind, reading, start))
+            else:
+                found.append(part)
+            start += len(found[-1])
         return np.concatenate(found)
 
     def _doubt(self, with_comma: Sequence[str]) -> None:
@@ -257,9 +257,8 @@ def _split(text: str, header: Header, few: int = 10_000) -> Cells | None:
     if len(ends) != rows * header.width or not feeds[ends[header.width - 1 :: header.width]].all():
         return None
     # A cell begins after the end of the one before it, the first one at the very beginning.
-    starts = np.concatenate([[-1], ends[:-1]]).reshape(rows, header.width)
-    ends = ends.reshape(rows, header.width)
-    return lambda place: _cells(content, data, starts[:, place] + 1, ends[:, place])
+    before, after = (each.reshape(rows, header.width) for each in (np.append(-1, ends[:-1]), ends))
+    return lambda place: _cells(content, data, before[:, place] + 1, after[:, place])
 
 
 WORD = 8
