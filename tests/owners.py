@@ -30,7 +30,7 @@ from test_service import FORMULA, table
 
 NAMES = ("a", "b", "c")
 
-WANTED = Wanted(FORMULA, "poisson", {}, None, None, None, (), False, False)
+WANTED = Wanted(FORMULA, "poisson", {}, None, None, None, (), False)
 
 
 def with_tables(folder: Path, names: Sequence[str] = NAMES) -> Path:

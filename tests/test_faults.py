@@ -492,7 +492,7 @@ REFITS: dict[str, tuple[Callable[[Frames], Frames], str, dict[str, Any]]] = {
     "poisson": (lambda frames: frames, FORMULA, {"family": "poisson"}),
     "a level that nobody else has": (rare, FORMULA, {"family": "poisson"}),
     "a class that nobody else has": (rare, "ward ~ age + hours", {"family": "multinomial"}),
-    "filled by the mean": (gaps, FORMULA, {"family": "poisson", "missing": "mean"}),
+    "with missing values": (gaps, FORMULA, {"family": "poisson"}),
     "a ridge on unit columns": (
         rare,
         FORMULA,

@@ -212,9 +212,7 @@ def test_standardize_says_on_which_scale_a_penalty_acts() -> None:
 def test_a_frame_is_not_changed_by_a_fit() -> None:
     frames = people()
     before = {name: frame.copy() for name, frame in frames.items()}
-    fs.fit(
-        frames, "visits ~ age + ward", family="poisson", missing="mean", standardize=True, ridge=1.0
-    )
+    fs.fit(frames, "visits ~ age + ward", family="poisson", standardize=True, ridge=1.0)
     for name, frame in frames.items():
         pd.testing.assert_frame_equal(frame, before[name])
 

@@ -89,16 +89,9 @@ def test_rows_with_missing_values_are_dropped_and_counted_by_client() -> None:
     )
 
 
-def test_missing_numbers_are_filled_with_the_mean_over_all_clients() -> None:
+def test_missing_values_are_refused_if_that_is_wanted() -> None:
     frames = people()
     frames["hospital0"].loc[[3, 5], "age"] = np.nan
-    mean = pd.concat(frames.values()).age.mean()
-    filled = {name: frame.assign(age=frame.age.fillna(mean)) for name, frame in frames.items()}
-    model = fs.fit(frames, "score ~ age + ward", missing="mean")
-    assert model.n == 135
-    np.testing.assert_allclose(model.coef_, fs.fit(filled, "score ~ age + ward").coef_, rtol=1e-9)
-    frames["hospital2"]["ward"] = None
-    assert fs.fit(frames, "score ~ age + ward", missing="mean").n_by_client["hospital2"] == 0
     with pytest.raises(fs.InputError, match="client hospital0: column age has 2 missing values"):
         fs.fit(frames, "score ~ age + ward", missing="fail")
 
@@ -230,7 +223,6 @@ def test_warnings_of_a_kind_are_one_line_with_a_count_and_the_first_names() -> N
         ("score ~ age + C(rare)", {}, "rare = 1 in 1"),
         ("score ~ ward * rare2", {}, "ward[T.south]:rare2"),
         ("{hours == 7} ~ age", {"family": "logistic"}, "hours == 7 = 1 in 1"),
-        ("score ~ age + some", {"missing": "mean"}, "a value of some in 2"),
         ("score ~ age", {"weights": "heavy"}, "concentrate on 1.0 effective rows"),
         ("score ~ age + ward", {"weights": "one_west"}, "ward = west in 1"),
     ],

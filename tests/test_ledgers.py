@@ -33,7 +33,7 @@ def federation(tmp_path: Path) -> Federation:
 
 
 def asked(formula: str) -> Asked:
-    return Asked(ColumnRequest({"x": "number"}, frozenset(), frozenset(), False), formula)
+    return Asked(ColumnRequest({"x": "number"}, frozenset(), False), formula)
 
 
 def asked_columns(federation: Federation) -> Reply:

@@ -396,7 +396,7 @@ WRONG: Sequence[tuple[dict[str, Any], str]] = [
     ({"ridge": 1.0}, "dp: leave out a ridge"),
     ({"firth": True}, "dp: leave out firth"),
     ({"strict": True}, "leave out strict"),
-    ({"missing": "mean"}, "missing=mean would tell of rows"),
+    ({"missing": "fail"}, "missing=fail would tell of rows"),
     ({"method": "newton"}, "dp has its own method"),
     ({"tol": 1e-6}, "dp: tol has no effect on a fit with noise: leave it out"),
     ({"separation": "refuse"}, "dp: separation has no effect"),

@@ -87,7 +87,6 @@ def wanted(formula: str, **changes: Any) -> Wanted:
         "offset": None,
         "exposure": None,
         "excluded": (),
-        "fill": False,
         "strict": False,
     }
     return Wanted(formula, **{**plain, **changes})
@@ -105,7 +104,7 @@ def test_levels_leave_a_client_at_once_only_where_the_category_is_declared() -> 
         assert set(known.description.levels) == {"ward"}
     stored = people()["hospital0"].astype({"ward": "category"})
     for nothing in (told("visits ~ age + ward"), told("visits ~ ward", stored)):
-        assert nothing[1:] == (None, None, None)
+        assert nothing[2:] == (None, None, None)
         assert "north" not in str(nothing)
 
 
@@ -118,8 +117,8 @@ def test_what_a_strict_client_does_not_tell_at_once_is_refused_and_not_left_out(
 
 def test_a_bad_value_leaves_its_message_to_the_next_question() -> None:
     names = people()["hospital0"].assign(name=[f"p{i}" for i in range(60)])
-    assert told("visits ~ C(name)", names)[1:] == (None, None, None)
-    assert told("visits ~ nothing")[1:] == (None, None, None)
+    assert told("visits ~ C(name)", names)[2:] == (None, None, None)
+    assert told("visits ~ nothing")[2:] == (None, None, None)
 
 
 def test_a_client_that_reads_a_column_otherwise_is_asked_again() -> None:

@@ -24,7 +24,7 @@ from fedsplit.sites.service import Site
 from owners import disk_full
 
 STRICT = Rules.strict()
-AGES = ColumnRequest({"age": "number"}, frozenset(), frozenset(), False)
+AGES = ColumnRequest({"age": "number"}, frozenset(), False)
 EARLIER = 1_700_000_000
 
 
@@ -220,7 +220,7 @@ def test_rows_that_left_and_came_back_are_the_same_rows(clinic: Clinic) -> None:
 def test_a_new_column_is_used_though_no_row_came(clinic: Clinic) -> None:
     clinic.code("income ~ age")
     clinic.write(clinic.frame.assign(lab=np.arange(ROWS) % 7))
-    request = ColumnRequest({"lab": "number"}, frozenset(), frozenset(), False)
+    request = ColumnRequest({"lab": "number"}, frozenset(), False)
     assert clinic.describe(request).kept == ROWS
     assert "other columns (1 added or removed), and are used from this fit on" in clinic.told
     assert clinic.code("income ~ age").n == ROWS
@@ -260,7 +260,7 @@ def test_after_a_restart_a_copy_is_opened_once_for_all_that_was_asked_of_it(
     clinic: Clinic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for column in ("age", "income", "visits"):
-        clinic.describe(ColumnRequest({column: "number"}, frozenset(), frozenset(), False))
+        clinic.describe(ColumnRequest({column: "number"}, frozenset(), False))
     clinic.site = clinic.started()
     opened = []
     source = Snapshot.source
@@ -270,7 +270,7 @@ def test_after_a_restart_a_copy_is_opened_once_for_all_that_was_asked_of_it(
         return source(copy)
 
     monkeypatch.setattr(Snapshot, "source", counted)
-    clinic.describe(ColumnRequest({"ill": "number"}, frozenset(), frozenset(), False))
+    clinic.describe(ColumnRequest({"ill": "number"}, frozenset(), False))
     assert len(opened) == 1
 
 

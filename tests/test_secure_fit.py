@@ -83,7 +83,6 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
     "poly, offset": {"formula": "count ~ poly(x, 2) + offset(log(time))", "family": "poisson"},
     "ns": {"formula": "y ~ ns(x, df=3) + z"},
     "cut": {"formula": "event ~ cut(x, 3)", "family": "logistic"},
-    "missing values filled": {"formula": "y ~ x + z + g", "missing": "mean"},
     "a column that depends on others": {"formula": "y ~ 0 + x + I(2*x) + g"},
     "target and columns": {"target": "y", "columns": ["x", "g"], "reference": {"g": "c"}},
 }
@@ -236,8 +235,8 @@ def test_columns_may_have_any_usual_unit(factor: float) -> None:
     clients = {
         name: each.assign(x=factor * each["x"], y=each["y"] / factor) for name, each in tables
     }
-    open_fit = fs.fit(clients, "y ~ poly(x, 2) + z", missing="mean")
-    secure = fs.fit(clients, "y ~ poly(x, 2) + z", missing="mean", secure=True)
+    open_fit = fs.fit(clients, "y ~ poly(x, 2) + z")
+    secure = fs.fit(clients, "y ~ poly(x, 2) + z", secure=True)
     assert secure.converged
     assert np.max(np.abs(secure.coef - open_fit.coef) / open_fit.errors) <= 1e-9
     assert secure.deviance == pytest.approx(open_fit.deviance, rel=1e-12)

@@ -28,8 +28,7 @@ from fedsplit.clients.questions import (
     Prox,
 )
 from fedsplit.commands.client import client_command
-from fedsplit.data.sources.client_data import TableSource
-from fedsplit.data.tables import Values
+from fedsplit.data.tables import Table, Values
 from fedsplit.data.types import Type
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Recession
@@ -118,7 +117,7 @@ def in_process(folder: Path, **settings: object) -> Model:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"ridge": 0.5}, {"l1": 2.0}, {"missing": "mean", "standardize": True}]
+    "settings", [{}, {"ridge": 0.5}, {"l1": 2.0}, {"ridge": 1.0, "standardize": True}]
 )
 def test_letters_give_the_bits_of_one_process(folder: Path, settings: dict[str, object]) -> None:
     here, there = in_process(folder, **settings), Mail(folder).fit(**settings)
@@ -160,13 +159,13 @@ def test_a_new_process_for_every_letter_does_not_read_the_source_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[str] = []
-    original = TableSource.take
+    original = Table.take
 
-    def counted(source: TableSource, wanted: Mapping[str, Type]) -> dict[str, Values]:
+    def counted(source: Table, wanted: Mapping[str, Type]) -> dict[str, Values]:
         reads.append(source.name)
         return original(source, wanted)
 
-    monkeypatch.setattr(TableSource, "take", counted)
+    monkeypatch.setattr(Table, "take", counted)
     there = Mail(folder, restarts=True).fit()
     assert np.array_equal(there.coef, in_process(folder).coef)
     assert reads.count("a") == 2 + 1  # to describe, to code; and once in one process
@@ -353,9 +352,7 @@ def test_points_of_another_shape_and_work_without_end_are_refused(
 def test_a_refusal_names_the_file_to_its_owner_alone(folder: Path) -> None:
     mail = Mail(folder)
     (folder / "a.csv").write_text("y,x,ward\n1,2\n", encoding="utf-8")
-    reply = ask(
-        mail.site("a"), Describe(ColumnRequest({"x": "number"}, frozenset(), frozenset(), False))
-    )
+    reply = ask(mail.site("a"), Describe(ColumnRequest({"x": "number"}, frozenset(), False)))
     assert reply.outcome == "refused"
     assert reply.text.startswith("client a: its file: ")
     assert str(folder) not in reply.text
@@ -415,8 +412,6 @@ def test_a_server_cannot_count_single_rows_by_the_breaks_of_cut(folder: Path) ->
     [
         Coding(replace(LINE, family="cauchy"), False, ("a",)),
         Coding(replace(LINE, levels={"ward": ["east"]}), False, ("a",)),
-        Coding(replace(LINE, fills={"other": 1.0}), False, ("a",)),
-        Coding(replace(LINE, fills={"x": np.nan}), False, ("a",)),
         Coding(replace(LINE, formula="log(y) ~ x", classes=["0"]), False, ("a",)),
         Coding(replace(LINE, weights="ward", types={**LINE.types, "ward": "text"}), False, ("a",)),
         Coding(replace(LINE, state={"poly(x, 2)": {"center": [0.0]}}), False, ("a",)),
@@ -441,12 +436,6 @@ def test_a_server_cannot_count_single_rows_by_the_breaks_of_cut(folder: Path) ->
 def test_a_plan_that_contradicts_itself_is_refused(folder: Path, coding: Coding) -> None:
     reply = ask(Mail(folder).sites["a"], Code(coding))
     assert (reply.outcome, "\n" in reply.text) == ("refused", False)
-
-
-def test_sums_of_text_are_refused(folder: Path) -> None:
-    request = ColumnRequest({"ward": "text"}, frozenset(), frozenset(), False)
-    object.__setattr__(request, "filled", frozenset(["ward"]))  # a server may be of other code
-    assert ask(Mail(folder).sites["a"], Describe(request)).outcome == "refused"
 
 
 def test_what_is_kept_is_for_its_owner_alone(folder: Path) -> None:
@@ -675,7 +664,7 @@ def test_a_client_answers_in_its_own_name_only(folder: Path) -> None:
 
 def test_a_formula_from_the_server_runs_no_code(folder: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    request = ColumnRequest({"y": "number"}, frozenset(), frozenset(), False)
+    request = ColumnRequest({"y": "number"}, frozenset(), False)
     site = Mail(folder).sites["a"]
     site.reply(write_request(Request(Describe(request))))
     for formula in (

@@ -177,25 +177,18 @@ PLAN = Plan(
         (Columns(replace(WANTED, formula="y ~ .")), "in its formula"),
         (Columns(replace(WANTED, family="gaussian")), "in its family"),
         (Columns(replace(WANTED, weights="secret")), "in its weights"),
-        (Columns(replace(WANTED, fill=True)), "in its treatment of missing values"),
         (Columns(replace(WANTED, declared={"x": "text"})), "in its types"),
         (
-            Describe(ColumnRequest({"secret": "number"}, frozenset(), frozenset(), False)),
+            Describe(ColumnRequest({"secret": "number"}, frozenset(), False)),
             "in its columns",
         ),
         (
-            Describe(
-                ColumnRequest({**PLAN.types, "secret": "number"}, frozenset(), frozenset(), False)
-            ),
+            Describe(ColumnRequest({**PLAN.types, "secret": "number"}, frozenset(), False)),
             "in its columns",
         ),
         (Code(Coding(replace(PLAN, formula="y ~ secret"), False, ("a",))), "in its formula"),
         (Code(Coding(replace(PLAN, family="logistic"), False, ("a",))), "in its family"),
         (Code(Coding(replace(PLAN, offset="x"), False, ("a",))), "in its offset"),
-        (
-            Code(Coding(replace(PLAN, fills={"x": 1.0}), False, ("a",))),
-            "treatment of missing values",
-        ),
         (Descend(np.zeros(4), 0.1, 2), "has no question descend"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -215,7 +208,7 @@ def test_numbers_are_not_told_as_levels_of_a_category(
 ) -> None:
     federation, study = approved
     types = {**PLAN.types, "x": "number" if categories else "text"}
-    request = ColumnRequest(types, categories, frozenset(), False)  # type: ignore[arg-type]  # Type
+    request = ColumnRequest(types, categories, False)  # type: ignore[arg-type]  # Type
     reply = federation.ask(Describe(request), study.hash)
     assert "column x is no category here: write C(x)" in reply.text
     plan = replace(PLAN, types=types, levels={**PLAN.levels, "x": ["1.0"]})  # type: ignore[arg-type]
@@ -422,7 +415,7 @@ def test_names_of_other_columns_do_not_leave_in_an_error(folder: Path) -> None:
     federation.approve(study)
     types: dict[str, Type] = dict.fromkeys(["y", "x", "nowhere"], "number")
     questions: list[Question] = [
-        Describe(ColumnRequest(types, frozenset(), frozenset(), False)),
+        Describe(ColumnRequest(types, frozenset(), False)),
         Code(Coding(Plan("y ~ x + nowhere", "poisson", {}, types), False, ("a",))),
     ]
     for question in questions:

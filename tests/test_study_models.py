@@ -28,7 +28,7 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("g ~ x + z", {"family": "huber", "delta": 0.5}),
     ("y ~ x + z", {"family": "poisson", "l1": 2.0, "standardize": True}),
     ("c ~ bs(x, df=4) + cut(z, 3)", {"family": "logistic"}),
-    ("c ~ x + z", {"family": "logistic", "nonnegative": ["x"], "missing": "mean"}),
+    ("c ~ x + z", {"family": "logistic", "nonnegative": ["x"]}),
     ("d/t ~ x", {"family": "logistic", "weights": "t"}),
     ("{y > 1} ~ x + C(k):x", {"family": "logistic", "intercept": False}),
     ("y ~ .", {"family": "poisson", "columns": ["x", "ward", "flag"]}),

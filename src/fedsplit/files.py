@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,40 @@ class Stamp(NamedTuple):
     def of(cls, path: Path) -> Stamp:
         status = path.stat()
         return cls(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def check_unpacked(
+    path: Path, packed: int, unpacked: int, most: int = 300, harmless: int = 1 << 25
+) -> None:
+    """Raise InputError if a file unpacks to what no data of this size would.
+
+    Parameters
+    ----------
+    path : Path
+        For the message.
+    packed, unpacked : int
+        Bytes.
+    most : int
+        Times the size of the packed file. Tables of text shrink to a tenth, very regular ones to a
+        hundredth; gzip can shrink zeros to a thousandth.
+    harmless : int
+        Bytes that any machine has room for.
+    """
+    if unpacked > max(harmless, most * packed):
+        raise InputError(
+            f"{path}: unpacks to more than {most} times its size, which no table does: unpack it "
+            "yourself if it is one"
+        )
+
+
+def check_archive(path: Path) -> None:
+    """Raise InputError if a zip archive, as .xlsx and .npz are, would unpack to too much.
+
+    The sizes are those that the archive states, and no more than that is ever unpacked.
+    """
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(each.file_size for each in archive.infolist())
+        check_unpacked(path, path.stat().st_size, unpacked)
 
 
 def write(path: Path, content: bytes | str) -> None:

@@ -53,11 +53,6 @@ def by_nested_models(server: Server) -> Guess:
     return Guess(products(every, "Intercept") - products(some, "Intercept"), server.secret)
 
 
-def by_two_fills(server: Server) -> Guess:
-    zero, one = (server.code("income ~ bmi", fills={"bmi": fill}) for fill in (0.0, 1.0))
-    return Guess(products(one, "bmi") - products(zero, "bmi"), server.secret)
-
-
 def by_a_near_copy(server: Server) -> Guess:
     copy = f"I(age + 0.01*(age >= {server.oldest()}))"
     moments = server.code(f"income ~ age + {copy}")
@@ -137,20 +132,11 @@ def by_levels(server: Server) -> Guess:
     counts = []
     for names in (("ward", "age"), ("ward", "age", "bmi")):
         types = {name: TYPES[name] for name in names}
-        request = ColumnRequest(types, frozenset(), frozenset(), False)
+        request = ColumnRequest(types, frozenset(), False)
         counts.append(server.ask(Describe(request)).levels["ward"])
     found = counts[0]["north"] - counts[1]["north"]
     truth = int((server.frame["ward"].tail(server.few) == "north").sum())
     return Guess(found + 10, truth + 10)  # it may be zero
-
-
-def by_filled_sums(server: Server) -> Guess:
-    sums = []
-    for names in (("income", "age"), ("income", "age", "bmi")):
-        types = {name: TYPES[name] for name in names}
-        request = ColumnRequest(types, frozenset(), frozenset({"income"}), False)
-        sums.append(server.ask(Describe(request)).sums["income"][1])
-    return Guess(sums[0] - sums[1], server.secret)
 
 
 def by_offset(server: Server) -> Guess:
@@ -317,7 +303,6 @@ ATTACKS: Sequence[Attack] = [
     Attack("a condition that holds for few rows", by_condition, LEVERAGE),
     Attack("60 conditions at once, two of which differ in few rows", by_many_conditions, LEVERAGE),
     Attack("two models, one with a column that few rows lack", by_nested_models, LEVERAGE),
-    Attack("two values in the place of missing ones", by_two_fills, LEVERAGE),
     Attack("`I(age + 0.01*(age >= t))` beside `age`", by_a_near_copy, LEVERAGE),
     Attack("the same with 1e-12, by combinations of columns", by_rounding, LEVERAGE),
     Attack("the same in the last bit, in twice the precision", by_exact_differences, LEVERAGE),
@@ -331,7 +316,6 @@ ATTACKS: Sequence[Attack] = [
     Attack("a spline with a knot before the last rows", by_spline, LEVERAGE),
     Attack("`cut` whose breaks leave out few rows", by_interval, LEVERAGE),
     Attack("counts of levels with and without a column", by_levels, LEVERAGE),
-    Attack("sums for filling with and without a column", by_filled_sums, LEVERAGE),
     Attack("an offset that makes one exposure the sum", by_offset, LEVERAGE, (1,)),
     Attack("moments before and after patients were added", by_added_patients, "snapshots"),
     Attack("a product of two conditions", by_a_product, PRODUCTS, (1, 2)),

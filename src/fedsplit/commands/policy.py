@@ -73,10 +73,10 @@ def check_command(
     found = sources(data, reading=reading)
     if len(found) != 1:
         raise InputError(f"{data}: a client has one file, this names {len(found)}")
-    columns = found[0].columns()
+    columns = found[0].names()
     rows = 0
     if columns:
-        rows = len(found[0].read(dict.fromkeys(list(columns)[:1], "text")))
+        rows = len(found[0].read(dict.fromkeys(columns[:1], "text")))
     typer.echo(f"{data}: {rows:,} rows, {len(columns)} columns\n")
     _print_allowed(rules, columns, rows)
     if options is not None:

@@ -11,16 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fedsplit.data.reading import LEADING_ZERO
 from fedsplit.data.tables import Values
-from fedsplit.data.texts import as_text, distinct, unreadable
+from fedsplit.data.texts import Texts, as_text, distinct, unreadable
 from fedsplit.data.types import Type, level_form
 from fedsplit.errors import RowError, listed
 
 Level: TypeAlias = str
 """A value of a category: a trimmed text, of a number, date or boolean its only form."""
-
-FEW = 1000
-"""Values up to which a dictionary is faster than pandas: small clients have few, and are many."""
 
 
 def in_levels(where: str, column: str, values: Values, kind: Type) -> pd.Categorical:
@@ -40,36 +38,45 @@ def in_levels(where: str, column: str, values: Values, kind: Type) -> pd.Categor
     (n,) Categorical
         Its categories are the levels that it has, in the order of ``values`` if it is categorical.
     """
-    codes, texts = distinct_texts(values)
+    texts = Texts.of(values)
     places: dict[Level, int] = {}
-    positions = np.full(len(texts) + 1, -1)
-    for code, count in enumerate(np.bincount(codes + 1, minlength=len(texts) + 1)[1:]):
+    positions = np.full(len(texts.distinct) + 1, -1)
+    for code, (text, count) in enumerate(texts.counts()):
         if count:
             try:
-                form = level_form(texts[code], kind)
+                form = level_form(text, kind)
             except ValueError:
-                raise unreadable(where, column, kind, texts[code], codes == code) from None
+                row = int(np.argmax(texts.codes == code)) + 1
+                raise unreadable(where, column, kind, text, row) from None
             positions[code] = places.setdefault(form, len(places))
-    return pd.Categorical.from_codes(positions[codes], dtype=_dtype(tuple(places)), validate=False)
-
-
-def distinct_texts(values: Values) -> tuple[NDArray[np.intp], Sequence[str]]:
-    """Return the position of each row's text among the others, -1 if it is missing; the texts."""
-    if isinstance(values, pd.Categorical):
-        return values.codes, list(values.categories)
-    if len(values) > FEW:
-        codes, texts = pd.factorize(values)
-        return codes, list(texts)
-    places: dict[str | None, int] = {None: -1}
-    numbers = [places.setdefault(text, len(places) - 1) for text in values]
-    del places[None]
-    return np.array(numbers, dtype=np.intp), list(places)  # type: ignore[arg-type]  # None is out
+    coded = positions[texts.codes]
+    return pd.Categorical.from_codes(coded, dtype=_dtype(tuple(places)), validate=False)
 
 
 @lru_cache(maxsize=256)
 def _dtype(levels: tuple[Level, ...]) -> pd.CategoricalDtype:
     """Return the type of a column of these levels, which small clients mostly share."""
     return pd.CategoricalDtype(pd.Index(levels, dtype=object))
+
+
+def merged_codes(values: Values, kind: Type) -> str:
+    """Return a code such as 01 that loses its zeros as a level, because it is read as a number.
+
+    Parameters
+    ----------
+    values : Values
+        As those of ``in_levels``.
+    kind : Type
+        Of the column.
+
+    Returns
+    -------
+    str
+        The first such code in the order of text, empty if there is none.
+    """
+    if kind != "number":
+        return ""
+    return min(filter(LEADING_ZERO.match, Texts.of(values).distinct), default="")
 
 
 def counted_levels(values: pd.Categorical) -> dict[Level, int]:

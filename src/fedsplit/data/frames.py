@@ -1,69 +1,201 @@
-"""A DataFrame in memory."""
+"""Frames in memory: of pandas, or of whatever hands over its columns as Arrow or by narwhals."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 from pandas.api import types
 
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.tables import Values, check_names, fail
-from fedsplit.data.texts import as_written, distinct, fit_of_texts, read_texts
+from fedsplit.data.tables import Column, Table, Values, fail
+from fedsplit.data.texts import Texts, as_written, class_counts, distinct, fit_of
 from fedsplit.data.types import DAY, EMPTY, Fit, Type, share
+from fedsplit.errors import InputError
 
 
-@dataclass
-class FrameTable:
-    """A user's frame, which is never changed."""
+@runtime_checkable
+class ArrowStream(Protocol):
+    """A table or a column of any library that speaks Arrow's PyCapsule interface."""
 
-    where: str
-    frame: pd.DataFrame
-    reading: Reading = PLAIN
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows as a stream of Arrow."""
+        ...
 
-    def fits(self) -> dict[str, Fit | None]:
-        names = list(self.frame.columns)
-        if self.frame.columns.nlevels > 1:
-            fail(self.where, "the columns have several levels: flatten them to one name per column")
-        for name in names:
-            if not isinstance(name, str):
-                fail(self.where, f"the name of column {name!r} is not text: rename it")
-        check_names(self.where, names)
-        return {name: _fit(self._known(name), self.reading) for name in names}
 
-    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
-        return {name: self._values(name, kind) for name, kind in wanted.items()}
+def as_pandas(data: object) -> pd.DataFrame | None:
+    """Return a frame of any library as one of pandas; None if it is no frame.
 
-    def notes(self) -> Sequence[str]:
-        return ()
+    Parameters
+    ----------
+    data : object
+        A frame of pandas is returned as it is. One that speaks Arrow's PyCapsule interface, as
+        those of polars, pyarrow and DuckDB do, needs pyarrow; others, such as Modin's, are taken if
+        narwhals knows them.
 
-    def _values(self, name: str, kind: Type) -> Values:
-        """Return a column, (n,), as this type."""
-        series = self._known(name)
+    Returns
+    -------
+    DataFrame or None
+        Categories keep their order, and whole numbers beside missing values stay whole.
+    """
+    if isinstance(data, pd.DataFrame):
+        return data
+    if isinstance(data, ArrowStream) and not isinstance(data, pd.Series):
+        arrow = _pyarrow(data)
+        try:
+            stream = arrow.RecordBatchReader.from_stream(data)
+        except arrow.ArrowInvalid:  # it is a column
+            return None
+        found: pd.DataFrame = stream.read_all().to_pandas(types_mapper=_nullable(arrow).get)
+        return found
+    try:
+        narwhals = importlib.import_module("narwhals")
+    except ImportError:  # nothing but narwhals could say what this is
+        return None
+    frame = narwhals.from_native(data, pass_through=True)
+    if isinstance(frame, narwhals.LazyFrame):
+        frame = frame.collect()
+    return frame.to_pandas() if isinstance(frame, narwhals.DataFrame) else None
+
+
+def in_pandas(data: object) -> object:
+    """Return a frame or a column of any library in pandas, and everything else as it is."""
+    frame = as_pandas(data)
+    if frame is not None:
+        return frame
+    if isinstance(data, ArrowStream) and not isinstance(data, pd.Series):
+        arrow = _pyarrow(data)
+        return arrow.chunked_array(data).to_pandas(types_mapper=_nullable(arrow).get)
+    return data
+
+
+def _pyarrow(data: object) -> Any:
+    """Return the library that reads streams of Arrow; InputError if it is not installed."""
+    try:
+        return importlib.import_module("pyarrow")
+    except ImportError:
+        what = f"{type(data).__module__.split('.')[0]}.{type(data).__name__}"
+        raise InputError(
+            f"a {what} is read by pyarrow: install it with pip install 'fedsplit[parquet]', or "
+            "convert the frame to pandas"
+        ) from None
+
+
+def _nullable(arrow: Any) -> dict[Any, Any]:
+    """Return the types of pandas for those of Arrow that missing values would turn into others."""
+    whole = [f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
+    found = {getattr(arrow, name.lower())(): types.pandas_dtype(name) for name in whole}
+    return {**found, arrow.bool_(): pd.BooleanDtype()}
+
+
+class FrameTable(Table):
+    """A user's frame, which is never changed.
+
+    Parameters
+    ----------
+    name : str
+        Of the client, by which messages call it too.
+    frame : DataFrame
+    reading : Reading
+    """
+
+    def __init__(self, name: str, frame: pd.DataFrame, reading: Reading = PLAIN) -> None:
+        super().__init__(name, name, reading=reading)
+        self._frame = frame
+
+    def _names(self) -> Sequence[str]:
+        return frame_names(self.where, self._frame)
+
+    def _load(self, wanted: Mapping[str, Type | None]) -> Mapping[str, Column]:
+        return {name: SeriesColumn(self._frame[name]) for name in wanted}
+
+
+def frame_names(where: str, frame: pd.DataFrame) -> list[str]:
+    """Return the names of a frame's columns; InputError unless each is a text."""
+    if frame.columns.nlevels > 1:
+        fail(where, "the columns have several levels: flatten them to one name per column")
+    for name in frame.columns:
+        if not isinstance(name, str):
+            fail(where, f"the name of column {name!r} is not text: rename it")
+    return list(frame.columns)
+
+
+class SeriesColumn:
+    """A column of pandas, whose dtype says what it is stored as.
+
+    Parameters
+    ----------
+    series : (n,) Series
+    codes : (n,) Series, optional
+        The numbers that ``series`` has labels of.
+    """
+
+    def __init__(self, series: pd.Series, codes: pd.Series | None = None) -> None:
+        self._series = series
+        self._codes = codes
+
+    def offers(self, kind: Type) -> bool:
+        return True
+
+    def fit(self, reading: Reading) -> Fit | None:
+        stored = _stored(self._series)
+        present = _known(self._series, reading).dropna()
+        if stored == "other":
+            return None
+        if present.empty:
+            return EMPTY
+        match stored:
+            case "number":
+                numbers = present.to_numpy(dtype=np.float64)
+                whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
+                integer = share(int(np.count_nonzero(whole)), len(present))
+                return Fit(integer, "all", "none", "none", "none")
+            case "boolean":
+                return Fit("none", "none", "none", "all", "none")
+            case "date":
+                return Fit("none", "none", "all", "none", "none")
+        codes, values = distinct(present)
+        counts = np.bincount(codes, minlength=len(values)).tolist()
+        try:
+            texts = [as_written(value, reading) for value in values]
+        except (TypeError, ValueError, OverflowError):  # it has no form as text
+            return None
+        classes = class_counts(zip(texts, counts, strict=True), reading)
+        stored_texts = sum(
+            count
+            for value, text, count in zip(values, texts, counts, strict=True)
+            if isinstance(value, str) and not reading.is_missing(text)
+        )
+        return fit_of(classes, stored_texts)._replace(category=stored == "category")
+
+    def values(self, where: str, name: str, kind: Type, reading: Reading) -> Values:
+        series = self._series
+        if self._codes is not None and kind != "text":
+            series = self._codes
+        series = _known(series, reading)
         match _stored(series), kind:
             case ("number", "number") | ("boolean", "number" | "boolean"):
                 return np.array(series.to_numpy(dtype=np.float64, na_value=np.nan))
             case "date", "date":
                 return _days(series)
             case "category", "text":
-                return _category(series, self.reading)
+                return _category(series, reading)
         codes, values = distinct(series)
-        written = [as_written(value, self.reading) for value in values]
-        texts = np.array([*written, None], dtype=object)[codes]
-        return read_texts(self.where, name, texts, "text", kind, self.reading)
+        texts = [as_written(value, reading) for value in values]
+        return Texts(texts, codes).read(where, name, kind, reading)
 
-    def _known(self, name: str) -> pd.Series:
-        """Return a column without the numbers and dates that are codes for a missing value."""
-        series = self.frame[name]
-        match _stored(series):
-            case "number" if self.reading.numbers:
-                return series.mask(series.isin(self.reading.numbers))
-            case "date" if self.reading.dates:
-                return series.mask(np.isin(_days(series), self.reading.dates))
-        return series
+
+def _known(series: pd.Series, reading: Reading) -> pd.Series:
+    """Return a column without the numbers and dates that are codes for a missing value."""
+    match _stored(series):
+        case "number" if reading.number_codes:
+            return series.mask(series.isin(reading.number_codes))
+        case "date" if reading.date_codes:
+            return series.mask(np.isin(_days(series), reading.date_codes))
+    return series
 
 
 def _stored(series: pd.Series) -> str:
@@ -81,37 +213,6 @@ def _stored(series: pd.Series) -> str:
     if types.is_object_dtype(dtype) or types.is_string_dtype(dtype):
         return "objects"
     return "other"
-
-
-def _fit(series: pd.Series, reading: Reading) -> Fit | None:
-    stored = _stored(series)
-    present = series.dropna()
-    if stored == "other":
-        return None
-    if present.empty:
-        return EMPTY
-    match stored:
-        case "number":
-            numbers = present.to_numpy(dtype=np.float64)
-            whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
-            integer = share(int(np.count_nonzero(whole)), len(present))
-            return Fit(integer, "all", "none", "none", "none")
-        case "boolean":
-            return Fit("none", "none", "none", "all", "none")
-        case "date":
-            return Fit("none", "none", "all", "none", "none")
-    codes, values = distinct(present)
-    counts = []
-    texts = 0
-    try:
-        for value, count in zip(values, np.bincount(codes, minlength=len(values)), strict=True):
-            text = as_written(value, reading)
-            if not reading.is_missing(text):
-                counts.append((text, int(count)))
-                texts += int(count) * isinstance(value, str)
-    except (TypeError, ValueError, OverflowError):  # it has no form as text
-        return None
-    return fit_of_texts(counts, texts, reading)._replace(category=stored == "category")
 
 
 def _category(series: pd.Series, reading: Reading) -> pd.Categorical:

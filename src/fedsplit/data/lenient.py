@@ -8,9 +8,10 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.data.categories import distinct_texts, in_levels
+from fedsplit.data.categories import in_levels
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.tables import Values
+from fedsplit.data.texts import Texts
 from fedsplit.data.types import Type, as_number, level_form
 
 
@@ -45,9 +46,9 @@ def take_readable(
 def _numbers(values: Values, kind: Type) -> Values:
     if kind == "text":
         return values
-    codes, texts = distinct_texts(values)
-    known: Array = np.array([*(_number(text, kind) for text in texts), math.nan])
-    return known[codes]
+    texts = Texts.of(values)
+    known: Array = np.array([*(_number(text, kind) for text in texts.distinct), math.nan])
+    return known[texts.codes]
 
 
 def _number(text: str, kind: Type) -> float:
@@ -59,9 +60,9 @@ def _number(text: str, kind: Type) -> float:
 
 
 def _levels(column: str, values: Values, kind: Type) -> Values:
-    codes, texts = distinct_texts(values)
-    known = np.array([*(_level(text, kind) for text in texts), None], dtype=object)
-    return in_levels("", column, known[codes], kind)
+    texts = Texts.of(values)
+    known = np.array([*(_level(text, kind) for text in texts.distinct), None], dtype=object)
+    return in_levels("", column, known[texts.codes], kind)
 
 
 def _level(text: str, kind: Type) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from fedsplit.data.types import MOSTLY, is_date, is_number
 from fedsplit.errors import RowError
@@ -14,9 +14,8 @@ WRITTEN = re.compile(
 )
 """A number as people write it, with a decimal comma, separated thousands, a currency or percent."""
 
-NUMBERS_ADVICE = (
-    "give --decimal ',' if that is the decimal mark, else remove what is no part of a number"
-)
+THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(,[0-9]{3})+")
+"""A whole number whose thousands are separated, or a number of three decimals: nobody can tell."""
 
 DAY = "(0?[1-9]|[12][0-9]|3[01])"
 MONTH = "(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
@@ -42,8 +41,13 @@ def check_looks(where: str, column: str, counts: Mapping[str, int]) -> None:
     """
     here = f"{where}: column {column}"
     for words, looks, reads, advice in (
-        ("numbers", _looks_like_number, is_number, NUMBERS_ADVICE),
-        ("dates", _looks_like_date, is_date, "write them as 2020-01-31"),
+        ("numbers", _looks_like_number, is_number, advice_on_number(counts)),
+        (
+            "dates",
+            _looks_like_date,
+            is_date,
+            "write them as 2020-01-31, or give their format as dates in a TOML list of clients",
+        ),
     ):
         if not _most(looks, counts):
             continue
@@ -67,6 +71,23 @@ def check_looks(where: str, column: str, counts: Mapping[str, int]) -> None:
             f"{here} holds {words}, but {other!r} is none: {advice}",
             f"{here} holds {words}, but also other text: {advice}",
         )
+
+
+def advice_on_number(texts: Iterable[str]) -> str:
+    """Return what to do about texts, some of which look like numbers; nothing if none does."""
+    written = [text for text in texts if _looks_like_number(text) and not is_number(text)]
+    with_comma = [text for text in written if "," in text]
+    if with_comma and all(map(THOUSANDS.fullmatch, with_comma)):
+        return (
+            "remove the commas if they separate thousands, or read the file by a query, as in "
+            "read_csv('x.csv', thousands=','); give --decimal ',' only if they are decimal marks"
+        )
+    if written:
+        return (
+            "give --decimal ',' if that is the decimal mark, else remove what is no part of a "
+            "number"
+        )
+    return ""
 
 
 def _most(test: Callable[[str], bool], counts: Mapping[str, int]) -> bool:

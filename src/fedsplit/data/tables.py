@@ -1,22 +1,23 @@
-"""The interface that every table of a client's data implements."""
+"""A client's table: named columns, of which only those that are asked for are read."""
 
 from __future__ import annotations
 
+import difflib
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Mask
+from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.types import Fit, Type
 from fedsplit.errors import InputError
-
-LONGEST_REASON = 250
-"""Characters of an error message after which it is cut: DuckDB's can be pages long."""
-
+from fedsplit.files import Stamp
 
 Values: TypeAlias = Any
 """A column, an (n,) array or a categorical of pandas."""
@@ -30,23 +31,98 @@ DTYPES: Mapping[Type, type] = {
 """What the values of each type are in a frame."""
 
 
-class Table(Protocol):
-    """Named columns of a client.
+class Column(Protocol):
+    """A column in memory, as its table has it."""
 
-    Attributes
-    ----------
-    where : str
-        What error messages call the table, usually its path.
-    """
+    def fit(self, reading: Reading) -> Fit | None:
+        """Return what its values can be read as; None if they cannot be read at all."""
+        ...
 
-    where: str
+    def offers(self, kind: Type) -> bool:
+        """Return whether the values can be had as this type, or have to be loaded for it."""
+        ...
 
-    def fits(self) -> dict[str, Fit | None]:
-        """Return what each column can be read as, in the table's order.
+    def values(self, where: str, name: str, kind: Type, reading: Reading) -> Values:
+        """Return the values as ``Table.take`` does.
 
-        None is for a column that cannot be read at all, such as one of lists.
+        Parameters
+        ----------
+        where, name : str
+            What error messages call the table and the column.
+        kind : Type
+        reading : Reading
         """
         ...
+
+
+class Table(ABC):
+    """One client's data.
+
+    A column that was looked at stays in memory until it is taken, which usually follows, or until
+    its file has changed. What columns can be read as is remembered.
+
+    Parameters
+    ----------
+    name : str
+        The client's name: of a file without its suffix, or as the user gave it.
+    where : str
+        What error messages call the table, usually its path.
+    path : Path or None
+        The file, if it is one.
+    reading : Reading
+    """
+
+    def __init__(
+        self, name: str, where: str, path: Path | None = None, reading: Reading = PLAIN
+    ) -> None:
+        self.name = name
+        self.where = where
+        self.path = path
+        self.reading = reading
+        self._in_file: dict[str, str] | None = None
+        self._fits: dict[str, Fit | None] = {}
+        self._loaded: dict[str, Column] = {}
+        self._stamp: Stamp | None = None
+
+    @abstractmethod
+    def _names(self) -> Sequence[str]:
+        """Return the names of all columns in the table's order, as it has them."""
+
+    @abstractmethod
+    def _load(self, wanted: Mapping[str, Type | None]) -> Mapping[str, Column]:
+        """Read columns, each to be taken as a type, or None to see what it can be read as.
+
+        Others may be among what is returned, if reading them costs nothing.
+        """
+
+    def notes(self) -> Sequence[str]:
+        """Return what a user should know of how the data are read."""
+        return ()
+
+    def names(self) -> list[str]:
+        """Return the names of all columns in the table's order, as the user renames them."""
+        return list(self._own_names())
+
+    def columns(self, names: Iterable[str] | None = None) -> dict[str, Fit | None]:
+        """Return what columns can be read as, in the table's order.
+
+        Parameters
+        ----------
+        names : iterable of str, optional
+            The columns to look at, by default all; those that are not there are left out.
+
+        Returns
+        -------
+        dict
+            None is for a column that cannot be read at all, such as one of lists.
+        """
+        own = self._own_names()
+        asked = list(own) if names is None else [name for name in own if name in set(names)]
+        lacking = {name: None for name in asked if name not in self._fits}
+        if lacking:
+            for name, column in self._columns(lacking).items():
+                self._fits[name] = column.fit(self.reading)
+        return {name: self._fits[name] for name in asked}
 
     def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
         """Read some columns, none of them one that cannot be read.
@@ -68,12 +144,84 @@ class Table(Protocol):
         ------
         RowError
             If a value cannot be read as what is wanted.
+        InputError
+            If there is no such column, or it has an infinite number.
         """
-        ...
+        self._check(wanted)
+        columns = self._columns(wanted)
+        self._loaded = {}  # not to be held in memory beside what is made of it
+        found = {}
+        for name, kind in wanted.items():
+            values = columns.pop(name).values(self.where, name, kind, self.reading)
+            infinite = kind != "text" and np.isinf(values)
+            if np.any(infinite):
+                place = f"column {name!r}, row {np.argmax(infinite) + 1}"
+                fail(self.where, f"{place}: the number is infinite, correct it")
+            found[name] = values
+        return found
 
-    def notes(self) -> Sequence[str]:
-        """Return what a user should know of how the table is read."""
-        ...
+    def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+        """Read these columns as a frame, in this order."""
+        return to_frame(self.take(wanted))
+
+    def _check(self, names: Collection[str]) -> None:
+        """Raise InputError if a column is absent, or cannot be read."""
+        present = self._own_names()
+        for name in names:
+            if name not in present:
+                hint = ","
+                for similar in difflib.get_close_matches(name, present, n=1):
+                    hint = f", did you mean {similar!r}?"
+                fail(
+                    self.where,
+                    f"there is no column {name!r}{hint} there are {', '.join(present)}",
+                )
+        for name, fit in self.columns(names).items():
+            if fit is None:
+                fail(
+                    self.where,
+                    f"column {name!r} is nested, or of a type that is neither number, boolean, "
+                    "text nor date: convert it",
+                )
+
+    def _own_names(self) -> Mapping[str, str]:
+        """Return the table's own name of each column, by the name that the user gives it."""
+        if self._in_file is None:
+            names = list(self._names())
+            rename = self.reading.rename
+            if absent := [name for name in rename if name not in names]:
+                fail(self.where, f"rename: there is no column {absent[0]!r} in the file")
+            renamed = [rename.get(name, name) for name in names]
+            check_names(self.where, renamed)
+            self._in_file = dict(zip(renamed, names, strict=True))
+        return self._in_file
+
+    def _columns(self, wanted: Mapping[str, Type | None]) -> dict[str, Column]:
+        """Return columns from memory, or else from the file."""
+        stamp = self._stamp_now()
+        if stamp != self._stamp:
+            self._loaded = {}
+        own = self._own_names()
+        lacking: dict[str, Type | None] = {}
+        for name, kind in wanted.items():
+            column = self._loaded.get(own[name])
+            if column is None or not (kind is None or column.offers(kind)):
+                lacking[own[name]] = kind
+        if lacking:
+            self._loaded.update(self._load(lacking))
+            if self._stamp_now() != stamp:
+                fail(self.where, "the file was changed while it was read: wait until it is written")
+        self._stamp = stamp
+        return {name: self._loaded[own[name]] for name in wanted}
+
+    def _stamp_now(self) -> Stamp | None:
+        """Return the state of the file on the disk."""
+        if self.path is None:
+            return None
+        try:
+            return Stamp.of(self.path)
+        except OSError as error:
+            fail(self.where, error.strerror or error)
 
 
 def fail(where: str, reason: object) -> NoReturn:
@@ -81,11 +229,20 @@ def fail(where: str, reason: object) -> NoReturn:
     raise InputError(one_line(where, reason)) from None
 
 
-def one_line(where: str, reason: object) -> str:
-    """Return a message of one line."""
+def one_line(where: str, reason: object, longest: int = 250) -> str:
+    """Return a message of one line.
+
+    Parameters
+    ----------
+    where : str
+        What the message is about, which it begins with.
+    reason : object
+    longest : int
+        Characters after which the reason is cut: those of DuckDB can be pages long.
+    """
     line = " ".join(str(reason).split())
-    if len(line) > LONGEST_REASON:
-        line = line[: LONGEST_REASON - 1] + "…"
+    if len(line) > longest:
+        line = line[: longest - 1] + "…"
     return f"{' '.join(where.split())}: {line}"
 
 
@@ -119,11 +276,11 @@ def to_frame(columns: Mapping[str, Values]) -> pd.DataFrame:
         if values.dtype == object:  # which pandas would convert to its own strings
             found[place] = pd.Series(values, index, dtype=object, copy=False)
     frame = pd.DataFrame(found, index, copy=False)
-    frame.columns = _names(tuple(columns))
+    frame.columns = _index_of(tuple(columns))
     return frame
 
 
 @lru_cache(maxsize=256)
-def _names(names: tuple[str, ...]) -> pd.Index:
+def _index_of(names: tuple[str, ...]) -> pd.Index:
     """Return the names of columns, which small clients mostly share, for pandas."""
     return pd.Index(names, dtype=object)

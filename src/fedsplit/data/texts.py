@@ -3,121 +3,128 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import date
 from decimal import Decimal
 from functools import singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api import types
 
-from fedsplit.data.reading import Reading
-from fedsplit.data.tables import one_line
-from fedsplit.data.types import (
-    FORMS,
-    Fit,
-    Type,
-    date_form,
-    fit_of_counts,
-    float_form,
-    is_boolean,
-    is_date,
-    is_integer,
-    is_number,
-    number_form,
-)
+from fedsplit.data.look_alikes import advice_on_number
+from fedsplit.data.reading import Reading, ValueClass
+from fedsplit.data.tables import DTYPES, Values, one_line
+from fedsplit.data.types import Fit, Type, date_form, float_form, is_number, number_form, share
 from fedsplit.errors import RowError
 
 
-def fit_of_texts(counts: Iterable[tuple[str, int]], texts: int, reading: Reading) -> Fit:
-    """What a column can be read as.
+class Texts(NamedTuple):
+    """The texts of a column, each distinct one once.
+
+    Attributes
+    ----------
+    distinct : sequence of str
+        In the order in which they first appear.
+    codes : (n,) array of int
+        The place of every row's text among them, -1 where it is missing.
+    """
+
+    distinct: Sequence[str]
+    codes: NDArray[Any]
+
+    @classmethod
+    def of(cls, values: Values, few: int = 1000) -> Texts:
+        """Return the texts of a column: objects, None where missing, or a categorical.
+
+        Parameters
+        ----------
+        values : (n,) sequence, array or categorical
+        few : int
+            Values up to which a dictionary is faster than pandas: small clients have few of them,
+            and there are many such clients.
+        """
+        if isinstance(values, pd.Categorical):
+            return cls(list(values.categories), values.codes)
+        if len(values) > few:
+            codes, texts = pd.factorize(np.asarray(values, dtype=object))
+            return cls(list(texts), codes)
+        places: dict[str | None, int] = {None: -1}
+        numbers = [places.setdefault(text, len(places) - 1) for text in values]
+        del places[None]
+        return cls(list(places), np.array(numbers, dtype=np.intp))  # type: ignore[arg-type]  # None is out
+
+    def counts(self) -> Iterable[tuple[str, int]]:
+        """Return each text with its number of rows."""
+        counts = np.bincount(self.codes + 1, minlength=len(self.distinct) + 1)[1:]
+        return zip(self.distinct, counts.tolist(), strict=True)
+
+    def read(self, where: str, column: str, wanted: Type, reading: Reading, start: int = 0) -> Any:
+        """Return the values as a type, as ``Table.take`` does.
+
+        Parameters
+        ----------
+        where, column : str
+            For messages.
+        wanted : Type
+        reading : Reading
+        start : int
+            How many rows of the column there are before these.
+        """
+        known: list[Any] = []
+        for code, text in enumerate(self.distinct):
+            try:
+                known.append(reading.read(text, wanted))
+            except ValueError:
+                row = start + int(np.argmax(self.codes == code)) + 1
+                raise unreadable(where, column, wanted, text.strip(), row) from None
+        known.append(None if wanted == "text" else np.nan)
+        return np.array(known, dtype=DTYPES[wanted])[self.codes]
+
+
+def class_counts(texts: Iterable[tuple[str, int]], reading: Reading) -> Counter[ValueClass]:
+    """Return how many rows are of each class, from the rows of each text."""
+    found: Counter[ValueClass] = Counter()
+    for text, count in texts:
+        found[reading.class_of(text.strip())] += count
+    return found
+
+
+def fit_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> Fit:
+    """Return what a column can be read as, from how many of its rows are of each class.
 
     Parameters
     ----------
-    counts : iterable of (str, int)
-        Each trimmed text that is not missing, with its number of rows.
-    texts : int
-        How many of these rows are stored as text.
-    reading : Reading
+    counts : Counter of ValueClass
+    stored_texts : int, optional
+        How many of the rows are stored as text, if the table says what they are stored as.
     """
-    total = integer = decimal = date = boolean = 0
-    for text, count in counts:
-        number = reading.with_point(text)
-        total += count
-        integer += count * is_integer(number)
-        decimal += count * is_number(number)
-        date += count * is_date(text)
-        boolean += count * is_boolean(text)
-    return fit_of_counts(total, (integer, decimal, date, boolean, texts))
+    total = sum(counts.values()) - counts["missing"]
+    texts = counts["text"] if stored_texts is None else stored_texts
+    return Fit(
+        integer=share(counts["integer"], total),
+        decimal=share(counts["integer"] + counts["decimal"], total),
+        date=share(counts["date"], total),
+        boolean=share(counts["boolean"], total),
+        text=share(texts, total),
+    )
 
 
-def read_texts(
-    where: str,
-    column: str,
-    values: np.ndarray[Any, Any],
-    stored: Type,
-    wanted: Type,
-    reading: Reading,
-) -> np.ndarray[Any, Any]:
-    """Read a column of text, each distinct value once.
-
-    Parameters
-    ----------
-    where, column : str
-        For messages.
-    values : (n,) array of objects
-        ``str``, or None where missing.
-    stored : Type
-        What the table has the column as; a file without types has text.
-    wanted : Type
-    reading : Reading
-
-    Returns
-    -------
-    (n,) array
-        As ``Table.take`` returns it.
-    """
-    codes, found = pd.factorize(values)
-    texts = [text.strip() for text in found]
-    read: list[Any] = []
-    for code, text in enumerate(texts):
-        try:
-            read.append(_read(text, stored, wanted, reading))
-        except ValueError:
-            raise unreadable(where, column, wanted, text, codes == code) from None
-    if wanted == "text":
-        known = np.array([*read, None], dtype=object)
-    else:
-        known = np.array([*read, np.nan], dtype=np.float64)
-    found_values: np.ndarray[Any, Any] = known[codes]
-    return found_values
-
-
-def unreadable(
-    where: str, column: str, wanted: Type, text: str, rows: np.ndarray[Any, Any]
-) -> RowError:
-    """The error that some rows, (n,), of a column have a value that is not of the type wanted."""
+def unreadable(where: str, column: str, wanted: Type, text: str, row: int) -> RowError:
+    """The error that a row of a column, counted from 1, has a value that is not of a type."""
     advice = (
         "correct it, name it with --na if it stands for a missing value, or have the column read "
         f"as text everywhere, as in --types {column}=text"
     )
-    first = int(np.argmax(rows)) + 1
+    if wanted == "number" and "," in text:
+        advice = advice_on_number([text]) or advice
     return RowError(
-        one_line(where, f"column {column!r}, row {first}: {text!r} is no {wanted}: {advice}"),
+        one_line(where, f"column {column!r}, row {row}: {text!r} is no {wanted}: {advice}"),
         one_line(where, f"column {column!r} has a value that is no {wanted}: {advice}"),
     )
-
-
-def _read(text: str, stored: Type, wanted: Type, reading: Reading) -> Any:
-    if stored != "text":  # as the database writes it
-        reading = replace(reading, decimal=".")
-    value = reading.read(text, wanted)
-    if isinstance(value, str):
-        return FORMS[stored](value)
-    return value
 
 
 def distinct(series: pd.Series) -> tuple[np.ndarray[Any, Any], list[Any]]:

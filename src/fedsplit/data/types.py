@@ -1,14 +1,14 @@
 """What a value can be read as, and the one form in which equal values are one level.
 
-These functions of single values say what holds in every file format. Readers work on whole columns
-and agree with them.
+These functions of single values are the only place that says what a number or a date is, for every
+format of files.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Literal, NamedTuple, TypeAlias
@@ -25,7 +25,6 @@ MOSTLY = 0.8
 MISSING = ("", "NA", "#N/A", "N/A", "NaN", "nan", "NULL", "null")
 """What stands for a missing value in a column of text, with or without spaces around it."""
 
-INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(?i:inf|infinity)")
 DATE = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -115,15 +114,9 @@ def share(count: int, total: int) -> Share:
     return "some"
 
 
-def fit_of_counts(total: int, fitting: Iterable[int]) -> Fit:
-    """What a column can be read as, from how many of its values fit the first five fields."""
-    integer, decimal, date, boolean, text = (share(count, total) for count in fitting)
-    return Fit(integer, decimal, date, boolean, text)
-
-
 def is_integer(text: str) -> bool:
-    """Whether a trimmed text is a whole number without exponent: 1, 01 or 1.0."""
-    return INTEGER.fullmatch(text) is not None
+    """Whether a trimmed text is a whole number: 1, 01, 1.0 or 1e3."""
+    return is_number(text) and float(text).is_integer()
 
 
 def is_number(text: str) -> bool:
@@ -228,9 +221,7 @@ def as_value(level: str, kind: Type) -> str | int | float | bool:
     if kind == "boolean":
         return level == "True"
     if kind == "number":
-        if is_integer(level):
-            return int(level)
-        return float(level)
+        return int(level) if level.lstrip("-").isdecimal() else float(level)
     return level
 
 

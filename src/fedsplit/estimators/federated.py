@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count
+from fedsplit.data.frames import in_pandas
 from fedsplit.errors import InputError
 from fedsplit.estimators.rows import by_client, independent, shares_of
 from fedsplit.estimators.sparse import Regression, fit_sparse
@@ -35,7 +36,10 @@ Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 
 def by_name(fit: Fit) -> Fit:
-    """A ``fit`` whose third argument has to be named: weights and groups are both one per row."""
+    """A ``fit`` of frames of any library, whose third argument has to be named.
+
+    Weights and groups are both one per row, and could be mistaken for each other.
+    """
 
     @wraps(fit)
     def named(self: Any, X: Any, y: Any, *unnamed: object, **options: Any) -> Any:
@@ -44,7 +48,8 @@ def by_name(fit: Fit) -> Fit:
                 f"{type(self).__name__}.fit takes X and y by position, and the rest by name: "
                 "groups=..., sample_weight=..."
             )
-        return fit(self, X, y, **options)
+        given = {name: in_pandas(value) for name, value in options.items()}
+        return fit(self, in_pandas(X), in_pandas(y), **given)
 
     return cast("Fit", named)
 
@@ -210,6 +215,6 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
     def _predictor(self, X: object) -> Array:
         """The linear predictor, (n,) or (n, K)."""
         check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, reset=False, accept_sparse="csr")
+        rows = validate_data(self, in_pandas(X), dtype=np.float64, reset=False, accept_sparse="csr")
         eta: Array = rows @ self.coef_.T + self.intercept_
         return eta

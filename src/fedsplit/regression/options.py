@@ -73,6 +73,16 @@ def _by_column(name: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
+def _is_treatment(name: str, value: object) -> None:
+    """Raise InputError unless a value says what to do about missing ones."""
+    if value == "mean":
+        raise InputError(
+            f"{name} 'mean' is gone, because standard errors did not know what was filled in: use "
+            "drop to leave such rows out, or fail; fill values in the files if you must"
+        )
+    one_of(name, value, ("drop", "fail"))
+
+
 def _are_types(name: str, value: Any) -> None:
     for column, kind in _by_column(name, value).items():
         if kind not in get_args(Type):
@@ -275,10 +285,10 @@ class Settings:
     )
     missing: str = option(
         "drop",
-        "Missing values: drop their rows, fail, or fill numbers with the mean over all clients.",
+        "Missing values: drop their rows, or fail.",
         "data",
-        metavar="drop|fail|mean",
-        check=partial(one_of, known=("drop", "fail", "mean")),
+        metavar="drop|fail",
+        check=_is_treatment,
     )
     types: Mapping[str, Type] | None = option(
         None,

@@ -155,7 +155,7 @@ class Site:
     @property
     def columns(self) -> Collection[str]:
         """The names of the columns that it answers from."""
-        return self._rows.source.columns()
+        return self._rows.source.names()
 
     def terms(self) -> str:
         """What leaves this machine and what does not, in words; reads the file."""
@@ -309,9 +309,7 @@ class Site:
         version = self._rows.version
         if version not in self._counted:
             source = self._rows.source
-            self._counted[version] = len(
-                source.read(dict.fromkeys(list(source.columns())[:1], "text"))
-            )
+            self._counted[version] = len(source.read(dict.fromkeys(source.names()[:1], "text")))
         return self._counted[version]
 
     def _check_allowed(self, request: Request, name: str) -> None:
@@ -325,7 +323,7 @@ class Site:
 
     def _answer_within(self, study: Study, request: Request) -> Any:
         """The answer to a question of a study, and nothing beside that."""
-        columns = self._rows.source.columns()
+        columns = self._rows.source.columns(study.columns)
         absent = [name for name in study.columns if name not in columns]
         if absent and not isinstance(request.question, Columns):
             # before anything else says it, with the names of the columns that there are

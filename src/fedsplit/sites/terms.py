@@ -16,7 +16,7 @@ What leaves this machine, to the server alone:
   once       for {named}: whether all, most, some or none of
              their values are numbers, dates, booleans or text
   once       for the columns of the model: counts of rows and missing values, the levels of
-             categories with their counts, sums of columns whose missing values are to be filled
+             categories with their counts
   once       for poly, scale, bs, ns and cut in the formula: sums of powers of their columns,
              and counts of rows in wide intervals, none of them below {smallest}
   once       means and cross products of the coded columns, for gaussian also with the target;
@@ -79,7 +79,7 @@ def terms(
     log : Path
         Where they are written down.
     """
-    columns = source.columns()
+    columns = source.names()
     limit = ""
     if most is not None:
         limit = f"At most {most:,} questions are answered, over all models.\n"
@@ -89,7 +89,7 @@ def terms(
     return TERMS.format(
         name=name,
         named=NAMED[studies],
-        rows=len(source.read(dict.fromkeys(list(columns)[:1], "text"))),
+        rows=len(source.read(dict.fromkeys(columns[:1], "text"))),
         columns=len(columns),
         where=data,
         smallest=rules.smallest,

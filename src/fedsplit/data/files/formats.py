@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import zlib
+from codecs import BOM_UTF8
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from fedsplit.data.files.delimited import DelimitedTable
-from fedsplit.data.files.frame_files import FrameFile
 from fedsplit.data.files.json_objects import JsonTable
+from fedsplit.data.files.libraries import STATISTICAL, LibraryTable, load_statistical
+from fedsplit.data.files.opening import open_bytes
 from fedsplit.data.files.parquet import ParquetTable
 from fedsplit.data.files.r_files import load_rds
 from fedsplit.data.files.spreadsheet import load_xlsx
-from fedsplit.data.files.statistical_files import FUNCTIONS, load_statistical
 from fedsplit.data.reading import Reading
-from fedsplit.data.tables import Table
+from fedsplit.data.tables import DTYPES, Column, Table, Values, fail
+from fedsplit.data.types import Fit, Type
 
 
 class Reader(Protocol):
     """What makes a table of a file."""
 
-    def __call__(self, where: str, path: Path, *, reading: Reading) -> Table:
+    def __call__(self, name: str, where: str, path: Path, reading: Reading) -> Table:
         """Return the table; the file is read only when the table is asked for something."""
         ...
 
@@ -37,10 +43,26 @@ READERS: dict[str, Reader] = {
 READERS |= {f"{suffix}.gz": reader for suffix, reader in READERS.items()}
 # Those that are compressed inside, or not at all.
 READERS[".parquet"] = ParquetTable
-READERS[".xlsx"] = partial(FrameFile, load=load_xlsx, library="openpyxl")
-READERS[".rds"] = partial(FrameFile, load=load_rds, library="rdata")
-for suffix in FUNCTIONS:
-    READERS[suffix] = partial(FrameFile, load=load_statistical, library="pyreadstat")
+READERS[".xlsx"] = partial(LibraryTable, load=load_xlsx, library="openpyxl")
+READERS[".rds"] = partial(LibraryTable, load=load_rds, library="rdata")
+for suffix in STATISTICAL:
+    READERS[suffix] = partial(LibraryTable, load=load_statistical, library="pyreadstat")
+
+
+def open_table(path: Path, reading: Reading, name: str | None = None) -> Table:
+    """Return a file as a client, called after it unless the user gave a name."""
+    suffix = suffix_of(path)
+    if suffix is None:
+        fail(
+            str(path),
+            "this kind of file cannot be read, its name must end in one of " + ", ".join(READERS),
+        )
+    stem = path.name[: -len(suffix)]
+    where = str(path)
+    if name not in (None, stem):
+        where = f"{name} ({path})"
+    reader: Reader = EmptyFile if _is_empty(path) else READERS[suffix]
+    return reader(name or stem, where, path.absolute(), reading)
 
 
 def suffix_of(path: Path) -> str | None:
@@ -48,3 +70,40 @@ def suffix_of(path: Path) -> str | None:
     name = path.name.lower()
     known = [suffix for suffix in READERS if name.endswith(suffix) and len(name) > len(suffix)]
     return max(known, key=len, default=None)
+
+
+class EmptyFile(Table):
+    """A file that says nothing: a table without names of columns, and without rows of any."""
+
+    def _names(self) -> Sequence[str]:
+        return ()
+
+    def _load(self, wanted: Mapping[str, Type | None]) -> Mapping[str, Column]:
+        return {}
+
+    def names(self) -> list[str]:
+        return []
+
+    def columns(self, names: object = None) -> dict[str, Fit | None]:
+        return {}
+
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
+        return {name: np.empty(0, dtype=DTYPES[kind]) for name, kind in wanted.items()}
+
+
+def _is_empty(path: Path, most: int = 1000) -> bool:
+    """Return whether there is a file at the path, and nothing but blanks in it.
+
+    Parameters
+    ----------
+    path : Path
+    most : int
+        Bytes on the disk beyond which a file, packed or not, has something in it.
+    """
+    try:
+        if not path.is_file() or path.stat().st_size > most:
+            return False
+        with open_bytes(path) as file:
+            return not file.read().removeprefix(BOM_UTF8).strip()
+    except (OSError, EOFError, zlib.error):  # which its reader reports
+        return False

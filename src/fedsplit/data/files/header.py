@@ -33,19 +33,19 @@ class Header(NamedTuple):
         Of the columns, without that of row names.
     delimiter : str
         One character.
-    skipped : int
-        Lines before the first row.
     row_names : bool
         Whether the first value of every row is the row's name, which is no data.
-    delimiters : int
-        How many there are in the skipped lines, those inside quotes included.
+    lines : int
+        How many lines end before the first row.
+    rest : str
+        Text after these lines that has been read already.
     """
 
     names: list[str]
     delimiter: str
-    skipped: int
     row_names: bool
-    delimiters: int
+    lines: int
+    rest: str
 
     @property
     def width(self) -> int:
@@ -67,10 +67,11 @@ def read_header(where: str, file: IO[str], delimiters: str) -> Header:
         space is one only if the line has none of the others.
     """
     lines = list(islice(_records(file), 3))
-    skipped: list[str] = []
+    before = 0
     if lines and (stated := SEPARATOR_LINE.fullmatch(lines[0])):
         delimiters = stated[1]
-        skipped = [lines.pop(0)]
+        before = 1
+        del lines[0]
     _check_text(where, lines)
     line, *rows = lines
     first = next((row for row in rows if row.strip()), None)
@@ -90,9 +91,7 @@ def read_header(where: str, file: IO[str], delimiters: str) -> Header:
     # Without a line of names, the first row of data would be lost.
     if all(re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", name) for name in names):
         fail(where, "its first line is numbers: put the names of the columns there")
-    skipped.append(line)
-    count = sum(each.count(delimiter) for each in skipped)
-    return Header(names, delimiter, len(skipped), row_names, count)
+    return Header(names, delimiter, row_names, before + 1, "".join(rows))
 
 
 def _records(file: IO[str]) -> Iterator[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -12,45 +11,34 @@ from typing import IO, Any
 import pandas as pd
 
 from fedsplit.data.files.opening import open_text
-from fedsplit.data.frames import FrameTable
-from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.tables import Values, fail
-from fedsplit.data.types import Fit, Type
+from fedsplit.data.frames import SeriesColumn
+from fedsplit.data.tables import Column, Table, fail
+from fedsplit.data.types import Type
 
 
-@dataclass
-class JsonTable:
+class JsonTable(Table):
     """One object per line, or one array of objects; a key that an object lacks is missing there.
 
     Read with Python's parser: DuckDB's renames keys that differ only in case, and guesses whether
     a line is a row or a value.
     """
 
-    where: str
     path: Path
-    reading: Reading = PLAIN
 
-    def fits(self) -> dict[str, Fit | None]:
+    def _names(self) -> Sequence[str]:
         names: dict[str, None] = {}
         for entry in self._objects():
             names.update(dict.fromkeys(entry))
-        if not names:
-            fail(self.where, "it has no columns")
-        return self._frame(names).fits()
+        return list(names)
 
-    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
-        return self._frame(wanted).take(wanted)
-
-    def notes(self) -> Sequence[str]:
-        return ()
-
-    def _frame(self, names: Iterable[str]) -> FrameTable:
-        """Return some columns."""
-        columns: dict[str, list[object]] = {name: [] for name in names}
+    def _load(self, wanted: Mapping[str, Type | None]) -> Mapping[str, Column]:
+        columns: dict[str, list[object]] = {name: [] for name in wanted}
         for entry in self._objects():
             for name, values in columns.items():
                 values.append(entry.get(name))
-        return FrameTable(self.where, pd.DataFrame(columns, dtype=object), self.reading)
+        return {
+            name: SeriesColumn(pd.Series(values, dtype=object)) for name, values in columns.items()
+        }
 
     def _objects(self) -> Iterator[dict[str, object]]:
         with open_text(self.where, self.path) as file:

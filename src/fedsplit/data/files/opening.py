@@ -1,4 +1,4 @@
-"""Opening a data file, compressed or not."""
+"""Opening a data file, compressed or not, without unpacking more than a data file would have."""
 
 from __future__ import annotations
 
@@ -12,6 +12,21 @@ from pathlib import Path
 from typing import IO, cast
 
 from fedsplit.data.tables import fail
+from fedsplit.files import check_unpacked
+
+
+class CheckedGzip(gzip.GzipFile):
+    """A gzip file that refuses to be unpacked to far more than its size."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._path = path
+        self._packed = path.stat().st_size
+
+    def read1(self, size: int = -1) -> bytes:
+        chunk = super().read1(size)
+        check_unpacked(self._path, self._packed, self.tell())
+        return chunk
 
 
 def is_gzip(path: Path) -> bool:
@@ -22,47 +37,35 @@ def is_gzip(path: Path) -> bool:
 def open_bytes(path: Path) -> IO[bytes]:
     """Open the file's bytes, decompressed."""
     if is_gzip(path):
-        return cast(IO[bytes], gzip.open(path))
+        return cast(IO[bytes], CheckedGzip(path))
     return path.open("rb")
 
 
 @contextmanager
 def open_text(where: str, path: Path) -> Iterator[IO[str]]:
-    """Open the file as UTF-8 text, with or without a byte order mark, its line ends unchanged."""
+    """Open the file as UTF-8 text, with or without a byte order mark, its line ends unchanged.
+
+    What goes wrong while it is read, up to the end of a gzip file, raises InputError.
+    """
     check_file(where, path)
-    with open_bytes(path) as file, decoded(where, file) as text:
-        yield text
-
-
-@contextmanager
-def decoded(where: str, file: IO[bytes]) -> Iterator[IO[str]]:
-    """Yield the bytes of a file as text, as in ``open_text``."""
     try:
-        yield TextIOWrapper(file, encoding="utf-8-sig", newline="")
+        with open_bytes(path) as file:
+            yield TextIOWrapper(file, encoding="utf-8-sig", newline="")
     except UnicodeDecodeError as error:
         fail(where, f"is not UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8")
+    except OSError as error:
+        fail(where, error.strerror or f"{error}: the file is damaged or incomplete")
+    except (EOFError, zlib.error) as error:
+        fail(where, f"{error}: the file is damaged or incomplete")
 
 
-def check_file(where: str, path: Path) -> int:
-    """Return how many bytes a file has, as it is on the disk.
-
-    Raises
-    ------
-    InputError
-        Unless this is a regular file that can be opened, complete if it is compressed.
-    """
+def check_file(where: str, path: Path) -> None:
+    """Raise InputError unless this is a regular file."""
     try:
         found = path.stat()
         if stat.S_ISDIR(found.st_mode):
             fail(where, "is a folder, not a file")
         if not stat.S_ISREG(found.st_mode):
             fail(where, "is not a file")
-        with open_bytes(path) as file:
-            # gzip verifies its checksum at the end of the file; DuckDB never does.
-            while is_gzip(path) and file.read(1 << 20):
-                pass
-        return found.st_size
     except OSError as error:
         fail(where, error.strerror or error)
-    except (EOFError, zlib.error) as error:
-        fail(where, f"{error}: the file is damaged or incomplete")

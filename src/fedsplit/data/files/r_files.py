@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedsplit.data.files.frame_files import Loaded
-from fedsplit.data.files.value_labels import labelled
+from fedsplit.data.files.libraries import Loaded, labelled
+from fedsplit.data.files.opening import CheckedGzip
 from fedsplit.errors import InputError
 
 MISSING_INTEGER64 = np.iinfo(np.int64).min
@@ -49,10 +49,21 @@ def load_rds(rdata: Any, path: Path) -> Loaded:
         haven_labelled_spss=_of_haven,
         **dict.fromkeys(("data.frame", *FRAMES), frame),
     )
+    _check_unpacked(path)
     found = rdata.read_rds(path, constructor_dict=classes)
     if not isinstance(found, pd.DataFrame):
         raise InputError("it holds no data frame: use saveRDS(as.data.frame(x), file)")
     return Loaded(found.reset_index(drop=True).rename(columns=str))
+
+
+def _check_unpacked(path: Path) -> None:
+    """Raise InputError if R has packed far more than a table; rdata would unpack it at once."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"  # as gzip does, which is R's default
+    if packed:
+        with CheckedGzip(path) as unpacked:
+            while unpacked.read1(1 << 20):
+                pass
 
 
 def _column(values: Any) -> Any:

@@ -9,13 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from fedsplit.data.files.frame_files import Loaded
 from fedsplit.data.files.header import ROW_NAMES
+from fedsplit.data.files.libraries import Loaded
 from fedsplit.errors import InputError, listed
+from fedsplit.files import check_archive
 
 
 def load_xlsx(openpyxl: Any, path: Path) -> Loaded:
     """Read the only sheet that has values; its first row has the names."""
+    check_archive(path)
     rows = _rows(openpyxl, path)
     names = ["" if cell is None else str(cell).strip() for cell in rows[0]]
     while names and not names[-1] and all(row[len(names) - 1] is None for row in rows):

@@ -1,4 +1,4 @@
-"""SQL, run by DuckDB."""
+"""Parquet files and the results of queries, read by DuckDB, which knows what they are stored as."""
 
 from __future__ import annotations
 
@@ -8,28 +8,21 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
+import pandas as pd
 
-from fedsplit.data.files.text_sql import (
-    is_boolean,
-    is_date,
-    is_integer,
-    is_missing,
-    is_number,
-    known,
-    trimmed,
-    with_point,
-)
-from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.tables import Values, check_names, fail
-from fedsplit.data.texts import read_texts
-from fedsplit.data.types import Fit, Type, fit_of_counts
+from fedsplit.data.frames import SeriesColumn
+from fedsplit.data.reading import Reading
+from fedsplit.data.tables import Column, Table, check_names, fail
+from fedsplit.data.texts import as_written
+from fedsplit.data.types import Type
 
 CONFIG = {
     "autoinstall_known_extensions": False,  # nothing is downloaded
@@ -44,105 +37,157 @@ NUMERIC_TYPES = {
     *("FLOAT", "DOUBLE", "DECIMAL", "BIGNUM"),
 }
 
-CSV_REASONS = {
-    "Expected Number of Columns": "it has more or fewer values than the first line has names",
-    "unterminated quote": "a quote is not closed, or has more text after it",
-    "Invalid unicode": "it is not UTF-8, save the file as UTF-8",
-}
-"""What is wrong with a line of CSV, by words of DuckDB's message."""
-
-NEVER = "false"
-"""SQL for a condition that holds in no row."""
-
 WORKING_FOLDER = threading.Lock()
 """Held while a query runs in its own folder, because a process has only one working folder."""
 
 
-@dataclass
-class QueryTable:
-    """The result of a query, whose relative paths start at ``folder``."""
+class SqlTable(Table):
+    """Columns of a table of DuckDB, whose types say what they are."""
 
-    where: str
-    query: str
-    folder: Path
-    reading: Reading = PLAIN
+    @contextlib.contextmanager
+    def _source(self) -> Iterator[str]:
+        """Yield SQL for the table; ``?`` stands for the file. The query runs inside."""
+        raise NotImplementedError
 
-    def fits(self) -> dict[str, Fit | None]:
-        with self._in_folder() as source:
-            return column_fits(self.where, f"({source})", self.reading)
+    def _rows(self, source: str) -> str:
+        """Return SQL for the rows of the table, some columns of which are then converted."""
+        return source
 
-    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
-        with self._in_folder() as source:
-            return take_columns(self.where, f"({source})", wanted, self.reading)
+    def _names(self) -> Sequence[str]:
+        names = list(self._stored())
+        check_names(self.where, [name.lower() for name in names])  # DuckDB ignores case
+        return names
 
-    def notes(self) -> Sequence[str]:
-        return ()
+    def _stored(self) -> dict[str, str]:
+        """Return DuckDB's type of each column; no row is read."""
+        with self._source() as source:
+            query = f"select column_name, column_type from (describe {source})"
+            names, types = fetch(self.where, query, self.path)
+        return dict(zip(names.tolist(), types.tolist(), strict=True))
+
+    def _load(self, wanted: Mapping[str, Type | None]) -> Mapping[str, Column]:
+        types = self._stored()
+        parts = [_expression(name, types[name], kind) for name, kind in wanted.items()]
+        with self._source() as source:
+            query = f"select {', '.join(parts)} from {self._rows(source)}"
+            found = fetch(self.where, query, self.path)
+        return {
+            name: SqlColumn(_series(values, types[name], kind, self.reading), types[name], kind)
+            for (name, kind), values in zip(wanted.items(), found, strict=True)
+        }
+
+
+class QueryTable(SqlTable):
+    """The result of a query, read as DuckDB returns it.
+
+    Parameters
+    ----------
+    name, where : str
+        As in ``Table``.
+    query : str
+    folder : Path
+        Where its relative paths start.
+    reading : Reading
+        Decimal marks and formats of dates are the query's own: those here are about files.
+    """
+
+    def __init__(self, name: str, where: str, query: str, folder: Path, reading: Reading) -> None:
+        super().__init__(name, where, None, replace(reading, decimal=".", dates=""))
+        self._query = query
+        self._folder = folder
 
     def save(self, path: Path) -> None:
         """Write the result to a Parquet file."""
         target = str(path.absolute()).replace("'", "''")
-        with self._in_folder() as source:
-            fetch(self.where, f"copy ({source}) to '{target}' (format parquet)")
+        with self._source() as source:
+            fetch(self.where, f"copy {source} to '{target}' (format parquet)")
 
     @contextlib.contextmanager
-    def _in_folder(self) -> Iterator[str]:
+    def _source(self) -> Iterator[str]:
         """Enter the folder and yield the query.
 
         DuckDB's own search path for files does not do: the working folder comes before it.
         """
-        if not self.folder.is_dir():
-            fail(self.where, f"the folder {self.folder} no longer exists")
-        with WORKING_FOLDER, contextlib.chdir(self.folder):
+        if not self._folder.is_dir():
+            fail(self.where, f"the folder {self._folder} no longer exists")
+        with WORKING_FOLDER, contextlib.chdir(self._folder):
             # The line break ends a comment in the last line.
-            yield self.query.strip().rstrip(";") + "\n"
+            yield f"({self._query.strip().rstrip(';')}\n)"
+
+    def _rows(self, source: str) -> str:
+        # DuckDB would else let read_csv do our casts, without the formats that the query gave it.
+        return f"(with result as materialized (from {source}) from result)"
 
 
-def column_fits(
-    where: str, source: str, reading: Reading, path: Path | None = None
-) -> dict[str, Fit | None]:
-    """Return what each column of a table of DuckDB can be read as."""
-    stored = stored_types(where, source, path)
-    tests = {
-        name: _tests(quoted(name), kind, reading)
-        for name, kind in stored.items()
-        if kind is not None
-    }
-    # Each condition once: of a column that is stored as numbers, most are the same or never hold.
-    distinct = list(dict.fromkeys(test for each in tests.values() for test in each))
-    parts = [count_of(test) for test in distinct if test != NEVER]
-    found = fetch(where, f"select {', '.join(parts or ['1'])} from {source}", path)
-    counts = dict(zip([test for test in distinct if test != NEVER], found, strict=False))
-    counts[NEVER] = np.zeros(1)
-    fits: dict[str, Fit | None] = dict.fromkeys(stored)
-    for name, each in tests.items():
-        total, *fitting = (int(counts[test][0]) for test in each)
-        fits[name] = fit_of_counts(total, fitting)
-    return fits
+class SqlColumn(SeriesColumn):
+    """A column of DuckDB; a number is fetched as text only if that is wanted, and then exactly.
+
+    Parameters
+    ----------
+    series : (n,) Series
+    stored : str
+        DuckDB's type.
+    kind : Type or None
+        What it was fetched to be taken as.
+    """
+
+    def __init__(self, series: pd.Series, stored: str, kind: Type | None) -> None:
+        super().__init__(series)
+        self._fetched = kind == "text" if type_of(stored) == "number" else None
+
+    def offers(self, kind: Type) -> bool:
+        return self._fetched is None or self._fetched == (kind == "text")
 
 
-def stored_types(where: str, source: str, path: Path | None = None) -> dict[str, Type | None]:
-    """Return the type that each column of a table is stored as; no row is read."""
-    query = f"select column_name, column_type from (describe {source})"
-    names, types = fetch(where, query, path)
-    check_names(where, [name.lower() for name in names])  # DuckDB ignores case
-    return {name: _stored(kind) for name, kind in zip(names, types, strict=True)}
+def _expression(name: str, stored: str, kind: Type | None) -> str:
+    """Return SQL for a column in the form in which it is fetched."""
+    x = quoted(name)
+    match type_of(stored), kind:
+        case None, _:
+            return "null"
+        case "number", "text":
+            # A float of 32 bits has the text of the number that it is.
+            return f"cast({x}{'::double' * (stored == 'FLOAT')} as varchar)"
+        case "number", _:
+            return f"cast({x} as double)"
+        case "boolean", _:
+            return f"cast({x} as tinyint)"
+        case "date", _ if stored == "DATE" or stored.endswith("TIME ZONE"):
+            return f"cast({x} as timestamp)"
+        case "text", _:
+            return f"cast({x} as varchar)"
+    return x
 
 
-def take_columns(
-    where: str,
-    source: str,
-    wanted: Mapping[str, Type],
-    reading: Reading,
-    path: Path | None = None,
-) -> dict[str, Values]:
-    """Read the wanted columns, as in ``Table.take``."""
-    stored = stored_types(where, source, path)
-    columns = [_value(quoted(name), stored[name], kind, reading) for name, kind in wanted.items()]
-    found = fetch(where, f"select {', '.join(columns)} from {source}", path)
-    for i, (name, kind) in enumerate(wanted.items()):
-        if found[i].dtype == object:
-            found[i] = read_texts(where, name, found[i], stored[name] or "text", kind, reading)
-    return dict(zip(wanted, found, strict=True))
+def _series(
+    values: np.ma.MaskedArray[Any, Any], stored: str, kind: Type | None, reading: Reading
+) -> pd.Series:
+    """Return what was fetched as a column of pandas of the type that it is stored as."""
+    data = np.ma.getdata(values)
+    missing = np.ma.getmaskarray(values)
+    match type_of(stored), kind:
+        case None, _:
+            return pd.Series(np.zeros(len(data), dtype=np.complex128))  # which nobody can read
+        case "boolean", _:
+            return pd.Series(pd.arrays.BooleanArray(data.astype(bool), missing))
+        case "number", "text":
+            return pd.Series(_exact(data, missing, reading), dtype=object)
+        case "text", _:
+            data[missing] = None
+            return pd.Series(data, dtype=object)
+        case "date", _:
+            data[missing] = np.datetime64("NaT")
+            return pd.Series(data)
+    data[missing] = np.nan
+    return pd.Series(data)
+
+
+def _exact(texts: Any, missing: Any, reading: Reading) -> Any:
+    """Return numbers as text in the form of levels, exactly, (n,), None where missing."""
+    codes, distinct = pd.factorize(np.where(missing, None, texts))
+    numbers = map(Decimal, distinct)
+    forms = [None if number.is_nan() else as_written(number, reading) for number in numbers]
+    return np.array([*forms, None], dtype=object)[codes]
 
 
 def quoted(name: str) -> str:
@@ -150,44 +195,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def count_of(condition: str) -> str:
-    """Return SQL for the number of rows in which a condition holds."""
-    return f"count(*) filter (where {condition})"
-
-
-def _tests(x: str, stored: Type, reading: Reading) -> list[str]:
-    """Return SQL for whether a column has a value, and one that fits each field of ``Fit``."""
-    match stored:
-        case "text":
-            x = trimmed(f"cast({x} as varchar)")
-            present = f"not {is_missing(x, reading)}"
-            number = with_point(x, reading)
-            fitting = [is_integer(number), is_number(number), is_date(x), is_boolean(x)]
-            return [present, *(f"{present} and {test}" for test in fitting), present]
-        case "number":
-            x = f"cast({known(x, stored, reading)} as double)"
-            present = f"not isnan({x})"
-            return [present, f"{present} and {x} = trunc({x})", present, NEVER, NEVER, NEVER]
-    present = f"{known(x, stored, reading)} is not null"
-    place = {"date": 2, "boolean": 3}[stored]
-    return [present, *[present if i == place else NEVER for i in range(5)]]
-
-
-def _value(x: str, stored: Type | None, wanted: Type, reading: Reading) -> str:
-    """Return SQL for a column as a double where that is all there is to do, else as text."""
-    if stored is not None:
-        x = known(x, stored, reading)
-    match stored, wanted:
-        case ("number", "number") | ("boolean", "number" | "boolean"):
-            return f"cast({x} as double)"
-        case "number", "text":
-            # A float of 32 bits has the text of the number that it is.
-            short = f"typeof({x}) = 'FLOAT'"
-            return f"cast(if({short}, cast({x} as double)::varchar, {x}::varchar) as varchar)"
-    return f"cast({x} as varchar)"
-
-
-def fetch(where: str, query: str, path: Path | None = None) -> list[np.ndarray[Any, Any]]:
+def fetch(where: str, query: str, path: Path | None = None) -> list[Any]:
     """Run a query.
 
     Parameters
@@ -201,7 +209,7 @@ def fetch(where: str, query: str, path: Path | None = None) -> list[np.ndarray[A
     Returns
     -------
     list of (n,) arrays
-        The columns of the result, with NaN or None where a value is missing.
+        The columns of the result, masked where a value is missing.
     """
     parameters = []
     if path is not None:
@@ -209,7 +217,7 @@ def fetch(where: str, query: str, path: Path | None = None) -> list[np.ndarray[A
     try:
         with _connection(os.getpid()).cursor() as cursor:
             cursor.execute(query, parameters)
-            columns = cursor.fetchnumpy().values()
+            return list(cursor.fetchnumpy().values())
     except duckdb.InterruptException:
         raise KeyboardInterrupt from None
     except (duckdb.FatalException, duckdb.InternalException) as error:
@@ -217,7 +225,6 @@ def fetch(where: str, query: str, path: Path | None = None) -> list[np.ndarray[A
         fail(where, _reason(str(error)))
     except (duckdb.Error, OSError, RuntimeError, ValueError) as error:
         fail(where, _reason(str(error)))
-    return [_unmasked(column) for column in columns]
 
 
 @lru_cache(maxsize=1)
@@ -231,20 +238,10 @@ def _connection(process: int) -> Any:
     return connection
 
 
-def _unmasked(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the values with NaN or None in place of the mask, written in place."""
-    values = np.ma.getdata(column)
-    if np.ma.is_masked(column):
-        # Not ``column.filled(None)``, which would write numpy's default, "?".
-        missing = np.nan if values.dtype.kind == "f" else None
-        values[np.ma.getmaskarray(column)] = missing
-    return values
-
-
-def _stored(sql_type: str) -> Type | None:
+def type_of(stored: str) -> Type | None:
     """Return the type of a column stored as, for example, ``DECIMAL(10,2)`` or ``INTEGER[]``."""
-    bare = re.sub(r"\(.*", "", sql_type)
-    if sql_type.endswith("]"):
+    bare = re.sub(r"\(.*", "", stored)
+    if stored.endswith("]"):
         return None
     if bare in NUMERIC_TYPES:
         return "number"
@@ -261,12 +258,6 @@ def _reason(text: str) -> str:
     """Return DuckDB's reason without its advice and without the row of data that it quotes."""
     text = re.sub(r"^[\w ]+ Error: ", "", text)
     line = re.match(r"CSV Error on Line: (\d+)", text)
-    if line:
-        for symptom, reason in CSV_REASONS.items():
-            if symptom in text:
-                return f"line {line[1]}: {reason}"
-    if "state machine reached an invalid state" in text:
-        return "its lines do not all end in the same way, or a quote is out of place"
-    if line:
+    if line:  # of a file that a query reads
         return f"line {line[1]}: cannot be read"
     return re.split(r"\n\s*\n|\nLINE |\nPossible ", text)[0]

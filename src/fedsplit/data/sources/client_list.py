@@ -1,14 +1,17 @@
 """A TOML file that lists the clients.
 
-There is one table ``[clients.NAME]`` for each, with a ``path`` or a ``query``. A table ``[types]``
-says what columns are read as, and ``[reading]`` how the files are read.
+There is one table ``[clients.NAME]`` for each, with a ``path`` or a ``query``, and with how its
+data are read where that differs from the others. A table ``[types]`` says what columns are read as,
+and ``[reading]`` how all files are read.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -21,7 +24,15 @@ from fedsplit.errors import InputError
 TABLES = {"clients", "types", "reading"}
 """What a list can have."""
 
+OPTIONS = {field.name for field in fields(Reading)}
+"""What a list can say about how files are read, for all clients or for one."""
+
 ENTRY_FORM = 'write [clients.NAME] and below it path = "FILE" or query = "SELECT …"'
+
+
+PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+DEEP_KEY = re.compile(rf"(?<![\w-]){PART}(?:[ \t]*\.[ \t]*{PART}){{16,}}")
+"""A key that tomllib would take minutes and gigabytes for, if it has thousands of parts."""
 
 
 class ListedClient(NamedTuple):
@@ -36,12 +47,21 @@ class ListedClient(NamedTuple):
         ``path`` or ``query``.
     value : str
         The path or the query.
+    options : mapping
+        How its data are read, by the names of fields of ``Reading``.
     """
 
     name: str
     where: str
     key: str
     value: str
+    options: Mapping[str, Any]
+
+    def reading(self, common: Reading) -> Reading:
+        """Return how its data are read: with all codes and names, and its own mark and dates."""
+        own = _reading(self.where, self.options)
+        joined = common.joined(own)
+        return replace(joined, decimal=self.options.get("decimal", common.decimal))
 
 
 class ClientList:
@@ -57,7 +77,11 @@ class ClientList:
         self._where = str(path)
         check_file(self._where, path)
         try:
-            self._content = tomllib.loads(path.read_text(encoding="utf-8"))
+            _check_size(self._where, path)
+            text = path.read_text(encoding="utf-8")
+            if DEEP_KEY.search(text):
+                fail(self._where, "has a key of more than sixteen parts: a list of clients has two")
+            self._content = tomllib.loads(text)
         except OSError as error:
             fail(self._where, error.strerror or error)
         except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
@@ -82,21 +106,16 @@ class ClientList:
         for column, kind in types.items():
             if kind not in get_args(Type):
                 known = ", ".join(get_args(Type))
-                fail(self._where, f"[types]: {column} must be one of {known}, not {kind!r}")
+                fail(self._where, f"[types]: {column} must be one of {known}, not {_shown(kind)}")
         return types
 
     def reading(self) -> Reading:
         """Return how the files are read."""
         table = self._table("reading")
-        if unknown := sorted(table.keys() - {"na", "decimal"}):
-            fail(self._where, f"[reading]: unknown key {unknown[0]!r}: there are na and decimal")
-        codes = table.get("na", [])
-        if not isinstance(codes, list) or not all(isinstance(code, str) for code in codes):
-            fail(self._where, f"[reading]: na must be a list of texts, as in ['-9'], not {codes!r}")
-        try:
-            return Reading(tuple(codes), table.get("decimal", "."))
-        except InputError as error:
-            fail(self._where, f"[reading]: {error}")
+        if unknown := sorted(table.keys() - OPTIONS):
+            known = ", ".join(sorted(OPTIONS))
+            fail(self._where, f"[reading]: unknown key {unknown[0]!r}: there are {known}")
+        return _reading(f"{self._where}: [reading]", table)
 
     def _table(self, name: str) -> dict[str, Any]:
         table = self._content.get(name, {})
@@ -129,13 +148,72 @@ def declared(data: object) -> tuple[dict[str, Type], Reading]:
 def _listed(name: str, where: str, entry: object) -> ListedClient:
     if not name or not isinstance(entry, dict):
         fail(where, ENTRY_FORM)
-    if unknown := sorted(entry.keys() - {"path", "query"}):
-        fail(where, f"unknown key {unknown[0]!r}: a client has path or query")
-    if not entry:
+    if unknown := sorted(entry.keys() - OPTIONS - {"path", "query"}):
+        fail(
+            where,
+            f"unknown key {unknown[0]!r}: a client has path or query, and "
+            f"{', '.join(sorted(OPTIONS))}",
+        )
+    named = entry.keys() & {"path", "query"}
+    if not named:
         fail(where, "a client has either path or query, this one has neither")
-    if len(entry) > 1:
+    if len(named) > 1:
         fail(where, "a client has either path or query, this one has both")
-    [(key, value)] = entry.items()
+    [key] = named
+    value = entry[key]
     if not isinstance(value, str) or not value.strip():
-        fail(where, f"{key} must be text in quotes, not {value!r}")
-    return ListedClient(name, where, key, value)
+        fail(where, f"{key} must be text in quotes, not {_shown(value)}")
+    for option in sorted(entry.keys() & {"decimal", "dates"}):
+        if key == "query":
+            fail(
+                where,
+                f"{option} is for files: in a query say it to DuckDB, as in "
+                "read_csv('x.csv', decimal_separator=',', dateformat='%d/%m/%Y')",
+            )
+    options = {name: value for name, value in entry.items() if name in OPTIONS}
+    _reading(where, options)
+    return ListedClient(name, where, key, value, options)
+
+
+def _reading(where: str, options: Mapping[str, Any]) -> Reading:
+    """Return how files are read, from a table of the list; InputError if it cannot be."""
+    codes = options.get("na", [])
+    if not isinstance(codes, list) or not all(isinstance(code, str) for code in codes):
+        fail(where, f"na must be a list of texts, as in ['-9'], not {_shown(codes)}")
+    for key in ("decimal", "dates"):
+        if not isinstance(options.get(key, ""), str):
+            fail(where, f"{key} must be text in quotes, not {_shown(options[key])}")
+    names = options.get("rename", {})
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        fail(
+            where,
+            "rename must be a table from names in the file to names in the model, as in "
+            f"{{ alter = 'age' }}, not {_shown(names)}",
+        )
+    try:
+        return Reading(tuple(codes), options.get("decimal", "."), options.get("dates", ""), names)
+    except InputError as error:
+        fail(where, error)
+
+
+def _shown(value: object) -> str:
+    """Return a value of the file for a message; one may be nested too deeply to be shown."""
+    try:
+        return repr(value)
+    except RecursionError:
+        return "what it is"
+
+
+def _check_size(where: str, path: Path, most: int = 1 << 22) -> None:
+    """Raise InputError for a file that is too large to be a list.
+
+    Parameters
+    ----------
+    where : str
+    path : Path
+    most : int
+        Bytes: room for 400 characters for each of 10 000 clients. Python takes a second for each
+        million of them.
+    """
+    if path.stat().st_size > most:
+        fail(where, f"is larger than {most >> 20} MB, which no list of clients is: name data files")

@@ -11,7 +11,9 @@ from fedsplit.data.files.formats import READERS, suffix_of
 from fedsplit.data.tables import fail
 
 
-def data_files(item: str | os.PathLike[str], folder: Path | None = None) -> list[Path]:
+def data_files(
+    item: str | os.PathLike[str], folder: Path | None = None, most: int = 5000
+) -> list[Path]:
     """Return the files that a path names.
 
     Parameters
@@ -20,6 +22,8 @@ def data_files(item: str | os.PathLike[str], folder: Path | None = None) -> list
         A file, a folder, or a glob pattern; a name that exists is not read as a pattern.
     folder : Path, optional
         Where a relative path starts, by default the working folder.
+    most : int
+        More files than this are hardly one client each: somebody has named the wrong folder.
 
     Returns
     -------
@@ -43,6 +47,12 @@ def data_files(item: str | os.PathLike[str], folder: Path | None = None) -> list
         if path.is_dir():
             fail(str(path), f"no file in the folder ends in one of {', '.join(READERS)}")
         fail(str(path), "there is no such file or folder, and no file matches it as a pattern")
+    if len(found) > most:
+        fail(
+            str(path),
+            f"is {len(found):,} files, more than {most:,} clients: put their rows into one file "
+            "with a column of clients, which group names",
+        )
     return found
 
 

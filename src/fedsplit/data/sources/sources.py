@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedsplit.data.files.empty_file import EmptyFile, is_empty
-from fedsplit.data.files.formats import READERS, suffix_of
+from fedsplit.data.files.formats import open_table
 from fedsplit.data.files.sql import QueryTable
-from fedsplit.data.frames import FrameTable
+from fedsplit.data.frames import FrameTable, as_pandas
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.sources.client_data import GroupSource, SharedTable, Source, TableSource
+from fedsplit.data.sources.client_data import GroupSource, SharedTable, Source
 from fedsplit.data.sources.client_list import ClientList, is_list
 from fedsplit.data.sources.paths import data_files
 from fedsplit.data.tables import Table, fail
@@ -29,8 +28,8 @@ def sources(data: object, group: str | None = None, reading: Reading = PLAIN) ->
     ----------
     data : str, PathLike, DataFrame, list or dict
         A file, a folder, a glob pattern, a TOML file with a table ``[clients.NAME]`` for each
-        client that has a ``path`` or a ``query``, a DataFrame, a list of these, or a dict from
-        names to files and DataFrames.
+        client that has a ``path`` or a ``query``, a frame as ``as_pandas`` takes it, a list of
+        these, or a dict from names to files and frames.
     group : str, optional
         A column of the only file or DataFrame, each of whose values is a client.
     reading : Reading, optional
@@ -47,7 +46,7 @@ def sources(data: object, group: str | None = None, reading: Reading = PLAIN) ->
         return list(_split(found[0], group))
     seen: dict[str, str] = {}
     for source in found:
-        where = source.table.where
+        where = source.where
         try:
             source.name.encode()
         except UnicodeEncodeError:  # of a file whose name was written in another encoding
@@ -63,7 +62,8 @@ def sources(data: object, group: str | None = None, reading: Reading = PLAIN) ->
     return list(found)
 
 
-def _tables(data: object, reading: Reading) -> Iterator[TableSource]:
+def _tables(data: object, reading: Reading, place: int = 0) -> Iterator[Table]:
+    """Yield the clients of what a user names; a frame is named after its place in a list."""
     match data:
         case Mapping():
             for name, item in data.items():
@@ -71,34 +71,26 @@ def _tables(data: object, reading: Reading) -> Iterator[TableSource]:
                     raise InputError(f"a client's name must be text, not {name!r}")
                 yield _named(name, item, reading)
         case list() | tuple():
-            found = [each for i, item in enumerate(data) for each in _items(i, item, reading)]
-            if not any(isinstance(item, pd.DataFrame) for item in data):
+            found = [each for i, item in enumerate(data) for each in _tables(item, reading, i)]
+            if not any(isinstance(each, FrameTable) for each in found):
                 # As the shell expands a pattern, or as a folder has them, files are in one order.
-                found.sort(key=lambda source: name_order(source.name))
+                found.sort(key=lambda table: name_order(table.name))
             yield from found
-        case pd.DataFrame():
-            yield _named("client 0", data, reading)
         case str() | os.PathLike():
             paths = data_files(data)
             lists = [path for path in paths if is_list(path)]
             for path in lists:
                 yield from _listed(path, reading)
-            files = [_file(path, reading) for path in paths if path not in lists]
-            yield from sorted(files, key=lambda source: name_order(source.name))
+            files = [open_table(path, reading) for path in paths if path not in lists]
+            yield from sorted(files, key=lambda table: name_order(table.name))
         case _:
-            raise InputError(
-                "data must be a file, a folder, a DataFrame, or a list or dict of these, "
-                f"not {type(data).__name__}"
-            )
-
-
-def _items(i: int, item: object, reading: Reading) -> Iterator[TableSource]:
-    """Yield the clients of the i-th item of a list; frames are named after their position."""
-    match item:
-        case pd.DataFrame():
-            yield _named(f"client {i}", item, reading)
-        case _:
-            yield from _tables(item, reading)
+            frame = as_pandas(data)
+            if frame is None:
+                raise InputError(
+                    "data must be a file, a folder, a DataFrame, or a list or dict of these, "
+                    f"not {type(data).__name__}"
+                )
+            yield FrameTable(f"client {place}", frame, reading)
 
 
 def name_order(name: str) -> tuple[list[int | str], str]:
@@ -108,57 +100,41 @@ def name_order(name: str) -> tuple[list[int | str], str]:
     return parts, name
 
 
-def _named(name: str, item: object, reading: Reading, folder: Path | None = None) -> TableSource:
+def _named(name: str, item: object, reading: Reading, folder: Path | None = None) -> Table:
     """Return a frame or one file as the client of this name."""
     match item:
-        case pd.DataFrame():
-            return TableSource(name, FrameTable(name, item, reading))
         case str() | os.PathLike():
             found = data_files(item, folder)
         case _:
-            raise InputError(f"{name}: expected a file or a DataFrame, not {type(item).__name__}")
+            frame = as_pandas(item)
+            if frame is None:
+                what = type(item).__name__
+                raise InputError(f"{name}: expected a file or a DataFrame, not {what}")
+            return FrameTable(name, frame, reading)
     if len(found) != 1:
         raise InputError(f"{name}: {os.fspath(item)} is {len(found)} files, name one per client")
-    return _file(found[0], reading, name)
+    return open_table(found[0], reading, name)
 
 
-def _file(path: Path, reading: Reading, name: str | None = None) -> TableSource:
-    """Return the file as a client, called after it unless the user gave a name."""
-    suffix = suffix_of(path)
-    if suffix is None:
-        fail(
-            str(path),
-            "this kind of file cannot be read, its name must end in one of " + ", ".join(READERS),
-        )
-    stem = path.name[: -len(suffix)]
-    where = str(path)
-    if name not in (None, stem):
-        where = f"{name} ({path})"
-    table: Table = READERS[suffix](where, path.absolute(), reading=reading)
-    if is_empty(path):
-        table = EmptyFile(where, path.absolute())
-    return TableSource(name or stem, table)
-
-
-def _listed(path: Path, reading: Reading) -> Iterator[TableSource]:
+def _listed(path: Path, reading: Reading) -> Iterator[Table]:
     """Yield the clients of a TOML file, whose relative paths start at its folder."""
     listed = ClientList(path)
     reading = reading.joined(listed.reading())
     listed.types()  # which are checked before anything is read
     for client in listed.clients():
+        own = client.reading(reading)
         if client.key == "query":
-            table = QueryTable(client.where, client.value, path.absolute().parent, reading)
-            yield TableSource(client.name, table)
+            folder = path.absolute().parent
+            yield QueryTable(client.name, client.where, client.value, folder, own)
         else:
-            yield _named(client.name, client.value, reading, path.parent)
+            yield _named(client.name, client.value, own, path.parent)
 
 
-def _split(source: TableSource, group: str) -> Iterator[GroupSource]:
+def _split(source: Table, group: str) -> Iterator[GroupSource]:
     """Yield one client per value of the column, in the order of their names."""
-    source.check_column(group)
-    where = source.table.where
+    where = source.where
     # As text, because large whole numbers are not distinct as float64.
-    labels = np.asarray(source.table.take({group: "text"})[group], dtype=object)
+    labels = np.asarray(source.take({group: "text"})[group], dtype=object)
     missing = int(pd.isna(labels).sum())
     if missing:
         fail(where, f"{missing} of {len(labels)} rows have no {group!r}: fill or remove them")

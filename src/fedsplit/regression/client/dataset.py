@@ -21,8 +21,8 @@ from fedsplit.data.formula.pooled_functions import counted, extrapolated
 from fedsplit.data.look_alikes import check_looks
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.sources.client_data import GroupSource, Source
-from fedsplit.data.tables import is_missing, to_frame
-from fedsplit.data.types import Fit
+from fedsplit.data.tables import Table, is_missing, to_frame
+from fedsplit.data.types import level_form
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Design
@@ -79,17 +79,14 @@ class Dataset:
         self.private: list[str] = []
         # The complete rows of the last description, which is followed by a design of the same.
         self._described: tuple[ColumnRequest, pd.DataFrame] | None = None
+        self._merged: Mapping[str, str] = {}
         # What was asked for then, and told.
         self._told: tuple[object, Description] | None = None
 
     @property
     def path(self) -> Path | None:
         """The file that the rows come from, if they come from one."""
-        return getattr(getattr(self._source, "table", None), "path", None)
-
-    def columns(self) -> dict[str, Fit | None]:
-        """What all columns can be read as."""
-        return self._source.columns()
+        return self._source.path if isinstance(self._source, Table) else None
 
     def introduce(self, wanted: Wanted, rules: Rules) -> Introduction:
         """Tell what can be told before the server has decided anything.
@@ -98,7 +95,8 @@ class Dataset:
         something else to say first. Not so under rules that refuse: a part that is left out would
         be a refusal that nobody counts.
         """
-        columns = self.columns()
+        names = self._source.names()
+        columns = self._source.columns(wanted.asked(names))
         later: tuple[type[Exception], ...] = (InputError,)
         if rules.refuse:
             later = ()
@@ -110,10 +108,10 @@ class Dataset:
             with suppress(*later):
                 description = self.describe(request, rules)
         if request is None or description is None:
-            return Introduction(columns)
+            return Introduction(columns, tuple(names))
         with suppress(*later):
             measured = self._first_measures(wanted, request, rules)
-        return Introduction(columns, request, description, measured)
+        return Introduction(columns, tuple(names), request, description, measured)
 
     def _first_measures(
         self, wanted: Wanted, request: ColumnRequest, rules: Rules
@@ -121,7 +119,7 @@ class Dataset:
         """What functions such as ``poly`` ask for first, if that needs nothing of other clients."""
         formula = Formula(wanted.formula)
         used = {column for call in formula.pooled for column in call.columns}
-        if not formula.pooled or used & (request.coded | request.filled) or not self._described:
+        if not formula.pooled or used & request.coded or not self._described:
             return None
         rows = ModelFrame(self._described[1], Schema({}, request.types))
         statistics = first_statistics(formula)
@@ -182,7 +180,7 @@ class Dataset:
         The rows are not read again if the same has just been asked for.
         """
         # categories beyond those that are coded say nothing
-        asked = request.types, request.coded, request.filled, request.others, rules
+        asked = request.types, request.coded, request.others, rules
         if self._described is not None and self._told is not None and self._told[0] == asked:
             return self._told[1]
         self._told = None
@@ -193,14 +191,12 @@ class Dataset:
     def _describe(self, request: ColumnRequest, rules: Rules) -> Description:
         rows, kept, missing, orders = self._read(request)
         levels = self._levels(request, kept)
-        filled = [column for column in request.types if column in request.filled]
-        sums = {column: (int(kept[column].count()), float(kept[column].sum())) for column in filled}
-        warnings = disclosure.in_columns(self.name, len(kept), levels, sums, rules)
+        warnings = disclosure.in_columns(self.name, len(kept), levels, rules)
         disclosure.refuse(warnings, rules)
         made = partial(of_description, kept, request)
         self._admit(rules, Asked(request=request), made)
         warnings += self._notes()
-        return Description(rows, len(kept), missing, levels, orders, sums, warnings)
+        return Description(rows, len(kept), missing, levels, orders, warnings)
 
     def complete_in(self, request: ColumnRequest) -> pd.DataFrame:
         """The rows that are complete in some columns; InputError if these cannot be described."""
@@ -216,11 +212,12 @@ class Dataset:
         The complete ones are kept for a design of the same columns.
         """
         where = f"client {self.name}"
-        found, orders = read_columns(self._source, request.types, request.as_levels, where)
+        found, orders, self._merged = read_columns(
+            self._source, request.types, request.as_levels, where
+        )
         absent = {column: is_missing(values) for column, values in found.items()}
         kept = frame = to_frame(found)
-        needed = [each for column, each in absent.items() if column not in request.filled]
-        incomplete = np.any(needed, axis=0) if needed else np.zeros(len(frame), dtype=bool)
+        incomplete = np.any([*absent.values(), np.zeros(len(frame), dtype=bool)], axis=0)
         if incomplete.any():
             kept = frame[~incomplete]
         self._described = request, kept
@@ -241,9 +238,15 @@ class Dataset:
 
     def _notes(self) -> list[Finding]:
         """What is to be known of how the rows are read."""
+        merged = [
+            f"codes such as {code} in column {column} are read as numbers, so that {code} and "
+            f"{level_form(code, 'number')} are one level: give --types {column}=text to keep them "
+            "apart"
+            for column, code in self._merged.items()
+        ]
         return [
             Finding(self.name, f"client {self.name}: {note}", f"clients: {note}", self.name)
-            for note in self._source.notes()
+            for note in [*self._source.notes(), *merged]
         ]
 
     def code(self, plan: Plan, rules: Rules) -> tuple[Design, Sequence[Finding]]:
@@ -296,7 +299,7 @@ class Dataset:
             condition = None
         counts = self._used_levels(levels, frame)
         counts |= counted(formula.pooled, plan.rows(frame))
-        found = disclosure.in_columns(self.name, rows.rows, counts, {}, rules)
+        found = disclosure.in_columns(self.name, rows.rows, counts, rules)
         found += disclosure.in_rows(rows, condition, rules)
         disclosure.refuse(found, rules)
         if rules.refuse:
@@ -339,12 +342,11 @@ class Dataset:
         """The complete rows: those that were just described, or read again."""
         if self._described is not None:
             request, kept = self._described
-            same = (request.types, request.coded, set(request.filled))
-            if same == (plan.types, plan.coded, set(plan.fills)):
+            if (request.types, request.coded) == (plan.types, plan.coded):
                 return kept
         columns = list(dict.fromkeys([*plan.columns, *plan.others]))
         frame = plan.read(self._source, columns, f"client {self.name}")
-        return frame[~frame.isna().drop(columns=list(plan.fills)).any(axis=1)]
+        return frame[~frame.isna().any(axis=1)]
 
     def _used_levels(
         self, categories: Mapping[str, Sequence[Level]], frame: pd.DataFrame

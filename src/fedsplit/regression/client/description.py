@@ -20,8 +20,6 @@ class ColumnRequest:
         What each column that the formula, weights and offsets need is read as.
     categories : frozenset of str
         Those that were declared to be categories. Their levels are wanted, and those of text.
-    filled : frozenset of str
-        Those whose missing values will be filled. Rows with any other missing value are dropped.
     strict : bool
         Whether to refuse an answer that could disclose single rows.
     others : frozenset of str
@@ -30,13 +28,8 @@ class ColumnRequest:
 
     types: Mapping[str, Type]
     categories: frozenset[str]
-    filled: frozenset[str]
     strict: bool
     others: frozenset[str] = frozenset()
-
-    def __post_init__(self) -> None:
-        if self.filled & self.coded:
-            raise ValueError("missing values of categories cannot be filled")
 
     @property
     def as_levels(self) -> set[str]:
@@ -65,8 +58,6 @@ class Description:
     orders : mapping of str to bool
         The categories whose levels are in the order in which the client has them stored, and
         whether that order has a meaning, as that of small, medium and large.
-    sums : mapping
-        Of each column to be filled, how many values it has, and their sum.
     warnings : sequence of Finding
         What this could disclose of single rows.
     """
@@ -76,5 +67,4 @@ class Description:
     missing: Mapping[str, int]
     levels: Mapping[str, Mapping[Level, int]]
     orders: Mapping[str, bool]
-    sums: Mapping[str, tuple[int, float]]
     warnings: Sequence[Finding]

@@ -20,7 +20,9 @@ class Introduction(NamedTuple):
     Attributes
     ----------
     columns : mapping of str to Fit or None
-        What all its columns can be read as.
+        What those of its columns can be read as that the model needs.
+    names : tuple of str
+        Of all its columns.
     request : ColumnRequest or None
         What it would be asked to describe if there were no other client. None if that is more than
         it may tell by itself.
@@ -31,6 +33,7 @@ class Introduction(NamedTuple):
     """
 
     columns: Mapping[str, Fit | None]
+    names: tuple[str, ...]
     request: ColumnRequest | None = None
     description: Description | None = None
     measured: Measured | None = None

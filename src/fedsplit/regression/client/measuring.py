@@ -80,7 +80,7 @@ def measure(
     histograms : callable
         Called with a name for a column; returns the ledger of its histograms.
     asked : Asked
-        Which rows they are, and how missing values are filled.
+        Which rows they are.
     """
     used = int((~outside(formula.pooled, rows)).sum())
     columns = arguments(client, formula, rows, statistics)
@@ -89,7 +89,7 @@ def measure(
         if call.text in statistics:
             sums.update(dict.fromkeys(call.columns, statistics[call.text].sums))
     warnings = disclosure.in_sums(client, columns, sums, rules)
-    warnings += disclosure.in_columns(client, used, {}, {}, rules)
+    warnings += disclosure.in_columns(client, used, {}, rules)
     disclosure.refuse(warnings, rules)
     if rules.refuse:
         for text, statistic in statistics.items():

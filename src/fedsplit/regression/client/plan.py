@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.data.categories import Level, in_levels
+from fedsplit.data.categories import Level, in_levels, merged_codes
 from fedsplit.data.formula.design_columns import DesignColumns
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
@@ -39,8 +39,6 @@ class Plan:
         What each column is read as.
     classes : sequence
         Of a target column that is a class.
-    fills : mapping of str to float
-        What takes the place of a missing value.
     weights, offset, exposure : str or None
         Columns.
     state : mapping of str to State
@@ -54,7 +52,6 @@ class Plan:
     levels: Mapping[str, Sequence[Level]]
     types: Mapping[str, Type] = field(default_factory=dict)
     classes: Sequence[Level] = ()
-    fills: Mapping[str, float] = field(default_factory=dict)
     weights: str | None = None
     offset: str | None = None
     exposure: str | None = None
@@ -133,13 +130,13 @@ class Plan:
     def read(self, source: Source, columns: Sequence[str], where: str) -> pd.DataFrame:
         """Some columns of a source, (n, len(columns)), as all clients read them."""
         types, coded = self._types(columns, where)
-        return to_frame(read_columns(source, types, coded, where)[0])
+        return to_frame(read_columns(source, types, coded, where).values)
 
     def read_leniently(self, source: Source, columns: Sequence[str], where: str) -> pd.DataFrame:
         """The same, but values that cannot be read as what they should be are missing."""
         types, coded = self._types(columns, where)
         try:
-            return to_frame(read_columns(source, types, coded, where)[0])
+            return to_frame(read_columns(source, types, coded, where).values)
         except InputError:  # also of a file that cannot be read at all, which then fails again
             return to_frame(take_readable(source, types, coded))
 
@@ -163,9 +160,7 @@ class Plan:
         return {text: report for text, report in reports.items() if report}
 
     def rows(self, frame: pd.DataFrame) -> ModelFrame:
-        """Complete rows, with what takes the place of missing values."""
-        if self.fills:
-            frame = frame.fillna(dict(self.fills))
+        """Complete rows, for the formula."""
         return ModelFrame(frame, self.schema)
 
     def has_values(self, frame: pd.DataFrame) -> Mask:
@@ -178,7 +173,7 @@ class Plan:
         Parameters
         ----------
         frame : (n, c) DataFrame
-            Complete rows, but for the columns to be filled.
+            Complete rows.
         where : str
             Whose rows they are, for messages.
 
@@ -214,9 +209,27 @@ class Plan:
         return names, A, o
 
 
+class ReadColumns(NamedTuple):
+    """Columns as all clients read them.
+
+    Attributes
+    ----------
+    values : dict of str to Values
+        Numbers as float64, categories as categoricals of levels.
+    orders : dict of str to bool
+        As in ``Description``.
+    merged : dict of str to str
+        By category, a code such as 01 that was read as the number 1.
+    """
+
+    values: dict[str, Values]
+    orders: dict[str, bool]
+    merged: dict[str, str]
+
+
 def read_columns(
     source: Source, types: Mapping[str, Type], coded: Collection[str], where: str
-) -> tuple[dict[str, Values], dict[str, bool]]:
+) -> ReadColumns:
     """Read columns as all clients do.
 
     Parameters
@@ -228,13 +241,6 @@ def read_columns(
         Those that are categories.
     where : str
         Whose rows they are, for messages.
-
-    Returns
-    -------
-    found : dict of str to Values
-        Numbers as float64, categories as categoricals of levels.
-    orders : dict of str to bool
-        As in ``Description``.
     """
     # Levels are made of text: as float64, whole numbers beyond 2**53 would merge.
     wanted: dict[str, Type] = {
@@ -242,13 +248,16 @@ def read_columns(
     }
     found = source.take(wanted)
     orders = {}
+    merged = {}
     for column, values in list(found.items()):
         if column not in coded:
             continue
         if isinstance(values, pd.Categorical):
             orders[column] = bool(values.ordered)
+        if code := merged_codes(values, types[column]):
+            merged[column] = code
         found[column] = in_levels(where, column, values, types[column])
-    return found, orders
+    return ReadColumns(found, orders, merged)
 
 
 def check_rows(

@@ -34,8 +34,6 @@ class Wanted:
         Columns.
     excluded : tuple of str
         Columns that ``.`` in the formula does not stand for.
-    fill : bool
-        Whether missing values of numbers are to be filled.
     strict : bool
         Whether to refuse answers that could disclose single rows.
     study : tuple of str
@@ -49,7 +47,6 @@ class Wanted:
     offset: str | None
     exposure: str | None
     excluded: tuple[str, ...]
-    fill: bool
     strict: bool
     study: tuple[str, ...] = ()
 
@@ -66,6 +63,13 @@ class Wanted:
         """
         return tuple(dict.fromkeys([*formula.columns, *self.extra, *self.study]))
 
+    def asked(self, present: Sequence[str]) -> tuple[str, ...]:
+        """The columns that a client with these is asked about: all, if the formula has a ``.``."""
+        formula = Formula(self.formula)
+        if formula.open:
+            return tuple(present)
+        return self.columns(formula)
+
     def others(self, formula: Formula) -> tuple[str, ...]:
         """The columns that only decide which rows are used."""
         used = {*formula.columns, *self.extra}
@@ -73,15 +77,8 @@ class Wanted:
 
     def request(self, formula: Formula, schema: Schema) -> ColumnRequest:
         """What is to be described, of columns that are read as decided."""
-        filled: set[str] = set()
-        if self.fill:
-            numbers = {column for column, kind in schema.types.items() if kind != "text"}
-            covariates = set(formula.columns) - set(formula.target_columns) - formula.offset_columns
-            filled = covariates & numbers - schema.categories
         others = frozenset(self.others(formula))
-        return ColumnRequest(
-            schema.types, schema.categories, frozenset(filled), self.strict, others
-        )
+        return ColumnRequest(schema.types, schema.categories, self.strict, others)
 
     def request_of(self, name: str, present: Mapping[str, Fit | None]) -> ColumnRequest | None:
         """What a client of this name and these columns would be asked for, if it were alone.

@@ -38,14 +38,10 @@ def add_description(
     levels: Mapping[str, Sequence[Level]],
     entry: Description,
 ) -> None:
-    """Counts, those of the declared levels, and sums of columns that are to be filled."""
+    """Counts, and those of the declared levels."""
     to.add([entry.rows, entry.kept, *(entry.missing[column] for column in request.types)])
     for column in coded(request):
         to.add([entry.levels[column].get(level, 0) for level in levels[column]])
-    for column in sorted(request.filled):
-        count, value = entry.sums[column]
-        to.add([count])
-        to.add_wide([value])
     add_warnings(to, entry.warnings)
 
 
@@ -58,8 +54,7 @@ def read_description(
     counts = {
         column: {level: total.count() for level in levels[column]} for column in coded(request)
     }
-    sums = {column: (total.count(), rounded(total.wide(1)[0])) for column in sorted(request.filled)}
-    return Description(rows, kept, missing, counts, {}, sums, read_warnings(total))
+    return Description(rows, kept, missing, counts, {}, read_warnings(total))
 
 
 def coded(request: ColumnRequest) -> list[str]:

@@ -46,12 +46,10 @@ def check_coding(coding: Coding) -> None:
 def _check_plan(plan: Plan) -> None:
     if plan.family not in FAMILIES:
         raise RequestError(f"the server sent the unknown family {plan.family[:40]!r}")
-    if not {*plan.levels, *plan.fills} <= set(plan.columns):
-        raise RequestError("the server sent levels of, or values for, columns that are not used")
+    if not set(plan.levels) <= set(plan.columns):
+        raise RequestError("the server sent levels of columns that are not used")
     if plan.classes and Formula(plan.formula).target_column is None:
         raise RequestError("the server sent classes of a target that is not a column")
-    if plan.coded & plan.fills.keys() or not all(map(math.isfinite, plan.fills.values())):
-        raise RequestError("the server sent values for missing ones that are not numbers")
     for column in (plan.weights, plan.offset, plan.exposure):
         if column is not None and plan.types.get(column) == "text":
             raise RequestError(f"column {column} holds text: weights and offsets are numbers")

@@ -549,7 +549,7 @@ class Model:
         ----------
         frame : DataFrame or path
             Needs the columns of the formula's right-hand side. A row with a missing value has no
-            prediction, unless the fit filled missing values. Where coefficients grow without
+            prediction. Where coefficients grow without
             bound, a row that recedes has the limit of its prediction.
         kind : str
             "mean" is the expected target, for two classes the probability of the second, and for

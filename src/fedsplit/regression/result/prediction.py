@@ -11,6 +11,7 @@ import pandas as pd
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import one_of
 from fedsplit.data.formula.formula import Formula
+from fedsplit.data.frames import as_pandas
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
@@ -40,16 +41,14 @@ def predict(
     if kind == "class" and not family.classifies:
         raise InputError(f"{family.name} has no classes: use kind='mean'")
     data = frame
-    if isinstance(frame, pd.DataFrame):
-        data = {"the frame": frame}
+    if (table := as_pandas(frame)) is not None:
+        data = {"the frame": table}
     found = sources(data, reading=reading)
     if len(found) != 1:
         raise InputError(f"predict takes one frame or file, got {len(found)}")
     rows = _covariates(plan, found[0])
     strange = _unseen(plan, rows, found[0].name, unseen)
-    # A column that the fit filled may be missing here too.
-    complete = ~rows.drop(columns=list(plan.fills), errors="ignore").isna().any(axis=1).to_numpy()
-    complete &= ~strange
+    complete = ~rows.isna().any(axis=1).to_numpy() & ~strange
     complete[complete] = plan.has_values(rows[complete])
     _, A, o = plan.design(rows[complete], found[0].name)
     eta = family.predictor(A, coef, o)
@@ -59,7 +58,7 @@ def predict(
     predicted = _from_predictor(plan, family, eta, kind)
     values = np.full((len(rows), *predicted.shape[1:]), np.nan, dtype=predicted.dtype)
     values[complete] = predicted
-    index = frame.index if isinstance(frame, pd.DataFrame) else rows.index
+    index = rows.index if table is None else table.index
     if values.ndim == 1:
         return pd.Series(values, index=index, name=Formula(plan.formula).target)
     # The linear predictor of the reference class is zero, and is left out.
@@ -74,7 +73,7 @@ def _covariates(plan: Plan, source: Source) -> pd.DataFrame:
     if columns:
         return plan.read(source, columns, source.name)
     # Without covariates any column does: it says how many rows there are.
-    first = next(iter(source.columns()))
+    first = source.names()[0]
     return source.read({first: "text"})[[]]
 
 

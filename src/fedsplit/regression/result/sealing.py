@@ -58,6 +58,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         If a file is missing or damaged, or if the two are not of one model.
     """
     try:
+        files.check_archive(folder / ARRAYS)
         content = (folder / ARRAYS).read_bytes()
         record = _record(folder / RECORD)
         with np.load(io.BytesIO(content), allow_pickle=False) as packed:
@@ -70,6 +71,8 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     except FileNotFoundError as error:
         missing = Path(str(error.filename)).name
         raise InputError(f"{folder}: there is no {missing}: is it a saved model?") from None
+    except InputError:
+        raise
     except (
         OSError,
         ValueError,

@@ -183,8 +183,7 @@ def _check_complete(descriptions: Mapping[str, Description]) -> None:
             if absent:
                 raise InputError(
                     f"client {name}: column {column} has {absent} missing "
-                    f"value{'s' * (absent > 1)}: fill them, or choose drop or mean for missing "
-                    "values"
+                    f"value{'s' * (absent > 1)}: fill them, or choose drop for missing values"
                 )
 
 
@@ -235,7 +234,6 @@ def plan_of(
         levels=levels,
         types=schema.types,
         classes=classes,
-        fills=_fills(descriptions.values()),
         weights=settings.weights,
         offset=settings.offset,
         exposure=settings.exposure,
@@ -261,17 +259,6 @@ def _levels(
             check_forms(column, levels)
         findings += case_findings(column, levels)
     return with_reference(column, levels, settings.references.get(column)), findings
-
-
-def _fills(descriptions: Iterable[Description]) -> dict[str, float]:
-    """The mean of each column that is to be filled."""
-    counts: dict[str, int] = {}
-    sums: dict[str, float] = {}
-    for each in descriptions:
-        for column, (count, part) in each.sums.items():
-            counts[column] = counts.get(column, 0) + count
-            sums[column] = sums.get(column, 0.0) + part
-    return {column: total / max(1, counts[column]) for column, total in sums.items()}
 
 
 def _check_terms(formula: Formula, coded: Mapping[str, Coded]) -> None:

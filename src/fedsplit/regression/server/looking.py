@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.texts import appearance
-from fedsplit.data.types import Fit, Type
+from fedsplit.data.types import Type
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.introduction import Introduction
@@ -66,9 +66,11 @@ def look(members: Members, formula: Formula, settings: Settings, excluded: Seque
         _check_formula(formula, wanted)
     introductions: dict[str, Introduction] = ask_everyone(members, Columns(wanted))
     present = {name: each.columns for name, each in introductions.items()}
-    empty = _empty(present)
+    names = {name: each.names for name, each in introductions.items()}
+    empty = _empty(introductions)
     if formula.open:
-        formula = _complete(formula, present, excluded)
+        full = {name: own for name, own in names.items() if name not in empty} or names
+        formula = _complete(formula, full, excluded)
         _check_formula(formula, wanted)
     if not settings.intercept:
         formula = formula.without_intercept()
@@ -79,8 +81,8 @@ def look(members: Members, formula: Formula, settings: Settings, excluded: Seque
         )
     present = {name: own for name, own in present.items() if name not in empty}
     columns = wanted.columns(formula)
-    _check_present(present, columns)
-    _check_declared(settings, present)
+    _check_present({name: names[name] for name in present}, columns)
+    _check_declared(settings, names)
     schema = decide(formula, wanted, columns, present)
     for column in wanted.extra:
         if schema.types[column] != "number":
@@ -158,7 +160,6 @@ def wanted_by(formula: Formula, settings: Settings, excluded: Sequence[str]) -> 
         offset=settings.offset,
         exposure=settings.exposure,
         excluded=tuple(excluded),
-        fill=settings.missing == "mean",
         strict=settings.strict,
         study=tuple(settings.columns),
     )
@@ -200,7 +201,7 @@ def _described(
 
 
 def _complete(
-    formula: Formula, present: Mapping[str, Mapping[str, Fit | None]], excluded: Sequence[str]
+    formula: Formula, columns: Mapping[str, Sequence[str]], excluded: Sequence[str]
 ) -> Formula:
     """The formula with ``.`` replaced by all other columns but those ``excluded``.
 
@@ -209,8 +210,6 @@ def _complete(
     InputError
         If clients have different columns, or no such target.
     """
-    empty = _empty(present)
-    columns = {name: own for name, own in present.items() if name not in empty} or present
     name, first = next(iter(columns.items()))
     for other, own in columns.items():
         differing = set(first) ^ set(own)
@@ -225,16 +224,17 @@ def _complete(
     return formula.expanded(column for column in first if column not in excluded)
 
 
-def _empty(present: Mapping[str, Mapping[str, Fit | None]]) -> list[str]:
-    """The clients that have no value in any column."""
+def _empty(introductions: Mapping[str, Introduction]) -> list[str]:
+    """The clients that have columns of the model, or none at all, and no value in any of them."""
     return [
         name
-        for name, own in present.items()
-        if all(fit is not None and fit.empty for fit in own.values())
+        for name, each in introductions.items()
+        if all(fit is not None and fit.empty for fit in each.columns.values())
+        and (each.columns or not each.names)
     ]
 
 
-def _check_present(present: Mapping[str, Mapping[str, object]], columns: Sequence[str]) -> None:
+def _check_present(present: Mapping[str, Sequence[str]], columns: Sequence[str]) -> None:
     """Raise InputError if a client lacks one of the columns."""
     for name, own in present.items():
         for column in columns:
@@ -263,7 +263,7 @@ def _nearest(column: str, present: Iterable[str]) -> str:
     return ""
 
 
-def _check_declared(settings: Settings, present: Mapping[str, Mapping[str, object]]) -> None:
+def _check_declared(settings: Settings, present: Mapping[str, Sequence[str]]) -> None:
     """Raise InputError if a type is declared for a column that no client has."""
     everything = dict.fromkeys(column for own in present.values() for column in own)
     for column in settings.declared:

@@ -12,6 +12,7 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.checks import instance
 from fedsplit.errors import InputError, listed
+from fedsplit.files import check_archive
 from fedsplit.losses.terms import Loss
 from fedsplit.problem import Problem
 from fedsplit.remote.cohort import ProblemCohort
@@ -61,10 +62,11 @@ def cohort(share: range, problem: Problem) -> ProblemCohort:
 def _read(path: str) -> tuple[Array | None, ...]:
     """Return the arrays of a client in the order of ``ARRAYS``, None for those it does not have."""
     try:
+        check_archive(Path(path))
         with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files if name in ARRAYS}
             names = list(file.files)
-    except MemoryError:
+    except (InputError, MemoryError):
         raise
     except Exception as error:  # a damaged archive can raise almost anything
         what = " ".join(str(error).split())[:300]

@@ -27,7 +27,7 @@ class About:
     ----------
     file : str
         The name of the copy.
-    na, decimal
+    reading : Reading
         How it is read.
     columns : tuple of str
         Those that the rows were hashed with.
@@ -40,16 +40,11 @@ class About:
     """
 
     file: str
-    na: tuple[str, ...]
-    decimal: str
+    reading: Reading
     columns: tuple[str, ...]
     key: str
     sha256: dict[str, str]
     stamp: Stamp | None
-
-    @property
-    def reading(self) -> Reading:
-        return Reading(self.na, self.decimal)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from fedsplit.data.files.formats import suffix_of
 from fedsplit.data.files.sql import QueryTable
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources.client_data import Source
+from fedsplit.data.tables import Table
 from fedsplit.errors import InputError, StateError
 from fedsplit.files import Stamp
 from fedsplit.sites.rows.row_hashes import Change, cell_hashes, change, column_names, matched, views
@@ -82,8 +83,7 @@ class Snapshots:
         self.discard()
         folder.mkdir(mode=0o700, parents=True)
         file, stamp = _copied(source, folder)
-        reading = reading_of(source)
-        about = About(file, reading.na, reading.decimal, (), self._key_name(), {}, stamp)
+        about = About(file, reading_of(source), (), self._key_name(), {}, stamp)
         copy = Snapshot(0, folder, about, np.zeros(0, np.intp), np.zeros((0, 0), np.uint64))
         columns = column_names(copy.source())
         hashes = cell_hashes(copy.source(), columns, self._key())
@@ -164,8 +164,7 @@ class Snapshots:
 
 def reading_of(source: Source) -> Reading:
     """How the table of a source is read: as the client's options and its list of files say."""
-    found: Reading = getattr(getattr(source, "table", None), "reading", PLAIN)
-    return found
+    return source.reading if isinstance(source, Table) else PLAIN
 
 
 def _copied(source: Source, folder: Path) -> tuple[str, Stamp | None]:
@@ -173,11 +172,10 @@ def _copied(source: Source, folder: Path) -> tuple[str, Stamp | None]:
 
     A file is copied as it is, since every format has its own types. The result of a query is saved.
     """
-    table = getattr(source, "table", None)
-    if isinstance(table, QueryTable):
-        table.save(folder / "data.parquet")
+    if isinstance(source, QueryTable):
+        source.save(folder / "data.parquet")
         return "data.parquet", None
-    path = getattr(table, "path", None)
+    path = source.path if isinstance(source, Table) else None
     if path is None:
         raise InputError(f"{source.name}: a client that refuses answers has a file or a query")
     stamp = Stamp.of(path)

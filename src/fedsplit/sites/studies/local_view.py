@@ -12,8 +12,8 @@ from fedsplit.sites.studies.words import Local
 
 def complete_rows(source: Source, columns: Collection[str]) -> tuple[int, int]:
     """How many rows there are, and how many have a value in each of some columns."""
-    present = source.columns()
-    wanted = [name for name in present if name in columns] or list(present)[:1]
+    present = source.names()
+    wanted = [name for name in present if name in columns] or present[:1]
     if not wanted:
         return 0, 0
     missing = source.read(dict.fromkeys(wanted, "text")).isna().any(axis=1)

@@ -45,7 +45,6 @@ def check_coding(study: Study, coding: Coding) -> None:
     _check_extra(study, plan)
     _check_types(study, plan.types)
     _same("columns", set(plan.others) == set(study.columns) - study.used)
-    _same("treatment of missing values", not plan.fills or _fills(study))
     reports = study.options["separation"] == "report"
     _same("treatment of separation", not coding.recessions or reports)
 
@@ -67,7 +66,7 @@ def check_noise(study: Study, question: NoisySums) -> None:
     asked = {**plan.levels, **({str(target): plan.classes} if plan.classes else {})}
     listed = (sorted(levels) == sorted(declared.get(each, ())) for each, levels in asked.items())
     _same("list of levels", all(listed))
-    _same("functions", not plan.state and not plan.fills and not question.coding.recessions)
+    _same("functions", not plan.state and not question.coding.recessions)
 
 
 def check_categories(study: Study, question: Question, fits: Mapping[str, Fit | None]) -> None:
@@ -129,7 +128,8 @@ def narrowed(study: Study, question: Question, answer: Any) -> Any:
     told: list[Introduction] = answer
     return [
         each._replace(
-            columns={name: fit for name, fit in each.columns.items() if name in study.columns}
+            columns={name: fit for name, fit in each.columns.items() if name in study.columns},
+            names=tuple(name for name in each.names if name in study.columns),
         )
         for each in told
     ]
@@ -143,7 +143,6 @@ def _check_wanted(study: Study, question: Columns) -> None:
     declared = {name: kind for name, kind in study.columns.items() if kind != AS_READ}
     _same("types", dict(wanted.declared) == declared)
     _same("columns", set(wanted.study) | study.used == set(study.columns))
-    _same("treatment of missing values", not wanted.fill or _fills(study))
 
 
 def _check_described(study: Study, question: Describe) -> None:
@@ -151,7 +150,6 @@ def _check_described(study: Study, question: Describe) -> None:
     _check_types(study, request.types)
     _same("columns", request.others == set(study.columns) - study.used)
     _same("columns", request.categories <= set(study.columns))
-    _same("treatment of missing values", not request.filled or _fills(study))
     if study.secure:
         declared: Any = study.options["levels"] or {}
         asked = {column: list(levels) for column, levels in (question.levels or {}).items()}
@@ -174,10 +172,6 @@ def _check_types(study: Study, types: Mapping[str, str]) -> None:
     _same("columns", set(types) == set(study.columns))
     for column, kind in study.columns.items():
         _same(f"type of {column}", kind in (AS_READ, types[column]))
-
-
-def _fills(study: Study) -> bool:
-    return study.options["missing"] == "mean"
 
 
 def _same(what: str, holds: bool) -> None:

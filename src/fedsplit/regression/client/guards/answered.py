@@ -73,15 +73,14 @@ class Asked:
     def complete(self) -> frozenset[str]:
         """The columns that rows must have to be used."""
         if self.plan is not None:
-            return frozenset(self.plan.types) - set(self.plan.fills)
+            return frozenset(self.plan.types)
         assert self.request is not None
-        return frozenset(self.request.types) - self.request.filled
+        return frozenset(self.request.types)
 
     @property
-    def same_rows(self) -> tuple[list[str], dict[str, float], int]:
-        """What says which rows are used, and what stands for their missing values."""
-        fills = {} if self.plan is None else dict(self.plan.fills)
-        return sorted(self.complete), fills, self.snapshot
+    def same_rows(self) -> tuple[list[str], int]:
+        """What says which rows are used."""
+        return sorted(self.complete), self.snapshot
 
     @property
     def digest(self) -> str:

@@ -118,18 +118,12 @@ def _meeting(F: Array) -> NDArray[np.intp]:
 
 
 def of_description(kept: pd.DataFrame, request: ColumnRequest) -> Block:
-    """Which rows are complete, those of each level, and the values of columns to be filled."""
+    """Which rows are complete, and those of each level."""
     columns = [np.ones(len(kept))]
     for name in request.types:
         if name in request.coded:
             codes = kept[name].cat.codes.to_numpy()
             columns += [(codes == code).astype(np.float64) for code in np.unique(codes)]
-        elif name in request.filled:
-            values = kept[name].to_numpy(dtype=np.float64)
-            there = np.isfinite(values)
-            # less their mean: the same span, with all digits of a small deviation
-            centred = np.where(there, values - values[there].mean(), 0.0)
-            columns += [there.astype(np.float64), centred]
     return Block(np.column_stack(columns), kept.index.to_numpy(dtype=np.intp))
 
 

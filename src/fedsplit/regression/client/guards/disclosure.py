@@ -76,10 +76,9 @@ def in_columns(
     client: str,
     n: int,
     levels: Mapping[str, Mapping[Level, int]],
-    sums: Mapping[str, tuple[int, float]],
     rules: Rules,
 ) -> list[Finding]:
-    """What a description of columns could disclose: few rows, rare levels, sums of few values.
+    """What a description of columns could disclose: few rows, rare levels.
 
     Parameters
     ----------
@@ -89,8 +88,6 @@ def in_columns(
         Rows that are used.
     levels : mapping
         The rows of each level of each category.
-    sums : mapping
-        How many values each column to be filled has, and their sum.
     rules : Rules
     """
     found: list[Finding] = []
@@ -101,8 +98,6 @@ def in_columns(
         for column, counts in levels.items()
         for level, count in counts.items()
     ]
-    # a sum of all rows is no smaller a cell than the client itself
-    cells += [(f"a value of {column}", count) for column, (count, _) in sums.items() if count < n]
     return found + _small(client, cells, rules)
 
 
@@ -117,7 +112,7 @@ def in_difference(client: str, n: int, rules: Rules) -> list[Finding]:
 
 def in_rest(rows: Design, target: str, rules: Rules) -> list[Finding]:
     """What moments of the rows that do not recede could disclose: a server may choose them."""
-    found = in_columns(rows.name, rows.rows, {}, {}, rules)
+    found = in_columns(rows.name, rows.rows, {}, rules)
     return found + in_rows(rows, target, rules, counted=False)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -95,16 +94,13 @@ class Describe(FitQuestion):
             return "a description of other columns"
         if set(entry.levels) != self.request.coded or not set(entry.orders) <= self.request.coded:
             return "levels of other columns"
-        if set(entry.sums) != self.request.filled:
-            return "sums of other columns"
         for column, levels in entry.levels.items():
             if not all(_is_level(level, self.request.types[column]) for level in levels):
                 return "levels that are not of their column's type"
         counts = [entry.rows - entry.kept, entry.kept, *entry.missing.values()]
-        counts += [n for n, _ in entry.sums.values()]
         counts += [n for levels in entry.levels.values() for n in levels.values()]
-        if min(counts) < 0 or not all(math.isfinite(total) for _, total in entry.sums.values()):
-            return "negative counts, or sums that are not finite"
+        if min(counts) < 0:
+            return "negative counts"
         if any(sum(levels.values()) != entry.kept for levels in entry.levels.values()):
             return "levels of another number of rows"
         return ""
