@@ -87,6 +87,7 @@ class Prox(CostQuestion):
             solved = solver.solve(costs, v, self.s, start)
         else:
             solved = cast(StochasticSolver, solver).solve(costs, v, self.s, start, self.streams)
+        # a margin is about one point: at points of their own clients say nothing about F
         common = self.v if self.start is None else self.start
         margin = np.full(len(v), np.nan)
         if costs.terms.classifies and common.ndim == 1:
@@ -189,7 +190,7 @@ class Curvature(CostQuestion):
     parts: ClassVar = {"bounds": Part((2,), not_nan)}
 
     def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
-        bounds = costs.bounds if x is None else costs.at(x).bounds()
+        bounds = costs.bounds if x is None else costs.at(x).bounds()  # ℓ_j and L_j, each (k,)
         return {"bounds": np.stack(bounds, axis=1)}
 
 
