@@ -26,7 +26,7 @@ from fedsplit.arrays import (
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
 from fedsplit.losses.large_decrement import LargeHessian
-from fedsplit.losses.systems import ByProducts, Latest, Solver, lanczos, truncated_cg
+from fedsplit.losses.systems import ByProducts, Latest, Solver, truncated_cg
 from fedsplit.losses.terms import Terms
 
 SINGULAR = (
@@ -350,19 +350,6 @@ class Evaluation:
             L = costs.terms.root(self.eta).largest() + costs.ridge.max()
             return np.full(L.shape, costs.ridge.min()), L
         return extreme_eigenvalues(self.hessian)
-
-    def estimated_bounds(self, many: int = 512) -> tuple[Array, Array]:
-        """``bounds``; above ``many`` coordinates estimates from some products, for a first step."""
-        costs = self.costs
-        terms = costs.terms
-        if terms.d <= many:
-            return self.bounds()
-        costs.work.hessians += 1
-        # the basis of the products is steps × d numbers, which is much where d is large
-        ell, L = lanczos(terms.times(self.eta), terms.k, terms.d, 5 if terms.large else 20)
-        if terms.rank < terms.d:
-            ell = np.zeros(terms.k)
-        return ell + costs.ridge.min(), L + costs.ridge.max()
 
     def values_from(self, before: Evaluation, shares: Sequence[float], short: float = 1.0) -> Array:
         """f_j on the way from another point to this one, (k, len(shares)); 1 is this one.

@@ -12,7 +12,7 @@ from fedsplit.arrays import Array
 from fedsplit.checks import count
 from fedsplit.dialogue import Dialogue
 from fedsplit.methods.method import EPS, Method
-from fedsplit.methods.quadratic import minimise
+from fedsplit.methods.server_step import proximal_gradient
 from fedsplit.methods.sums import evaluated
 from fedsplit.penalties.penalty import Penalty, check_penalty, inside
 
@@ -202,8 +202,8 @@ class LBFGS(Method[LBFGSState]):
             return LBFGSState(x, F, g, -pairs.solve(g), s, pairs, None, None)
         if known:
             B = pairs.matrix()
-            unit = np.ones_like(x)
-            to, ahead = minimise(B, B @ x - g, B.largest, self.penalty, unit, x, self.precision)
+            step = 1.0 / B.largest
+            to, ahead = proximal_gradient(B, B @ x - g, self.penalty, x, step, self.precision)
         else:
             centre = x - s * g
             to = self.penalty.prox(centre, s)
