@@ -95,7 +95,7 @@ def test_every_type_of_arrow_is_read_as_it_is_stored() -> None:
             "day": pa.array([18292, None], pa.date32()),
             "moment": pa.array([0, None], pa.timestamp("us", tz="Europe/Paris")),
             "exact": pa.array([big, None], pa.decimal128(38, 0)),
-            "word": pa.array(["x", None], pa.string_view()),
+            "word": pa.array(["x", None], pa.large_string()),
             "list": [[1], None],
         }
     )

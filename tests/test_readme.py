@@ -201,7 +201,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "data").mkdir()
     rng = np.random.default_rng(0)
-    for name in ("site_a", "site_b", "site_c", "data/a", "data/b", "boston", "seattle", "all"):
+    sites = ("site_a", "site_b", "site_c", "data/a", "data/b", "boston", "seattle", "bonn", "all")
+    for name in sites:
         n = 60
         frame = pd.DataFrame(
             {
@@ -216,7 +217,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 "ward": rng.choice(["1", "2A"], n),
             }
         )
-        style = {"sep": ";", "decimal": ","} if name == "boston" else {}  # as clients.toml says
+        style = {"sep": ";", "decimal": ","} if name == "bonn" else {}  # as clients.toml says
+        if name == "bonn":
+            frame = frame.rename(columns={"age": "alter"})
         frame.to_csv(f"{name}.csv", index=False, **style)
         copy = f"copy (select * from read_csv('{name}.csv')) to '{name}.parquet'"
         if name in ("seattle", "all"):

@@ -13,6 +13,7 @@ import pytest
 from attacks.server import NAME, ROWS, Refused, Server
 from fedsplit.commands.app import run
 from fedsplit.data.sources.client_data import Source
+from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError, StateError
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.guards.rules import Rules
@@ -20,6 +21,7 @@ from fedsplit.regression.client.questions.columns import Describe
 from fedsplit.sites.events import Event
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.rows.snapshot import Snapshot
+from fedsplit.sites.rows.snapshots import Snapshots
 from fedsplit.sites.service import Site
 from owners import disk_full
 
@@ -351,3 +353,20 @@ def test_what_was_answered_is_known_after_a_restart_and_under_a_later_copy(
             clinic.code("income ~ age + bmi")
         clinic.site.refusals.clear()
     assert clinic.code("income ~ age").n == ROWS + 100
+
+
+def test_a_copy_is_read_with_the_names_marks_and_dates_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("alter;am\n1,5;31/01/2020\nk.A.;1/2/2020\n")
+    (tmp_path / "c.toml").write_text(
+        "[clients.a]\npath = 'x.csv'\nna = ['k.A.']\ndecimal = ','\ndates = '%d/%m/%Y'\n"
+        "rename = { alter = 'age' }\n"
+    )
+    [source] = sources(tmp_path / "c.toml")
+    snapshots = Snapshots(tmp_path / "state")
+    copy = snapshots.accept(snapshots.candidate(source))
+    found = copy.source().read({"age": "number", "am": "date"})
+    assert found["age"].tolist()[0] == 1.5
+    assert found["age"].isna().tolist() == [False, True]
+    assert found["am"].tolist() == [18292.0, 18293.0]
+    [again] = Snapshots(tmp_path / "state").copies
+    assert again.about.reading == source.reading  # type: ignore[attr-defined]  # of a table

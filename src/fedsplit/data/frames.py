@@ -61,14 +61,16 @@ def as_pandas(data: object) -> pd.DataFrame | None:
     return frame.to_pandas() if isinstance(frame, narwhals.DataFrame) else None
 
 
-def in_pandas(data: object) -> object:
+def in_pandas(data: Any) -> Any:
     """Return a frame or a column of any library in pandas, and everything else as it is."""
     frame = as_pandas(data)
     if frame is not None:
         return frame
     if isinstance(data, ArrowStream) and not isinstance(data, pd.Series):
         arrow = _pyarrow(data)
-        return arrow.chunked_array(data).to_pandas(types_mapper=_nullable(arrow).get)
+        if not isinstance(data, arrow.ChunkedArray):
+            data = arrow.chunked_array(data)
+        return data.to_pandas(types_mapper=_nullable(arrow).get)
     return data
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from fedsplit.arrays import Array
 from fedsplit.data.categories import in_levels
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.tables import Values
@@ -35,38 +36,24 @@ def take_readable(
         categoricals of levels.
     """
     found = source.take(dict.fromkeys(types, "text"))
-    return {
-        column: _levels(column, found[column], kind)
-        if column in coded
-        else _numbers(found[column], kind)
-        for column, kind in types.items()
-    }
+    for column, kind in types.items():
+        if column in coded:
+            levels = _readable(found[column], partial(level_form, kind=kind), None)
+            found[column] = in_levels("", column, levels, kind)
+        elif kind != "text":
+            numbers = _readable(found[column], partial(as_number, kind=kind), math.nan)
+            found[column] = np.where(np.isinf(numbers), math.nan, numbers)
+    return found
 
 
-def _numbers(values: Values, kind: Type) -> Values:
-    if kind == "text":
-        return values
+def _readable(values: Values, read: Callable[[str], Any], missing: float | None) -> Values:
+    """Return a column of texts as ``read`` has each, (n,); ``missing`` where it cannot."""
     texts = Texts.of(values)
-    known: Array = np.array([*(_number(text, kind) for text in texts.distinct), math.nan])
-    return known[texts.codes]
-
-
-def _number(text: str, kind: Type) -> float:
-    try:
-        value = as_number(text, kind)
-    except ValueError:
-        return math.nan
-    return value if math.isfinite(value) else math.nan
-
-
-def _levels(column: str, values: Values, kind: Type) -> Values:
-    texts = Texts.of(values)
-    known = np.array([*(_level(text, kind) for text in texts.distinct), None], dtype=object)
-    return in_levels("", column, known[texts.codes], kind)
-
-
-def _level(text: str, kind: Type) -> str | None:
-    try:
-        return level_form(text, kind)
-    except ValueError:
-        return None
+    known = []
+    for text in texts.distinct:
+        try:
+            known.append(read(text))
+        except ValueError:
+            known.append(missing)
+    dtype = object if missing is None else np.float64
+    return np.array([*known, missing], dtype=dtype)[texts.codes]

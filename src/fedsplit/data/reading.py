@@ -34,14 +34,6 @@ SWAPPED_MARKS = str.maketrans(".,", ",.")
 LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 """How a code such as 09 begins, which is not the number 9."""
 
-MISSING_VALUES: Mapping[Type, float | None] = {
-    "number": math.nan,
-    "boolean": math.nan,
-    "date": math.nan,
-    "text": None,
-}
-"""What stands for a missing value of each type."""
-
 
 @dataclass(frozen=True)
 class Reading:
@@ -154,7 +146,7 @@ class Reading:
         """
         text = value.strip()
         if self.is_missing(text):
-            return MISSING_VALUES[wanted]
+            return None if wanted == "text" else math.nan
         match wanted:
             case "text":
                 return self.plain(text)

@@ -57,6 +57,7 @@ class DelimitedTable(Table):
         self._begun: tuple[Stamp | None, Header] | None = None
 
     def notes(self) -> Sequence[str]:
+        self.names()  # which are read by now, as a rule
         found = [
             f"column {name}: every number with a comma has three digits after it, as {text!r} has: "
             "if it separates thousands, decimal=',' is wrong here"

@@ -68,6 +68,7 @@ class LibraryTable(Table):
         self._notes: Sequence[str] = ()
 
     def notes(self) -> Sequence[str]:
+        self.names()  # which are read by now, as a rule
         return self._notes
 
     def _names(self) -> Sequence[str]:
