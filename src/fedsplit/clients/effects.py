@@ -65,12 +65,6 @@ class Measurement(NamedTuple):
     x: Array
 
 
-class Repeat(NamedTuple):
-    """x as one row per client, wherever the clients' arrays are."""
-
-    x: Array
-
-
 class Pooled(NamedTuple):
     """A question to the one client that all are together, which clients on a device offer."""
 

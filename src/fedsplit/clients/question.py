@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import device
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Array, Mask, column_means, namespace, on_host
 from fedsplit.clients.adding import Together, add_parts, read_parts
 from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
@@ -26,6 +26,28 @@ this, the clients are not to blame: the run itself diverges."""
 
 ABSENT: Mapping[str, float] = {"error": 0.0}
 """The parts of an answer that are not nan where a client gave none."""
+
+
+class Summary(NamedTuple):
+    """What is known of the answers of all m clients together, so that nobody goes through them.
+
+    Attributes
+    ----------
+    mean : (d,) array
+        Of the first part, over the clients.
+    moved : float
+        √Σ_j‖·‖² of the first part less the point that the client was asked about.
+    error, margin : float
+        The largest error, and the smallest margin of a classifier.
+    work : (int, int, int)
+        Gradients, Hessians and factorisations of one client; all have the same.
+    """
+
+    mean: Array
+    moved: float
+    error: float
+    margin: float
+    work: tuple[int, int, int]
 
 
 class Answer(NamedTuple):
@@ -41,12 +63,15 @@ class Answer(NamedTuple):
         The time each client took. Clients that share a process share its time evenly.
     work : (m, 3) array
         How many gradients, Hessians and factorisations each client computed.
+    summary : Summary or None
+        In the place of ``seconds`` and ``work``, where all clients have answered in one pass.
     """
 
     parts: dict[str, Array]
     present: Mask
     seconds: Array
     work: Array
+    summary: Summary | None = None
 
     @classmethod
     def of(cls, **parts: Array) -> Answer:
@@ -66,28 +91,33 @@ class Answer(NamedTuple):
         return self.parts.get("error", exact)
 
     @property
-    def who(self) -> Mask:
-        """Who answered, (m,), on the host."""
-        return self.present
-
-    @property
     def complete(self) -> bool:
         """Whether every client answered."""
-        return bool(self.present.all())
+        return self.summary is not None or bool(self.present.all())
 
     @property
     def margin(self) -> float:
         """The smallest margin of a classifier; nan where there is none, or a client is absent."""
+        if self.summary is not None:
+            return self.summary.margin
         margin = self.parts.get("margin")
-        return math.nan if margin is None else float(margin.min())
+        return math.nan if margin is None else float(namespace(margin).min(margin))
 
     def largest_error(self) -> float:
         """The largest proved error of an answer."""
-        error = self.parts.get("error")
-        return 0.0 if error is None else float(error[self.present].max(initial=0.0))
+        if self.summary is not None:
+            return self.summary.error
+        if "error" not in self.parts or not self.present.any():
+            return 0.0
+        error = self.present_rows("error")
+        return float(namespace(error).max(error))
 
     def total_work(self) -> tuple[int, int, int]:
         """How many gradients, Hessians and factorisations all clients computed."""
+        if self.summary is not None:
+            gradients, hessians, factorisations = self.summary.work
+            m = len(self.present)
+            return m * gradients, m * hessians, m * factorisations
         # a minibatch is a fraction of a gradient; who is absent did nothing
         totals = np.add.reduce(self.work, axis=0).tolist()
         gradients, hessians, factorisations = [math.ceil(round(total, 6)) for total in totals]
@@ -95,15 +125,34 @@ class Answer(NamedTuple):
 
     def floats(self) -> int:
         """How many numbers each client sent."""
-        return sum([array.size for array in self.parts.values()]) // max(1, len(self.present))
+        return sum([math.prod(array.shape[1:]) for array in self.parts.values()])
 
     def rows_or(self, default: Array) -> Array:
         """The rows, with ``default`` where a client did not answer."""
         if self.complete:
             return self.rows
-        xp = array_namespace(self.rows)
-        filled: Array = xp.where(self.present[:, None], self.rows, default)
+        filled: Array = namespace(self.rows).where(self._mask[:, None], self.rows, default)
         return filled
+
+    def mean_or(self, default: Array) -> Array:
+        """The mean of ``rows_or(default)`` over the clients."""
+        return column_means(self.rows_or(default)) if self.summary is None else self.summary.mean
+
+    def present_rows(self, name: str = "") -> Array:
+        """The rows of a part, or of the first one, of the clients that answered."""
+        rows = self.parts[name] if name else self.rows
+        if self.complete:
+            return rows
+        chosen: Array = rows[self._mask]
+        return chosen
+
+    @property
+    def _mask(self) -> Mask:
+        """``present`` where the rows are."""
+        if on_host(self.rows):
+            return self.present
+        mask: Mask = namespace(self.rows).asarray(self.present, device=device(self.rows))
+        return mask
 
     def joined(self, later: Answer) -> Answer:
         """The answers, with those of clients that have answered the same question later only."""
@@ -117,11 +166,16 @@ class Answer(NamedTuple):
 
     def only(self, drawn: Mask) -> Answer:
         """The answers of the clients drawn, as if the others had not answered."""
-        present = self.present & drawn
-        parts = {name: np.array(array) for name, array in self.parts.items()}
-        for name, array in parts.items():
-            array[~present] = ABSENT.get(name, np.nan)
-        return self._replace(parts=parts, present=present)
+        only = self._replace(present=self.present & drawn, summary=None)
+        parts = {}
+        for name, array in self.parts.items():
+            mask = only._mask.reshape(-1, *[1] * (array.ndim - 1))
+            parts[name] = namespace(array).where(mask, array, ABSENT.get(name, np.nan))
+        work = self.work
+        if self.summary is not None:
+            work = np.where(only.present[:, None], np.array(self.summary.work, dtype=float), 0.0)
+        seconds = np.full(len(drawn), np.nan) if self.summary is not None else self.seconds
+        return only._replace(parts=parts, work=work, seconds=seconds)
 
 
 class Question(ABC):

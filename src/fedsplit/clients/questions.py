@@ -8,13 +8,14 @@ its arrays are added up over clients, it can also be asked where only sums are t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, namespace
 from fedsplit.clients.adding import Together
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import NUMBER, VECTOR, CostQuestion, Part
@@ -77,12 +78,62 @@ class Prox(CostQuestion):
         else:
             solved = cast(StochasticSolver, solver).solve(costs, v, self.s, start, self.streams)
         common = self.v if self.start is None else self.start
-        margin = separated(costs.at(start)) if common.ndim == 1 else np.full(len(v), np.nan)
+        margin = separated(costs.at(start)) if common.ndim == 1 else math.nan * solved.error
         parts = {"point": solved.u, "error": solved.error, "margin": margin}
         if self.gradient:
             known = solved.gradient
             parts["gradient"] = costs.gradient(solved.u) if known is None else known
         return parts
+
+
+@dataclass(frozen=True)
+class Reflection(CostQuestion):
+    """A client's part of Algorithm 1: z_j + 2(prox_{s f_j}(2x - z_j) - x), as ``Prox`` otherwise.
+
+    Clients on a device do it in one pass over their rows. All others are asked for the ``prox``
+    alone, by the driver: the question itself never travels.
+
+    Parameters
+    ----------
+    x : (d,) array
+    z : (m, d) array
+    s : float
+    solver : ProxSolver
+    streams : (m,) array of int, optional
+        For a solver that draws.
+    """
+
+    x: Array
+    z: Array
+    s: float
+    solver: ProxSolver
+    streams: Streams | None = None
+
+    vectors = ("x", "z")
+    parts: ClassVar = {"z": VECTOR, "error": Part((), "distance"), "margin": Part((), "any")}
+
+    @property
+    def draws(self) -> bool:
+        return bool(getattr(self.solver, "draws", False))
+
+    @property
+    def prox(self) -> Prox:
+        """The question for prox_{s f_j}(2x - z_j)."""
+        v = 2.0 * self.x - self.z
+        start = {"broadcast": self.x, "iterate": self.z, "argument": None}[self.solver.start]
+        return Prox(v, self.s, start, self.solver, streams=self.streams)
+
+    def centred(self, points: Array) -> Array:
+        """The z_j after the round, from the proxes."""
+        z: Array = self.z + 2.0 * (points - self.x)
+        return z
+
+    def answer(self, costs: Costs, x: Array, z: Array) -> Mapping[str, Array]:
+        own = replace(self, z=z)
+        prox = own.prox
+        start = {"broadcast": x, "iterate": z, "argument": None}[self.solver.start]
+        parts = dict(prox.answer(costs, prox.v, start))
+        return {"z": own.centred(parts.pop("point")), **parts}
 
 
 @dataclass(frozen=True)
@@ -193,7 +244,7 @@ class Curvature(CostQuestion):
 
     def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
         bounds = costs.bounds if x is None else costs.at(x).bounds()
-        return {"bounds": np.stack(bounds, axis=1)}
+        return {"bounds": namespace(bounds[0]).stack(bounds, axis=1)}
 
 
 @dataclass(frozen=True)
@@ -338,8 +389,8 @@ class Line(CostQuestion):
         return {"values": Part((len(self.t),), "some")}
 
     def answer(self, costs: Costs, x: Array, direction: Array) -> Mapping[str, Array]:
-        values = [costs.value(x + length * direction) for length in self.t]
-        return {"values": np.stack(values, axis=1)}
+        values = [costs.value(x + float(length) * direction) for length in self.t]
+        return {"values": namespace(values[0]).stack(values, axis=1)}
 
 
 @dataclass(frozen=True)

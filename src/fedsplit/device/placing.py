@@ -13,14 +13,12 @@ import numpy as np
 from array_api_compat import array_namespace, is_cupy_array
 from array_api_compat import device as device_of
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, on_device, to_host
 from fedsplit.device.backend import (
     DeviceArray,
     check_memory,
     floats,
     library,
-    on_device,
-    to_host,
 )
 from fedsplit.device.rows import DeviceRows
 from fedsplit.errors import InputError

@@ -1,7 +1,6 @@
 """Programs: what a method computes from the vectors of each client, in one pass over them all.
 
-A program is a function of one client's vectors and numbers. Over the array API it runs on the
-stacked arrays, one operation after another; on CuPy arrays it becomes a kernel (``tracing.py``).
+A program is a function of one client's vectors and numbers, which runs on the stacked arrays.
 """
 
 from __future__ import annotations
@@ -10,10 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace, is_cupy_array
+from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array, column_sums, dots, on_host
-from fedsplit.device.tracing import MOST_COLUMNS, in_one_pass
 
 
 class Found(NamedTuple):
@@ -49,13 +47,10 @@ def for_each_client(
     Parameters
     ----------
     program : Program
-        A function at the top of a module, which is compiled once.
     vectors : sequence of (m, d) arrays
     numbers : sequence of (m,) arrays
     shared : sequence of (d,) arrays and floats
     """
-    if is_cupy_array(vectors[0]) and vectors[0].shape[1] <= MOST_COLUMNS:
-        return Found(*in_one_pass(program, vectors, numbers, shared))
     columns = [each[:, None] for each in numbers]
     found = program(Operations(vectors[0]), *vectors, *columns, *shared)
     values = tuple(each[:, 0] for each in found.numbers)

@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, inverse_norm
+from fedsplit.arrays import Array, Mask, inverse_norm, to_host
 from fedsplit.checks import instance
 from fedsplit.clients.oracle import Oracle, clients_of
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars
 from fedsplit.clients.stacked import QUIET
-from fedsplit.device.backend import to_host
 from fedsplit.dialogue import Dialogue, converse
 from fedsplit.penalties.penalty import Penalty
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.clock import Clock, Latency
-from fedsplit.clients.effects import Account, Arrival, Measurement, Pooled, Post, Repeat, TraceEntry
+from fedsplit.clients.effects import Account, Arrival, Measurement, Pooled, Post, TraceEntry
 from fedsplit.clients.oracle import Clients, Posting, Removed, everyone
 from fedsplit.clients.question import Answer, CostQuestion
-from fedsplit.clients.questions import Value
+from fedsplit.clients.questions import Reflection, Value
 from fedsplit.dialogue import Removal
 from fedsplit.loop.trace import ExchangeCost, Row, Trace
 from fedsplit.losses.batches import Streams
@@ -131,9 +131,9 @@ class Conversation:
             Measurement: self._measure,
             TraceEntry: self._record,
             Post: self._post,
-            Repeat: lambda effect: self.clients.repeated(effect.x),
             Pooled: self._ask_pooled,
         }
+        self._measurements = 0
         self._meet(clients)
 
     def _meet(self, clients: Clients) -> None:
@@ -167,6 +167,12 @@ class Conversation:
         effect = self._effects.get(type(question))
         if effect is not None:
             return effect(question)
+        if isinstance(question, Reflection) and not self.clients.on_device:
+            # only clients on a device do more than a prox
+            answer = self.ask(question.prox)
+            z = question.centred(answer.rows_or(question.x))
+            others = {name: part for name, part in answer.parts.items() if name in question.parts}
+            return answer._replace(parts={"z": z, **others})
         drawn = self._everyone
         if self._draws is not None:
             mask = next(self._draws)
@@ -220,20 +226,24 @@ class Conversation:
         self._count(arrived, answer, int(answer.present.sum()), time.perf_counter() - began)
         return Arrival(arrived, answer, idle)
 
+    def _measure(self, effect: Measurement) -> float | None:
+        """F after a round; None where it is not the turn of a measurement, which costs time."""
+        self._measurements += 1
+        if self._measurements % self.clients.measured_every:
+            return None
+        return self.measure(effect.x)
+
     def measure(self, x: Array) -> float | None:
         """Σ_j f_j(x), which is not counted; None where that would cost somebody something."""
-        return self._measure(Measurement(x))
-
-    def _measure(self, effect: Measurement) -> float | None:
         clients = self.clients
         if not clients.free or self._posting is not None:
             return None
         paused = time.perf_counter()
         if clients.on_device:
-            value = clients.objective(effect.x)
+            value = clients.objective(x)
         else:
             try:
-                answer = clients.ask(Value(effect.x))
+                answer = clients.ask(Value(x))
             except Removed as gone:
                 self._remove(gone.names)
             value = float(answer.rows.sum()) if answer.complete else None
@@ -292,7 +302,7 @@ class Conversation:
     def _count(self, question: CostQuestion, answer: Answer, asked: int, seconds: float) -> None:
         """Keep what an exchange has cost."""
         clients = self.clients
-        self.present = present = answer.who
+        self.present = present = answer.present
         complete = answer.complete
         self.heard = self._everyone if complete else self.heard | present
         answered = self.m if complete else int(present.sum())

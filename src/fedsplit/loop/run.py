@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, length
+from fedsplit.arrays import Array, to_host
 from fedsplit.clients.effects import Account, Kind, Measurement, TraceEntry
 from fedsplit.clients.question import CostQuestion
 from fedsplit.dialogue import Dialogue, Removal
@@ -118,14 +118,15 @@ def iterate(
                 if rule.certificate.separable:
                     raise Astray(SEPARABLE, state, state.x)
                 return Outcome(state, end, *rule.conclude(state, end))
-            before = method.iterate(state)
-            residual = length(method.iterate(after) - before)
+            residual = method.residual(state, after)
             values = method.values(after)
             value = (yield Measurement(after.x)) if values is None else float(values.sum())
             objective = math.nan if value is None else value
             if penalty is not None:
-                objective += penalty.value(after.x)
-            sign = divergence.sign(before, _moved(method, after, residual), objective, value)
+                objective += penalty.value(to_host(after.x))
+            sign = divergence.sign(
+                method.iterate(state), _moved(method, after, residual), objective, value
+            )
             if sign:
                 raise Astray(sign, state)
             earlier, state = state, after
@@ -183,7 +184,7 @@ def _with(penalty: Penalty | None, x: Array, value: float | None) -> float:
     """F(x) with the penalty; nan if it was not measured."""
     if value is None:
         return math.nan
-    return value if penalty is None else value + penalty.value(x)
+    return value if penalty is None else value + penalty.value(to_host(x))
 
 
 def _moved(method: Method[Any], after: Any, residual: float) -> float:

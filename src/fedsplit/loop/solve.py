@@ -12,12 +12,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from fedsplit.arrays import Array, on_host
+from fedsplit.arrays import Array, on_host, to_host
 from fedsplit.checks import count, instance, number
 from fedsplit.clients.clock import Latency
 from fedsplit.clients.oracle import Clients, Oracle, clients_of
 from fedsplit.clients.stacked import QUIET
-from fedsplit.device.backend import numbers, to_host
+from fedsplit.device.backend import numbers
 from fedsplit.dialogue import Removal, converse
 from fedsplit.errors import InputError, NoMinimiser, NotConverged, listed
 from fedsplit.loop.certificate import NOT_ASKED
@@ -147,12 +147,12 @@ def solve(
     rounded = ""
     if clients.on_device:
         rounded = clients.rounded
-        if participation < 1.0 or asynchronous or keepers:
-            raise InputError(
-                "participation below 1, asynchronous and Checkpoint have no device path: "
-                "leave them out"
-            )
-        clients = clients_for(method, clients, penalty)
+        if asynchronous or keepers:
+            raise InputError("asynchronous and Checkpoint have no device path: leave them out")
+        if method.device == "sums":
+            clients = clients.pooled()
+        elif method.device == "host":
+            clients = clients.answering_to_host()
     if asynchronous:
         check_asynchronous(asynchronous, clients, participation, state)
         method = asynchronous_of(method)
@@ -272,12 +272,9 @@ class Run:
         method = self.method
         inner = None if state is None else state.inner
         try:
-            value = conversation.measure(x)
+            start = self._objective(x)
         except Removal:  # a client left before the first question: the others start anew from x
-            value = inner = None
-        start = math.nan
-        if value is not None:
-            start = value + (0.0 if method.penalty is None else method.penalty.value(x))
+            start, inner = math.nan, None
         conversation.trace.start = start
         rule = None
         if self.tol > 0 and method.settles:
@@ -293,6 +290,14 @@ class Run:
         except Astray as astray:
             raise self._error(astray) from None
         return self._result(outcome)
+
+    def _objective(self, x: Array) -> float:
+        """F(x) with the penalty; nan if that cannot be measured."""
+        value = self.conversation.measure(x)
+        if value is None:
+            return math.nan
+        penalty = self.method.penalty
+        return value if penalty is None else value + penalty.value(to_host(x))
 
     def _error(self, astray: Astray) -> Exception:
         """The exception of a run that cannot go on."""
@@ -325,6 +330,9 @@ class Run:
         absent: tuple[int, ...] = ()
         if conversation.trace.rows and not conversation.heard.all():
             absent = tuple(conversation.places[~conversation.heard].tolist())
+        rows = conversation.trace.rows
+        if rows and conversation.clients.measured_every > 1:  # the last value is always there
+            rows[-1] = rows[-1]._replace(objective=self._objective(state.x))
         return Result(
             x=to_host(state.x),
             rounds=len(conversation.trace),
@@ -374,29 +382,9 @@ def check_participation(participation: float, method: object) -> None:
 
 def _goes_on(state: RunState, x: Array, clients: Clients, penalty: Penalty | None) -> bool:
     """Whether the state, whose x is given on the host, is one of this problem."""
-    if on_host(state.inner.x) == clients.on_device:
+    if on_host(state.inner.x) != on_host(clients.vector(x)):
         return False
     return state.origin is None or state.origin.is_that_of(ProblemOrigin.at(x, clients, penalty))
-
-
-def clients_for(method: Method[Any], clients: Clients, penalty: Penalty | None) -> Clients:
-    """The clients on a device as a method asks them: each for itself, or all of them together.
-
-    Raises InputError if the method has no device path.
-    """
-    if method.device == "sums":
-        return clients.pooled()
-    kind = type(method).__name__
-    if method.device is None:
-        raise InputError(
-            f"{kind} has no device path: use FedSplit, FedSplitVectors, FedGD, FedProx, "
-            "FedSplitInformation, Newton, GD, AGD, CG or LBFGS"
-        )
-    if penalty is not None or method.penalty is not None:
-        raise InputError(
-            f"{kind} with a penalty has no device path: use FedSplitInformation, GD or AGD"
-        )
-    return clients
 
 
 def check_asynchronous(

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, length
+from fedsplit.arrays import Array, Mask, length, to_host
 from fedsplit.clients.effects import Account, Pooled, TraceEntry
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Value
-from fedsplit.device.backend import to_host
 from fedsplit.dialogue import Dialogue
 from fedsplit.loop.certificate import MOVED, NOT_ASKED, Certificate, certify_at_hand, prove
 from fedsplit.loop.result import StoppedBy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +12,7 @@ import numpy as np
 
 from fedsplit.arrays import (
     Array,
+    DeviceFactors,
     Factors,
     Mask,
     Metric,
@@ -20,7 +22,11 @@ from fedsplit.arrays import (
     inverse_norm,
     is_matrix,
     metric_times,
+    namespace,
     norms,
+    on_host,
+    to_host,
+    zero_rows,
 )
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
@@ -94,7 +100,7 @@ class Stored(NamedTuple):
 
     Attributes
     ----------
-    inverse : Factors or Woodbury
+    inverse : Factors, DeviceFactors or Woodbury
         Of ∇²f_j + M.
     origin : (k, d) array
         The minimisers for v = 0.
@@ -104,7 +110,7 @@ class Stored(NamedTuple):
         ‖∇f_j(0)/sizes‖.
     """
 
-    inverse: Factors | Woodbury
+    inverse: Factors | DeviceFactors | Woodbury
     origin: Array
     error: Array
     offset: Array
@@ -178,14 +184,24 @@ class Costs:
 
         def make() -> tuple[Array, Array]:
             ell, L = self.terms.bounds()
-            return ell + self.ridge.min(), L + self.ridge.max()
+            return ell + self.least_ridge, L + self.most_ridge
 
         return self.latest.get("bounds", None, make)
 
     @property
     def convexity(self) -> Array:
         """ℓ_j of f_j, (k,), that holds everywhere."""
-        return self.latest.get("convexity", None, lambda: self.terms.convexity() + self.ridge.min())
+        return self.latest.get("convexity", None, lambda: self.terms.convexity() + self.least_ridge)
+
+    @property
+    def least_ridge(self) -> float:
+        """The smallest entry of the ridge."""
+        return float(namespace(self.ridge).min(self.ridge))
+
+    @property
+    def most_ridge(self) -> float:
+        """The largest entry of the ridge."""
+        return float(namespace(self.ridge).max(self.ridge))
 
     @property
     def norm(self) -> Array:
@@ -195,7 +211,7 @@ class Costs:
     @property
     def value_at_origin(self) -> Array:
         """f_j(0), (k,)."""
-        zeros = np.zeros((self.terms.k, self.terms.d))
+        zeros = zero_rows(self.ridge, self.terms.k)
         return self.latest.get("value at origin", None, lambda: self.value(zeros))
 
     def minimiser(self, M: Metric, V: Array) -> tuple[Array, Array | None] | None:
@@ -211,7 +227,7 @@ class Costs:
         """
         if not self.terms.quadratic or self.terms.large:
             return None
-        key = M if isinstance(M, float) else (np.shape(M), M.tobytes())
+        key = M if isinstance(M, float) else (M.shape, to_host(M).tobytes())
         stored = self.latest.get("inverse", key, lambda: self._stored(M))
         Q = metric_times(M, V)
         U = stored.inverse.solve(Q)
@@ -221,11 +237,11 @@ class Costs:
         return U, stored.error * (norms(Q / stored.inverse.sizes) + stored.offset)
 
     def _stored(self, M: Metric) -> Stored:
-        zero = self.counted().at(np.zeros((self.terms.k, self.terms.d)))
+        zero = self.counted().at(zero_rows(self.ridge, self.terms.k))
         inverse = zero.factor(M).inverted()
         self.work.factorisations += 1
         g = zero.gradient
-        error: Array = np.zeros(self.terms.k)
+        error: Array = norms(g)
         offset: Array = error
         if isinstance(inverse, Factors):
             error = inverse.forward_error
@@ -249,7 +265,8 @@ class Costs:
             at = self.at(X)
             eta = at.eta
             L = at.bounds()[1]
-        single = self.terms.largest_row(eta) + self.ridge.max() / n
+        L, single = to_host(L), to_host(self.terms.largest_row(eta))
+        single = single + self.most_ridge / n
         others = np.maximum(n - 1.0, 1.0)
         mixed = n * (B - 1.0) / (B * others) * L + (n - B) / (B * others) * n * single
         # without a bound on L_j there is none on ℒ_j, and 0·inf in ``mixed``
@@ -304,12 +321,13 @@ class Evaluation:
 
     def merged(self, other: Evaluation, mask: Mask) -> Evaluation:
         """That of ``other`` where ``mask``, (k,), this one elsewhere: without a product."""
-        if mask.all():
+        xp = namespace(self.X)
+        if xp.all(mask):
             return other
-        if not mask.any():
+        if not xp.any(mask):
             return self
-        X = np.where(mask[:, None], other.X, self.X)
-        return Evaluation(self.costs, X, np.where(_like(mask, self.eta), other.eta, self.eta))
+        X = xp.where(mask[:, None], other.X, self.X)
+        return Evaluation(self.costs, X, xp.where(_like(mask, self.eta), other.eta, self.eta))
 
     def diagonal(self) -> Array:
         """The diagonal of ∇²f_j(x_j), (k, d)."""
@@ -318,7 +336,7 @@ class Evaluation:
     def margin(self) -> Array:
         """How clearly x_j puts the worst observation in its class, (k,); nan without classes."""
         terms = self.costs.terms
-        return terms.margin(self.eta) if terms.classifies else np.full(terms.k, np.nan)
+        return terms.margin(self.eta) if terms.classifies else math.nan * self.X[:, 0]
 
     def steady(self) -> Array:
         """The radius of a ball around x_j in which ∇²f_j is constant, (k,)."""
@@ -356,19 +374,23 @@ class Evaluation:
                 return self.times(U) + shift * U
 
             return ByProducts(times, self.diagonal() + shift, tolerance)
-        if terms.rank < terms.d and not is_matrix(M) and np.min(M + costs.ridge) > 0:
+        xp = namespace(self.X)
+        if terms.rank < terms.d and not is_matrix(M) and xp.min(M + costs.ridge) > 0:
             costs.work.hessians += costs.share
             D = M + costs.ridge
             # up to a factor: for one number D, the inner products of rows serve all steps
-            top = float(D.max())
+            top = float(xp.max(D))
             unit = D / top
             products = costs.latest.get(
-                "row products", unit.tobytes(), lambda: terms.row_products(unit)
+                "row products", to_host(unit).tobytes(), lambda: terms.row_products(unit)
             )
             return terms.by_rows(self.eta, unit, top, products)
         if is_matrix(M):  # for a model, which needs the Hessian by itself as well
             return Factors(self.hessian + M, overwrite=True)
-        factors = Factors(add_diagonal(self._new_hessian(), M), overwrite=True)
+        shifted = add_diagonal(self._new_hessian(), M)
+        if not on_host(shifted):
+            return DeviceFactors(shifted)
+        factors = Factors(shifted, overwrite=True)
         # The pseudo-inverse would forget v along the kernel. A Hessian beyond float64 is not the
         # step's fault.
         finite = np.isfinite(factors.sizes).all(axis=1)
@@ -398,8 +420,8 @@ class Evaluation:
         costs.work.factorisations += 1
         if costs.terms.large or costs.terms.rank < costs.terms.d:
             costs.work.hessians += 1
-            L = costs.terms.largest(self.eta) + costs.ridge.max()
-            return np.full(L.shape, costs.ridge.min()), L
+            L = costs.terms.largest(self.eta) + costs.most_ridge
+            return costs.least_ridge + 0.0 * L, L
         return extreme_eigenvalues(self.hessian)
 
     def estimated_bounds(self, many: int = 512) -> tuple[Array, Array]:
@@ -413,7 +435,7 @@ class Evaluation:
         ell, L = lanczos(terms.times(self.eta), terms.k, terms.d, 5 if terms.large else 20)
         if terms.rank < terms.d:
             ell = np.zeros(terms.k)
-        return ell + costs.ridge.min(), L + costs.ridge.max()
+        return ell + costs.least_ridge, L + costs.most_ridge
 
     def values_from(self, before: Evaluation, shares: Sequence[float], short: float = 1.0) -> Array:
         """f_j on the way from another point to this one, (k, len(shares)); 1 is this one.
@@ -501,4 +523,5 @@ def parabola(start: Array, end: Array, slope: Array, shares: Sequence[float]) ->
 
 def _like(mask: Mask, eta: Array) -> Mask:
     """A mask of clients, (k,), in a shape that goes with (k, ...)."""
-    return mask.reshape(-1, *[1] * (eta.ndim - 1))
+    like: Mask = namespace(eta).reshape(mask, (-1, *[1] * (eta.ndim - 1)))
+    return like

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedsplit.arrays import EPS, Array, Mask, namespace, norms
+from fedsplit.arrays import EPS, Array, Mask, chosen, like, namespace, norms, on_host, to_host
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Indices, Stacked
 from fedsplit.losses.designs import Design
@@ -146,15 +146,14 @@ class LinearTerms(Terms):
 
     @property
     def stacked(self) -> Stacked:
-        return Stacked(np.sum(self.w > 0, axis=1), self.w.shape[1])
+        return Stacked(np.sum(to_host(self.w) > 0, axis=1), self.w.shape[1])
 
     def subsample(self, rows: Indices, scale: Array) -> Self:
-        at = np.arange(self.k)[:, None], rows
-        design = self.design.chosen(rows)
-        return replace(self, design=design, b=self.b[at], w=scale * self.w[at], o=self.o[at])
+        b, w, o = (chosen(numbers, rows) for numbers in (self.b, self.w, self.o))
+        return replace(self, design=self.design.chosen(rows), b=b, w=like(scale, w) * w, o=o)
 
     def underdetermined(self) -> Mask:
-        few: Mask = np.sum(self.w > 0, axis=1) < self.d
+        few: Mask = self.stacked.sizes < self.d
         return few
 
     def eta(self, X: Array) -> Array:
@@ -169,8 +168,10 @@ class LinearTerms(Terms):
         return self.design.adjoint(R)
 
     def value(self, eta: Array) -> Array:
-        total = np.sum(self.w * self.phi.value(eta, self.b), axis=1)
-        return np.where(np.isnan(total), np.inf, total)
+        xp = namespace(eta)
+        total = xp.sum(self.w * self.phi.value(eta, self.b), axis=1)
+        values: Array = xp.where(xp.isnan(total), np.inf, total)
+        return values
 
     def slopes(self, eta: Array) -> Array:
         """w_i φ'(η_i, b_i), (k, n)."""
@@ -183,7 +184,8 @@ class LinearTerms(Terms):
     def gradient(self, eta: Array) -> Array:
         r = self.slopes(eta)
         g = self.adjoint(r)
-        if np.isfinite(g).all():
+        xp = namespace(g)
+        if not on_host(g) or xp.isfinite(g).all():  # a device would have to be waited for
             return g
         # A slope, or a sum of slopes, exceeds float64, and inf - inf or 0·inf may have given nan.
         # The large slopes are summed on the scale of the largest one, the others as they are.
@@ -206,14 +208,15 @@ class LinearTerms(Terms):
         # predictors, d·eps·(‖a_i‖‖x‖ + |o_i|), times φ''_i‖a_i‖, and by that of φ', whose terms are
         # at most |φ'| + φ'' for exponentials
         length = self.row_lengths() if lengths is None else lengths
-        moved = 1.0 + length * norms(X)[:, None] + np.abs(self.o)
-        sizes = (np.abs(self.slopes(eta)) + self.curvature(eta) * moved) * length
-        total: Array = np.sum(np.where(self.w > 0, sizes, 0.0), axis=1)
+        xp = namespace(eta)
+        moved = 1.0 + length * norms(X)[:, None] + xp.abs(self.o)
+        sizes = (xp.abs(self.slopes(eta)) + self.curvature(eta) * moved) * length
+        total: Array = xp.sum(xp.where(self.w > 0, sizes, 0.0), axis=1)
         error: Array = (length.shape[1] + self.d + 16) * EPS * total
         return error
 
     def root(self, eta: Array) -> Design:
-        return self.design.scaled(np.sqrt(self.curvature(eta)))
+        return self.design.scaled(self.curvature(eta) ** 0.5)
 
     def hessian(self, eta: Array) -> Array:
         return self.root(eta).gram()
@@ -234,68 +237,72 @@ class LinearTerms(Terms):
     def by_rows(self, eta: Array, unit: Array, top: float, products: Array | None) -> Woodbury:
         if products is None:
             return super().by_rows(eta, unit, top, products)
-        return Woodbury.weighted(self.design, np.sqrt(self.curvature(eta)), unit, top, products)
+        return Woodbury.weighted(self.design, self.curvature(eta) ** 0.5, unit, top, products)
 
     def largest_row(self, eta: Array | None) -> Array:
-        if eta is None:
-            curvature = np.where(self.w > 0, self.phi.curvature_range[1], 0.0) * self.w
-        else:
-            curvature = self.curvature(eta)
+        curvature = self.phi.curvature_range[1] * self.w if eta is None else self.curvature(eta)
         length = self.design.lengths()
+        xp = namespace(length)
         used = (self.w > 0) & (length > 0)  # without a bound, padding would be inf·0
-        squares = np.where(used, curvature, 0.0) * np.square(length)
-        largest: Array = np.max(squares, axis=1)
+        largest: Array = xp.max(xp.where(used, curvature * xp.square(length), 0.0), axis=1)
         return largest
 
     def bounds(self) -> tuple[Array, Array]:
         low, high = self.phi.curvature_range
         if low == 0.0 and np.isinf(high):
-            return super().bounds()
-        ell, L = self.design.scaled(np.sqrt(self.w)).extremes()
+            unknown = 0.0 * self.w[:, 0]
+            return unknown, unknown + np.inf
+        ell, L = self.design.scaled(self.w**0.5).extremes()
         return low * ell, high * L
 
     def convexity(self) -> Array:
         if self.phi.curvature_range[0] == 0.0:
-            return np.zeros(self.k)
+            return 0.0 * self.w[:, 0]
         return super().convexity()
 
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
         # D³f[h, u, u] = Σ_i w_i φ'''(η_i) (a_iᵀh)(a_iᵀu)², and |φ'''| ≤ c φ''
         c = self.phi.concordance
         if c in (0.0, np.inf):
-            return np.full(self.k, c), np.full(self.k, c)
+            constant = c + 0.0 * self.w[:, 0]
+            return constant, constant
         norm = c * longest(self.design.lengths(), self.w)
         if W is None:
-            return norm, np.full(self.k, np.inf)
-        leverage = longest(np.linalg.norm(self.design.within(W), axis=2), self.w)
-        return norm, c * np.where(np.isnan(leverage), np.inf, leverage)
+            return norm, np.inf + 0.0 * norm
+        xp = namespace(W)
+        leverage = longest(xp.linalg.vector_norm(self.design.within(W), axis=2), self.w)
+        return norm, c * xp.where(xp.isnan(leverage), np.inf, leverage)
 
     def spread(self, H: Array) -> Array:
         c = self.phi.concordance
         if c in (0.0, np.inf):
             return super().spread(H)
-        return c * longest(np.abs(self.product(H)), self.w)
+        return c * longest(namespace(H).abs(self.product(H)), self.w)
 
     def floor(self) -> Array:
-        total = np.sum(self.w * self.phi.floor(self.b), axis=1)
-        return np.where(np.isnan(total), -np.inf, total)  # padding: zero times -inf
+        xp = namespace(self.b)
+        total = xp.sum(self.w * like(self.phi.floor(to_host(self.b)), self.b), axis=1)
+        floor: Array = xp.where(xp.isnan(total), -np.inf, total)  # padding: zero times -inf
+        return floor
 
     def steady(self, X: Array, eta: Array) -> Array:
         # η_i moves by at most ‖a_i‖‖h‖, and is itself known to some rounding errors only
+        xp = namespace(eta)
         room = self.phi.room(eta, self.b)
-        if not room.any():
-            return np.zeros(self.k)
+        if not xp.any(room != 0):
+            return 0.0 * self.w[:, 0]
         length = self.design.lengths()
         rounding = 2 * (self.d + 4) * EPS
-        size = length * norms(X)[:, None] + np.abs(self.o) + np.abs(self.b)
-        left = np.maximum(room - rounding * size, 0.0)
-        radius = np.where(length > 0, left / np.where(length > 0, length, 1.0), np.inf)
+        size = length * norms(X)[:, None] + xp.abs(self.o) + xp.abs(self.b)
+        left = xp.clip(room - rounding * size, 0.0, None)
+        radius = xp.where(length > 0, left / xp.where(length > 0, length, 1.0), np.inf)
         return (1.0 - rounding) * least(radius, self.w)
 
     def margin(self, eta: Array) -> Array:
         # Offsets are taken out: they do not grow with x, so they separate nothing for ever. What
         # rounding may have left of them does not count as a margin.
-        return least(self.b * (eta - self.o) - 4 * EPS * np.abs(self.o), self.w)
+        rounding = 4 * EPS * namespace(eta).abs(self.o)
+        return least(self.b * (eta - self.o) - rounding, self.w)
 
     def expression(self, cp: Any, j: int, u: Any) -> Any:
         w = self.w[j]
@@ -308,11 +315,13 @@ class LinearTerms(Terms):
 
 def longest(lengths: Array, w: Array) -> Array:
     """The largest length of a client's rows, padding apart: (k, n), (k, n) -> (k,)."""
-    norm: Array = np.max(np.where(w > 0, lengths, 0.0), axis=1)
+    xp = namespace(w)
+    norm: Array = xp.max(xp.where(w > 0, lengths, 0.0), axis=1)
     return norm
 
 
 def least(numbers: Array, w: Array) -> Array:
     """The least of a client's numbers, padding apart: (k, n), (k, n) -> (k,)."""
-    smallest: Array = np.min(np.where(w > 0, numbers, np.inf), axis=1)
+    xp = namespace(w)
+    smallest: Array = xp.min(xp.where(w > 0, numbers, np.inf), axis=1)
     return smallest

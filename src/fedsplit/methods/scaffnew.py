@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, column_means, namespace, zero_rows
 from fedsplit.checks import count, number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Descend
@@ -65,6 +65,7 @@ class Scaffnew(Method[ScaffnewState]):
     probability: float | None = None
     seed: int = 0
 
+    device = "arrays"
     state_type = ScaffnewState
     hazard = "the step is above 2/L*: pass a smaller step"
 
@@ -79,13 +80,13 @@ class Scaffnew(Method[ScaffnewState]):
         p = self.probability
         if s is None or p is None:
             rows, _ = yield from curvatures("Scaffnew", x0)
-            ell = float(rows[:, 0].min())
-            L = float(rows[:, 1].max())
+            ell = float(namespace(rows).min(rows[:, 0]))
+            L = float(namespace(rows).max(rows[:, 1]))
             if s is None:
                 s = 1.0 / L
             if p is None:
                 p = max(0.01, math.sqrt(ell / L))  # at most 100 local steps on average
-        return ScaffnewState(x0, np.zeros((m, len(x0))), s, p, 0)
+        return ScaffnewState(x0, zero_rows(x0, m), s, p, 0)
 
     def update(self, state: ScaffnewState) -> Dialogue[ScaffnewState]:
         x, h, s, p, k = state
@@ -94,7 +95,7 @@ class Scaffnew(Method[ScaffnewState]):
         steps = min(drawn, math.ceil(10 / p))  # with a chance of e⁻¹⁰ it would be longer
         answer: Answer = yield Descend(x, s, steps, -h)
         x_local = answer.rows_or(x)
-        x = x_local.mean(axis=0)
+        x = column_means(x_local)
         return ScaffnewState(x, h + (p / s) * (x - x_local), s, p, k + 1)
 
     def iterate(self, state: ScaffnewState) -> Array:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
-from fedsplit.arrays import EPS, Array
+from fedsplit.arrays import EPS, Array, namespace
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Curvature, Evaluate
 from fedsplit.dialogue import Dialogue
@@ -52,11 +50,12 @@ def evaluated(name: str, x: Array) -> Dialogue[Known]:
 def curvatures(name: str, x0: Array) -> Dialogue[tuple[Array, bool]]:
     """ℓ_j and L_j, (m, 2), and whether they hold for every x, or at x0 alone."""
     rows = complete(name, (yield Curvature()))
-    everywhere = bool(np.isfinite(rows).all())
+    xp = namespace(rows)
+    everywhere = bool(xp.all(xp.isfinite(rows)))
     if not everywhere:
         rows = complete(name, (yield Curvature(x0)))
-    largest = float(rows[:, 1].max())
-    if not (np.isfinite(rows).all() and largest > 0):
+    largest = float(xp.max(rows[:, 1]))
+    if not (bool(xp.all(xp.isfinite(rows))) and largest > 0):
         raise InputError(
             f"{name}: no step follows from curvatures L_j up to {largest:g}: pass step="
         )

@@ -108,7 +108,6 @@ class FedSplitVectors(Method[AcceleratedState]):
     penalty: Penalty | None = None
 
     newton_may_finish = True
-    device = "each"
     state_type = AcceleratedState
 
     def __post_init__(self) -> None:
