@@ -169,8 +169,9 @@ class Answer(NamedTuple):
         only = self._replace(present=self.present & drawn, summary=None)
         parts = {}
         for name, array in self.parts.items():
-            mask = only._mask.reshape(-1, *[1] * (array.ndim - 1))
-            parts[name] = namespace(array).where(mask, array, ABSENT.get(name, np.nan))
+            xp = namespace(array)
+            mask = xp.reshape(only._mask, (-1, *[1] * (array.ndim - 1)))
+            parts[name] = xp.where(mask, array, ABSENT.get(name, np.nan))
         work = self.work
         if self.summary is not None:
             work = np.where(only.present[:, None], np.array(self.summary.work, dtype=float), 0.0)

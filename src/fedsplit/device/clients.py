@@ -16,12 +16,15 @@ from array_api_compat import array_namespace
 from fedsplit.arrays import Array, Mask, on_device, placed, to_host
 from fedsplit.clients.oracle import Clients, everyone
 from fedsplit.clients.question import Answer, CostQuestion
-from fedsplit.clients.questions import Curvature
-from fedsplit.clients.stacked import StackedClients
+from fedsplit.clients.questions import Curvature, Prox, Reflection
+from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.device.backend import DeviceArray, within_memory
 from fedsplit.device.kernels import VALUES, Kernels, Pass, Planner
 from fedsplit.device.pooled import PooledTerms
 from fedsplit.device.rows import DeviceRows
+from fedsplit.errors import InputError
+from fedsplit.local.gradient import GradientProx
+from fedsplit.local.newton import ExactProx, NewtonProx
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.terms import Block
@@ -99,11 +102,14 @@ class DeviceClients(Clients):
 
     def ask(self, question: CostQuestion) -> Answer:
         began = time.perf_counter()
+        if isinstance(question, Prox | Reflection):
+            _check_solver(question.solver)
         points = {
             name: self._placed(point)
             for name, point in zip(question.vectors, question.points(), strict=True)
         }
-        with within_memory(f"the answer of {self.m:,} clients to {question.name()}"):
+        what = f"the answer of {self.m:,} clients to {question.name()}"
+        with within_memory(what), np.errstate(**QUIET):
             answer = self._answered(replace(question, **points), began)  # type: ignore[type-var]
         if not self.to_host:
             return answer
@@ -186,3 +192,11 @@ class DeviceClients(Clients):
     def _known_bounds(self) -> tuple[DeviceArray, DeviceArray]:
         bounds = self._answered(Curvature(), time.perf_counter()).rows
         return bounds[:, 0], bounds[:, 1]
+
+
+def _check_solver(solver: object) -> None:
+    """Raise InputError unless a local solver is written over the array API."""
+    if not isinstance(solver, ExactProx | NewtonProx | GradientProx):
+        raise InputError(
+            f"{type(solver).__name__} has no device path: use ExactProx, NewtonProx or GradientProx"
+        )

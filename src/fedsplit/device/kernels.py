@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import is_cupy_array
+from array_api_compat import array_namespace, is_cupy_array
 
 from fedsplit.arrays import Array
 from fedsplit.clients.question import CostQuestion, Summary
@@ -147,7 +147,8 @@ class Planner:
 def _all_finite(step: float | DeviceArray) -> bool:
     if isinstance(step, float):
         return math.isfinite(step)
-    return bool(import_module("cupy").isfinite(step).all())
+    xp = array_namespace(step)
+    return bool(xp.all(xp.isfinite(step)))
 
 
 class Kernels:

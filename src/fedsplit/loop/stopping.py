@@ -262,7 +262,10 @@ class ProvedGap:
         return None
 
     def _subgradient(self, state: Any) -> Array | None:
-        return None if self.method.penalty is None else self.method.subgradient(state)
+        if self.method.penalty is None:
+            return None
+        slope = self.method.subgradient(state)
+        return None if slope is None else to_host(slope)
 
     def _affordable(self, rounds: int) -> bool:
         """Whether one more proof is within the budget and the price."""
