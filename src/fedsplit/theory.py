@@ -114,7 +114,7 @@ def fedsplit_defect(
 ) -> float:
     """‖T(z) - z‖ with T(z)_j = z_j + 2(prox_{s f_j}(2z̄ - z_j) - z̄); z is (m, d) (Proposition 3).
 
-    It is zero exactly at a fixed point of FedSplitVectors(s).
+    It is zero exactly at a fixed point of FedSplit(s).
     """
     x = z.mean(axis=0)
     moved = clients.ask(Prox(2 * x - z, s, x, solver or ExactProx())).rows
