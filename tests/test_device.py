@@ -84,12 +84,12 @@ def both(
 ) -> tuple[fs.Problem, fs.Problem]:
     """The same problem in this process and on the device: rows in float32 are rounded in both."""
     arrays = drawn(LOSSES[loss], SHAPES[shape], weighted)
-    A, b, w, o = (None if a is None else a.astype(dtype).astype(float) for a in arrays)
+    A, b, w, o = ([] if a is None else a.astype(dtype).astype(float) for a in arrays)
     host: list[Any] = list(zip(A, b, strict=True))
     if weighted:
         host = list(zip(A, b, w, o, strict=True))
-    parts = [None if a is None else xp.asarray(a, device=DEVICE) for a in (A, b, w, o)]
-    placed = fs.StackedRows(*parts)
+    parts = (A, b, w, o) if weighted else (A, b)
+    placed = fs.StackedRows(*(xp.asarray(a, device=DEVICE) for a in parts))
     ours = fs.Problem(LOSSES[loss], placed, ridge=ridge, dtype=dtype)
     return fs.Problem(LOSSES[loss], host, ridge=ridge), ours
 
@@ -152,7 +152,8 @@ def test_questions_are_answered_as_in_this_process(
     ]
     if isinstance(host.loss, fs.LeastSquares):  # whose clients in this process keep no rows
         kept = fs.LeastSquares(rows=True)
-        terms = placed.clients.rows.terms(slice(0, host.m))
+        rows: Any = in_pieces(placed).rows
+        terms = rows.terms(slice(0, host.m))
         arrays = (to_host(each) for each in (terms.A, terms.b, terms.w, terms.o))
         host = fs.Problem(kept, list(zip(*arrays, strict=True)), ridge=0.4)
     for clients in (placed.clients, in_pieces(placed)):
@@ -275,7 +276,7 @@ class Emulator:
         return p + 2.0 * (u - x) if at.reflect else u
 
 
-def passes(problem: fs.Problem) -> list[tuple[CostQuestion, Any]]:
+def passes(problem: fs.Problem) -> list[CostQuestion]:
     """Questions that kernels answer, on the device."""
     place = problem.clients.vector
     x = place(np.linspace(-0.4, 0.6, problem.d))
@@ -283,7 +284,7 @@ def passes(problem: fs.Problem) -> list[tuple[CostQuestion, Any]]:
     solvers = [solver for name, solver in SOLVERS.items() if name not in ("line search", "newton")]
     questions: list[CostQuestion] = [Reflection(x, z, 0.7, solver) for solver in solvers]
     questions += [Prox(z, 0.7, x, fs.ExactProx()), Prox(x, 0.7, None, fs.GradientProx(3, step=0.1))]
-    return [*questions, Descend(x, 0.05, 3)]  # type: ignore[return-value]
+    return [*questions, Descend(x, 0.05, 3)]
 
 
 def test_the_pass_that_a_question_becomes_is_the_question() -> None:

@@ -89,7 +89,8 @@ def placed(values: Any, other: AnyArray) -> AnyArray:
     xp = array_namespace(other)
     if on_device(values):
         return xp.astype(values, xp.float64, copy=False)
-    return xp.asarray(np.asarray(values, dtype=np.float64), device=device(other))
+    # a copy, as PyTorch takes no arrays that cannot be written to
+    return xp.asarray(np.array(values, dtype=np.float64), device=device(other))
 
 
 def chosen(rows: Array, places: AnyArray) -> Array:
@@ -114,17 +115,18 @@ def zero_rows(x: Array, m: int) -> Array:
 
 def matvec(M: AnyArray, X: AnyArray) -> Array:
     """M_j x_j for every j: (k, n, d), (k, d) -> (k, n)."""
-    if not isinstance(M, np.ndarray) and M.shape[1] == 1:
-        return dots(M[:, 0, :], X)[:, None]
+    if not isinstance(M, np.ndarray) and M.shape[0] == 1:
+        one: Array = (M[0, :, :] @ X[0, :])[None, :]  # many rows of one client: no batch
+        return one
     product: Array = (M @ X[:, :, None])[:, :, 0]
     return product
 
 
 def rmatvec(M: AnyArray, R: AnyArray) -> Array:
     """M_jᵀ r_j for every j: (k, n, d), (k, n) -> (k, d)."""
-    if not isinstance(M, np.ndarray) and M.shape[1] == 1:
-        single: Array = R * M[:, 0, :]
-        return single
+    if not isinstance(M, np.ndarray) and M.shape[0] == 1:
+        one: Array = (R[0, :] @ M[0, :, :])[None, :]
+        return one
     product: Array = (R[:, None, :] @ M)[:, 0, :]
     return product
 
@@ -199,6 +201,9 @@ def combination(weights: Sequence[float], arrays: Sequence[Array]) -> Array:
 def gram(A: Array) -> Array:
     """A_jᵀ A_j for every j: (k, n, d) -> (k, d, d)."""
     xp = namespace(A)
+    if not on_host(A) and A.shape[0] == 1:
+        one: Array = (A[0, :, :].T @ A[0, :, :])[None, :, :]
+        return one
     products: Array = xp.matmul(xp.matrix_transpose(A), A)
     return products
 
@@ -206,9 +211,10 @@ def gram(A: Array) -> Array:
 def add_diagonal(M: Array, D: float | Array) -> Array:
     """M_j + diag(D) for every j, (k, d, d), from a number, (d,) or (k, d); NumPy's in place."""
     if not on_host(M):
-        xp = array_namespace(M)
-        one = xp.eye(M.shape[-1], dtype=M.dtype, device=device(M))
-        return M + one * (D[..., None, :] if is_array_api_obj(D) else D)
+        other: Any = M
+        one = array_namespace(other).eye(M.shape[-1], dtype=M.dtype, device=device(other))
+        shifted: Array = M + one * (D if isinstance(D, float) else D[..., None, :])
+        return shifted
     np.einsum("kii->ki", M)[...] += D
     return M
 

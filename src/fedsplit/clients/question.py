@@ -131,7 +131,8 @@ class Answer(NamedTuple):
         """The rows, with ``default`` where a client did not answer."""
         if self.complete:
             return self.rows
-        filled: Array = namespace(self.rows).where(self._mask[:, None], self.rows, default)
+        mask = self._mask(self.rows)
+        filled: Array = namespace(self.rows).where(mask[:, None], self.rows, default)
         return filled
 
     def mean_or(self, default: Array) -> Array:
@@ -143,15 +144,14 @@ class Answer(NamedTuple):
         rows = self.parts[name] if name else self.rows
         if self.complete:
             return rows
-        chosen: Array = rows[self._mask]
+        chosen: Array = rows[self._mask(rows)]
         return chosen
 
-    @property
-    def _mask(self) -> Mask:
-        """``present`` where the rows are."""
-        if on_host(self.rows):
+    def _mask(self, array: Array) -> Mask:
+        """``present``, where a part is."""
+        if on_host(array):
             return self.present
-        mask: Mask = namespace(self.rows).asarray(self.present, device=device(self.rows))
+        mask: Mask = namespace(array).asarray(self.present, device=device(array))
         return mask
 
     def joined(self, later: Answer) -> Answer:
@@ -170,7 +170,7 @@ class Answer(NamedTuple):
         parts = {}
         for name, array in self.parts.items():
             xp = namespace(array)
-            mask = xp.reshape(only._mask, (-1, *[1] * (array.ndim - 1)))
+            mask = xp.reshape(only._mask(array), (-1, *[1] * (array.ndim - 1)))
             parts[name] = xp.where(mask, array, ABSENT.get(name, np.nan))
         work = self.work
         if self.summary is not None:

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array, Mask, on_device, placed, to_host
 from fedsplit.clients.oracle import Clients, everyone
@@ -65,6 +64,9 @@ class DeviceClients(Clients):
         # rows that fit in one piece are converted once, and what is derived of them is kept
         parts = list(rows.parts())
         self._whole = Costs(rows.terms(parts[0]), self._ridge) if len(parts) == 1 else None
+        if self._whole is None:
+            # a measurement reads all rows, which is most of the time of a round
+            self.measured_every = 20
 
     def with_ridge(self, ridge: Array) -> DeviceClients:
         """The same data with another ridge, (d,), on the host; nothing is copied."""
@@ -88,17 +90,11 @@ class DeviceClients(Clients):
         pooled.stands_for = self.m
         return pooled
 
-    @property
-    def measured_every(self) -> int:
-        # a measurement reads all rows, which is most of a round's time where these are many
-        return 1 if self._whole is not None else 20
-
-    def objective(self, x: Array) -> float:
+    def objective(self, x: Array) -> float | None:
         if self._kernels is None:
-            return float(self.pooled().objective(to_host(x)))
-        x = placed(x, self.rows.A)
-        ridge = 0.5 * self.m * float(array_namespace(x).sum(self._ridge * x * x))
-        return self._kernels.run(Pass(VALUES, x))[-1] + ridge
+            return self.pooled().objective(to_host(x))
+        value = self._kernels.run(Pass(VALUES, placed(x, self.rows.A)))[-1]
+        return value + 0.5 * self.m * float(self.ridge @ to_host(x) ** 2)
 
     def ask(self, question: CostQuestion) -> Answer:
         began = time.perf_counter()
@@ -160,16 +156,12 @@ class DeviceClients(Clients):
 
     def _fused(self, question: CostQuestion, rows: Any, summary: Any, began: float) -> Answer:
         """The answer of a kernel: of errors and margins it has the worst, for every client."""
-        xp = self.rows.xp
         if not self.rows.phi.classifies or self.ridge.any():
             summary = summary._replace(margin=math.nan)
-        worst = {"error": summary.error, "margin": summary.margin}
-        parts = {}
-        for name in question.answer_parts():
-            parts[name] = rows
-            if name in worst:
-                number = xp.asarray(worst[name], dtype=xp.float64, device=self.rows.device)
-                parts[name] = xp.broadcast_to(number, (self.m,))
+        parts = dict.fromkeys(question.answer_parts(), rows)
+        for name in ("error", "margin"):
+            if name in parts:
+                parts[name] = np.broadcast_to(getattr(summary, name), (self.m,))
         none = np.zeros(0)  # a million numbers that are the same would take longer than the round
         return Answer(parts, self._everyone, none, none, summary)
 

@@ -173,6 +173,7 @@ class Kernels:
         self._warps = self._blocks * threads // 32
         self._partial = self._cupy.empty((self._warps, rows.d + 4))
         self._gram = self._gram_of_lanes()
+        self._functions: dict[tuple[int, bool, bool, bool], tuple[Any, Any]] = {}
 
     @classmethod
     def fit(cls, rows: DeviceRows) -> bool:
@@ -185,18 +186,10 @@ class Kernels:
         rows = self.rows
         cupy = self._cupy
         own_steps = not isinstance(at.step, float)
-        prox, gather = _functions(
-            rows.phi.code,
-            N=rows.n,
-            D=rows.d,
-            SOLVER=at.kind,
-            POINTS=at.points is not None,
-            REFLECT=at.reflect,
-            OWN_STEPS=own_steps,
-            WEIGHTS=rows.w is not None,
-            OFFSETS=rows.o is not None,
-            STEADY=rows.phi.concordance <= 1.0,
-        )
+        kind = (at.kind, at.points is not None, at.reflect, own_steps)
+        if kind not in self._functions:
+            self._functions[kind] = self._compiled(*kind)
+        prox, gather = self._functions[kind]
         out = cupy.empty((0 if at.kind == VALUES else rows.m, rows.d), dtype=np.float32)
         points = None
         if at.points is not None:
@@ -227,27 +220,31 @@ class Kernels:
         summary = Summary(found[: rows.d], moved, error, margin, at.work)
         return out, summary, value
 
+    def _compiled(self, solver: int, points: bool, reflect: bool, own: bool) -> tuple[Any, Any]:
+        """The kernels for one kind of pass."""
+        module = self._module(SOLVER=solver, POINTS=points, REFLECT=reflect, OWN_STEPS=own)
+        return module.get_function("prox"), module.get_function("gather")
+
+    def _module(self, **macros: int) -> Any:
+        rows = self.rows
+        macros |= {"N": rows.n, "D": rows.d, "STEADY": rows.phi.concordance <= 1.0}
+        macros |= {"WEIGHTS": rows.w is not None, "OFFSETS": rows.o is not None}
+        return _compile(rows.phi.code, tuple(macros.items()))
+
     def _gram_of_lanes(self) -> DeviceArray:
         """A_jA_jᵀ in the order in which lanes read it."""
         rows = self.rows
         size = -(-rows.m // (32 // rows.n)) * rows.n * 32
         laid_out = self._cupy.empty(size, dtype=np.float32)
         gram = self._cupy.matmul(rows.A, rows.A.transpose(0, 2, 1))
-        unused = dict.fromkeys(("SOLVER", "POINTS", "REFLECT", "OWN_STEPS", "STEADY"), 0)
-        macros = {"N": rows.n, "D": rows.d, "WEIGHTS": 0, "OFFSETS": 0, **unused}
-        code = _compiled(rows.phi.code, tuple(macros.items())).get_function("lay_out")
-        code((-(-size // 256),), (256,), (gram, laid_out, np.int64(rows.m)))
+        module = self._module(SOLVER=VALUES, POINTS=False, REFLECT=False, OWN_STEPS=False)
+        arguments = (gram, laid_out, np.int64(rows.m))
+        module.get_function("lay_out")((-(-size // 256),), (256,), arguments)
         return laid_out
 
 
-def _functions(loss: str, **macros: int) -> tuple[Any, Any]:
-    """The kernels of a loss, compiled with these macros."""
-    module = _compiled(loss, tuple(macros.items()))
-    return module.get_function("prox"), module.get_function("gather")
-
-
 @cache
-def _compiled(loss: str, macros: tuple[tuple[str, int], ...]) -> Any:
+def _compile(loss: str, macros: tuple[tuple[str, int], ...]) -> Any:
     """A module, compiled once in a process."""
     code = files("fedsplit.device").joinpath("prox.cu").read_text()
     options = tuple(f"-D{name}={int(value)}" for name, value in macros)

@@ -7,7 +7,7 @@ rows at a time is added up, and only the sums reach the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from fedsplit.arrays import Array, Mask, extreme_eigenvalues, placed, to_host
 from fedsplit.device.backend import DeviceArray
 from fedsplit.device.rows import DeviceRows
+from fedsplit.losses.costs import Latest
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.terms import Terms
 
@@ -27,9 +28,12 @@ class PooledTerms(Terms):
     Attributes
     ----------
     rows : DeviceRows
+    latest : Latest
+        What holds at every point, and takes a pass over the rows.
     """
 
     rows: DeviceRows
+    latest: Latest = field(default_factory=Latest, repr=False)
 
     @property
     def k(self) -> int:
@@ -75,16 +79,19 @@ class PooledTerms(Terms):
         return np.zeros(1) if self.rows.phi.curvature_range[0] == 0.0 else super().convexity()
 
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
-        norm = self._folded(np.maximum, lambda terms: terms.concordance(None)[0])
+        norm = self.latest.get("norm", None, self._norm)
         if W is None:
             return norm, np.full(1, np.inf)
         return norm, self._folded(np.maximum, lambda terms, root: terms.concordance(root)[1], W)
+
+    def _norm(self) -> Array:
+        return self._folded(np.maximum, lambda terms: terms.concordance(None)[0])
 
     def spread(self, H: Array) -> Array:
         return self._folded(np.maximum, lambda terms, X: terms.spread(X), H)
 
     def floor(self) -> Array:
-        return self._added(lambda terms: terms.floor())
+        return self.latest.get("floor", None, lambda: self._added(lambda terms: terms.floor()))
 
     def steady(self, X: Array, eta: Array) -> Array:
         return self._folded(np.minimum, lambda terms, Y: terms.steady(Y, terms.eta(Y)), X)
