@@ -36,7 +36,7 @@ class DeviceRows:
     b: DeviceArray
     w: DeviceArray | None = None
     o: DeviceArray | None = None
-    piece_bytes: int = 2**28
+    piece_bytes: int = 2**30
 
     @property
     def m(self) -> int:
@@ -83,15 +83,17 @@ class DeviceRows:
         xp = self.xp
         A = xp.reshape(xp.astype(self.A[part, :, :], xp.float64, copy=False), (*shape, self.d))
         b, w, o = (
-            xp.reshape(self._or(numbers, default, part), shape)
+            self._or(numbers, default, part, shape)
             for numbers, default in ((self.b, 0.0), (self.w, 1.0), (self.o, 0.0))
         )
         return LinearTerms(self.phi, DenseDesign(A), b, w, o)
 
-    def _or(self, numbers: DeviceArray | None, default: float, part: slice) -> DeviceArray:
-        """The rows' numbers of some clients in float64, or the default, (k, n)."""
+    def _or(
+        self, numbers: DeviceArray | None, default: float, part: slice, shape: tuple[int, int]
+    ) -> DeviceArray:
+        """The rows' numbers of some clients in float64, or the default for each."""
         xp = self.xp
         if numbers is None:
-            shape = (part.stop - part.start, self.n)
-            return xp.full(shape, default, dtype=xp.float64, device=self.device)
-        return xp.astype(numbers[part, :], xp.float64, copy=False)
+            one = xp.full((), default, dtype=xp.float64, device=self.device)
+            return xp.broadcast_to(one, shape)
+        return xp.reshape(xp.astype(numbers[part, :], xp.float64, copy=False), shape)
