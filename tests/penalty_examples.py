@@ -4,12 +4,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedsplit.penalties.box import Box, NonNegative
-from fedsplit.penalties.elastic_net import ElasticNet
+from fedsplit.penalties.coordinatewise import (
+    L1,
+    Box,
+    ElasticNet,
+    NonNegative,
+    NonNegativeElasticNet,
+)
 from fedsplit.penalties.group_l1 import GroupL1
-from fedsplit.penalties.l1 import L1
 from fedsplit.penalties.l2_ball import L2Ball
-from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.penalties.simplex import Simplex
 

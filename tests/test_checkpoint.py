@@ -22,7 +22,7 @@ from fedsplit.arrays import Array
 from fedsplit.commands.interrupts import discarding
 from fedsplit.local.solver import Start
 from fedsplit.methods.method import Method
-from fedsplit.penalties.l1 import L1
+from fedsplit.penalties.coordinatewise import L1
 from fedsplit.remote.checkpoint import ANSWERS, HEADER
 from fedsplit.remote.log import HEAD
 from hospitals import people

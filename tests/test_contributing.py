@@ -16,6 +16,7 @@ import fedsplit as fs
 from faulty import faulty
 from fedsplit import clients, fixed_point, local, losses, methods
 from fedsplit.arrays import Array, Mask
+from fedsplit.clients.adding import SUM, VALUES
 from fedsplit.clients.question import CostQuestion, Part
 from fedsplit.clients.questions import QUESTIONS, Gradient, Information
 from fedsplit.commands.app import run
@@ -253,18 +254,11 @@ class Everything(CostQuestion):
     x: Array
 
     parts: ClassVar = {
-        "value": Part(),
-        "gradient": Part(("d",)),
-        "hessian": Part(("d", "d")),
-        "smallest": Part(),
-        "largest": Part(),
-    }
-    together: ClassVar = {
-        "value": "values",
-        "gradient": "sum",
-        "hessian": "sum",
-        "smallest": "sum",
-        "largest": "sum",
+        "value": Part(together=VALUES),
+        "gradient": Part(("d",), together=SUM),
+        "hessian": Part(("d", "d"), together=SUM),
+        "smallest": Part(together=SUM),
+        "largest": Part(together=SUM),
     }
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsplit import fixed_point
-from fedsplit.clients.adding import RULES, Together
+from fedsplit.clients.adding import RADIUS, ROOT, SIGN, SUM, VALUES, Rule
 from fedsplit.data.pooled.column_statistics import Histogram, Withheld
 from fedsplit.errors import InputError
 from fedsplit.last_digits import KEPT, LastDigits
@@ -24,15 +24,15 @@ def summed(contributions: list[Summands]) -> Total:
     return Total(fixed_point.total(vectors, len(vectors[0])), len(vectors))
 
 
-def together(how: Together, values: list[float]) -> float:
+def together(rule: Rule, values: list[float]) -> float:
     """The number that stands for those of several clients."""
     contributions = []
     for value in values:
         own = Summands()
-        RULES[how].add(own, np.array(value))
+        rule.add(own, np.array(value))
         contributions.append(own)
     total = summed(contributions)
-    [found] = RULES[how].read(total, (1,))
+    [found] = rule.read(total, (1,))
     total.end()
     return float(found)
 
@@ -187,10 +187,10 @@ def test_a_wide_sum_holds_numbers_in_any_unit(value: float, exponent: int) -> No
 
 @given(st.lists(SIZES, min_size=1, max_size=20))
 def test_a_bound_for_all_clients_is_at_least_that_of_each(sizes: list[float]) -> None:
-    found = together("root", sizes)
+    found = together(ROOT, sizes)
     assert found >= max(sizes)
     assert found <= max(1.001 * np.sqrt(len(sizes)) * max(sizes), 1e-13)
-    radius = together("radius", sizes)
+    radius = together(RADIUS, sizes)
     assert 0 <= radius <= min(sizes)
     if 0 < min(sizes) < 1e12:
         assert radius >= 0.999 * min(sizes) / np.sqrt(len(sizes))
@@ -198,15 +198,15 @@ def test_a_bound_for_all_clients_is_at_least_that_of_each(sizes: list[float]) ->
 
 @given(st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=1, max_size=5))
 def test_a_sign_is_the_smallest(signs: list[float]) -> None:
-    assert together("sign", signs) == min(signs)
-    assert np.isnan(together("sign", [*signs, np.nan]))
+    assert together(SIGN, signs) == min(signs)
+    assert np.isnan(together(SIGN, [*signs, np.nan]))
 
 
 def test_a_value_that_is_not_finite_is_infinite_for_all_and_entries_are_unknown() -> None:
-    assert together("values", [1.0, 2.5]) == 3.5
-    assert together("values", [1.0, np.inf]) == together("values", [np.nan, 1e40]) == np.inf
-    assert together("sum", [1.0, 2.5]) == 3.5
-    assert np.isnan(together("sum", [1.0, np.inf]))
+    assert together(VALUES, [1.0, 2.5]) == 3.5
+    assert together(VALUES, [1.0, np.inf]) == together(VALUES, [np.nan, 1e40]) == np.inf
+    assert together(SUM, [1.0, 2.5]) == 3.5
+    assert np.isnan(together(SUM, [1.0, np.inf]))
 
 
 def test_numbers_that_do_not_fit_are_zeros_and_a_count_that_says_how_many_but_not_whose() -> None:

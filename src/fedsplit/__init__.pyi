@@ -65,11 +65,11 @@ from fedsplit.methods.scaffnew import Scaffnew as Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD as SCAFFOLD
 from fedsplit.methods.secants import Secants as Secants
 from fedsplit.methods.vectors import FedSplitVectors as FedSplitVectors
-from fedsplit.penalties.box import Box as Box
-from fedsplit.penalties.box import NonNegative as NonNegative
-from fedsplit.penalties.elastic_net import ElasticNet as ElasticNet
+from fedsplit.penalties.coordinatewise import L1 as L1
+from fedsplit.penalties.coordinatewise import Box as Box
+from fedsplit.penalties.coordinatewise import ElasticNet as ElasticNet
+from fedsplit.penalties.coordinatewise import NonNegative as NonNegative
 from fedsplit.penalties.group_l1 import GroupL1 as GroupL1
-from fedsplit.penalties.l1 import L1 as L1
 from fedsplit.penalties.l2_ball import L2Ball as L2Ball
 from fedsplit.penalties.penalty import Penalty as Penalty
 from fedsplit.penalties.simplex import Simplex as Simplex

@@ -1,24 +1,18 @@
 """How the parts of several clients' answers become those of an answer about the sum of costs.
 
-Values, gradients and Hessians are added. A bound that has to hold for every client becomes the root
-of the sum of squares, which is at least the largest of them; a radius the inverse of such a root. A
-sign becomes the smallest one, by counts.
+Each kind of part has one ``Rule``. Whatever is added is finite: what is not is counted beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.fixed_point import fits
 from fedsplit.sums import Summands, Total
-
-Together: TypeAlias = Literal["sum", "values", "root", "radius", "sign"]
-"""How a part is added up: entries, or function values, which may be infinite; bounds; radii;
-signs."""
 
 TINY = 2.0**-50
 """A bound that is smaller and not 0 counts as this: its square has to be above the unit."""
@@ -27,34 +21,48 @@ ROOM = 1.0 + 2.0**-42
 """More than the rounding of a root, and more than last digits that are random."""
 
 
+class Rule(NamedTuple):
+    """How parts of one kind are added up.
+
+    Attributes
+    ----------
+    add : callable
+        Adds the part of one client to its summands.
+    read : callable
+        Reads the part, of a given shape, that the sum over all clients amounts to.
+    neutral : float
+        The entries of a client without rows, which change no sum.
+    """
+
+    add: Callable[[Summands, Array], None]
+    read: Callable[[Total, tuple[int, ...]], Array]
+    neutral: float = 0.0
+
+
 def _add_entries(to: Summands, entries: Array) -> None:
-    """Entries, and whether they cannot be added."""
     usable = bool(fits(entries).all())
+    # all or nothing: a vector of which some entries are left out points elsewhere
     to.add(entries if usable else np.zeros_like(entries))
     to.add([float(not usable)])
 
 
 def _read_entries(total: Total, shape: tuple[int, ...]) -> Array:
-    found = total.take(*shape)
-    if total.count():
-        found = np.full(shape, np.nan)
-    return found
+    entries = total.take(*shape)
+    return np.full(shape, np.nan) if total.count() else entries
 
 
 def _add_values(to: Summands, values: Array) -> None:
-    """Values, and which of them are infinite, nan, or too large to be added."""
     usable = fits(values)
     to.add(np.where(usable, values, 0.0))
     to.add(~usable)
 
 
 def _read_values(total: Total, shape: tuple[int, ...]) -> Array:
-    found = total.take(*shape)
-    return np.where(total.take(*shape) > 0, np.inf, found)
+    values = total.take(*shape)
+    return np.where(total.take(*shape) > 0, np.inf, values)
 
 
 def _add_squares(to: Summands, bounds: Array) -> None:
-    """Squares of bounds from 0 to inf."""
     _add_values(to, np.square(np.where(bounds == 0, 0.0, np.maximum(bounds, TINY))))
 
 
@@ -62,21 +70,19 @@ def _read_root(total: Total, shape: tuple[int, ...]) -> Array:
     return np.asarray(np.sqrt(_read_values(total, shape)) * ROOM)
 
 
+@np.errstate(divide="ignore")  # a radius of 0 is a bound that is infinite, and the other way round
 def _add_radii(to: Summands, radii: Array) -> None:
-    with np.errstate(divide="ignore"):
-        _add_squares(to, 1.0 / radii)
+    _add_squares(to, 1.0 / radii)
 
 
+@np.errstate(divide="ignore")
 def _read_radius(total: Total, shape: tuple[int, ...]) -> Array:
-    with np.errstate(divide="ignore"):
-        return 1.0 / _read_root(total, shape)
+    return 1.0 / _read_root(total, shape)
 
 
 def _add_signs(to: Summands, signs: Array) -> None:
-    """Whether a sign is nan, negative, or zero."""
-    to.add(np.isnan(signs))
-    to.add(signs < 0)
-    to.add(signs == 0)
+    for kind in (np.isnan(signs), signs < 0, signs == 0):  # the rest are positive
+        to.add(kind)
 
 
 def _read_sign(total: Total, shape: tuple[int, ...]) -> Array:
@@ -84,41 +90,17 @@ def _read_sign(total: Total, shape: tuple[int, ...]) -> Array:
     return np.select([unknown, negative, zero], [np.nan, -1.0, 0.0], 1.0)
 
 
-class Rule(NamedTuple):
-    """How a client adds its part to others, and how the sum is read."""
+SUM = Rule(_add_entries, _read_entries)
+"""Entries of vectors and matrices; nan if those of a client cannot be added."""
 
-    add: Callable[[Summands, Array], None]
-    read: Callable[[Total, tuple[int, ...]], Array]
+VALUES = Rule(_add_values, _read_values)
+"""Values of functions: where one of them is infinite, nan or too large, the sum is infinite."""
 
+ROOT = Rule(_add_squares, _read_root)
+"""Bounds that hold for every client: the root of the sum of squares, at least the largest one."""
 
-RULES: Mapping[Together, Rule] = {
-    "sum": Rule(_add_entries, _read_entries),
-    "values": Rule(_add_values, _read_values),
-    "root": Rule(_add_squares, _read_root),
-    "radius": Rule(_add_radii, _read_radius),
-    "sign": Rule(_add_signs, _read_sign),
-}
+RADIUS = Rule(_add_radii, _read_radius, np.inf)
+"""Radii that suit every client: the inverse of the root for the inverses, at most the smallest."""
 
-
-def add_parts(together: Mapping[str, Together], parts: Mapping[str, Array]) -> list[Summands]:
-    """What each of k clients adds, of parts that are (k, ...)."""
-    k = len(next(iter(parts.values())))
-    found = []
-    for j in range(k):
-        own = Summands()
-        for name, how in together.items():
-            RULES[how].add(own, np.asarray(parts[name][j]))
-        found.append(own)
-    return found
-
-
-def read_parts(
-    together: Mapping[str, Together], shapes: Mapping[str, tuple[int, ...]], total: Total
-) -> dict[str, Array]:
-    """The parts of one client whose cost is the sum of all, each (1, ...)."""
-    found = {}
-    for name, how in together.items():
-        shape = shapes.get(name, ())
-        # a number is read as one entry
-        found[name] = RULES[how].read(total, shape or (1,)).reshape(1, *shape)
-    return found
+SIGN = Rule(_add_signs, _read_sign, 1.0)
+"""Signs, of which the smallest counts; nan if one is unknown."""

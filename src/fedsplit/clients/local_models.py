@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedsplit.arrays import (
-    Array,
-    Factors,
-    Mask,
-    add_diagonal,
-    dots,
-    matvec,
-    packed,
-    unpacked,
+from fedsplit.arrays import Array, Factors, Mask, add_diagonal, dots, matvec, packed, unpacked
+from fedsplit.clients.adding import RADIUS, ROOT, SIGN, SUM, VALUES, Rule
+from fedsplit.clients.question import (
+    Answer,
+    CostQuestion,
+    Part,
+    anything,
+    convex,
+    distance,
+    finite,
+    nonnegative,
+    not_nan,
 )
-from fedsplit.clients.adding import Together
-from fedsplit.clients.question import HESSIAN, NUMBER, SIZE, VECTOR, Answer, CostQuestion, Part
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated
 from fedsplit.fixed_point import fits
 from fedsplit.local.newton import LocalNewton
@@ -29,11 +30,7 @@ from fedsplit.losses.jeffreys import jeffreys
 from fedsplit.sums import SMALLEST
 
 WAY = (*(2.0**-k for k in (0, 1, 2, 3, 4, 5, 6, 8, 10, 14, 18, 24)), 0.0)
-"""The shares of the way between two points at which ``LocalModel`` tells f_j; the first is x."""
-
-LEVEL = 2.0**-43
-"""Values that are added up differ by less, relative to themselves, where only their last digits,
-which are random, do."""
+"""The shares of the way between two points at which ``LocalModel`` has f_j; the first is x."""
 
 
 class LastModels(NamedTuple):
@@ -42,6 +39,11 @@ class LastModels(NamedTuple):
     p: Array
     y: Array
     B: Array
+
+    @classmethod
+    def of(cls, parts: Mapping[str, Array]) -> LastModels:
+        """The models in an answer."""
+        return cls(parts["point"], parts["gradient"], unpacked(parts["hessian"]))
 
     def gradients(self, x: Array) -> Array:
         """The gradients of the models at x, (k, d)."""
@@ -85,58 +87,28 @@ class LocalModel(CostQuestion):
 
     vectors = ("x", "v", "before")
     brings_matrices = True
-
     parts: ClassVar = {
-        "point": VECTOR,
-        "gradient": VECTOR,
-        "hessian": HESSIAN,
-        "values": Part((len(WAY),), "number"),
-        "slope": Part(("d",), "number"),
-        "spread": SIZE,
-        "norm": SIZE,
-        "floor": NUMBER,
-        "steady": SIZE,
-        "ell": SIZE,
-        "margin": Part((), "any"),
+        "point": Part(("d",), finite, SUM),
+        "gradient": Part(("d",), finite, SUM),
+        "hessian": Part(("triangle",), convex, SUM, when="hessian"),
+        "values": Part((len(WAY),), not_nan, VALUES),
+        "slope": Part(("d",), not_nan, SUM),
+        "spread": Part((), nonnegative, ROOT),
+        "norm": Part((), nonnegative, ROOT),
+        "floor": Part((), not_nan, SUM),
+        "steady": Part((), nonnegative, RADIUS),
+        "ell": Part((), nonnegative, SUM),
+        "margin": Part((), anything, SIGN),
+        "hessian_at_x": Part(("triangle",), anything, SUM, when="both"),
     }
 
-    together: ClassVar = {
-        "point": "sum",
-        "away": "values",
-        "gradient": "sum",
-        "hessian": "sum",
-        "values": "values",
-        "slope": "sum",
-        "spread": "root",
-        "norm": "root",
-        "floor": "sum",
-        "steady": "radius",
-        "ell": "sum",
-        "margin": "sign",
-    }
-
-    def answer_parts(self) -> Mapping[str, Part]:
-        parts = dict(self.parts)
-        if not self.hessian:
-            del parts["hessian"]
-        if self.both:
-            parts["hessian_at_x"] = Part(("triangle",), "any")
-        return parts
-
-    def added_parts(self) -> Mapping[str, Together]:
-        together = dict(self.together)
-        if not self.hessian:
-            del together["hessian"]
-        if self.both:
-            together["hessian_at_x"] = "sum"
-        return together
+    def rules(self) -> dict[str, Rule]:
+        # whether p_j is x, which the sum of the p_j does not show: its last digits are random
+        return {**super().rules(), "away": VALUES}
 
     def for_sums(self, m: int) -> Self:
-        """Without the centres, which each client finds by its own last answer."""
-        metric = None
-        if self.metric is not None:
-            metric = self.metric / m
-        return replace(self, v=None, metric=metric)
+        """Without the centres, which each client has by its own last answer."""
+        return replace(self, v=None, metric=None if self.metric is None else self.metric / m)
 
     def centred(self, last: LastModels | None) -> LocalModel:
         """The question with centres v_j = x + M⁻¹(y_j + B_j(x - p_j)), by the last answers.
@@ -158,64 +130,55 @@ class LocalModel(CostQuestion):
         return answer._replace(parts=answer.parts | {"point": self.x[None]})
 
     def to_add(self, parts: Mapping[str, Array]) -> Mapping[str, Array]:
-        """The models about x, which is the same for all; p_j too, and whether it is x.
+        """The models about x, which is the same for all.
 
         A model that does not fit into a sum is left out, and the value infinite: the server refuses
         such an x.
         """
-        found = dict(parts)
+        added = {**parts, "away": (parts["point"] != self.x).any(axis=1).astype(np.float64)}
         of_model = ["point", "gradient", "slope"]
         if self.hessian:
-            models = LastModels(parts["point"], parts["gradient"], unpacked(parts["hessian"]))
-            found["gradient"] = models.gradients(self.x)
+            added["gradient"] = LastModels.of(parts).gradients(self.x)
             of_model.append("hessian")
-        found["away"] = (parts["point"] != self.x).any(axis=1).astype(np.float64)
-        usable: Mask = np.all([fits(found[name]).all(axis=1) for name in of_model], axis=0)
-        if not usable.all():
-            found |= {name: np.where(usable[:, None], found[name], 0.0) for name in of_model}
-            found["values"] = found["values"].copy()
-            found["values"][~usable, 0] = np.inf
-        return found
+        usable, models = _or_zeros(fits, *(added[name] for name in of_model))
+        at_x = np.arange(len(WAY)) == 0
+        values = np.where(at_x & ~usable[:, None], np.inf, parts["values"])
+        return {**added, **dict(zip(of_model, models, strict=True)), "values": values}
 
     def from_added(self, parts: dict[str, Array], m: int) -> dict[str, Array]:
         """The model of the sum is about the mean of the p_j, or about x if all of them are x.
 
         A curvature that is too small beside the unit of the sums proves nothing.
         """
-        if self.hessian:
-            d = len(self.x)
-            diagonal = parts["hessian"][0, np.cumsum(np.arange(1, d + 1)) - 1]
-            if (diagonal < SMALLEST).any():
-                parts["norm"] = np.full(1, np.inf)
         parts["values"] = _level(parts["values"])
-        if not parts.pop("away").any():
+        if not self.hessian:
             return parts | {"point": self.x[None].copy()}
-        p = parts["point"] / m
-        gradient = parts["gradient"] + matvec(unpacked(parts["hessian"]), p - self.x)
-        return parts | {"point": p, "gradient": gradient}
+        H = unpacked(parts["hessian"])
+        if (np.diagonal(H[0]) < SMALLEST).any():
+            parts["norm"] = np.full(1, np.inf)
+        # the models were added about x: moved to p, the sum is the same quadratic
+        p = parts["point"] / m if parts["away"].any() else self.x[None].copy()
+        return parts | {"point": p, "gradient": parts["gradient"] + matvec(H, p - self.x)}
 
     def answer(
         self, costs: Costs, x: Array, v: Array | None, before: Array | None
     ) -> Mapping[str, Array]:
         here = costs.at(x)
-        if before is None:
+        if before is None:  # there is no way: f_j is f_j(x) all along
             values = np.tile(here.value[:, None], len(WAY))
         else:
             values = here.values_from(costs.at(before), WAY)
-        terms = costs.terms
-        parts = {}
+        p, gradient, B = self._model(here, v)
+        parts = {"point": p, "gradient": gradient}
         if self.hessian:
-            p, gradient, B = self._model(here, v)
             parts["hessian"] = packed(B)
-        else:
-            p, gradient = x, _or_zero(here.gradient)
-        parts = {"point": p, "gradient": gradient} | parts
         parts |= {
             "values": values,
             "slope": here.gradient,
-            "spread": rounded_up(terms.spread(x - p)),
+            # numbers of one row each, on the side on which a proof stays a proof
+            "spread": rounded_up(costs.terms.spread(x - p)),
             "norm": rounded_up(costs.norm),
-            "floor": terms.floor(),
+            "floor": costs.terms.floor(),
             "steady": rounded_down(here.steady()),
             "ell": costs.convexity,
             "margin": separated(here),
@@ -224,17 +187,28 @@ class LocalModel(CostQuestion):
             parts["hessian_at_x"] = packed(here.hessian)
         return parts
 
-    def _model(self, here: Evaluation, v: Array | None) -> tuple[Array, Array, Array]:
-        """p_j, ∇f_j(p_j) and ∇²f_j(p_j)."""
+    def _model(self, here: Evaluation, v: Array | None) -> Sequence[Array]:
+        """p_j, ∇f_j(p_j) and ∇²f_j(p_j), which is left out unless it is asked for.
+
+        Beyond float64 there is no model; the server refuses such an x by its value.
+        """
+        if not self.hessian:
+            [gradient] = _or_zeros(np.isfinite, here.gradient)[1]
+            return here.X, gradient, gradient
+        at = self._moved(here, v)
+        return _or_zeros(np.isfinite, at.X, at.gradient, at.hessian)[1]
+
+    def _moved(self, here: Evaluation, v: Array | None) -> Evaluation:
+        """The costs at p_j."""
         costs = here.costs
-        # Beyond float64 there is no model; the server refuses such an x by its value.
         usable: Mask = np.asarray(np.isfinite(here.gradient).all(axis=1))
         # With fewer observations than coordinates a client has no minimiser of its own, and the
         # model of a quadratic is the same everywhere.
         stays = ~usable | costs.terms.underdetermined() | (costs.norm == 0)
         if self.reach == 0.0 or stays.all():
-            return _finite(here)
-        newton = LocalNewton(ratio=RATIO, most_steps=10)
+            return here
+        # roughly is enough: the model is exact at p_j, wherever that is
+        newton = LocalNewton(ratio=0.1, most_steps=10)
         if self.metric is None:
             at = newton.solve(here, here.X, own_metric(here, self.reach))
             # A client that can tell its classes apart would go on without end.
@@ -245,11 +219,7 @@ class LocalModel(CostQuestion):
             whole = (1.0 + self.reach) / self.reach * mean
             first = Factors(whole[None], overwrite=True, largest=len(mean)).inverted()
             at = newton.solve(here, here.X if v is None else v, mean / self.reach, first)
-        return _finite(at.merged(here, stays))
-
-
-RATIO = 0.1
-"""How accurate p_j is, relative to the way from x: the model is exact at p_j, wherever that is."""
+        return at.merged(here, stays)
 
 
 def own_metric(at: Evaluation, most: float, least: float = 0.1, shift: float = 1e-6) -> Array:
@@ -268,11 +238,8 @@ def own_metric(at: Evaluation, most: float, least: float = 0.1, shift: float = 1
     shift : float
         Added to the diagonal of H_j, relative to it, so that it is regular.
     """
-    at.costs.work.factorisations += 1
-    finite = np.asarray(np.isfinite(at.hessian).all(axis=(1, 2)))
-    finite = finite & np.isfinite(at.gradient).all(axis=1)
-    H = np.where(finite[:, None, None], at.hessian, 0.0)
-    g = np.where(finite[:, None], at.gradient, 0.0)
+    at.costs.work.factorisations += 1  # counted here, as it is not the costs' own
+    H, g = _or_zeros(np.isfinite, at.hessian, at.gradient)[1]
     factors = Factors(H, shift)
     length2 = dots(g, factors.solve(g))
     reach = np.clip(length2 / np.maximum(factors.freedom, 1.0) - 1.0, least, most)
@@ -280,30 +247,26 @@ def own_metric(at: Evaluation, most: float, least: float = 0.1, shift: float = 1
 
 
 @np.errstate(invalid="ignore")
-def _level(values: Array) -> Array:
+def _level(values: Array, rounding: float = 2.0**-43) -> Array:
     """Values of F along the way between two points, (1, n), without differences by random digits.
 
-    A value that differs from that at the end of the way by no more is replaced by it.
+    A value that differs from that at the end of the way by less than ``rounding``, relative to it,
+    is replaced by it: the last digits of sums are random.
     """
     end = values[:, -1:]
-    return np.where(np.abs(values - end) <= LEVEL * np.abs(end), end, values)
+    return np.where(np.abs(values - end) <= rounding * np.abs(end), end, values)
 
 
-def _finite(at: Evaluation) -> tuple[Array, Array, Array]:
-    """Points, gradients and Hessians; 0 for clients whose numbers are beyond float64."""
-    p, B = at.X, at.hessian
-    gradient = _or_zero(at.gradient)
-    usable: Mask = np.asarray(np.isfinite(B).all(axis=(1, 2)) & np.isfinite(p).all(axis=1))
+def _or_zeros(allowed: Callable[[Array], Mask], *arrays: Array) -> tuple[Mask, Sequence[Array]]:
+    """Whose numbers are all allowed, (k,), and arrays, (k, ...), with 0 for the other clients."""
+    usable: Mask = np.all([allowed(each).reshape(len(each), -1).all(1) for each in arrays], axis=0)
     if usable.all():
-        return p, gradient, B
-    own = usable[:, None]
-    return np.where(own, p, 0.0), np.where(own, gradient, 0.0), np.where(own[:, :, None], B, 0.0)
-
-
-def _or_zero(gradient: Array) -> Array:
-    """Gradients, (k, d), and 0 in the place of those that are not finite."""
-    finite = np.isfinite(gradient).all(axis=1, keepdims=True)
-    return gradient if finite.all() else np.where(finite, gradient, 0.0)
+        return usable, arrays
+    rows = np.flatnonzero(~usable)
+    cleared = [each.copy() for each in arrays]
+    for each in cleared:
+        each[rows] = 0.0
+    return usable, cleared
 
 
 @dataclass(frozen=True)
@@ -333,38 +296,16 @@ class ModifiedScore(CostQuestion):
     vectors = ("x", "before")
     everyone = True
     brings_matrices = True
-
     parts: ClassVar = {
-        "gradient": VECTOR,
-        "slope": VECTOR,
-        "value": NUMBER,
-        "bend": Part((), "distance"),
-        "spread": SIZE,
-        "floor": NUMBER,
+        "gradient": Part(("d",), finite, SUM),
+        "slope": Part(("d",), finite, SUM),
+        "value": Part((), not_nan, VALUES),
+        "bend": Part((), distance, SUM),
+        "spread": Part((), nonnegative, ROOT),
+        "floor": Part((), not_nan, SUM),
+        "hessian": Part(("triangle",), convex, SUM, when="hessian"),
+        "augmented": Part(("triangle",), convex, SUM, when="augmented"),
     }
-
-    together: ClassVar = {
-        "gradient": "sum",
-        "slope": "sum",
-        "value": "values",
-        "bend": "sum",
-        "spread": "root",
-        "floor": "sum",
-    }
-
-    def answer_parts(self) -> Mapping[str, Part]:
-        parts = dict(self.parts)
-        if self.hessian:
-            parts["hessian"] = HESSIAN
-        if self.augmented:
-            parts["augmented"] = HESSIAN
-        return parts
-
-    def added_parts(self) -> Mapping[str, Together]:
-        more: Mapping[str, Together] = {
-            name: "sum" for name in self.answer_parts() if name not in self.together
-        }
-        return {**self.together, **more}
 
     def answer(self, costs: Costs, x: Array, before: Array) -> Mapping[str, Array]:
         at = costs.at(x)

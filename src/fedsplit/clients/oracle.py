@@ -126,6 +126,7 @@ class Clients:
         """
         if drawn.all():
             return self.ask(question)
+        # whoever can ask only everybody must not use what the others answered
         return self.ask(question).only(drawn)
 
     def objective(self, x: Array) -> float | None:

@@ -7,14 +7,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from array_api_compat import device
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask, column_means, namespace, on_host
-from fedsplit.clients.adding import Together, add_parts, read_parts
+from fedsplit.clients.adding import Rule
 from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
 from fedsplit.sums import Summands, Total
@@ -22,10 +22,6 @@ from fedsplit.sums import Summands, Total
 NOT_FINITE = "an answer that is not finite"
 """What is wrong with an answer whose numbers cannot be used. If those of every client are like
 this, the clients are not to blame: the run itself diverges."""
-
-
-ABSENT: Mapping[str, float] = {"error": 0.0}
-"""The parts of an answer that are not nan where a client gave none."""
 
 
 class Summary(NamedTuple):
@@ -88,12 +84,16 @@ class Answer(NamedTuple):
     def error(self) -> Array:
         """A proved bound on each row's distance from the exact answer, (m,); 0 if it is exact."""
         exact = np.zeros(len(self.present))
-        return self.parts.get("error", exact)
+        # an absent client's row is not used, so that nothing is wrong with it
+        return np.where(self.present, self.parts.get("error", exact), 0.0)
 
     @property
     def complete(self) -> bool:
         """Whether every client answered."""
-        return self.summary is not None or bool(self.present.all())
+        if self.summary is not None:
+            return True
+        # several times a round, and a third of the time of present.all()
+        return bool(np.count_nonzero(self.present) == len(self.present))
 
     @property
     def margin(self) -> float:
@@ -107,10 +107,11 @@ class Answer(NamedTuple):
         """The largest proved error of an answer."""
         if self.summary is not None:
             return self.summary.error
-        if "error" not in self.parts or not self.present.any():
+        error = self.parts.get("error")
+        if error is None:
             return 0.0
-        error = self.present_rows("error")
-        return float(namespace(error).max(error))
+        xp = namespace(error)
+        return float(xp.max(xp.where(error > 0, error, 0.0)))  # without the nan of who is absent
 
     def total_work(self) -> tuple[int, int, int]:
         """How many gradients, Hessians and factorisations all clients computed."""
@@ -129,7 +130,7 @@ class Answer(NamedTuple):
 
     def rows_or(self, default: Array) -> Array:
         """The rows, with ``default`` where a client did not answer."""
-        if self.complete:
+        if self.complete:  # without a copy
             return self.rows
         mask = self._mask(self.rows)
         filled: Array = namespace(self.rows).where(mask[:, None], self.rows, default)
@@ -162,7 +163,8 @@ class Answer(NamedTuple):
             rows = new.reshape(-1, *[1] * (array.ndim - 1))
             parts[name] = np.where(rows, later.parts[name], array)
         present = self.present | later.present
-        return Answer(parts, present, self.seconds + later.seconds, self.work + later.work)
+        seconds = np.nansum([self.seconds, later.seconds], axis=0)  # nan of who was absent
+        return Answer(parts, present, seconds, self.work + later.work)
 
     def only(self, drawn: Mask) -> Answer:
         """The answers of the clients drawn, as if the others had not answered."""
@@ -171,12 +173,11 @@ class Answer(NamedTuple):
         for name, array in self.parts.items():
             xp = namespace(array)
             mask = xp.reshape(only._mask(array), (-1, *[1] * (array.ndim - 1)))
-            parts[name] = xp.where(mask, array, ABSENT.get(name, np.nan))
-        work = self.work
-        if self.summary is not None:
-            work = np.where(only.present[:, None], np.array(self.summary.work, dtype=float), 0.0)
-        seconds = np.full(len(drawn), np.nan) if self.summary is not None else self.seconds
-        return only._replace(parts=parts, work=work, seconds=seconds)
+            parts[name] = xp.where(mask, array, np.nan)
+        if self.summary is None:
+            return only._replace(parts=parts)
+        work = np.where(only.present[:, None], np.array(self.summary.work, dtype=float), 0.0)
+        return only._replace(parts=parts, work=work, seconds=np.full(len(drawn), np.nan))
 
 
 class Question(ABC):
@@ -244,51 +245,65 @@ class Question(ABC):
         raise NotImplementedError
 
 
+def finite(array: Array) -> bool:
+    """Whether all numbers are finite."""
+    return bool(np.isfinite(array).all())
+
+
+def not_nan(array: Array) -> bool:
+    """Whether all numbers are finite or infinite."""
+    return not np.isnan(array).any()
+
+
+def some_not_nan(array: Array) -> bool:
+    """Whether of every client some number is finite or infinite."""
+    return not np.isnan(array).all(axis=1).any()
+
+
+def nonnegative(array: Array) -> bool:
+    """Whether all numbers are from 0 to inf."""
+    return bool((array >= 0).all())
+
+
+def distance(array: Array) -> bool:
+    """Whether all numbers are finite and at least 0."""
+    return finite(array) and nonnegative(array)
+
+
+def convex(triangles: Array) -> bool:
+    """Whether matrices with these entries, on and below the diagonal, may be Hessians."""
+    d = int(np.sqrt(2 * triangles.shape[-1]))
+    diagonal = np.cumsum(np.arange(1, d + 1)) - 1
+    return finite(triangles) and nonnegative(triangles[..., diagonal])
+
+
+def anything(array: Array) -> bool:
+    """Any number will do, and nan."""
+    return True
+
+
 class Part(NamedTuple):
-    """One array of an answer.
+    """One array of an answer: from this follows what is sent, checked and added up.
 
     Attributes
     ----------
     shape : tuple of int or str
-        Its shape per client, where ``"d"`` stands for the number of coordinates, and ``"triangle"``
-        for that of the entries of a symmetric d×d matrix on and below its diagonal.
-    allowed : {"finite", "distance", "size", "convex", "number", "some", "any"}
-        Whether entries must be finite, or finite and nonnegative, or only nonnegative; those of a
-        triangle finite, and nonnegative on the diagonal; may be infinite; may be nan, but not all
-        those of a client; or may be anything.
+        Its shape per client, where ``"d"`` stands for the number of coordinates, ``"triangle"`` for
+        that of the entries of a symmetric d×d matrix on and below its diagonal, and the name of a
+        field of the question for the length of that.
+    allowed : callable
+        Whether the numbers of an array, (k, ...), can be used.
+    together : Rule or None
+        How it is added up over clients; None if it is about one client alone.
+    when : str
+        The field of the question, neither None nor False, without which no answer has this part;
+        empty if every answer has it.
     """
 
     shape: tuple[int | str, ...] = ()
-    allowed: Literal["finite", "distance", "size", "convex", "number", "some", "any"] = "finite"
-
-    def shape_for(self, d: int) -> tuple[int, ...]:
-        """The shape per client, for x with d coordinates."""
-        lengths = {"d": d, "triangle": d * (d + 1) // 2}
-        return tuple(lengths.get(str(length)) or int(length) for length in self.shape)
-
-
-def _may_be_convex(triangles: Array) -> Any:
-    """Whether matrices with these entries, on and below the diagonal, may be Hessians."""
-    d = int(np.sqrt(2 * triangles.shape[-1]))
-    diagonal = np.cumsum(np.arange(1, d + 1)) - 1
-    return np.isfinite(triangles).all() and (triangles[..., diagonal] >= 0).all()
-
-
-USABLE: Mapping[str, Callable[[Array], Any]] = {
-    "finite": lambda array: np.isfinite(array).all(),
-    "distance": lambda array: (np.isfinite(array) & (array >= 0)).all(),
-    "size": lambda array: (array >= 0).all(),
-    "convex": _may_be_convex,
-    "number": lambda array: not np.isnan(array).any(),
-    "some": lambda array: not np.isnan(array).all(axis=1).any(),
-    "any": lambda array: True,
-}
-"""By ``Part.allowed``, whether the numbers of a part can be used."""
-
-VECTOR = Part(("d",))
-NUMBER = Part((), "number")
-SIZE = Part((), "size")
-HESSIAN = Part(("triangle",), "convex")
+    allowed: Callable[[Array], bool] = finite
+    together: Rule | None = None
+    when: str = ""
 
 
 class CostQuestion(Question):
@@ -300,8 +315,6 @@ class CostQuestion(Question):
     ----------
     parts : mapping of str to Part
         The arrays of an answer by name; the first one is ``Answer.rows``.
-    together : mapping of str to Together
-        How each of them is added up over clients; empty if an answer is about one client alone.
     streams : (m,) array of int, or None
         The clients' random seeds, if they draw for their answers and have been given any. A
         question that clients draw for has it as its last field.
@@ -310,7 +323,6 @@ class CostQuestion(Question):
     answer_type = Answer
     vectors: ClassVar[tuple[str, ...]] = ("x",)
     parts: ClassVar[Mapping[str, Part]] = {}
-    together: ClassVar[Mapping[str, Together]] = {}
     streams: Streams | None = None
 
     @property
@@ -329,9 +341,31 @@ class CostQuestion(Question):
         ``points`` are the fields named in ``vectors``, in their order, each (k, d) or None.
         """
 
-    def answer_parts(self) -> Mapping[str, Part]:
+    def answer_parts(self) -> dict[str, Part]:
         """The arrays of an answer to this very question."""
-        return self.parts
+        fields = vars(self)
+        # not by truth: an array has none, and 0 is a value
+        return {
+            name: part
+            for name, part in self.parts.items()
+            if not part.when or not (fields[part.when] is None or fields[part.when] is False)
+        }
+
+    def shapes(self, d: int) -> dict[str, tuple[int, ...]]:
+        """The shape of every part per client, for x with d coordinates."""
+
+        def number(length: int | str) -> int:
+            if isinstance(length, int):
+                return length
+            known = {"d": d, "triangle": d * (d + 1) // 2}
+            return known[length] if length in known else len(vars(self)[length])
+
+        parts = self.answer_parts().items()
+        return {name: tuple(map(number, part.shape)) for name, part in parts}
+
+    def unanswered(self, m: int, d: int) -> dict[str, Array]:
+        """The parts of m clients before any of them has answered: nan."""
+        return {name: np.full((m, *shape), np.nan) for name, shape in self.shapes(d).items()}
 
     @property
     def matrices(self) -> int:
@@ -340,31 +374,46 @@ class CostQuestion(Question):
 
     @property
     def summable(self) -> bool:
-        return bool(self.together)
+        return all(part.together is not None for part in self.answer_parts().values())
 
     def summands(self, value: Answer) -> list[Summands]:
-        return add_parts(self.added_parts(), self.to_add(value.parts))
+        parts = self.to_add(value.parts)
+        contributions = []
+        for j in range(len(value.present)):  # each is masked by itself before they are added
+            own = Summands()
+            for name, rule in self.rules().items():
+                rule.add(own, np.asarray(parts[name][j]))
+            contributions.append(own)
+        return contributions
 
     def of_total(self, total: Total) -> Answer:
-        d = next(point.shape[-1] for point in self.points() if point is not None)
-        shapes = {name: part.shape_for(d) for name, part in self.answer_parts().items()}
-        parts = self.from_added(read_parts(self.added_parts(), shapes, total), total.m)
+        shapes = self.shapes(self._d)
+        parts = {}
+        for name, rule in self.rules().items():
+            shape = shapes.get(name, ())
+            # a number is read as one entry
+            parts[name] = rule.read(total, shape or (1,)).reshape(1, *shape)
+        parts = self.from_added(parts, total.m)
         return Answer.of(**{name: parts[name] for name in shapes})
 
     def of_no_rows(self) -> Answer:
-        d = next(point.shape[-1] for point in self.points() if point is not None)
-        unlimited = {"radius": np.inf, "sign": 1.0}
-        parts = {
-            name: np.full(
-                (1, *part.shape_for(d)), unlimited.get(self.added_parts().get(name, ""), 0.0)
-            )
-            for name, part in self.answer_parts().items()
-        }
-        return Answer.of(**parts)
+        rules = self.rules()
+        return Answer.of(
+            **{
+                name: np.full((1, *shape), rules[name].neutral)
+                for name, shape in self.shapes(self._d).items()
+            }
+        )
 
-    def added_parts(self) -> Mapping[str, Together]:
-        """How the parts of this very question are added up."""
-        return self.together
+    @property
+    def _d(self) -> int:
+        """The number of coordinates, by the first point that there is."""
+        return next(int(point.shape[-1]) for point in self.points() if point is not None)
+
+    def rules(self) -> dict[str, Rule]:
+        """How each number that clients add up is added, in this order."""
+        parts = self.answer_parts().items()
+        return {name: part.together for name, part in parts if part.together is not None}
 
     def to_add(self, parts: Mapping[str, Array]) -> Mapping[str, Array]:
         """The parts of an answer in a form in which they may be added."""
@@ -381,16 +430,12 @@ class CostQuestion(Question):
         """
         sent = 0
         for name, value in vars(self).items():
-            if name in self.vectors:
-                sent += (
-                    0 if value is None else value.shape[-1]
-                )  # one row per client, or one for all
+            if name in self.vectors:  # each client gets one row, be it its own or that of all
+                sent += 0 if value is None else value.shape[-1]
             elif name == "streams":
                 sent += value is not None
-            elif isinstance(value, float):
-                sent += 1
-            elif isinstance(value, np.ndarray):
-                sent += value.size
+            elif isinstance(value, float | np.ndarray):
+                sent += np.size(value)
         return sent
 
     def share(self, rows: slice | NDArray[np.intp]) -> Self:
@@ -408,21 +453,21 @@ class CostQuestion(Question):
         """What is wrong with the answer of k clients: an empty text if nothing is."""
         if not isinstance(value, Answer):
             return f"an answer of the wrong type, {type(value).__name__}"
-        parts = self.answer_parts()
-        if list(value.parts) != list(parts):
-            return f"an answer with {', '.join(value.parts)}, expected {', '.join(parts)}"
-        for name, part in parts.items():
-            array = value.parts[name]
-            shape = (k, *part.shape_for(d))
+        shapes = self.shapes(d)
+        if list(value.parts) != list(shapes):
+            return f"an answer with {', '.join(value.parts)}, expected {', '.join(shapes)}"
+        arrays = {**value.parts, "work": value.work}
+        for name, shape in {**shapes, "work": (3,)}.items():
+            array = arrays[name]
+            # whatever came may be no array at all
             kind = getattr(array, "dtype", type(array).__name__)
             if kind != np.float64:
                 return f"{name} has the wrong type, {kind}"
-            if array.shape != shape:
-                return f"{name} has the wrong shape, {array.shape}, expected {shape}"
-        if value.work.shape != (k, 3):
-            return f"work has the wrong shape, {value.work.shape}, expected {(k, 3)}"
-        for name, part in parts.items():
+            if array.shape != (k, *shape):
+                return f"{name} has the wrong shape, {array.shape}, expected {(k, *shape)}"
+        # numbers last: a shape that is wrong says more about what went wrong
+        for name, part in self.answer_parts().items():
             array = value.parts[name]
-            if not USABLE[part.allowed](array):
-                return f"{name} is below zero" if np.isfinite(array).all() else NOT_FINITE
+            if not part.allowed(array):
+                return f"{name} is below zero" if finite(array) else NOT_FINITE
         return ""

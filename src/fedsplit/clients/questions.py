@@ -1,9 +1,9 @@
 """The questions that the server asks about the clients' costs, and the table of them all.
 
-A new question about f_j is one class here and one line of ``QUESTIONS``. It says which arrays an
-answer has, with their shapes, and computes them from the costs of stacked clients; counting,
-sampling, checkpoints, transport and the check of what comes back follow from that. If it says how
-its arrays are added up over clients, it can also be asked where only sums are told.
+A new question about f_j is one class here and one line of ``QUESTIONS``. It says which parts an
+answer has, and computes them from the costs of stacked clients; counting, sampling, checkpoints,
+transport and the check of what comes back follow from that. If every part says how it is added up
+over clients, the question can also be asked where only sums are disclosed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,17 @@ from typing import ClassVar, NamedTuple, cast
 import numpy as np
 
 from fedsplit.arrays import Array, namespace
-from fedsplit.clients.adding import Together
+from fedsplit.clients.adding import SIGN, SUM, VALUES
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
-from fedsplit.clients.question import NUMBER, VECTOR, CostQuestion, Part
+from fedsplit.clients.question import (
+    CostQuestion,
+    Part,
+    anything,
+    distance,
+    finite,
+    not_nan,
+    some_not_nan,
+)
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_along
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.local.solver import ProxSolver, StochasticSolver
@@ -58,16 +66,16 @@ class Prox(CostQuestion):
     streams: Streams | None = None
 
     vectors = ("v", "start")
-    parts: ClassVar = {"point": VECTOR, "error": Part((), "distance"), "margin": Part((), "any")}
+    parts: ClassVar = {
+        "point": Part(("d",)),
+        "error": Part((), distance),
+        "margin": Part((), anything),
+        "gradient": Part(("d",), when="gradient"),
+    }
 
     @property
     def draws(self) -> bool:
         return bool(getattr(self.solver, "draws", False))  # a protocol takes long to look for
-
-    def answer_parts(self) -> Mapping[str, Part]:
-        if not self.gradient:
-            return self.parts
-        return {**self.parts, "gradient": VECTOR}
 
     def answer(self, costs: Costs, v: Array, start: Array | None) -> Mapping[str, Array]:
         if start is None:
@@ -81,7 +89,7 @@ class Prox(CostQuestion):
         margin = separated(costs.at(start)) if common.ndim == 1 else math.nan * solved.error
         parts = {"point": solved.u, "error": solved.error, "margin": margin}
         if self.gradient:
-            known = solved.gradient
+            known = solved.gradient  # a solver may have it from its last step
             parts["gradient"] = costs.gradient(solved.u) if known is None else known
         return parts
 
@@ -110,7 +118,11 @@ class Reflection(CostQuestion):
     streams: Streams | None = None
 
     vectors = ("x", "z")
-    parts: ClassVar = {"z": VECTOR, "error": Part((), "distance"), "margin": Part((), "any")}
+    parts: ClassVar = {
+        "z": Part(("d",)),
+        "error": Part((), distance),
+        "margin": Part((), anything),
+    }
 
     @property
     def draws(self) -> bool:
@@ -146,11 +158,10 @@ class Descend(CostQuestion):
     shift: Array | None = None
 
     vectors = ("x", "shift")
-
-    parts: ClassVar = {"point": VECTOR}
+    parts: ClassVar = {"point": Part(("d",))}
 
     def answer(self, costs: Costs, x: Array, shift: Array | None) -> Mapping[str, Array]:
-        linear = 0.0 if shift is None else shift
+        linear = 0.0 if shift is None else shift  # the gradient of ⟨shift_j, ·⟩
         for _ in range(self.steps):
             x = x - self.step * (costs.gradient(x) + linear)
         return {"point": x}
@@ -162,8 +173,7 @@ class Gradient(CostQuestion):
 
     x: Array
 
-    parts: ClassVar = {"gradient": VECTOR}
-    together: ClassVar = {"gradient": "sum"}
+    parts: ClassVar = {"gradient": Part(("d",), finite, SUM)}
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         return {"gradient": costs.gradient(x)}
@@ -175,8 +185,7 @@ class Value(CostQuestion):
 
     x: Array
 
-    parts: ClassVar = {"value": NUMBER}
-    together: ClassVar = {"value": "values"}
+    parts: ClassVar = {"value": Part((), not_nan, VALUES)}
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         return {"value": costs.at(x).value}
@@ -200,27 +209,15 @@ class Evaluate(CostQuestion):
     margin: bool = False
 
     vectors = ("x", "trial")
-    parts: ClassVar = {"value": NUMBER, "gradient": Part(("d",), "number")}
-    together: ClassVar = {"value": "values", "gradient": "sum"}
-
-    def answer_parts(self) -> Mapping[str, Part]:
-        parts = dict(self.parts)
-        if self.trial is not None:
-            parts["value_at_trial"] = NUMBER
-        if self.margin:
-            parts["margin"] = Part((), "any")
-        return parts
-
-    def added_parts(self) -> Mapping[str, Together]:
-        together: dict[str, Together] = dict(self.together)
-        if self.trial is not None:
-            together["value_at_trial"] = "values"
-        if self.margin:
-            together["margin"] = "sign"
-        return together
+    parts: ClassVar = {
+        "value": Part((), not_nan, VALUES),
+        "gradient": Part(("d",), not_nan, SUM),
+        "value_at_trial": Part((), not_nan, VALUES, when="trial"),
+        "margin": Part((), anything, SIGN, when="margin"),
+    }
 
     def answer(self, costs: Costs, x: Array, trial: Array | None) -> Mapping[str, Array]:
-        at = costs.at(x)
+        at = costs.at(x)  # one pass over the rows for all that is asked at x
         parts = {"value": at.value, "gradient": at.gradient}
         if trial is not None:
             parts["value_at_trial"] = costs.value(trial)
@@ -239,8 +236,7 @@ class Curvature(CostQuestion):
     x: Array | None = None
 
     everyone = True
-
-    parts: ClassVar = {"bounds": Part((2,), "number")}
+    parts: ClassVar = {"bounds": Part((2,), not_nan)}
 
     def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
         bounds = costs.bounds if x is None else costs.at(x).bounds()
@@ -261,12 +257,13 @@ class Diagonal(CostQuestion):
     x: Array
     origin: bool = False
 
-    parts: ClassVar = {"diagonal": VECTOR, "smallest": Part(), "largest": Part(), "value": NUMBER}
-
-    def answer_parts(self) -> Mapping[str, Part]:
-        if not self.origin:
-            return self.parts
-        return {**self.parts, "value_at_0": NUMBER}
+    parts: ClassVar = {
+        "diagonal": Part(("d",)),
+        "smallest": Part(),
+        "largest": Part(),
+        "value": Part((), not_nan),
+        "value_at_0": Part((), not_nan, when="origin"),
+    }
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         at = costs.at(x)
@@ -331,6 +328,7 @@ class ProofScalars(NamedTuple):
             "steady": 0.0,
         }
         value = parts["value"]
+        # what is unknown bounds nothing, so that no proof rests on it
         known = {name: parts[name] for name in cls._fields if name in parts}
         return cls(**{name: np.full_like(value, least) for name, least in unknown.items()} | known)
 
@@ -352,17 +350,16 @@ class Decrement(CostQuestion):
     origin: bool = False
 
     vectors = ("x", "g")
-
-    parts: ClassVar = dict.fromkeys(ProofScalars._fields[:-1], NUMBER)
-
-    def answer_parts(self) -> Mapping[str, Part]:
-        if not self.origin:
-            return self.parts
-        return {**self.parts, "origin": NUMBER, "margin": Part((), "any")}
+    parts: ClassVar = {
+        **dict.fromkeys(ProofScalars._fields[:-1], Part((), not_nan)),
+        "origin": Part((), not_nan, when="origin"),
+        "margin": Part((), anything, when="origin"),
+    }
 
     def answer(self, costs: Costs, x: Array, g: Array) -> Mapping[str, Array]:
         at = costs.at(x)
         scalars = at.decrement(g)
+        # on the side on which a proof stays a proof: Hessians may change faster, and sooner
         scalars |= {name: rounded_up(scalars[name]) for name in ("norm", "leverage")}
         scalars["steady"] = rounded_down(scalars["steady"])
         if self.origin:
@@ -383,10 +380,7 @@ class Line(CostQuestion):
     t: Array
 
     vectors = ("x", "direction")
-    together: ClassVar = {"values": "values"}
-
-    def answer_parts(self) -> Mapping[str, Part]:
-        return {"values": Part((len(self.t),), "some")}
+    parts: ClassVar = {"values": Part(("t",), some_not_nan, VALUES)}
 
     def answer(self, costs: Costs, x: Array, direction: Array) -> Mapping[str, Array]:
         values = [costs.value(x + float(length) * direction) for length in self.t]
@@ -401,8 +395,7 @@ class Direction(CostQuestion):
     g: Array
 
     vectors = ("x", "g")
-
-    parts: ClassVar = {"direction": VECTOR}
+    parts: ClassVar = {"direction": Part(("d",))}
 
     def answer(self, costs: Costs, x: Array, g: Array) -> Mapping[str, Array]:
         return {"direction": costs.at(x).direction(g)}
@@ -417,8 +410,7 @@ class Margin(CostQuestion):
 
     x: Array
 
-    parts: ClassVar = {"margin": Part((), "any")}
-    together: ClassVar = {"margin": "sign"}
+    parts: ClassVar = {"margin": Part((), anything, SIGN)}
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         return {"margin": sign_along(costs, x)}
@@ -430,8 +422,7 @@ class Information(CostQuestion):
 
     x: Array
 
-    parts: ClassVar = {"hessian": Part(("d", "d"))}
-    together: ClassVar = {"hessian": "sum"}
+    parts: ClassVar = {"hessian": Part(("d", "d"), finite, SUM)}
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         return {"hessian": costs.hessian(x)}

@@ -18,9 +18,9 @@ from fedsplit.losses.costs import Costs, Evaluation
 @np.errstate(over="ignore")
 def rounded_up(x: Array) -> Array:
     """The least powers of two that are not below x; 0, inf and nan stay."""
-    fraction, exponent = np.frexp(x)
+    fraction, exponent = np.frexp(x)  # x = fraction·2^exponent, and ½ ≤ fraction < 1
     power = np.ldexp(1.0, exponent)
-    usual = np.isfinite(x) & (x > 0) & (fraction > 0.5)
+    usual = np.isfinite(x) & (x > 0) & (fraction > 0.5)  # at ½, x is a power of two itself
     return np.where(usual, power, x)
 
 
@@ -54,7 +54,7 @@ def sign_along(costs: Costs, x: Array, at_rest: float = 1e-6) -> Array:
     Below a share ``at_rest`` of the largest margin, one is zero but for rounding.
     """
     lowest = costs.at(x).margin()
-    highest = -costs.at(-x).margin()
+    highest = -costs.at(-x).margin()  # the largest b_i a_iᵀx is less the smallest at -x
     xp = namespace(lowest)
     none = lowest >= -at_rest * xp.clip(highest, 0.0, None)
     sign: Array = xp.where(none & ~(lowest > 0), 0.0, all_positive(lowest))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask, repeated
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.question import ABSENT, Answer, CostQuestion
+from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.terms import Block, Terms
 from fedsplit.threads import each
@@ -36,7 +36,8 @@ class StackedClients(Clients):
         self.m = sum(len(block.clients) for block in blocks)
         self._blocks = [(_index(block.clients), Costs(block.terms, ridge)) for block in blocks]
         self.hessians = all(block.terms.gradients_per_hessian == 0 for block in blocks)
-        self._single: dict[int, Costs] = {}  # of clients that were asked without the others
+        # of clients that were asked without the others: their factorisations are worth keeping
+        self._single: dict[int, Costs] = {}
         self._everyone: Mask = np.ones(self.m, dtype=bool)
 
     def with_ridge(self, ridge: Array) -> StackedClients:
@@ -71,12 +72,7 @@ class StackedClients(Clients):
         """The answer of the clients in these blocks, who are those present."""
         began = time.perf_counter()
         points = [self._rows(point) for point in question.points()]
-        parts: dict[str, Array] = {
-            name: np.empty((self.m, *part.shape_for(self.d)))
-            for name, part in question.answer_parts().items()
-        }
-        for name, whole in parts.items():
-            whole[~present] = ABSENT.get(name, np.nan)
+        parts = question.unanswered(self.m, self.d)
         work = np.zeros((self.m, 3))
 
         def answer(block: tuple[Index, Costs]) -> None:
@@ -101,7 +97,7 @@ class StackedClients(Clients):
         for at, costs in self._blocks:
             places = np.arange(self.m)[at]
             rows = np.flatnonzero(drawn[at])
-            if len(rows) == len(places):
+            if len(rows) == len(places):  # all of the block: as it is
                 blocks.append((at, costs))
             elif self.d <= SMALL and len(rows):
                 terms = costs.terms.take(rows.tolist())
@@ -117,13 +113,8 @@ class StackedClients(Clients):
 
     def terms_of(self, j: int) -> Terms:
         """The terms of client j alone."""
-        for at, costs in self._blocks:
-            places = np.arange(self.m)[at].tolist()
-            if j in places:
-                if len(places) == 1:
-                    return costs.terms
-                return costs.terms.take([places.index(j)])
-        raise IndexError(j)
+        [(_, costs)] = self._drawn(np.arange(self.m) == j)
+        return costs.terms
 
     def pooled_information(self, x: Array) -> Array:
         """Σ_j ∇²f_j(x), (d, d), without holding all the Hessians at once."""

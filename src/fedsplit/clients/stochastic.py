@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedsplit.arrays import Array, like, namespace
-from fedsplit.clients.question import VECTOR, CostQuestion, Part
+from fedsplit.clients.question import CostQuestion, Part, not_nan
 from fedsplit.clients.rounding import rounded_up
 from fedsplit.losses.batches import Batch, Streams, epochs, independent, unseeded
 from fedsplit.losses.costs import Costs
@@ -39,7 +39,7 @@ class StochasticDescend(CostQuestion):
     in_epochs: bool = False
     streams: Streams | None = None
 
-    parts: ClassVar = {"point": VECTOR}
+    parts: ClassVar = {"point": Part(("d",))}
 
     @property
     def draws(self) -> bool:
@@ -69,10 +69,10 @@ class BatchCurvature(CostQuestion):
     x: Array | None = None
 
     everyone = True
-
-    parts: ClassVar = {"bounds": Part((2,), "number")}
+    parts: ClassVar = {"bounds": Part((2,), not_nan)}
 
     def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
         ell, _ = costs.bounds if x is None else costs.at(x).bounds()
+        # of one row per batch, this is that row's curvature
         smooth = like(rounded_up(costs.batch_smoothness(self.batch, x)), ell)
         return {"bounds": namespace(ell).stack([ell, smooth], axis=1)}

@@ -25,7 +25,7 @@ def rounded(sums: Array, bounds: Array) -> Array:
 
     Bounds that are 0 or not finite, and their sums, stay.
     """
-    grids = GRID * rounded_up(bounds)
+    grids = GRID * rounded_up(bounds)  # powers of two, so that the division is exact
     found = grids * np.rint(sums / grids)
     return np.where((grids > 0) & np.isfinite(found), found, sums)
 

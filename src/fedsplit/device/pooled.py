@@ -16,8 +16,8 @@ import numpy as np
 from fedsplit.arrays import Array, Mask, extreme_eigenvalues, placed, to_host
 from fedsplit.device.backend import DeviceArray
 from fedsplit.device.rows import DeviceRows
-from fedsplit.losses.costs import Latest
 from fedsplit.losses.linear import LinearTerms
+from fedsplit.losses.systems import Latest
 from fedsplit.losses.terms import Terms
 
 

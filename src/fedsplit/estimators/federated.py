@@ -19,7 +19,7 @@ from fedsplit.errors import InputError
 from fedsplit.estimators.rows import by_client, independent, shares_of
 from fedsplit.estimators.sparse import Regression, fit_sparse
 from fedsplit.loop.stopping import STANDSTILL
-from fedsplit.penalties.l1 import L1
+from fedsplit.penalties.coordinatewise import L1
 from fedsplit.penalties.penalty import FitPenalty, Penalty
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import FAMILIES

@@ -101,9 +101,8 @@ def backtrack(
         value = merit.value(trial)
         least = xp.maximum(decrease * t * slope, rounding)
         # from a merit of +inf, any finite one is enough
-        enough = xp.where(xp.isfinite(before), before - least, sys.float_info.max)
-        taken = seeking & (value <= enough)
-        lost = seeking & (xp.abs(value - before) < rounding)
+        taken = seeking & (value <= xp.clip(before - least, None, sys.float_info.max))
+        lost = seeking & ~taken & (xp.abs(value - before) < rounding)
         if xp.any(lost):
             flat = dots(merit.gradient(trial), step) >= -(1.0 - 2.0 * decrease) * slope
             taken = taken | (lost & flat)

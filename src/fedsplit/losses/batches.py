@@ -93,24 +93,21 @@ def epochs(streams: Streams, stacked: Stacked, batch: int, passes: int) -> Itera
     sizes = stacked.sizes
     width = min(stacked.length, batch)
     per_pass = -(-sizes // width)
-    most = int(per_pass.max())
-    rows = np.zeros((len(sizes), passes, most, width), dtype=np.intp)
+    most = passes * int(per_pass.max())
+    rows = np.zeros((len(sizes), most, width), dtype=np.intp)
     scale = np.zeros(rows.shape)
-    for j, (stream, n) in enumerate(zip(streams, sizes, strict=True)):
+    for j, (stream, n, count) in enumerate(zip(streams, sizes, per_pass, strict=True)):
         rng = np.random.default_rng(int(stream))
-        for p in range(passes):
-            rows[j, p].reshape(-1)[:n] = rng.permutation(int(n))
-        used = np.arange(most * width).reshape(most, width) < n
-        counts = used.sum(axis=1, keepdims=True)
-        scale[j] = np.where(used, n / np.maximum(counts, 1), 0.0)
-    # a client's passes follow each other without a gap
-    for step in range(passes * most):
-        at = np.minimum(step // per_pass, passes - 1)
-        within = step - at * per_pass
-        over = within >= per_pass
-        client = np.arange(len(sizes))
-        chosen = client, at, np.where(over, 0, within)
-        yield Batch(rows[chosen], np.where(over[:, None], 0.0, scale[chosen]))
+        orders = np.zeros((passes, count * width), dtype=np.intp)
+        for order in orders:
+            order[:n] = rng.permutation(int(n))
+        used = np.arange(count * width).reshape(count, width) < n
+        shares = np.where(used, n / used.sum(axis=1, keepdims=True), 0.0)
+        # a client's passes follow each other without a gap
+        rows[j, : passes * count] = orders.reshape(-1, width)
+        scale[j, : passes * count] = np.tile(shares, (passes, 1))
+    for step in range(most):
+        yield Batch(rows[:, step], scale[:, step])
 
 
 def unseeded(k: int) -> Streams:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from fedsplit.arrays import (
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
 from fedsplit.losses.large_decrement import LargeHessian
-from fedsplit.losses.systems import ByProducts, Solver, Woodbury, lanczos, truncated_cg
+from fedsplit.losses.systems import ByProducts, Latest, Solver, lanczos, truncated_cg
 from fedsplit.losses.terms import Terms
 
 SINGULAR = (
@@ -42,8 +42,6 @@ NO_ROWS = (
     "these clients keep no rows to draw a batch from: use LeastSquares(rows=True), or a loss of a "
     "linear predictor"
 )
-
-Made = TypeVar("Made")
 
 
 @dataclass
@@ -73,47 +71,6 @@ class Work:
         """The work of k clients, (k, 3)."""
         own = np.array([self.gradients, self.hessians, self.factorisations], dtype=np.float64)
         return np.ndarray((k, 3), own.dtype, own, 0, (0, own.strides[0]))  # one row k times
-
-
-class Latest:
-    """What is expensive to derive from the costs of one block: by name, the latest of each.
-
-    Asked for with the key that it was made for, it comes as it is; with another key it is made
-    anew, and replaces the one before: matrices are large, and a method with a fixed step needs
-    one. No answer depends on what is here, only the time that it takes.
-    """
-
-    def __init__(self) -> None:
-        self._made: dict[object, tuple[object, Any]] = {}
-
-    def get(self, name: object, key: object, make: Callable[[], Made]) -> Made:
-        """What ``make`` makes for this key."""
-        latest = self._made.get(name)
-        if latest is None or latest[0] != key:
-            latest = key, make()
-            self._made[name] = latest
-        return cast(Made, latest[1])
-
-
-class Stored(NamedTuple):
-    """The minimisers of quadratic costs in a metric: inverse·(Mv) + origin.
-
-    Attributes
-    ----------
-    inverse : Factors, DeviceFactors or Woodbury
-        Of ∇²f_j + M.
-    origin : (k, d) array
-        The minimisers for v = 0.
-    error : (k,) array
-        What rounding may do, beside ‖Mv/sizes‖ + offset.
-    offset : (k,) array
-        ‖∇f_j(0)/sizes‖.
-    """
-
-    inverse: Factors | DeviceFactors | Woodbury
-    origin: Array
-    error: Array
-    offset: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,25 +185,20 @@ class Costs:
         if not self.terms.quadratic or self.terms.large:
             return None
         key = M if isinstance(M, float) else (M.shape, to_host(M).tobytes())
-        stored = self.latest.get("inverse", key, lambda: self._stored(M))
+        inverse, g, error = self.latest.get("inverse", key, lambda: self._stored(M))
         Q = metric_times(M, V)
-        U = stored.inverse.solve(Q)
-        U += stored.origin
-        if not isinstance(stored.inverse, Factors):
+        U = inverse.solve(Q - g)
+        if error is None:
             return U, None
-        return U, stored.error * (norms(Q / stored.inverse.sizes) + stored.offset)
+        return U, error * (norms(Q / inverse.sizes) + norms(g / inverse.sizes))
 
-    def _stored(self, M: Metric) -> Stored:
+    def _stored(self, M: Metric) -> tuple[Any, Array, Array | None]:
+        """The inverse of ∇²f_j + M, ∇f_j(0), and the error of solutions, if it is known."""
         zero = self.counted().at(zero_rows(self.ridge, self.terms.k))
         inverse = zero.factor(M).inverted()
         self.work.factorisations += 1
-        g = zero.gradient
-        error: Array = norms(g)
-        offset: Array = error
-        if isinstance(inverse, Factors):
-            error = inverse.forward_error
-            offset = norms(g / inverse.sizes)
-        return Stored(inverse, -inverse.solve(g), error, offset)
+        error = inverse.forward_error if isinstance(inverse, Factors) else None
+        return inverse, zero.gradient, error
 
     def batch_smoothness(self, batch: int, X: Array | None = None) -> Array:
         """The expected smoothness ℒ_j ≥ L_j of minibatches, (k,).
@@ -344,9 +296,7 @@ class Evaluation:
 
     def gradient_error(self) -> Array:
         """How far rounding may have moved ``gradient``, (k,)."""
-        terms = self.costs.terms
-        lengths = self.costs.latest.get("row lengths", None, terms.row_lengths)
-        return terms.gradient_error(self.X, self.eta, lengths)
+        return self.costs.terms.gradient_error(self.X, self.eta, self.costs.latest)
 
     def times(self, U: Array) -> Array:
         """∇²f_j(x_j)u_j, (k, d)."""
@@ -377,14 +327,7 @@ class Evaluation:
         xp = namespace(self.X)
         if terms.rank < terms.d and not is_matrix(M) and xp.min(M + costs.ridge) > 0:
             costs.work.hessians += costs.share
-            D = M + costs.ridge
-            # up to a factor: for one number D, the inner products of rows serve all steps
-            top = float(xp.max(D))
-            unit = D / top
-            products = costs.latest.get(
-                "row products", to_host(unit).tobytes(), lambda: terms.row_products(unit)
-            )
-            return terms.by_rows(self.eta, unit, top, products)
+            return terms.by_rows(self.eta, M + costs.ridge, costs.latest)
         if is_matrix(M):  # for a model, which needs the Hessian by itself as well
             return Factors(self.hessian + M, overwrite=True)
         shifted = add_diagonal(self._new_hessian(), M)
@@ -393,8 +336,8 @@ class Evaluation:
         factors = Factors(shifted, overwrite=True)
         # The pseudo-inverse would forget v along the kernel. A Hessian beyond float64 is not the
         # step's fault.
-        finite = np.isfinite(factors.sizes).all(axis=1)
-        if np.min(M) > 0 and (factors.singular & finite).any():
+        singular = factors.sizes[factors.singular]
+        if len(singular) and np.min(M) > 0 and np.isfinite(singular).all(axis=1).any():
             raise InputError(SINGULAR)
         return factors
 
@@ -420,7 +363,7 @@ class Evaluation:
         costs.work.factorisations += 1
         if costs.terms.large or costs.terms.rank < costs.terms.d:
             costs.work.hessians += 1
-            L = costs.terms.largest(self.eta) + costs.most_ridge
+            L = costs.terms.root(self.eta).largest() + costs.most_ridge
             return costs.least_ridge + 0.0 * L, L
         return extreme_eigenvalues(self.hessian)
 
@@ -494,7 +437,7 @@ class Evaluation:
         """gᵀH⁻¹g and λ_min(H) with fewer observations than columns: λ_min(H) is the ridge."""
         ridge = self.costs.ridge.min()
         # With a smaller ridge than this, the small system has too few digits left.
-        certain = ridge > 1e-8 * self.costs.terms.largest(self.eta)
+        certain = ridge > 1e-8 * self.costs.terms.root(self.eta).largest()
         mu = np.where(certain, ridge, 0.0)
         if not certain.any():
             return np.full(mu.shape, np.inf), mu
@@ -505,7 +448,7 @@ class Evaluation:
         """Bounds on gᵀH⁻¹g and λ_min(H) where H is too large to be held, one client per block."""
         self.costs.work.hessians += 1
         ridge = self.costs.ridge
-        largest = float(self.costs.terms.largest(self.eta)[0] + ridge.max())
+        largest = float(self.costs.terms.root(self.eta).largest()[0] + ridge.max())
         q, mu = LargeHessian(self.times, self.diagonal()[0], ridge, largest).decrement(G[0])
         return np.array([q]), np.array([mu])
 

@@ -67,12 +67,6 @@ class DenseDesign:
         images: Array = namespace(self.array).matmul(self.array, M)
         return images
 
-    def squared_in(self, V: Array) -> Array:
-        """a_iᵀVa_i of every row: (d, d) -> (k, n)."""
-        images = np.matmul(self.array, np.broadcast_to(V, (len(self.array), *V.shape)))
-        squares: Array = np.sum(images * self.array, axis=2)
-        return squares
-
     def scaled(self, weights: Array) -> DenseDesign:
         """The rows, each times its number of (k, n)."""
         return DenseDesign(weights[:, :, None] * self.array)

@@ -26,11 +26,14 @@ class Jeffreys(NamedTuple):
     bend : (k,) array
         ¼ Σ_i h_i q_i (φ'''_i/φ''_i)². If V is off by a share δ, the sum of the slopes is off by at
         most δ√Σbend in the norm of (∇²F)⁻¹.
+    of_rows : pair of (k, n) arrays
+        What each row contributes: its slope in ``slope``, its weight in ``information``.
     """
 
     slope: Array
     information: Array
     bend: Array
+    of_rows: tuple[Array, Array]
 
 
 def jeffreys(terms: Terms, X: Array, V: Array) -> Jeffreys:
@@ -46,27 +49,20 @@ def jeffreys(terms: Terms, X: Array, V: Array) -> Jeffreys:
     """
     if not isinstance(terms, LinearTerms):
         raise InputError("Firth's correction is for losses of one linear predictor")
-    slopes, weights, bend = _of_rows(terms, X, V)
-    return Jeffreys(
-        terms.adjoint(slopes),
-        terms.design.scaled(np.sqrt(weights)).gram(),
-        np.sum(bend, axis=1),
-    )
-
-
-def penalty_parts(terms: Terms, X: Array, V: Array) -> tuple[Array, Array]:
-    """What each row contributes: its slope in ``slope``, its weight in ``information``, (k, n)."""
-    if not isinstance(terms, LinearTerms):
-        raise InputError("Firth's correction is for losses of one linear predictor")
-    slopes, weights, _ = _of_rows(terms, X, V)
-    return slopes, weights
-
-
-def _of_rows(terms: LinearTerms, X: Array, V: Array) -> tuple[Array, Array, Array]:
-    """What each row has in ``slope``, ``information`` and ``bend``, each (k, n)."""
     eta = terms.eta(X)
     tilt = terms.phi.tilt(eta, terms.b)
     curvature = terms.phi.curvature(eta, terms.b)
-    q = np.maximum(terms.design.squared_in(V), 0.0)
+    # a root of V, of which rounding may have made an eigenvalue negative
+    spectrum, Q = np.linalg.eigh(V)
+    root = Q * np.sqrt(np.maximum(spectrum, 0.0))
+    images = terms.design.within(np.broadcast_to(root, (terms.k, *V.shape)))
+    q = np.sum(np.square(images), axis=2)
     h = terms.w * curvature * q
-    return 0.5 * h * tilt, (terms.w + h) * curvature, 0.25 * h * q * np.square(tilt)
+    slopes = 0.5 * h * tilt
+    weights = (terms.w + h) * curvature
+    return Jeffreys(
+        terms.adjoint(slopes),
+        terms.design.scaled(np.sqrt(weights)).gram(),
+        np.sum(0.25 * h * q * np.square(tilt), axis=1),
+        (slopes, weights),
+    )

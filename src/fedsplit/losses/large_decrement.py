@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +15,8 @@ from fedsplit.losses.systems import conjugate_gradients
 @dataclass(frozen=True)
 class LargeHessian:
     """H = ∇²f(x) of one client, with products alone.
+
+    F are the coordinates without a ridge, M the others.
 
     Attributes
     ----------
@@ -46,101 +47,58 @@ class LargeHessian:
         """A bound on gᵀH⁻¹g, for g of shape (d,), and one on λ_min(H) from below; else inf and 0.
 
         With u near H⁻¹g and r = g - Hu, gᵀH⁻¹g = gᵀu + uᵀr + rᵀH⁻¹r. That holds for any u; of
-        conjugate gradients uᵀr is 0, and ``Below`` bounds the last term.
+        conjugate gradients uᵀr is 0. The last term is r_MᵀH_MM⁻¹r_M + eᵀS⁻¹e with the Schur
+        complement S of the free coordinates, and e = r_F - H_FM H_MM⁻¹r_M.
         """
-        below = self._below()
-        if below is None:
+        free = np.flatnonzero(self.ridge == 0)
+        if len(free) > min(self.most_free, len(self.ridge) - 1):
+            return np.inf, 0.0
+        cross, schur = self._extremes(free)
+        if not schur > 0:  # H is not known to be positive definite
             return np.inf, 0.0
         u = self._solved(self.times, g, self.loose)
         r = g - self.times(u[None])[0]
-        return (1.0 + 1e-6) * float((g + r) @ u + below.remainder(r)), below.smallest
-
-    def _below(self) -> Below | None:
-        """What H is at least; None if that is not known to be positive definite."""
-        free = np.flatnonzero(self.ridge == 0)
-        if len(free) > min(self.most_free, len(self.ridge) - 1):
-            return None
-        nothing = np.zeros((0, 0))
-        if not len(free):
-            return Below(self.ridge, free, nothing, nothing)
-        C, B = self._across(free)
-        room = 1e-10 * np.trace(C)  # for rounding
-        S = C - B
-        if not np.linalg.eigvalsh(S)[0] > room:
-            return None
-        return Below(self.ridge, free, S - room * np.eye(len(free)), B)
-
-    def _across(self, free: Indices) -> tuple[Array, Array]:
-        """H_FF of the free coordinates F, and a bound on H_FM H_MM⁻¹ H_MF, M being the others.
-
-        With W near H_MM⁻¹H_MF and E = H_MF - H_MM W it is H_FM W + WᵀE + Eᵀdiag(ridge)⁻¹E.
-        """
         others = self.ridge > 0
-        columns = np.stack([self._column(int(f)) for f in free])
-        H = np.where(others, columns, 0.0)
+        ridged = float(np.sum(np.square(r[others]) / self.ridge[others]))
+        e = float(np.linalg.norm(r[free])) + np.sqrt(cross * ridged)
+        q = (1.0 + 1e-6) * float((g + r) @ u + ridged + e * e / schur)
+        # λ_min(H) is 1/rᵀH⁻¹r for the worst r of length 1
+        mu = self._least_ridge
+        return q, float(1.0 / (1.0 / mu + (1.0 + np.sqrt(cross / mu)) ** 2 / schur))
+
+    def _extremes(self, free: Indices) -> tuple[float, float]:
+        """Bounds on λ_max(H_FM H_MM⁻¹ H_MF) and, from below, on λ_min(S); 0 and inf without F.
+
+        With W near H_MM⁻¹H_MF and E = H_MF - H_MM W, H_FM H_MM⁻¹ H_MF is at most
+        B = H_FM W + WᵀE + Eᵀdiag(ridge)⁻¹E, and S = H_FF - H_FM H_MM⁻¹ H_MF.
+        """
+        if not len(free):
+            return 0.0, np.inf
+        others = self.ridge > 0
 
         def within(U: Array) -> Array:
             return np.where(others, self.times(np.where(others, U, 0.0)), 0.0)
 
+        units = (np.arange(len(self.ridge)) == free[:, None]).astype(np.float64)
+        columns = np.concatenate([self.times(unit[None]) for unit in units])
+        H = np.where(others, columns, 0.0)
         W = np.stack([self._solved(within, h, self.close) for h in H])
         E = H - np.concatenate([within(w[None]) for w in W])
         scaled = E / np.where(others, self.ridge, 1.0)
         B = H @ W.T + W @ E.T + scaled @ E.T
-        return columns[:, free], 0.5 * (B + B.T)
-
-    def _column(self, i: int) -> Array:
-        """Column i of H, (d,)."""
-        unit = np.zeros((1, len(self.ridge)))
-        unit[0, i] = 1.0
-        column: Array = self.times(unit)[0]
-        return column
+        B = 0.5 * (B + B.T)
+        C = columns[:, free]
+        room = 1e-10 * np.trace(C)  # for rounding
+        cross = max(0.0, float(np.linalg.eigvalsh(B)[-1]))
+        return cross, float(np.linalg.eigvalsh(C - B)[0] - room)
 
     def _solved(self, times: Callable[[Array], Array], g: Array, share: float) -> Array:
         """u near the solution of Mu = g: rᵀr/μ is then a small share of gᵀu, about share²."""
-        mu = float(np.min(self.ridge[self.ridge > 0]))
+        mu = self._least_ridge
         tolerance = share * np.sqrt(mu / max(mu, self.largest))
         return conjugate_gradients(times, self.diagonal, g, tolerance)
 
-
-class Below(NamedTuple):
-    """Blocks that a Hessian is at least: the ridge, and what is left of the free coordinates.
-
-    Attributes
-    ----------
-    ridge : (d,) array
-    free : (f,) array of int
-        The coordinates without a ridge.
-    S : (f, f) array
-        At most the Schur complement of the others, positive definite.
-    B : (f, f) array
-        At least H_FM H_MM⁻¹ H_MF.
-    """
-
-    ridge: Array
-    free: Indices
-    S: Array
-    B: Array
-
-    def remainder(self, r: Array) -> float:
-        """A bound on rᵀH⁻¹r = r_MᵀH_MM⁻¹r_M + eᵀS⁻¹e with e = r_F - H_FM H_MM⁻¹r_M."""
-        others = self.ridge > 0
-        ridged = float(np.sum(np.square(r[others]) / self.ridge[others]))
-        if not len(self.free):
-            return ridged
-        beta, sigma = self._extremes
-        e = float(np.linalg.norm(r[self.free])) + np.sqrt(beta * ridged)
-        return float(ridged + e * e / sigma)
-
     @property
-    def smallest(self) -> float:
-        """A bound on λ_min(H) from below: 1/rᵀH⁻¹r over all r of length 1."""
-        mu = float(np.min(self.ridge[self.ridge > 0]))
-        if not len(self.free):
-            return mu
-        beta, sigma = self._extremes
-        return float(1.0 / (1.0 / mu + (1.0 + np.sqrt(beta / mu)) ** 2 / sigma))
-
-    @property
-    def _extremes(self) -> tuple[float, float]:
-        """The largest eigenvalue of B, and the smallest of S."""
-        return max(0.0, float(np.linalg.eigvalsh(self.B)[-1])), float(np.linalg.eigvalsh(self.S)[0])
+    def _least_ridge(self) -> float:
+        """The smallest ridge of those that have one."""
+        return float(np.min(self.ridge[self.ridge > 0]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,11 @@ from fedsplit.arrays import (
     norms,
     rmatvec,
 )
-from fedsplit.losses.linear import LinearLoss, LinearTerms
+from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.observations import Observations, check_columns, is_sparse, read
-from fedsplit.losses.stacking import chunks, rows_of, stack_rows
+from fedsplit.losses.sparse import SparseDesign
+from fedsplit.losses.stacking import chunks, stack_rows
+from fedsplit.losses.systems import Latest
 from fedsplit.losses.terms import Block, Terms
 
 
@@ -81,34 +82,26 @@ class LeastSquares(LinearLoss):
         reduced = [
             j
             for j, (A, *_) in enumerate(data)
-            if A.shape[0] >= d and not self.rows and not rows_of(A).large
+            if A.shape[0] >= d and not self.rows and not (is_sparse(A) and SparseDesign(A).large)
         ]
         others = sorted(set(range(len(data))) - set(reduced))
         blocks = [
             Block(chunk, reduce_rows([data[j] for j in chunk]))
             for chunk in chunks(reduced, 8 * d * d)
         ]
-        return d, blocks + stack_rows(partial(LinearTerms, self), data, others, d)
+        return d, blocks + stack_rows(self.terms, data, others, d)
 
 
 class QuadraticTerms(Terms):
-    """Terms f_j(x) = ½xᵀH_jx - c_jᵀx + const, whatever they are kept as."""
+    """Terms f_j(x) = ½xᵀH_jx - c_jᵀx + const ≥ 0, whatever they are kept as."""
 
     quadratic = True
-    large = False
-    classifies = False
 
     def bounds(self) -> tuple[Array, Array]:
         return extreme_eigenvalues(self.hessian(np.zeros((self.k, self.d))))
 
-    def concordance(self, W: Array | None) -> tuple[Array, Array]:
-        return np.zeros(self.k), np.zeros(self.k)
-
     def floor(self) -> Array:
         return np.zeros(self.k)
-
-    def steady(self, X: Array, eta: Array) -> Array:
-        return np.full(self.k, np.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +145,7 @@ class ReducedTerms(QuadraticTerms):
     def gradient(self, eta: Array) -> Array:
         return matvec(self.H, eta) - self.c
 
-    def gradient_error(self, X: Array, eta: Array, lengths: Array | None) -> Array:
+    def gradient_error(self, X: Array, eta: Array, latest: Latest) -> Array:
         size = np.sqrt(np.sum(np.square(self.R), axis=(1, 2)))
         error: Array = 2 * (self.d + 4) * EPS * size * (norms(self.r) + size * norms(X))
         return error

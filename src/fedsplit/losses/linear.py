@@ -1,4 +1,4 @@
-"""Losses of a linear predictor: a scalar function φ makes a loss."""
+"""Losses of linear predictors: a scalar function φ makes a loss."""
 
 from __future__ import annotations
 
@@ -16,11 +16,42 @@ from fedsplit.losses.batches import Indices, Stacked
 from fedsplit.losses.designs import Design
 from fedsplit.losses.observations import Observations, as_labels, check_columns, read
 from fedsplit.losses.stacking import stack_rows
-from fedsplit.losses.systems import Woodbury
+from fedsplit.losses.systems import Latest, Woodbury
 from fedsplit.losses.terms import Block, Terms
 
 
-class LinearLoss(ABC):
+class RowLoss(ABC):
+    """A loss of rows: f_j(x) = Σ_i w_i φ(η_i, b_i) with predictors η_i that are linear in x.
+
+    Attributes
+    ----------
+    curvature_range : (float, float)
+        Bounds on the second derivative φ'' that hold for all η and b.
+    predictors : int
+        How many predictors a row has, each with a coefficient for every column. x holds all those
+        of the first predictor, then those of the next.
+    """
+
+    curvature_range: tuple[float, float] = (0.0, np.inf)
+    predictors: int = 1
+
+    @property
+    @abstractmethod
+    def terms(self) -> Callable[[Design, Array, Array, Array], Terms]:
+        """Make the terms of k clients from their rows, and b, w and o of shape (k, n)."""
+
+    @abstractmethod
+    def targets(self, data: Sequence[Observations]) -> Sequence[Observations]:
+        """The observations with b in the coding of φ; raises InputError if a b is not allowed."""
+
+    def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
+        data = read(clients)
+        check_columns(data, ridge, self.predictors)
+        d = self.predictors * data[0].A.shape[1]
+        return d, stack_rows(self.terms, self.targets(data), range(len(data)), d)
+
+
+class LinearLoss(RowLoss):
     """A loss of the linear predictor: f_j(x) = Σ_i w_i φ(η_i, b_i), η_i = a_iᵀx + o_i.
 
     A subclass gives φ, convex in η, and its derivatives in η, elementwise for arrays of one shape.
@@ -41,7 +72,6 @@ class LinearLoss(ABC):
         if there are no kernels for it.
     """
 
-    curvature_range: tuple[float, float] = (0.0, np.inf)
     concordance: float = np.inf
     classifies: bool = False
     code: str = ""
@@ -83,24 +113,20 @@ class LinearLoss(ABC):
         raise NotImplementedError(f"{type(self).__name__} does not state how targets are drawn")
 
     def targets(self, data: Sequence[Observations]) -> Sequence[Observations]:
-        """The observations with b in the coding of φ; raises InputError if a b is not allowed."""
         return as_labels(data) if self.classifies else data
 
-    def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
-        data = read(clients)
-        check_columns(data, ridge)
-        d = data[0].A.shape[1]
-        make = partial(LinearTerms, self)
-        return d, stack_rows(make, self.targets(data), range(len(data)), d)
+    @property
+    def terms(self) -> Callable[[Design, Array, Array, Array], Terms]:
+        return partial(LinearTerms, self)
 
 
 @dataclass(frozen=True, eq=False)
-class LinearTerms(Terms):
-    """Stacked terms f_j(x) = Σ_i w_i φ(a_iᵀx + o_i, b_i).
+class RowTerms(Terms):
+    """Stacked terms f_j(x) = Σ_i w_i φ(η_i, b_i), with what follows from the rows alone.
 
     Attributes
     ----------
-    phi : LinearLoss
+    phi : RowLoss
         φ and its derivatives.
     design : Design
         The rows of the k clients, A.
@@ -109,11 +135,31 @@ class LinearTerms(Terms):
         of weight zero.
     """
 
-    phi: LinearLoss
+    phi: RowLoss
     design: Design
     b: Array
     w: Array
     o: Array
+
+    @abstractmethod
+    def row_values(self, eta: Array) -> Array:
+        """w_i φ(η_i, b_i), (k, n)."""
+
+    @abstractmethod
+    def slopes(self, eta: Array) -> Array:
+        """w_i φ'(η_i, b_i), in the shape of η."""
+
+    @abstractmethod
+    def product(self, X: Array) -> Array:
+        """A_jx_j: the predictors without offsets."""
+
+    @abstractmethod
+    def adjoint(self, R: Array) -> Array:
+        """A_jᵀr_j, (k, d), for r_j in the shape of the predictors."""
+
+    @abstractmethod
+    def curvature(self, eta: Array) -> Array:
+        """w_i φ''(η_i, b_i), or a bound on its largest eigenvalue, (k, n)."""
 
     @property
     def k(self) -> int:
@@ -121,11 +167,11 @@ class LinearTerms(Terms):
 
     @property
     def d(self) -> int:
-        return self.design.shape[2]
+        return self.phi.predictors * self.design.shape[2]
 
     @property
     def A(self) -> Array:  # noqa: N802  # the paper's name
-        """The rows as an array, (k, n, d), where they are not sparse."""
+        """The rows as an array, (k, n, p), where they are not sparse."""
         return self.design.array
 
     @property
@@ -133,16 +179,8 @@ class LinearTerms(Terms):
         return self.design.large
 
     @property
-    def quadratic(self) -> bool:
-        return self.phi.concordance == 0.0
-
-    @property
-    def classifies(self) -> bool:
-        return self.phi.classifies
-
-    @property
     def rank(self) -> int:
-        return min(self.design.shape[1:])
+        return self.phi.predictors * min(self.design.shape[1:])
 
     @property
     def stacked(self) -> Stacked:
@@ -153,32 +191,87 @@ class LinearTerms(Terms):
         return replace(self, design=self.design.chosen(rows), b=b, w=like(scale, w) * w, o=o)
 
     def underdetermined(self) -> Mask:
-        few: Mask = self.stacked.sizes < self.d
+        few: Mask = self.stacked.sizes < self.design.shape[2]
         return few
+
+    def value(self, eta: Array) -> Array:
+        xp = namespace(eta)
+        total = xp.sum(self.row_values(eta), axis=1)
+        values: Array = xp.where(xp.isnan(total), np.inf, total)
+        return values
+
+    def gradient(self, eta: Array) -> Array:
+        return self.adjoint(self.slopes(eta))
+
+    def hessian(self, eta: Array) -> Array:
+        return self.root(eta).gram()
+
+    def diagonal(self, eta: Array) -> Array:
+        return self.root(eta).squares()
+
+    def largest_row(self, eta: Array | None) -> Array:
+        curvature = self.phi.curvature_range[1] * self.w if eta is None else self.curvature(eta)
+        length = self.design.lengths()
+        xp = namespace(length)
+        used = (self.w > 0) & (length > 0)  # without a bound, padding would be inf·0
+        largest: Array = xp.max(xp.where(used, curvature * xp.square(length), 0.0), axis=1)
+        return largest
+
+    def bounds(self) -> tuple[Array, Array]:
+        low, high = self.phi.curvature_range
+        if low == 0.0 and np.isinf(high):
+            unknown = 0.0 * self.w[:, 0]
+            return unknown, unknown + np.inf
+        ell, L = self.design.scaled(self.w**0.5).extremes()
+        return low * ell, high * L
+
+    def convexity(self) -> Array:
+        # the usual case, without eigenvalues
+        return 0.0 * self.w[:, 0] if self.phi.curvature_range[0] == 0.0 else super().convexity()
+
+    def longest(self, lengths: Array) -> Array:
+        """The largest length of a client's rows, padding apart: (k, n) -> (k,)."""
+        xp = namespace(self.w)
+        norm: Array = xp.max(xp.where(self.w > 0, lengths, 0.0), axis=1)
+        return norm
+
+    def least(self, numbers: Array) -> Array:
+        """The least of a client's numbers, padding apart: (k, n) -> (k,)."""
+        xp = namespace(self.w)
+        smallest: Array = xp.min(xp.where(self.w > 0, numbers, np.inf), axis=1)
+        return smallest
+
+
+@dataclass(frozen=True, eq=False)
+class LinearTerms(RowTerms):
+    """Stacked terms of one predictor, η_i = a_iᵀx + o_i."""
+
+    phi: LinearLoss
+
+    @property
+    def quadratic(self) -> bool:
+        return self.phi.concordance == 0.0
+
+    @property
+    def classifies(self) -> bool:
+        return self.phi.classifies
 
     def eta(self, X: Array) -> Array:
         return self.design.product(X) + self.o
 
     def product(self, X: Array) -> Array:
-        """A_jx_j, (k, n)."""
         return self.design.product(X)
 
     def adjoint(self, R: Array) -> Array:
-        """A_jᵀr_j, (k, d)."""
         return self.design.adjoint(R)
 
-    def value(self, eta: Array) -> Array:
-        xp = namespace(eta)
-        total = xp.sum(self.w * self.phi.value(eta, self.b), axis=1)
-        values: Array = xp.where(xp.isnan(total), np.inf, total)
-        return values
+    def row_values(self, eta: Array) -> Array:
+        return self.w * self.phi.value(eta, self.b)
 
     def slopes(self, eta: Array) -> Array:
-        """w_i φ'(η_i, b_i), (k, n)."""
         return self.w * self.phi.slope(eta, self.b)
 
     def curvature(self, eta: Array) -> Array:
-        """w_i φ''(η_i, b_i), (k, n)."""
         return self.w * self.phi.curvature(eta, self.b)
 
     def gradient(self, eta: Array) -> Array:
@@ -200,14 +293,11 @@ class LinearTerms(Terms):
         g += np.copysign(size, scaled)
         return g
 
-    def row_lengths(self) -> Array:
-        return self.design.lengths()
-
-    def gradient_error(self, X: Array, eta: Array, lengths: Array | None) -> Array:
+    def gradient_error(self, X: Array, eta: Array, latest: Latest) -> Array:
         # ∇f = Σ_i s_i a_i is off by the rounding of the sum, n·eps·Σ|s_i|‖a_i‖, by that of the
         # predictors, d·eps·(‖a_i‖‖x‖ + |o_i|), times φ''_i‖a_i‖, and by that of φ', whose terms are
         # at most |φ'| + φ'' for exponentials
-        length = self.row_lengths() if lengths is None else lengths
+        length = latest.get("row lengths", None, self.design.lengths)
         xp = namespace(eta)
         moved = 1.0 + length * norms(X)[:, None] + xp.abs(self.o)
         sizes = (xp.abs(self.slopes(eta)) + self.curvature(eta) * moved) * length
@@ -218,47 +308,21 @@ class LinearTerms(Terms):
     def root(self, eta: Array) -> Design:
         return self.design.scaled(self.curvature(eta) ** 0.5)
 
-    def hessian(self, eta: Array) -> Array:
-        return self.root(eta).gram()
-
-    def diagonal(self, eta: Array) -> Array:
-        return self.root(eta).squares()
-
     def times(self, eta: Array) -> Callable[[Array], Array]:
         curvature = self.curvature(eta)
         return lambda U: self.adjoint(curvature * self.product(U))
 
-    def largest(self, eta: Array) -> Array:
-        return self.root(eta).largest()
-
-    def row_products(self, unit: Array) -> Array:
-        return self.design.inner(1.0 / unit)
-
-    def by_rows(self, eta: Array, unit: Array, top: float, products: Array | None) -> Woodbury:
-        if products is None:
-            return super().by_rows(eta, unit, top, products)
-        return Woodbury.weighted(self.design, self.curvature(eta) ** 0.5, unit, top, products)
-
-    def largest_row(self, eta: Array | None) -> Array:
-        curvature = self.phi.curvature_range[1] * self.w if eta is None else self.curvature(eta)
-        length = self.design.lengths()
-        xp = namespace(length)
-        used = (self.w > 0) & (length > 0)  # without a bound, padding would be inf·0
-        largest: Array = xp.max(xp.where(used, curvature * xp.square(length), 0.0), axis=1)
-        return largest
-
-    def bounds(self) -> tuple[Array, Array]:
-        low, high = self.phi.curvature_range
-        if low == 0.0 and np.isinf(high):
-            unknown = 0.0 * self.w[:, 0]
-            return unknown, unknown + np.inf
-        ell, L = self.design.scaled(self.w**0.5).extremes()
-        return low * ell, high * L
-
-    def convexity(self) -> Array:
-        if self.phi.curvature_range[0] == 0.0:
-            return 0.0 * self.w[:, 0]
-        return super().convexity()
+    def by_rows(self, eta: Array, D: Array, latest: Latest) -> Woodbury:
+        # up to a factor: for one number D, the inner products of rows serve all steps
+        top = float(namespace(D).max(D))
+        unit = D / top
+        key = to_host(unit).tobytes()
+        inner = latest.get("row products", key, lambda: self.design.inner(1.0 / unit))
+        root = self.curvature(eta) ** 0.5
+        scaled = root / top**0.5
+        products = scaled[:, :, None] * inner
+        products *= scaled[:, None, :]
+        return Woodbury.of(self.design, root, D, products)
 
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
         # D³f[h, u, u] = Σ_i w_i φ'''(η_i) (a_iᵀh)(a_iᵀu)², and |φ'''| ≤ c φ''
@@ -266,18 +330,18 @@ class LinearTerms(Terms):
         if c in (0.0, np.inf):
             constant = c + 0.0 * self.w[:, 0]
             return constant, constant
-        norm = c * longest(self.design.lengths(), self.w)
+        norm = c * self.longest(self.design.lengths())
         if W is None:
             return norm, np.inf + 0.0 * norm
         xp = namespace(W)
-        leverage = longest(xp.linalg.vector_norm(self.design.within(W), axis=2), self.w)
+        leverage = self.longest(xp.linalg.vector_norm(self.design.within(W), axis=2))
         return norm, c * xp.where(xp.isnan(leverage), np.inf, leverage)
 
     def spread(self, H: Array) -> Array:
         c = self.phi.concordance
         if c in (0.0, np.inf):
             return super().spread(H)
-        return c * longest(namespace(H).abs(self.product(H)), self.w)
+        return c * self.longest(namespace(H).abs(self.product(H)))
 
     def floor(self) -> Array:
         xp = namespace(self.b)
@@ -296,13 +360,13 @@ class LinearTerms(Terms):
         size = length * norms(X)[:, None] + xp.abs(self.o) + xp.abs(self.b)
         left = xp.clip(room - rounding * size, 0.0, None)
         radius = xp.where(length > 0, left / xp.where(length > 0, length, 1.0), np.inf)
-        return (1.0 - rounding) * least(radius, self.w)
+        return (1.0 - rounding) * self.least(radius)
 
     def margin(self, eta: Array) -> Array:
         # Offsets are taken out: they do not grow with x, so they separate nothing for ever. What
         # rounding may have left of them does not count as a margin.
         rounding = 4 * EPS * namespace(eta).abs(self.o)
-        return least(self.b * (eta - self.o) - rounding, self.w)
+        return self.least(self.b * (eta - self.o) - rounding)
 
     def expression(self, cp: Any, j: int, u: Any) -> Any:
         w = self.w[j]
@@ -311,17 +375,3 @@ class LinearTerms(Terms):
         if phi is None:
             return None
         return cp.sum(cp.multiply(w, phi))
-
-
-def longest(lengths: Array, w: Array) -> Array:
-    """The largest length of a client's rows, padding apart: (k, n), (k, n) -> (k,)."""
-    xp = namespace(w)
-    norm: Array = xp.max(xp.where(w > 0, lengths, 0.0), axis=1)
-    return norm
-
-
-def least(numbers: Array, w: Array) -> Array:
-    """The least of a client's numbers, padding apart: (k, n), (k, n) -> (k,)."""
-    xp = namespace(w)
-    smallest: Array = xp.min(xp.where(w > 0, numbers, np.inf), axis=1)
-    return smallest

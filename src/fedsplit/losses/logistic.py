@@ -42,10 +42,8 @@ class Logistic(LinearLoss):
         return loss
 
     def slope(self, eta: Array, b: Array) -> Array:
-        xp = namespace(eta)
-        margin = b * eta
-        e = xp.exp(-xp.abs(margin))  # at most 1: 1/(1 + e^m) without overflow on either side
-        slope: Array = -b * xp.where(margin > 0, e, xp.ones_like(e)) / (1.0 + e)
+        with np.errstate(over="ignore"):  # e^m beyond float64 is a slope of 0, as it should be
+            slope: Array = -b / (1.0 + namespace(eta).exp(b * eta))
         return slope
 
     def curvature(self, eta: Array, b: Array) -> Array:

@@ -139,19 +139,16 @@ def _read_one(j: int, client: object) -> Observations:
         raise InputError(f"client {j} is empty: leave it out")
     if A.shape[1] == 0:
         raise InputError(f"client {j}: A has no columns")
-    b = _numbers(j, "b", client[1], ndim=1)
     weights, offset = (*client[2:], None, None)[:2]
-    w: Array = np.ones(n)
-    if weights is not None:
-        w = _numbers(j, "weights", weights, ndim=1)
-    o: Array = np.zeros(n)
-    if offset is not None:
-        o = _numbers(j, "offset", offset, ndim=1)
-    for name, vector in (("b", b), ("weights", w), ("offset", o)):
-        if vector.shape[0] != n:
-            raise InputError(
-                f"client {j}: {name} has {vector.shape[0]} entries, but A has {n} rows"
-            )
+    given = {
+        "b": client[1],
+        "weights": np.ones(n) if weights is None else weights,
+        "offset": np.zeros(n) if offset is None else offset,
+    }
+    b, w, o = (_numbers(j, name, values, ndim=1) for name, values in given.items())
+    for name, vector in zip(given, (b, w, o), strict=True):
+        if len(vector) != n:
+            raise InputError(f"client {j}: {name} has {len(vector)} entries, but A has {n} rows")
     if (w < 0).any():
         row = int(np.flatnonzero(w < 0)[0])
         raise InputError(f"client {j}, row {row}: weight {w[row]:g} is below zero")

@@ -69,10 +69,6 @@ class SparseDesign:
         images: Array = (self.A @ M[0])[None]
         return images
 
-    def squared_in(self, V: Array) -> Array:
-        squares: Array = self.A.multiply(self.A @ V).sum(axis=1)[None]
-        return squares
-
     def scaled(self, weights: Array) -> SparseDesign:
         return self._with(self.A.data * np.repeat(weights[0], np.diff(self.A.indptr)))
 
@@ -103,26 +99,20 @@ class SparseDesign:
         return self._product(self._transposed, self.scaled(weights).A)
 
     def inner(self, weights: Array) -> Array:
-        scaled = self._in_columns(np.sqrt(weights))
+        scaled = self._with(self.A.data * np.sqrt(weights)[self.A.indices]).A
         return self._product(scaled, scaled.T)
 
     def largest(self) -> Array:
         if self.large:
             return np.array([self._bound()])
-        return extreme_eigenvalues(self._smaller())[1]
+        n, d = self.A.shape
+        return extreme_eigenvalues(self.inner(np.ones(d)) if n < d else self.gram())[1]
 
     def extremes(self) -> tuple[Array, Array]:
         n, d = self.A.shape
         if self.large or n < d:
             return np.zeros(1), self.largest()
         return extreme_eigenvalues(self.gram())
-
-    def _smaller(self) -> Array:
-        """AᵀA or AAᵀ, whichever is smaller."""
-        n, d = self.A.shape
-        if n < d:
-            return self.inner(np.ones(d))
-        return self.gram()
 
     def _bound(self, powers: int = 4) -> float:
         """λ_max(AᵀA) ≤ λ_max(|A|ᵀ|A|) ≤ max_i (|A|ᵀ|A|v)_i/v_i for any v > 0, and ≤ ‖A‖_F².
@@ -140,10 +130,6 @@ class SparseDesign:
             v /= v.max()
         rounding = 4.0 * float(sum(self.A.shape)) * sys.float_info.epsilon
         return least * (1.0 + rounding)
-
-    def _in_columns(self, weights: Array) -> csr_array:
-        """The rows with each column times its weight, (d,)."""
-        return self._with(self.A.data * weights[self.A.indices]).A
 
     def _with(self, data: Array) -> SparseDesign:
         """The same pattern with other numbers."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -57,53 +56,38 @@ def stack_rows(
 
     def length(j: int) -> int:
         n = len(data[j].b)
-        if alone(n):  # a client that never shares a block needs no padding, and no copy
-            return n
-        return padded(n)
+        # a client that never shares a block needs no padding, and no copy of its rows
+        return n if alone(n) else padded(n)
 
-    def pad(clients: Sequence[int]) -> Terms:
-        n = length(clients[0])
+    def design(clients: Sequence[int], n: int) -> Design:
+        A = data[clients[0]].A
+        if is_sparse(A):
+            # padded too: batches are drawn as of dense rows
+            ends = np.pad(A.indptr, (0, n - A.shape[0]), mode="edge")
+            return SparseDesign(csr_array((A.data, A.indices, ends), shape=(n, A.shape[1])))
         if alone(n):
-            A, b, w, o = map(np.ascontiguousarray, data[clients[0]])
-            return make(DenseDesign(A[None]), b[None], w[None], o[None])
-        k = len(clients)
-        A = np.zeros((k, n, data[0].A.shape[1]))
-        b, w, o = np.zeros((3, k, n))
+            return DenseDesign(np.ascontiguousarray(A)[None])
+        stacked = np.zeros((len(clients), n, A.shape[1]))
         for row, j in enumerate(clients):
-            size = data[j].b.shape[0]
-            A[row, :size], b[row, :size], w[row, :size], o[row, :size] = data[j]
+            stacked[row, : len(data[j].b)] = data[j].A
+        return DenseDesign(stacked)
+
+    def block(clients: Sequence[int]) -> Block:
+        n = length(clients[0])
+        b, w, o = np.zeros((3, len(clients), n))
+        for row, j in enumerate(clients):
+            size = len(data[j].b)
+            _, b[row, :size], w[row, :size], o[row, :size] = data[j]
             # padding has weight zero, but the loss is evaluated there: a b that it accepts
             b[row, size:] = data[j].b[-1]
-        return make(DenseDesign(A), b, w, o)
+        return Block(clients, make(design(clients, n), b, w, o))
 
     sparse = [j for j in members if is_sparse(data[j].A)]
-    blocks = [Block([j], _alone(make, data[j], length(j))) for j in sparse]
+    blocks = [block([j]) for j in sparse]
     dense = sorted(set(members) - set(sparse), key=length)
     for n, group in groupby(dense, key=length):
-        blocks += [Block(chunk, pad(chunk)) for chunk in chunks(list(group), 8 * n * d)]
+        blocks += [block(chunk) for chunk in chunks(list(group), 8 * n * d)]
     return blocks
-
-
-def rows_of(A: Any) -> Design:
-    """The rows of one client, (n, d), as an array or a csr_array."""
-    if is_sparse(A):
-        return SparseDesign(A)
-    return DenseDesign(A[None])
-
-
-def _alone(
-    make: Callable[[Design, Array, Array, Array], Terms], data: Observations, n: int
-) -> Terms:
-    """The terms of one client with sparse rows, padded to n: batches are drawn as of dense rows."""
-    A, b, w, o = data
-    more = n - len(b)
-    ends = np.concatenate([A.indptr, np.full(more, A.indptr[-1], dtype=A.indptr.dtype)])
-    A = csr_array((A.data, A.indices, ends), shape=(n, A.shape[1]))
-    nothing = np.zeros(more)
-    b = np.concatenate([b, np.full(more, b[-1])])
-    w = np.concatenate([w, nothing])
-    o = np.concatenate([o, nothing])
-    return make(SparseDesign(A), b[None], w[None], o[None])
 
 
 def chunks(members: Sequence[int], client_bytes: int) -> Iterator[Sequence[int]]:

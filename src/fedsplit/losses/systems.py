@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
@@ -21,6 +21,28 @@ from fedsplit.arrays import (
     norms,
 )
 from fedsplit.losses.designs import Design
+
+Made = TypeVar("Made")
+
+
+class Latest:
+    """What is expensive to derive from the costs of one block: by name, the latest of each.
+
+    Asked for with the key that it was made for, it comes as it is; with another key it is made
+    anew, and replaces the one before: matrices are large, and a method with a fixed step needs
+    one. No answer depends on what is here, only the time that it takes.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[object, tuple[object, Any]] = {}
+
+    def get(self, name: object, key: object, make: Callable[[], Made]) -> Made:
+        """What ``make`` makes for this key."""
+        latest = self._made.get(name)
+        if latest is None or latest[0] != key:
+            latest = key, make()
+            self._made[name] = latest
+        return cast(Made, latest[1])
 
 
 class Solver(Protocol):
@@ -53,19 +75,9 @@ class Woodbury:
     small: Factors | DeviceFactors
 
     @classmethod
-    def of(cls, rows: Design, D: Array) -> Woodbury:
-        """With B_j = A_j."""
-        return cls(rows, 1.0, D, factors(add_diagonal(rows.inner(1.0 / D), 1.0)))
-
-    @classmethod
-    def weighted(
-        cls, rows: Design, root: Array, unit: Array, top: float, products: Array
-    ) -> Woodbury:
-        """With B_j = diag(root_j)A_j and D = top·unit, given A_j diag(unit)⁻¹A_jᵀ, (k, n, n)."""
-        scaled = root / top**0.5
-        M = scaled[:, :, None] * products
-        M *= scaled[:, None, :]
-        return cls(rows, root, top * unit, factors(add_diagonal(M, 1.0)))
+    def of(cls, rows: Design, root: Array | float, D: Array, products: Array) -> Woodbury:
+        """Given B_jD⁻¹B_jᵀ, (k, n, n), which is overwritten."""
+        return cls(rows, root, D, factors(add_diagonal(products, 1.0)))
 
     def inverted(self) -> Woodbury:
         """The same, for many systems."""

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from fedsplit.arrays import EPS, Array, Mask, extreme_eigenvalues, matvec, namespace, norms
+from fedsplit.arrays import EPS, Array, Mask, matvec, namespace, norms
 from fedsplit.losses.batches import Indices, Stacked
 from fedsplit.losses.designs import Design
-from fedsplit.losses.systems import Woodbury
+from fedsplit.losses.systems import Latest, Woodbury
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,20 +97,10 @@ class Terms(ABC):
         """The product with ∇²f_j(x_j): (k, d) -> (k, d)."""
         return partial(matvec, self.hessian(eta))
 
-    def largest(self, eta: Array) -> Array:
-        """The largest eigenvalue of ∇²f_j(x_j), (k,)."""
-        return extreme_eigenvalues(self.hessian(eta))[1]
-
-    def row_products(self, unit: Array) -> Array | None:
-        """A_j diag(unit)⁻¹A_jᵀ, (k, n, n), where it serves ``by_rows`` at every point."""
-        return None
-
-    def by_rows(self, eta: Array, unit: Array, top: float, products: Array | None) -> Woodbury:
-        """The inverse of ∇²f_j(x_j) + top·diag(unit) by systems of size ``rank``.
-
-        ``products`` is ``row_products(unit)``.
-        """
-        return Woodbury.of(self.root(eta), top * unit)
+    def by_rows(self, eta: Array, D: Array, latest: Latest) -> Woodbury:
+        """The inverse of ∇²f_j(x_j) + diag(D) by systems of size ``rank``."""
+        B = self.root(eta)
+        return Woodbury.of(B, 1.0, D, B.inner(1.0 / D))
 
     # what holds everywhere
 
@@ -129,7 +119,8 @@ class Terms(ABC):
         ‖W_j⁻¹h‖ ≤ 1, with W of shape (k, d, d). 0 for a quadratic; inf if no bound is known, the
         second also if W is None.
         """
-        return np.full(self.k, np.inf), np.full(self.k, np.inf)
+        bound = np.full(self.k, 0.0 if self.quadratic else np.inf)
+        return bound, bound
 
     def spread(self, H: Array) -> Array:
         """t_j such that ∇²f_j(x) ⪰ e^(-t_j)∇²f_j(x + h_j) at every x, (k,), with h_j the rows of H.
@@ -159,7 +150,7 @@ class Terms(ABC):
 
         inf for a quadratic, 0 if no such ball is known.
         """
-        return np.zeros(self.k)
+        return np.full(self.k, np.inf if self.quadratic else 0.0)
 
     def margin(self, eta: Array) -> Array:
         """How clearly x_j puts the client's worst observation in its class, (k,).
@@ -169,12 +160,8 @@ class Terms(ABC):
         """
         raise NotImplementedError
 
-    def row_lengths(self) -> Array | None:
-        """‖a_i‖ of every row, (k, n), where ``gradient_error`` needs them."""
-        return None
-
-    def gradient_error(self, X: Array, eta: Array, lengths: Array | None) -> Array:
-        """How far rounding may have moved ∇f_j(x_j), (k,), given ``row_lengths``."""
+    def gradient_error(self, X: Array, eta: Array, latest: Latest) -> Array:
+        """How far rounding may have moved ∇f_j(x_j), (k,)."""
         return 8 * self.d * EPS * norms(self.gradient(eta))
 
     # parts of the data

@@ -12,9 +12,8 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.method import (
-    Method,
+    StepMethod,
     average,
-    check_settings,
     choose_step,
     start_point,
     subgradient_of_average,
@@ -35,7 +34,7 @@ class ADMMState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ADMM(Method[ADMMState]):
+class ADMM(StepMethod[ADMMState]):
     """Consensus ADMM (Boyd et al., 2011, §7.1), whose ρ is 1/s.
 
     Its fixed points minimise F for every s > 0. It is FedSplit with half the centring step:
@@ -60,9 +59,6 @@ class ADMM(Method[ADMMState]):
     state_type = ADMMState
     hazard = "the local solver is too inexact: use ExactProx(), or more inner steps"
 
-    def __post_init__(self) -> None:
-        check_settings("ADMM", step=self.step, prox=self.prox, penalty=self.penalty)
-
     def start(self, x0: Array, m: int) -> Dialogue[ADMMState]:
         s = yield from choose_step(self.step, fedsplit_step, x0)
         x = prox_or_same(self.penalty, x0, s / m)
@@ -82,6 +78,3 @@ class ADMM(Method[ADMMState]):
 
     def subgradient(self, state: ADMMState) -> Array:
         return subgradient_of_average(state.x, self.iterate(state), state.s)
-
-    def step_of(self, state: ADMMState) -> float:
-        return state.s

@@ -2,126 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, dots, matvec, norms, packed
 from fedsplit.clients.effects import Arrival, Post
 from fedsplit.clients.local_models import LocalModel
-from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.dialogue import Dialogue
-from fedsplit.methods.astray import AsynchronousProgress
-from fedsplit.methods.information import (
-    FedSplitInformation,
-    InformationState,
-    Models,
-    check_size,
-)
-from fedsplit.methods.method import Evidence, Method
-from fedsplit.penalties.penalty import Penalty, check_penalty
-
-FARTHEST = 1.0
-"""A model is of use in a proof at x while Hessians between differ by a factor of e at most."""
-
-
-SAME = 1e-10
-"""Points at a smaller distance, relative to ‖x‖, are the same to a client."""
-
-SHARE = 0.1
-"""A client is not asked while its model is off by less than this share of the worst one."""
-
-
-class Facts(NamedTuple):
-    """What each client told about the x that it was asked about last.
-
-    Attributes
-    ----------
-    at, slope : (m, d) arrays
-        That x, and ∇f_j there.
-    value, norm, floor, ell : (m,) arrays
-        f_j there, and as in ``ProofScalars``.
-    """
-
-    at: Array
-    slope: Array
-    value: Array
-    norm: Array
-    floor: Array
-    ell: Array
-
-    @classmethod
-    def none(cls, m: int, d: int) -> Facts:
-        zeros = np.zeros(m)
-        return cls(np.zeros((m, d)), np.zeros((m, d)), zeros, np.full(m, np.inf), zeros, zeros)
-
-    def updated(self, x: Array, answer: Answer) -> Facts:
-        """The facts after an answer to a question about x."""
-        parts = answer.parts
-        here = answer.present
-        column = here[:, None]
-        return Facts(
-            np.where(column, x, self.at),
-            np.where(column, parts["slope"], self.slope),
-            np.where(here, parts["values"][:, 0], self.value),
-            np.where(here, parts["norm"], self.norm),
-            np.where(here, parts["floor"], self.floor),
-            np.where(here, parts["ell"], self.ell),
-        )
-
-    def least_value(self, x: Array) -> Array:
-        """Lower bounds on f_j(x), (m,): f_j is above its tangents."""
-        return self.value + dots(self.slope, x - self.at)
-
-
-class AsynchronousInformationState(NamedTuple):
-    """What the server knows.
-
-    Attributes
-    ----------
-    x : (d,) array
-        The minimiser of all models.
-    subgradient : (d,) array
-        Of the penalty there.
-    models : Models
-    facts : Facts
-    progress : AsynchronousProgress
-    s : float
-        The reach of the next question.
-    gain : float
-        By how much F falls with the last step, as the models have it.
-    evidence : Evidence or None
-        What the models prove at x; None while a client was not heard, or is too far from x.
-    astray : bool
-        Whether the models lead nowhere, so that x stays where it was.
-    idle : (m,) mask
-        Who has nothing to do.
-    """
-
-    x: Array
-    subgradient: Array
-    models: Models
-    facts: Facts
-    progress: AsynchronousProgress
-    s: float
-    idle: Mask
-    gain: float = math.nan
-    evidence: Evidence | None = None
-    astray: bool = False
-
-    @property
-    def current(self) -> Mask:
-        """Whose last answer is about x, (m,)."""
-        near = SAME * max(1.0, float(np.linalg.norm(self.x)))
-        here: Mask = self.models.heard & (norms(self.x - self.facts.at) <= near)
-        return here
+from fedsplit.methods.information import Arrivals, FedSplitInformation, InformationState, Models
+from fedsplit.methods.method import Evidence
 
 
 @dataclass(frozen=True)
-class AsynchronousInformation(Method[AsynchronousInformationState | InformationState]):
+class AsynchronousInformation(FedSplitInformation):
     """``FedSplitInformation`` whose server takes every answer as it comes.
 
     x is always the minimiser of the newest models, of which each is f_j's expansion at its own
@@ -131,169 +27,180 @@ class AsynchronousInformation(Method[AsynchronousInformationState | InformationS
     quadratic x is exact as soon as everybody was heard.
 
     All this is local. F is known at the start alone, so no single step can be refused for raising
-    it. Where the models lead astray (``AsynchronousProgress``), the run goes on as
-    ``FedSplitInformation`` from the better of x and the start: clients are then asked together, and
-    a step that raises F is refused.
+    it. Where the models lead astray, the run goes on as ``FedSplitInformation`` from the better of
+    x and the start: clients are then asked together, and a step that raises F is refused.
 
     A model is also a proof elsewhere. If |D³f_j[h, u, u]| ≤ c_j‖h‖D²f_j[u, u] and
     t_j = c_j‖x - p_j‖, then ∇²f_j(x) ⪰ e^(-t_j)B_j, and the gradient of the model is off by
     at most ((e^(t_j) - 1)/t_j - 1)‖x - p_j‖ in the norms of B_j: nobody is asked for a proof.
+
+    Parameters
+    ----------
+    share : float
+        A client is not asked while its model is off by less than this share of the worst one.
+    same : float
+        Points at a smaller distance, relative to ‖x‖, are the same to a client.
+    farthest : float
+        The largest t_j of a model in a proof: Hessians between then differ by a factor of e.
+    leap : float
+        A step is astray if by the models F falls by this many times what it can fall.
+    worse : float
+        A run is astray where costs are above those of the start by more than this share, which is
+        not rounding.
+    patience : int
+        A run is astray after this many answers of every client: most end after three to six.
     """
 
-    penalty: Penalty | None = None
+    share: float = 0.1
+    same: float = 1e-10
+    farthest: float = 1.0
+    leap: float = 1e6
+    worse: float = 1e-9
+    patience: int = 12
 
     arrivals = True
-    state_type = AsynchronousInformationState
-
-    def __post_init__(self) -> None:
-        check_penalty(self.penalty)
 
     def described(self) -> str:
         return "FedSplit with information, asynchronously: every client sends its Hessian"
 
-    @property
-    def together(self) -> FedSplitInformation:
-        """The method that waits for everybody, for when models of different ages lead astray."""
-        return FedSplitInformation(self.penalty)
+    def start(self, x0: Array, m: int) -> Dialogue[InformationState]:
+        begun = yield from super().start(x0, m)
+        nothing = np.zeros((m, len(x0)))
+        zeros = np.zeros(m)
+        nobody = np.zeros(m, dtype=np.int64)
+        everyone = np.ones(m, dtype=bool)
+        arrivals = Arrivals(nothing, nothing, zeros, zeros, x0, zeros, nobody, everyone)
+        # x is what everybody is asked about first, and nothing is compared with 0
+        return begun._replace(x=x0, arrivals=arrivals)
 
-    def start(self, x0: Array, m: int) -> Dialogue[AsynchronousInformationState]:
-        yield from ()
-        together = self.together
-        check_size("AsynchronousInformation", m, len(x0), together.largest)
-        return AsynchronousInformationState(
-            x0,
-            np.zeros_like(x0),
-            Models.none(x0, m),
-            Facts.none(m, len(x0)),
-            AsynchronousProgress.none(m, x0),
-            together.first_reach,
-            np.ones(m, dtype=bool),
-        )
-
-    def update(
-        self, state: AsynchronousInformationState | InformationState
-    ) -> Dialogue[AsynchronousInformationState | InformationState]:
-        if isinstance(state, InformationState):
-            return (yield from self.together.update(state))
-        idle = state.idle
-        useful = idle & self.useful(state)
+    def update(self, state: InformationState) -> Dialogue[InformationState]:
+        if state.arrivals is None:  # it went astray
+            return (yield from super().update(state))
+        idle = state.arrivals.idle
+        useful = idle & self._useful(state, state.arrivals)
         if idle.all() and not useful.any():
             useful = idle  # the answers of all will show that nothing moves any more
         arrival: Arrival = yield Post(self.question(state), useful)
-        after = self.absorb(state, arrival)
-        if not (after.astray and after.models.heard.all()):
+        after, astray = self._absorbed(state, arrival)
+        if not (astray and after.models.heard.all()):
             return after
-        begun = yield from self.together.start(after.x, len(after.idle))
-        if np.isfinite(after.progress.values).all():
-            begun = begun._replace(x=after.progress.start)
+        begun = yield from super().start(after.x, len(idle))
+        if after.arrivals is not None and np.isfinite(after.arrivals.first).all():
+            begun = begun._replace(x=after.arrivals.start)
         # its first round at once: a round in which x stays would look like the end of the run
-        return (yield from self.together.update(begun))
+        return (yield from super().update(begun))
 
-    def question(self, state: AsynchronousInformationState) -> LocalModel:
-        """What a client is asked next."""
-        if not state.models.heard.any():
-            return LocalModel(state.x, None, None, state.s, None)
-        return self.together.model_question(state.x, state.models, state.s)
+    def _useful(self, state: InformationState, arrivals: Arrivals) -> Mask:
+        """Whose answer about x would bring it forward, (m,).
 
-    def useful(self, state: AsynchronousInformationState) -> Mask:
-        """Not of quadratics that are known, of who was asked here before, or is not what x lacks.
-
-        A client that takes up a question of little use may still be at it when x has moved, which
-        costs more than its answer gains. The x of a minority is no place to ask about either.
+        Clients are skipped whose model is exact (quadratics), who have answered at this x already,
+        and whose model is better than the worst by far: one that takes up a question of little use
+        may still be at it when x has moved, which costs more than its answer gains. The x of a
+        minority is no place to ask about either.
         """
         models = state.models
         heard = models.heard
         if 2 * heard.sum() <= len(heard):
             return ~heard
-        known = (state.facts.norm == 0.0) | state.current
-        t, size = away(state.x, models, state.facts)
+        known = heard & ((models.norm == 0.0) | self._asked_here(state.x, arrivals))
+        t, size = away(state.x, models)
         # off by this in the norm of B_j⁻¹, to second order; c_j is taken for the same if not known
         error = np.where(heard, size * np.where(np.isfinite(t), t, size), np.inf)
-        new: Mask = ~(heard & known) & (error >= SHARE * error[heard].max())
+        new: Mask = ~known & (error >= self.share * error[heard].max())
         return new
 
-    def absorb(
-        self, state: AsynchronousInformationState, arrival: Arrival
-    ) -> AsynchronousInformationState:
-        """The state after answers to an earlier question."""
-        asked = cast(LocalModel, arrival.question)
-        answer = arrival.answer
-        models = state.models.updated(answer)
-        facts = state.facts.updated(asked.x, answer)
-        progress = state.progress.updated(facts.value, answer.present)
-        x, subgradient = self.together.minimiser(models, state.x)
+    def _absorbed(self, state: InformationState, arrival: Arrival) -> tuple[InformationState, bool]:
+        """The state after answers to an earlier question, and whether the run goes astray."""
+        assert state.arrivals is not None
+        present, parts = arrival.answer.present, arrival.answer.parts
+        rows = present[:, None]
+        models = state.models.updated(arrival.answer)
+        latest = np.where(present, parts["values"][:, 0], state.latest)
+        before = state.arrivals
+        x, slope = self.minimiser(models, state.x)
         step = x - state.x
-        gain = 0.5 * float(step @ models.hessian() @ step)
-        if progress.is_astray(facts.at, facts.value, facts.floor, gain, self.penalty):
-            return state._replace(
-                models=models, facts=facts, progress=progress, idle=arrival.idle, astray=True
-            )
-        evidence = evidence_at(x, models, facts)
-        reach = self.together.reach
-        return AsynchronousInformationState(
-            x, subgradient, models, facts, progress, reach, arrival.idle, gain, evidence
+        arrivals = Arrivals(
+            at=np.where(rows, cast(LocalModel, arrival.question).x, before.at),
+            slope=np.where(rows, parts["slope"], before.slope),
+            floor=np.where(present, parts["floor"], before.floor),
+            ell=np.where(present, parts["ell"], before.ell),
+            start=before.start,
+            first=np.where(present & (before.answers == 0), latest, before.first),
+            answers=before.answers + present,
+            idle=arrival.idle,
+            gain=0.5 * float(step @ models.hessian() @ step),
         )
+        after = state._replace(models=models, latest=latest, arrivals=arrivals)
+        if self._is_astray(after, arrivals):
+            return after, True  # x stays where it was
+        evidence = self._evidence(x, after, arrivals)
+        return after._replace(
+            x=x, subgradient=slope, ahead=x, slope=slope, reach=self.reach, evidence=evidence
+        ), False
 
-    def iterate(self, state: AsynchronousInformationState | InformationState) -> Array:
-        return state.ahead if isinstance(state, InformationState) else state.x
+    def _is_astray(self, state: InformationState, arrivals: Arrivals) -> bool:
+        """Whether the run goes nowhere.
 
-    def asked_about(self, state: AsynchronousInformationState | InformationState) -> Array:
-        return self.iterate(state)
+        Signs of it are a step that no cost can reward, costs that are above those of the start
+        where clients were asked last, or not finite, and a run that takes too long.
+        """
+        heard = state.models.heard
+        first = arrivals.first[heard]
+        before = float(first.sum())
+        room = before - float(arrivals.floor[heard].sum())
+        now = float(state.latest[heard].sum())
+        if self.penalty is not None:
+            at_start = self.penalty.value(arrivals.start)
+            now += float(np.mean([self.penalty.value(x) - at_start for x in arrivals.at[heard]]))
+        worse = now > before + self.worse * float(np.abs(first).sum())
+        leap = not arrivals.gain <= self.leap * room
+        late = arrivals.answers.min() >= self.patience
+        return bool(leap or worse or not np.isfinite(now) or late)
 
-    def step_of(self, state: AsynchronousInformationState | InformationState) -> float:
-        return self.together.step_of(state) if isinstance(state, InformationState) else state.s
+    def _evidence(self, x: Array, state: InformationState, arrivals: Arrivals) -> Evidence | None:
+        """What models of any age prove at x; None while one is unknown or too far from there."""
+        models = state.models
+        t, size = away(x, models)
+        if not (models.heard.all() and (t <= self.farthest).all()):
+            return None
+        # (e^t - 1)/t - 1, and e^(t/2) from the norm of B_j to that of e^(-t)B_j
+        off = np.where(t < 1e-6, t, np.expm1(t) / np.where(t == 0.0, 1.0, t) - 1.0)
+        drift = float(np.linalg.norm(np.exp(0.5 * t) * off * size))
+        known = {
+            # f_j is above its tangents
+            "value": state.latest + dots(arrivals.slope, x - arrivals.at),
+            "ell": arrivals.ell,
+            "norm": models.norm,
+            "floor": arrivals.floor,
+        }
+        return Evidence(models.gradients(x), t, packed(models.B), ProofScalars.of(known), drift)
 
-    def subgradient(self, state: AsynchronousInformationState | InformationState) -> Array:
-        return state.subgradient
+    def _asked_here(self, x: Array, arrivals: Arrivals) -> Mask:
+        """Who was asked about x last, (m,)."""
+        near: Mask = norms(x - arrivals.at) <= self.same * max(1.0, float(np.linalg.norm(x)))
+        return near
 
-    def evidence(self, state: AsynchronousInformationState | InformationState) -> Evidence | None:
-        return state.evidence
+    def current(self, state: InformationState, present: Mask) -> Mask:
+        if state.arrivals is None:
+            return present
+        return state.models.heard & self._asked_here(state.x, state.arrivals)
 
-    def values(self, state: AsynchronousInformationState | InformationState) -> Array | None:
-        return self.together.values(state) if isinstance(state, InformationState) else None
+    def values(self, state: InformationState) -> Array | None:
+        # those of old answers are bounds
+        return super().values(state) if state.arrivals is None else None
 
-    def current(
-        self, state: AsynchronousInformationState | InformationState, present: Mask
-    ) -> Mask:
-        return present if isinstance(state, InformationState) else state.current
-
-    def expected_gap(
-        self,
-        before: AsynchronousInformationState | InformationState,
-        after: AsynchronousInformationState | InformationState,
-    ) -> float:
-        return after.gain if isinstance(after, AsynchronousInformationState) else math.inf
+    def expected_gap(self, before: InformationState, after: InformationState) -> float:
+        if after.arrivals is None:
+            return super().expected_gap(before, after)
+        return after.arrivals.gain
 
 
-def away(x: Array, models: Models, facts: Facts) -> tuple[Array, Array]:
+def away(x: Array, models: Models) -> tuple[Array, Array]:
     """t_j = c_j‖x - p_j‖, and ‖x - p_j‖ in the norm of B_j, each (m,)."""
     way = x - models.p
     length = norms(way)
-    quadratic = (length == 0.0) | (facts.norm == 0.0)
-    t = np.where(quadratic, 0.0, facts.norm * np.where(quadratic, 1.0, length))
+    # of a client that was not heard, c_j is not known
+    norm = np.where(models.heard, models.norm, np.inf)
+    steady = (length == 0.0) | (norm == 0.0)
+    t = np.where(steady, 0.0, norm * np.where(steady, 1.0, length))
     return t, np.sqrt(np.maximum(dots(way, matvec(models.B, way)), 0.0))
-
-
-def evidence_at(x: Array, models: Models, facts: Facts) -> Evidence | None:
-    """What models of any age prove at x; None while one is too far from there."""
-    if not models.heard.all():
-        return None
-    t, size = away(x, models, facts)
-    if not (t <= FARTHEST).all():
-        return None
-    # (e^t - 1)/t - 1, and e^(t/2) from the norm of B_j to that of e^(-t)B_j
-    off = np.where(t < 1e-6, t, np.expm1(t) / np.where(t == 0.0, 1.0, t) - 1.0)
-    drift = float(np.linalg.norm(np.exp(0.5 * t) * off * size))
-    unknown = np.full(len(t), np.inf)
-    nothing = np.zeros(len(t))
-    scalars = ProofScalars(
-        value=facts.least_value(x),
-        q=unknown,
-        mu=nothing,
-        ell=facts.ell,
-        norm=facts.norm,
-        leverage=unknown,
-        floor=facts.floor,
-        steady=nothing,
-    )
-    return Evidence(models.gradients(x), t, packed(models.B), scalars, drift)

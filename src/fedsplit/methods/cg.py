@@ -12,7 +12,7 @@ from fedsplit.arrays import Array
 from fedsplit.clients.questions import Gradient
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.method import EPS, Method
+from fedsplit.methods.method import EPS, StepMethod
 from fedsplit.methods.sums import total
 
 
@@ -42,7 +42,7 @@ class CGState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CG(Method[CGState]):
+class CG(StepMethod[CGState]):
     """Linear conjugate gradients: exact after as many rounds as ∇²F has distinct eigenvalues.
 
     Only for quadratic costs. One gradient per round is enough, as Hp = (∇F(x + σp) - ∇F(x))/σ for
@@ -100,9 +100,6 @@ class CG(Method[CGState]):
         g_next = g + s * Hp
         p_next = -g_next + _dot(g_next, g_next) / _dot(g, g) * p
         return CGState(x, g_next, p_next, p, Hp, s, L, max(reach, _norm(x), s * length))
-
-    def step_of(self, state: CGState) -> float:
-        return state.s
 
 
 def _dot(a: Array, b: Array) -> float:

@@ -12,9 +12,8 @@ from fedsplit.clients.effects import Arrival, Post
 from fedsplit.clients.questions import Gradient
 from fedsplit.dialogue import Dialogue
 from fedsplit.methods.method import (
-    Method,
+    StepMethod,
     average,
-    check_settings,
     choose_step,
     subgradient_of_average,
 )
@@ -43,7 +42,7 @@ class ArrivalState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DAvePG(Method[ArrivalState]):
+class DAvePG(StepMethod[ArrivalState]):
     """DAve-PG (Mishchenko, Iutzeler, Malick and Amini, 2018): gradient steps of any age.
 
     Client j was last asked about x_j, and z_j = x_j - s∇f_j(x_j). The server's x is
@@ -65,9 +64,6 @@ class DAvePG(Method[ArrivalState]):
     state_type = ArrivalState
     hazard = "the step is above 2/L*: pass a smaller step"
 
-    def __post_init__(self) -> None:
-        check_settings("DAvePG", step=self.step, penalty=self.penalty)
-
     def start(self, x0: Array, m: int) -> Dialogue[ArrivalState]:
         s = yield from choose_step(self.step, fedgd_step, x0)
         z = np.tile(x0, (m, 1))
@@ -84,9 +80,6 @@ class DAvePG(Method[ArrivalState]):
 
     def iterate(self, state: ArrivalState) -> Array:
         return state.z
-
-    def step_of(self, state: ArrivalState) -> float:
-        return state.s
 
     def subgradient(self, state: ArrivalState) -> Array:
         return subgradient_of_average(state.x, state.z, state.s)

@@ -13,7 +13,7 @@ from fedsplit.clients.questions import Descend
 from fedsplit.clients.stochastic import StochasticDescend
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.method import Method, check_settings, choose_step
+from fedsplit.methods.method import StepMethod, choose_step
 from fedsplit.theory import batch_step, fedgd_step
 
 
@@ -26,7 +26,7 @@ class FedAvgState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedAvg(Method[FedAvgState]):
+class FedAvg(StepMethod[FedAvgState]):
     """Stochastic gradient steps at the clients from the average, then the average of those.
 
     With batches drawn independently at each step and a constant step, the mean of x is that of
@@ -64,7 +64,7 @@ class FedAvg(Method[FedAvgState]):
     hazard = "the step is too large for this batch: pass a smaller step"
 
     def __post_init__(self) -> None:
-        check_settings("FedAvg", step=self.step)
+        super().__post_init__()
         count("FedAvg: local_steps", self.local_steps)
         number("FedAvg: decay", self.decay, strict=False)
         if number("FedAvg: clients", self.clients) > 1.0:
@@ -98,6 +98,3 @@ class FedAvg(Method[FedAvgState]):
     @property
     def drawn(self) -> float:
         return self.clients
-
-    def step_of(self, state: FedAvgState) -> float:
-        return state.s

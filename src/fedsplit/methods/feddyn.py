@@ -12,7 +12,7 @@ from fedsplit.clients.questions import Prox
 from fedsplit.dialogue import Dialogue
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
-from fedsplit.methods.method import Method, check_settings, choose_step, start_point
+from fedsplit.methods.method import StepMethod, choose_step, start_point
 from fedsplit.theory import fedsplit_step
 
 
@@ -28,7 +28,7 @@ class FedDynState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedDyn(Method[FedDynState]):
+class FedDyn(StepMethod[FedDynState]):
     """Federated learning with dynamic regularisation (Acar et al., 2021).
 
     θ_j = argmin f_j(θ) - ⟨g_j, θ⟩ + (α/2)‖θ - x‖² = prox_{s f_j}(x + s g_j), then
@@ -55,7 +55,7 @@ class FedDyn(Method[FedDynState]):
     def __post_init__(self) -> None:
         if self.alpha is not None:
             number("FedDyn: alpha", self.alpha)
-        check_settings("FedDyn", prox=self.prox)
+        super().__post_init__()
 
     def start(self, x0: Array, m: int) -> Dialogue[FedDynState]:
         s = None
@@ -76,6 +76,3 @@ class FedDyn(Method[FedDynState]):
 
     def iterate(self, state: FedDynState) -> Array:
         return state.x + state.s * state.g
-
-    def step_of(self, state: FedDynState) -> float:
-        return state.s

@@ -11,7 +11,7 @@ from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Descend
 from fedsplit.dialogue import Dialogue
 from fedsplit.local.solver import ProxSolver
-from fedsplit.methods.method import Method, check_settings, choose_step
+from fedsplit.methods.method import StepMethod, choose_step
 from fedsplit.theory import fedgd_step
 
 
@@ -24,7 +24,7 @@ class AverageState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedGD(Method[AverageState]):
+class FedGD(StepMethod[AverageState]):
     """FedGD(s, e): e gradient steps at every client from the average, then the average of those.
 
     With e > 1 it stops at a wrong point, where Σ_j Σ_i ∇f_j(G_j^{i-1}(x)) = 0 (Proposition 1)
@@ -46,7 +46,7 @@ class FedGD(Method[AverageState]):
     hazard = "the step is above 2/L*: pass a smaller step"
 
     def __post_init__(self) -> None:
-        check_settings("FedGD", step=self.step)
+        super().__post_init__()
         count("FedGD: local_steps", self.local_steps)
 
     def start(self, x0: Array, m: int) -> Dialogue[AverageState]:
@@ -57,6 +57,3 @@ class FedGD(Method[AverageState]):
         x, s, _ = state
         answer: Answer = yield Descend(x, s, self.local_steps)
         return AverageState(answer.mean_or(x), s)
-
-    def step_of(self, state: AverageState) -> float:
-        return state.s

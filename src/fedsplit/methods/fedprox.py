@@ -11,12 +11,12 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.fedgd import AverageState
-from fedsplit.methods.method import Method, check_settings, choose_step, with_papers_step
+from fedsplit.methods.method import StepMethod, choose_step, with_papers_step
 from fedsplit.theory import fedsplit_step
 
 
 @dataclass(frozen=True)
-class FedProx(Method[AverageState]):
+class FedProx(StepMethod[AverageState]):
     """FedProx(s): every client's prox from the average, then the average of those.
 
     It stops at a wrong point, where Σ_j ∇M_{s f_j}(x) = 0 (Proposition 2): Moreau envelopes M take
@@ -37,9 +37,6 @@ class FedProx(Method[AverageState]):
     state_type = AverageState
     hazard = "the local solver is unstable: use ExactProx(), or a smaller inner step"
 
-    def __post_init__(self) -> None:
-        check_settings("FedProx", step=self.step, prox=self.prox)
-
     def start(self, x0: Array, m: int) -> Dialogue[AverageState]:
         prox = yield from with_papers_step(self.prox, x0)
         s = yield from choose_step(self.step, fedsplit_step, x0)
@@ -49,6 +46,3 @@ class FedProx(Method[AverageState]):
         x, s, prox = state
         answer: Answer = yield Prox(x, s, None, prox or self.prox or ExactProx())
         return AverageState(answer.mean_or(x), s, prox)
-
-    def step_of(self, state: AverageState) -> float:
-        return state.s

@@ -24,9 +24,8 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.method import (
-    Method,
+    StepMethod,
     average,
-    check_settings,
     extreme_curvature,
     step_from,
     subgradient_of_average,
@@ -52,7 +51,7 @@ class FedSplitState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedSplit(Method[FedSplitState]):
+class FedSplit(StepMethod[FedSplitState]):
     """Algorithm 1: Peaceman-Rachford splitting between the clients' costs and their agreement.
 
     At a fixed point z_j = x - s∇f_j(x), and x minimises F + g, for every s > 0 (Proposition 3); the
@@ -76,9 +75,6 @@ class FedSplit(Method[FedSplitState]):
     newton_may_finish = True
     device = "arrays"
     state_type = FedSplitState
-
-    def __post_init__(self) -> None:
-        check_settings("FedSplit", self.step, self.prox, self.penalty)
 
     def start(self, x0: Array, m: int) -> Dialogue[FedSplitState]:
         s = self.step
@@ -122,9 +118,6 @@ class FedSplit(Method[FedSplitState]):
 
     def residual(self, before: FedSplitState, after: FedSplitState) -> float:
         return super().residual(before, after) if math.isnan(after.moved) else after.moved
-
-    def step_of(self, state: FedSplitState) -> float:
-        return state.s
 
     def subgradient(self, state: FedSplitState) -> Array:
         return subgradient_of_average(state.x, state.z, state.s)

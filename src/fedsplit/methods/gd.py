@@ -9,35 +9,42 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.questions import Gradient
+from fedsplit.clients.question import Answer
+from fedsplit.clients.questions import Evaluate, Gradient
 from fedsplit.dialogue import Dialogue
-from fedsplit.methods.method import Method, check_settings
-from fedsplit.methods.sums import Known, curvatures, evaluated, total
+from fedsplit.methods.method import CurvatureBounds, StepMethod
+from fedsplit.methods.sums import Known, evaluated, total, total_curvature
 from fedsplit.penalties.penalty import Penalty, prox_or_same
 from fedsplit.theory import fedgd_step
 
 
 class GDState(NamedTuple):
-    """The state of GD.
+    """The state of GD, and of AGD.
 
     Attributes
     ----------
     x, subgradient : (d,) arrays
         The server's x, and a subgradient of the penalty there (0 without one).
+    y : (d,) array
+        Where gradients are asked for: x, from which AGD extrapolates.
     s : float
         The step.
     known : Known or None
-        F and its gradient at x, where the step is searched for.
+        F and its gradient at y, where the step is searched for.
+    theta : float
+        Nesterov's θ ≥ 1, in AGD.
     """
 
     x: Array
     subgradient: Array
+    y: Array
     s: float
     known: Known | None = None
+    theta: float = 1.0
 
 
 @dataclass(frozen=True)
-class GD(Method[GDState]):
+class GD(StepMethod[GDState]):
     """Gradient descent: x ← x - s Σ_j ∇f_j(x).
 
     With a penalty g it is proximal gradient descent, x ← prox_{sg}(x - s Σ_j ∇f_j(x)). Every client
@@ -66,43 +73,57 @@ class GD(Method[GDState]):
     state_type = GDState
     hazard = "the step is above 2/L of the sum F: pass a smaller step"
 
-    def __post_init__(self) -> None:
-        check_settings("GD", step=self.step, penalty=self.penalty)
-
     def start(self, x0: Array, m: int) -> Dialogue[GDState]:
         s = self.step
         everywhere = True
         if s is None:
-            rows, everywhere = yield from curvatures("GD", x0)
-            ell, L = rows.sum(axis=0).tolist()
-            s = fedgd_step(ell, L) if everywhere else 1.0 / L
+            bounds = yield from total_curvature(self._name, x0)
+            everywhere = bounds.everywhere
+            s = self._first_step(bounds) if everywhere else 1.0 / bounds.L
         x = prox_or_same(self.penalty, x0, s)
-        known = None if everywhere else (yield from evaluated("GD", x))
-        return GDState(x, (x0 - x) / s, s, known)
+        known = None if everywhere else (yield from evaluated(self._name, x))
+        return GDState(x, (x0 - x) / s, x, s, known)
 
     def update(self, state: GDState) -> Dialogue[GDState]:
-        x, _, s, known = state
-        g = total("GD", (yield Gradient(x))) if known is None else known.g
-        v = x - s * g
-        ahead = prox_or_same(self.penalty, v, s)
-        slope = (v - ahead) / s  # by the optimality of ahead, a subgradient of the penalty there
+        known = state.known
         if known is None:
-            return GDState(ahead, slope, s)
-        after = yield from evaluated("GD", ahead)
-        if known.bounds(after.F, ahead - x, s) and np.isfinite(after.g).all():
-            return GDState(ahead, slope, self.growth * s, after)
-        return state._replace(s=0.5 * s)
+            return self._after(state, total(self._name, (yield Gradient(state.y))))
+        after = self._after(state, known.g)
+        # F(x⁺) comes with the gradient for the step after it, so that each trial is one question
+        apart = after.y is not after.x
+        answer: Answer = yield Evaluate(after.y, after.x if apart else None, margin=True)
+        ahead = Known(
+            float(total(self._name, answer)), np.asarray(answer.parts["gradient"].sum(axis=0))
+        )
+        F = float(answer.parts["value_at_trial"].sum()) if apart else ahead.F
+        finite = np.isfinite(ahead.F) and np.isfinite(ahead.g).all()
+        if finite and known.bounds(F, after.x - state.y, state.s):
+            return after._replace(s=self.growth * state.s, known=ahead)
+        return state._replace(s=0.5 * state.s, theta=1.0)
+
+    def _first_step(self, bounds: CurvatureBounds) -> float:
+        """s, by ℓ and L of F that hold everywhere."""
+        return fedgd_step(bounds.ell, bounds.L)
+
+    def _after(self, state: GDState, gradient: Array) -> GDState:
+        """The state after a step with this gradient at y."""
+        v = state.y - state.s * gradient
+        x = prox_or_same(self.penalty, v, state.s)
+        # by the optimality of x, (v - x)/s is a subgradient of the penalty there
+        return GDState(x, (v - x) / state.s, x, state.s)
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
 
     def asked_about(self, state: GDState) -> Array:
-        if state.known is None:
-            return state.x
-        return prox_or_same(self.penalty, state.x - state.s * state.known.g, state.s)
+        return state.y if state.known is None else self._after(state, state.known.g).y
+
+    def iterate(self, state: GDState) -> Array:
+        return state.y
 
     def smooth_value(self, state: GDState) -> float:
         return math.nan if state.known is None else state.known.F
 
     def subgradient(self, state: GDState) -> Array:
         return state.subgradient
-
-    def step_of(self, state: GDState) -> float:
-        return state.s

@@ -12,7 +12,7 @@ from fedsplit.arrays import Array
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Direction, Gradient, Line
 from fedsplit.dialogue import Dialogue
-from fedsplit.methods.method import EPS, Method
+from fedsplit.methods.method import EPS, StepMethod
 from fedsplit.methods.sums import total
 
 TRIAL_STEPS = (*(2.0**k for k in range(4, -27, -1)), 0.0)
@@ -42,7 +42,7 @@ class GiantState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GIANT(Method[GiantState]):
+class GIANT(StepMethod[GiantState]):
     """Globally improved approximate Newton (Wang et al., 2018).
 
     p = -(1/m) Σ_j (m∇²f_j(x))⁻¹∇F(x), then a line search. Each m f_j stands for F, so p is close to
@@ -77,9 +77,6 @@ class GIANT(Method[GiantState]):
 
     def iterate(self, state: GiantState) -> Array:
         return state.x + state.p
-
-    def step_of(self, state: GiantState) -> float:
-        return state.s
 
 
 def _search(x: Array, p: Array, usual: float) -> Dialogue[float]:

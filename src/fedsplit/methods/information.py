@@ -18,6 +18,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.methods.method import EPS, Evidence, Method
 from fedsplit.methods.server_step import semidefinite_solve, server_step
+from fedsplit.methods.sums import Gathered, require_complete
 from fedsplit.penalties.penalty import Penalty, check_penalty
 
 
@@ -34,29 +35,30 @@ class Models(NamedTuple):
         ∇²f_j there.
     heard : (m,) mask
         Who has answered; the others are taken for the mean of these.
-    constant : (m,) mask
-        Whose cost is a quadratic, so that B_j is its Hessian everywhere.
+    norm : (m,) array
+        How fast ∇²f_j can change, as in ``ProofScalars``; 0 of a quadratic.
     """
 
     p: Array
     y: Array
     B: Array
     heard: Mask
-    constant: Mask
+    norm: Array
 
     @classmethod
     def none(cls, x: Array, m: int) -> Models:
         """Those of m clients that nobody has heard of; x is where they are asked first."""
         d = len(x)
-        nobody = np.zeros(m, dtype=bool)
-        return cls(np.tile(x, (m, 1)), np.zeros((m, d)), np.zeros((m, d, d)), nobody, nobody)
+        p = np.tile(x, (m, 1))
+        B = np.zeros((m, d, d))
+        return cls(p, np.zeros((m, d)), B, np.zeros(m, dtype=bool), np.full(m, np.nan))
 
     def updated(self, answer: Answer) -> Models:
         """The models after an answer; those of absent clients stay."""
         present = answer.present
         parts = answer.parts
         B = self.B
-        if "hessian" in parts:  # else all of them are constant, and were sent before
+        if "hessian" in parts:  # else all costs are quadratics, whose Hessians were sent before
             B = unpacked(parts["hessian"])
             B[~present] = self.B[~present]
         own = present[:, None]
@@ -65,13 +67,13 @@ class Models(NamedTuple):
             np.where(own, parts["gradient"], self.y),
             B,
             self.heard | present,
-            np.where(present, parts["norm"] == 0.0, self.constant),
+            np.where(present, parts["norm"], self.norm),
         )
 
     def of(self, kept: Mask) -> Models:
         """Those of some clients, (m,)."""
-        p, y, B, heard, constant = self
-        return Models(p[kept], y[kept], B[kept], heard[kept], constant[kept])
+        p, y, B, heard, norm = self
+        return Models(p[kept], y[kept], B[kept], heard[kept], norm[kept])
 
     def gradients(self, x: Array) -> Array:
         """The gradients of the models at x, (m, d); 0 of clients that were not heard."""
@@ -89,6 +91,11 @@ class Models(NamedTuple):
         return bool(self.heard.all() and (self.p == x).all())
 
     @property
+    def constant(self) -> bool:
+        """Whether all costs are quadratics, so that B_j is the Hessian of f_j everywhere."""
+        return bool((self.norm == 0.0).all())
+
+    @property
     def _per_heard(self) -> float:
         """The factor by which a sum over those heard becomes one over all."""
         return len(self.heard) / max(1, int(self.heard.sum()))
@@ -104,35 +111,36 @@ class Models(NamedTuple):
         return total
 
 
-class Gathered(NamedTuple):
-    """Answers to one question, of which only some clients are asked at a time.
+class Arrivals(NamedTuple):
+    """What a server that waits for nobody knows beside the models.
 
     Attributes
     ----------
-    answer : Answer
-    times : (m,) array of int
-        How often each client has answered.
+    at, slope : (m, d) arrays
+        What each client was asked about last, and ∇f_j there.
+    floor, ell : (m,) arrays
+        As in ``ProofScalars``.
+    start : (d,) array
+        Where the run began, which is what everybody was asked about first.
+    first : (m,) array
+        f_j there.
+    answers : (m,) array of int
+        How many answers each client has given.
+    idle : (m,) mask
+        Who has nothing to do.
+    gain : float
+        By how much F falls with the last step, as the models have it.
     """
 
-    answer: Answer
-    times: NDArray[np.int64]
-
-    @classmethod
-    def joined(cls, before: Gathered | None, answer: Answer) -> Gathered:
-        """With one more answer."""
-        times = answer.present.astype(np.int64)
-        if before is None:
-            return cls(answer, times)
-        return cls(before.answer.joined(answer), before.times + times)
-
-    @property
-    def ready(self) -> bool:
-        """Whether everyone has answered, or a client must be absent.
-
-        Who is drawn goes through a shuffled list of all clients before it is shuffled again, so
-        that a client may be asked twice before everyone was asked once, but not three times.
-        """
-        return self.answer.complete or bool((self.times > 2).any())
+    at: Array
+    slope: Array
+    floor: Array
+    ell: Array
+    start: Array
+    first: Array
+    answers: NDArray[np.int64]
+    idle: Mask
+    gain: float = math.nan
 
 
 class InformationState(NamedTuple):
@@ -151,9 +159,6 @@ class InformationState(NamedTuple):
         How far clients may go from x in the next answer; 0 if all of them stay there.
     still : bool
         Whether the next question has p_j = x, as in Newton's method.
-    both : bool
-        Whether the next question asks for ∇²f_j(x) too, if clients leave x: where they state no
-        concordance, a model about p_j proves nothing at x.
     origin, latest : (m,) arrays
         f_j(0), which the tolerance is relative to, and f_j where each client was asked last; nan of
         who has not been heard.
@@ -161,6 +166,8 @@ class InformationState(NamedTuple):
         At x; None unless everyone answered.
     gathered : Gathered or None
         The answers so far to the question that is asked again, if the method waits.
+    arrivals : Arrivals or None
+        Of an asynchronous run, in which x = ahead is the minimiser of the newest models.
     """
 
     x: Array
@@ -170,11 +177,11 @@ class InformationState(NamedTuple):
     models: Models
     reach: float
     still: bool
-    both: bool
     origin: Array
     latest: Array
     evidence: Evidence | None = None
     gathered: Gathered | None = None
+    arrivals: Arrivals | None = None
 
 
 @dataclass(frozen=True)
@@ -246,7 +253,12 @@ class FedSplitInformation(Method[InformationState]):
     def start(self, x0: Array, m: int) -> Dialogue[InformationState]:
         """No question; from a start far off, the first answers say whether 0 is a better one."""
         yield from ()
-        check_size("FedSplitInformation", m, len(x0), self.largest)
+        d = len(x0)
+        if m * d**2 > self.largest:
+            raise InputError(
+                f"{type(self).__name__}: {m} Hessians of {d} × {d} numbers are too large for the "
+                "server: use FedSplitVectors() or LBFGS(), which ask for vectors"
+            )
         zeros = np.zeros_like(x0)
         # under a penalty, a subgradient is known after the first minimisation
         slope = zeros if self.penalty is None else np.full_like(x0, np.nan)
@@ -258,7 +270,6 @@ class FedSplitInformation(Method[InformationState]):
             Models.none(x0, m),
             self.first_reach,
             self.first_reach == 0.0,
-            False,
             np.full(m, np.nan),
             np.full(m, np.nan),
         )
@@ -276,28 +287,17 @@ class FedSplitInformation(Method[InformationState]):
         """What all clients are asked in a round."""
         x = state.ahead
         models = state.models
-        reach = 0.0 if state.still else state.reach
         before = None if np.array_equal(state.x, x) else state.x
-        if models.constant.all():
-            return LocalModel(x, None, None, 0.0, before, hessian=False)
-        if reach == 0.0:  # the Hessian is then that at x
-            return LocalModel(x, None, None, 0.0, before)
+        if models.constant or state.still or state.reach == 0.0:  # the Hessian is then that at x
+            return LocalModel(x, None, None, 0.0, before, hessian=not models.constant)
+        # Where clients state no concordance, a model about p_j proves nothing at x. A server that
+        # waits for nobody does not ask for more: x has moved on when the answer comes.
+        both = state.arrivals is None and bool(np.isinf(models.norm).any())
         if not models.heard.any():
-            return LocalModel(x, None, None, reach, before, state.both)
-        return self.model_question(x, models, reach, before, state.both)
-
-    def model_question(
-        self,
-        x: Array,
-        models: Models,
-        reach: float,
-        before: Array | None = None,
-        both: bool = False,
-    ) -> LocalModel:
-        """The question with centres v_j = x + M⁻¹(y_j + B_j(x - p_j))."""
+            return LocalModel(x, None, None, state.reach, before, both)
         mean = models.hessian() / len(models.heard)
-        v = x + reach * semidefinite_solve(mean, models.gradients(x).T).T
-        return LocalModel(x, v, packed(mean), reach, before, both)
+        v = x + state.reach * semidefinite_solve(mean, models.gradients(x).T).T
+        return LocalModel(x, v, packed(mean), state.reach, before, both)
 
     def after(self, state: InformationState, answer: Answer) -> InformationState:
         """The state after an answer to ``question``."""
@@ -310,8 +310,10 @@ class FedSplitInformation(Method[InformationState]):
         origin = np.where(state.models.heard, state.origin, values_at_0)
         # Those who answered can compare the start with 0; later an absent one may be why F rises.
         comparable = answer.present.all() or not state.models.heard.any()
-        if comparable and not self._falls(state, answer):
-            return self._refused(state._replace(origin=origin), answer)
+        F = self._along(state, answer)
+        rounding = 16.0 * EPS * np.abs(answer.parts["values"][answer.present, -1]).sum()
+        if comparable and not F[0] <= F[-1] + rounding:
+            return self._refused(state._replace(origin=origin), F)
         ahead, slope = self.minimiser(models, x)
         reach = min(self.reach, state.reach / self.shorter)
         if (models.p[answer.present] != x).any():
@@ -323,13 +325,12 @@ class FedSplitInformation(Method[InformationState]):
         here = slope if np.array_equal(ahead, x) else state.slope
         latest = np.where(answer.present, answer.parts["values"][:, 0], state.latest)
         evidence = evidence_of(answer, models, origin)
-        both = bool(np.isinf(answer.parts["norm"]).any())
         # Quadratics stay at x in any metric, and so does who stayed in the pooled one.
-        settled = state.models.heard.all() or models.constant.all()
+        settled = state.models.heard.all() or models.constant
         if settled and not state.still and models.are_at(x):
             reach = 0.0  # no metric is needed any more
         return InformationState(
-            x, here, ahead, slope, models, reach, reach == 0.0, both, origin, latest, evidence
+            x, here, ahead, slope, models, reach, reach == 0.0, origin, latest, evidence
         )
 
     def minimiser(self, models: Models, x: Array) -> tuple[Array, Array]:
@@ -373,34 +374,25 @@ class FedSplitInformation(Method[InformationState]):
         origin, latest = state.origin[kept], state.latest[kept]
         return self.resume(state._replace(models=models, origin=origin, latest=latest))
 
-    def _falls(self, state: InformationState, answer: Answer) -> bool:
-        """Whether F at the point asked is at most what it was before, to rounding."""
-        values = answer.parts["values"][answer.present]
-        now = self._value(values[:, 0], state.ahead)
-        before = self._value(values[:, -1], state.x)
-        return bool(now <= before + 16.0 * EPS * np.abs(values[:, -1]).sum())
-
-    def _value(self, values: Array, x: Array) -> float:
-        value = float(np.sum(values))
+    def _along(self, state: InformationState, answer: Answer) -> Array:
+        """F + g at the points of the way from x to the point asked, (len(WAY),)."""
+        F: Array = answer.parts["values"][answer.present].sum(axis=0)
         if self.penalty is not None:
-            value += self.penalty.value(x)
-        return float(np.nan_to_num(value, nan=np.inf, posinf=np.inf))
+            way = state.ahead - state.x
+            F = F + [self.penalty.value(state.x + t * way) for t in WAY]
+        return np.where(np.isnan(F), np.inf, F)
 
-    def _refused(self, state: InformationState, answer: Answer) -> InformationState:
-        """Back on the way to the point of least F, with the models that led there."""
-        way = state.ahead - state.x
-        F = [
-            self._value(values, state.x + t * way)
-            for t, values in zip(WAY, answer.parts["values"][answer.present].T, strict=True)
-        ]
+    def _refused(self, state: InformationState, F: Array) -> InformationState:
+        """Back on the way, along which F is known, to its least, with the models that led there."""
         t = WAY[int(np.argmin(F))]
         if t == 0.0 and state.models.are_at(state.x):
             t = WAY[-2]  # Newton's step goes down, however short it has to be
+        ahead = state.x + t * (state.ahead - state.x)
         if not state.models.heard.any():  # the start was worse than 0: a better one
-            return state._replace(ahead=state.x + t * way)
+            return state._replace(ahead=ahead)
         return state._replace(
-            ahead=state.x + t * way,
-            slope=np.full_like(way, np.nan),  # known again after the next minimisation
+            ahead=ahead,
+            slope=np.full_like(ahead, np.nan),  # known again after the next minimisation
             reach=self.shorter * min(state.reach, self.reach),
             still=True,
         )
@@ -456,11 +448,7 @@ class Newton(FedSplitInformation):
         return "Newton's method: every client sends its Hessian"
 
     def after(self, state: InformationState, answer: Answer) -> InformationState:
-        if not answer.complete:
-            raise InputError(
-                "Newton needs every client's answer in every round: use a method that takes "
-                "partial participation, such as FedSplit"
-            )
+        require_complete("Newton", answer)
         return super().after(state, answer)._replace(still=True)
 
 
@@ -475,34 +463,14 @@ def evidence_of(answer: Answer, models: Models, origin: Array) -> Evidence | Non
     origin : (m,) array
         f_j(0).
     """
-    if not answer.present.all():
+    if not answer.complete:
         return None
     parts = answer.parts
-    unknown = np.full(len(answer.present), np.inf)
-    nothing = np.zeros(len(answer.present))
-    scalars = ProofScalars(
-        value=parts["values"][:, 0],
-        q=unknown,
-        mu=nothing,
-        ell=parts["ell"],
-        norm=parts["norm"],
-        leverage=unknown,
-        floor=parts["floor"],
-        steady=parts["steady"],
-        origin=origin,
-    )
+    known = {"value": parts["values"][:, 0], "origin": origin}
     spread = parts["spread"]
     hessians = packed(models.B)
     if "hessian_at_x" in parts:
         hessians = parts["hessian_at_x"]
-        spread = nothing
+        spread = np.zeros_like(spread)
+    scalars = ProofScalars.of(parts | known)
     return Evidence(parts["slope"], spread, hessians, scalars, margin=answer.margin)
-
-
-def check_size(name: str, m: int, d: int, largest: float) -> None:
-    """Raise InputError if the clients' Hessians are too large for the server."""
-    if m * d**2 > largest:
-        raise InputError(
-            f"{name}: {m} Hessians of {d} × {d} numbers are too large for the server: use "
-            "FedSplitVectors() or LBFGS(), which ask for vectors"
-        )

@@ -7,7 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,25 @@ from fedsplit.penalties.penalty import Penalty, check_penalty, prox_or_same
 
 EPS = sys.float_info.epsilon
 
-S = TypeVar("S")
+
+class State(Protocol):
+    """What a method remembers between rounds: a NamedTuple of arrays and numbers."""
+
+    @property
+    def x(self) -> Array:
+        """The server's point, (d,)."""
+
+
+class StateWithStep(State, Protocol):
+    """The state of a method that has a step."""
+
+    @property
+    def s(self) -> float:
+        """The step."""
+
+
+S = TypeVar("S", bound=State)
+T = TypeVar("T", bound=StateWithStep)
 
 
 class Evidence(NamedTuple):
@@ -123,8 +141,7 @@ class Method(ABC, Generic[S]):
 
     def iterate(self, state: S) -> Array:
         """The variable whose fixed point the method seeks; its change is the residual."""
-        x: Array = _of(state).x
-        return x
+        return state.x
 
     def residual(self, before: S, after: S) -> float:
         """How far the iterate has moved in a round."""
@@ -132,8 +149,7 @@ class Method(ABC, Generic[S]):
 
     def asked_about(self, state: S) -> Array:
         """The point, (d,), that the next question is about."""
-        x: Array = _of(state).x
-        return x
+        return state.x
 
     def step_of(self, state: S) -> float | Array:
         """The step in use; nan if there is none."""
@@ -192,9 +208,23 @@ class Method(ABC, Generic[S]):
         return replace(self, penalty=penalty)  # type: ignore[type-var]  # a dataclass, as it says
 
 
-def _of(state: Any) -> Any:
-    """A state, whose fields a type checker does not know here."""
-    return state
+class StepMethod(Method[T]):
+    """A method with a step s in its state.
+
+    Its settings ``step``, ``prox`` and ``penalty``, of which it has some, are checked.
+    """
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        settings = vars(self)
+        if settings.get("step") is not None:
+            number(f"{name}: step", settings["step"])
+        if settings.get("prox") is not None:
+            instance("prox", settings["prox"], "a ProxSolver", "solve")
+        check_penalty(settings.get("penalty"))
+
+    def step_of(self, state: T) -> float:
+        return state.s
 
 
 def estimated_gap(move: Array, s: float | Array) -> float:
@@ -207,6 +237,7 @@ def estimated_gap(move: Array, s: float | Array) -> float:
 
 def average(z: Array, s: float | Array, penalty: Penalty | None) -> Array:
     """argmin_x g(x) + Σ_j ‖x - z_j‖²/(2s) = prox_{(s/m)g}(mean z): the mean without a penalty."""
+    # the m terms of 1/(2s) each are one of m/(2s), whose prox has the step s/m
     return prox_or_same(penalty, column_means(z), s / z.shape[0])
 
 
@@ -245,8 +276,8 @@ class CurvatureBounds(NamedTuple):
     everywhere: bool
 
 
-def extreme_curvature(x0: Array, batch: int | None = None) -> Dialogue[CurvatureBounds]:
-    """ℓ* and L* over the clients that answer.
+def curvatures(x0: Array, batch: int | None = None) -> Dialogue[tuple[Answer, bool]]:
+    """ℓ_j and L_j, and whether they hold everywhere.
 
     If some L_j has no bound that holds for every x, they are those of the Hessians at x0. L_j is
     the expected smoothness of minibatches where these are of ``batch`` rows.
@@ -255,17 +286,23 @@ def extreme_curvature(x0: Array, batch: int | None = None) -> Dialogue[Curvature
     def question(x: Array | None) -> CostQuestion:
         return Curvature(x) if batch is None else BatchCurvature(batch, x)
 
-    everywhere = True
     answer: Answer = yield question(None)
     bounds = answer.present_rows()
     xp = namespace(bounds)
-    if not xp.all(xp.isfinite(bounds[:, 1])):
-        everywhere = False
-        answer = yield question(x0)
-        bounds = answer.present_rows()
-    if not answer.present.any():
+    everywhere = bool(xp.all(xp.isfinite(bounds[:, 1])))
+    if not everywhere:
+        answer = yield question(x0)  # the next best thing, which holds near x0 alone
+    return answer, everywhere
+
+
+def extreme_curvature(x0: Array, batch: int | None = None) -> Dialogue[CurvatureBounds]:
+    """ℓ* and L* over the clients that answer, see ``curvatures``."""
+    answer, everywhere = yield from curvatures(x0, batch)
+    rows = answer.present_rows()
+    if not rows.shape[0]:
         raise InputError("no step follows from the curvature: no client answered, pass step=")
-    return CurvatureBounds(float(xp.min(bounds[:, 0])), float(xp.max(bounds[:, 1])), everywhere)
+    xp = namespace(rows)
+    return CurvatureBounds(float(xp.min(rows[:, 0])), float(xp.max(rows[:, 1])), everywhere)
 
 
 def choose_step(
@@ -284,18 +321,7 @@ def choose_step(
 def step_from(bounds: CurvatureBounds, rule: Callable[[float, float], float]) -> float:
     """The rule's step at ℓ* and L*; raises InputError if that is no positive number."""
     ell, L, _ = bounds
-    step = rule(ell, L) if L > 0 else math.inf
+    step = rule(ell, L) if L > 0 else math.inf  # rules divide by L
     if not (math.isfinite(step) and step > 0):
         raise InputError(f"no step follows from the curvature ℓ* = {ell:g}, L* = {L:g}: pass step=")
     return step
-
-
-def check_settings(
-    name: str, step: object = None, prox: object = None, penalty: object = None
-) -> None:
-    """Raise InputError unless each setting of the method ``name`` is None or can be used."""
-    if step is not None:
-        number(f"{name}: step", step)
-    if prox is not None:
-        instance("prox", prox, "a ProxSolver", "solve")
-    check_penalty(penalty)

@@ -16,7 +16,7 @@ from fedsplit.errors import InputError
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.fedsplit import FedSplit
-from fedsplit.methods.method import Method, average, check_settings, start_point
+from fedsplit.methods.method import StepMethod, average, start_point
 from fedsplit.theory import theorem2
 
 
@@ -46,7 +46,7 @@ class RegularisedState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RegularisedFedSplit(Method[RegularisedState]):
+class RegularisedFedSplit(StepMethod[RegularisedState]):
     """Theorem 2: F(x) - F* ≤ ε, proved, for smooth convex costs with exact proxes.
 
     Two set-up rounds (L_j, and the gradients at the start) fix λ, s and the number of rounds; the
@@ -73,7 +73,7 @@ class RegularisedFedSplit(Method[RegularisedState]):
     def __post_init__(self) -> None:
         number("RegularisedFedSplit: eps", self.eps)
         number("RegularisedFedSplit: radius", self.radius)
-        check_settings("RegularisedFedSplit", prox=self.prox)
+        super().__post_init__()
 
     @property
     def hazard(self) -> str:
@@ -107,6 +107,3 @@ class RegularisedFedSplit(Method[RegularisedState]):
 
     def iterate(self, state: RegularisedState) -> Array:
         return state.z
-
-    def step_of(self, state: RegularisedState) -> float:
-        return state.s

@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, column_means, namespace, zero_rows
+from fedsplit.arrays import Array, column_means, zero_rows
 from fedsplit.checks import count, number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Descend
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.method import Method, check_settings
-from fedsplit.methods.sums import curvatures
+from fedsplit.methods.method import StepMethod, extreme_curvature, step_from
 
 
 class ScaffnewState(NamedTuple):
@@ -43,7 +42,7 @@ class ScaffnewState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scaffnew(Method[ScaffnewState]):
+class Scaffnew(StepMethod[ScaffnewState]):
     """Scaffnew (Mishchenko et al., 2022): gradient steps with control variates.
 
     A round is what lies between two averages, which come with probability p after each step: a
@@ -70,7 +69,7 @@ class Scaffnew(Method[ScaffnewState]):
     hazard = "the step is above 2/L*: pass a smaller step"
 
     def __post_init__(self) -> None:
-        check_settings("Scaffnew", step=self.step)
+        super().__post_init__()
         count("Scaffnew: seed", self.seed, least=0)
         if self.probability is not None and number("Scaffnew: probability", self.probability) > 1.0:
             raise InputError(f"Scaffnew: probability must be at most 1, not {self.probability!r}")
@@ -79,13 +78,11 @@ class Scaffnew(Method[ScaffnewState]):
         s = self.step
         p = self.probability
         if s is None or p is None:
-            rows, _ = yield from curvatures("Scaffnew", x0)
-            ell = float(namespace(rows).min(rows[:, 0]))
-            L = float(namespace(rows).max(rows[:, 1]))
+            bounds = yield from extreme_curvature(x0)
             if s is None:
-                s = 1.0 / L
+                s = step_from(bounds, lambda _, L: 1.0 / L)
             if p is None:
-                p = max(0.01, math.sqrt(ell / L))  # at most 100 local steps on average
+                p = max(0.01, math.sqrt(bounds.ell / bounds.L))  # at most 100 steps on average
         return ScaffnewState(x0, zero_rows(x0, m), s, p, 0)
 
     def update(self, state: ScaffnewState) -> Dialogue[ScaffnewState]:
@@ -100,6 +97,3 @@ class Scaffnew(Method[ScaffnewState]):
 
     def iterate(self, state: ScaffnewState) -> Array:
         return state.x - state.s * state.h
-
-    def step_of(self, state: ScaffnewState) -> float:
-        return state.s

@@ -10,7 +10,7 @@ from fedsplit.checks import count
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Descend
 from fedsplit.dialogue import Dialogue
-from fedsplit.methods.method import Method, check_settings, choose_step
+from fedsplit.methods.method import StepMethod, choose_step
 
 
 class ScaffoldState(NamedTuple):
@@ -25,7 +25,7 @@ class ScaffoldState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SCAFFOLD(Method[ScaffoldState]):
+class SCAFFOLD(StepMethod[ScaffoldState]):
     """SCAFFOLD (Karimireddy et al., 2020), option II, with the server's step 1.
 
     K steps y_j ← y_j - s(∇f_j(y_j) - c_j + c) from y_j = x, with c = mean(c_j); then
@@ -49,7 +49,7 @@ class SCAFFOLD(Method[ScaffoldState]):
     hazard = "local_steps times the step is well above 1/L*: pass a smaller step"
 
     def __post_init__(self) -> None:
-        check_settings("SCAFFOLD", step=self.step)
+        super().__post_init__()
         count("SCAFFOLD: local_steps", self.local_steps)
 
     def start(self, x0: Array, m: int) -> Dialogue[ScaffoldState]:
@@ -66,6 +66,3 @@ class SCAFFOLD(Method[ScaffoldState]):
 
     def iterate(self, state: ScaffoldState) -> Array:
         return state.x - state.s * state.c
-
-    def step_of(self, state: ScaffoldState) -> float:
-        return state.s

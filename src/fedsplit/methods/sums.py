@@ -4,27 +4,62 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fedsplit.arrays import EPS, Array, namespace
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsplit.arrays import EPS, Array
 from fedsplit.clients.question import Answer
-from fedsplit.clients.questions import Curvature, Evaluate
+from fedsplit.clients.questions import Evaluate
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
+from fedsplit.methods.method import CurvatureBounds, curvatures
 
 
-def complete(name: str, answer: Answer) -> Array:
-    """The rows of an answer that every client gave: a sum without one of them is of another F."""
+def total(name: str, answer: Answer) -> Array:
+    """The sum of an answer's rows over all clients: without one of them it is that of another F."""
+    require_complete(name, answer)
+    summed: Array = answer.rows.sum(axis=0)
+    return summed
+
+
+def require_complete(name: str, answer: Answer) -> None:
+    """Raise InputError unless every client has answered a method that needs them all."""
     if not answer.complete:
         raise InputError(
             f"{name} needs every client's answer in every round: use a method that takes "
             "partial participation, such as FedSplit"
         )
-    return answer.rows
 
 
-def total(name: str, answer: Answer) -> Array:
-    """The sum of an answer's rows over all clients."""
-    summed: Array = complete(name, answer).sum(axis=0)
-    return summed
+class Gathered(NamedTuple):
+    """Answers to one question, of which only some clients are asked at a time.
+
+    Attributes
+    ----------
+    answer : Answer
+    times : (m,) array of int
+        How often each client has answered.
+    """
+
+    answer: Answer
+    times: NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, before: Gathered | None, answer: Answer) -> Gathered:
+        """With one more answer."""
+        times = answer.present.astype(np.int64)
+        if before is None:
+            return cls(answer, times)
+        return cls(before.answer.joined(answer), before.times + times)
+
+    @property
+    def ready(self) -> bool:
+        """Whether everyone has answered, or a client must be absent.
+
+        Who is drawn goes through a shuffled list of all clients before it is shuffled again, so
+        that a client may be asked twice before everyone was asked once, but not three times.
+        """
+        return self.answer.complete or bool((self.times > 2).any())
 
 
 class Known(NamedTuple):
@@ -35,28 +70,26 @@ class Known(NamedTuple):
 
     def bounds(self, F: float, move: Array, s: float) -> bool:
         """Whether F after a move is at most what a curvature of 1/s allows, to rounding."""
+        # a quadratic of curvature 1/s above F, which proves that F falls with the step s
         allowed = self.F + float(self.g @ move) + float(move @ move) / (2.0 * s)
         return bool(allowed + 16.0 * EPS * abs(self.F) >= F)
 
 
 def evaluated(name: str, x: Array) -> Dialogue[Known]:
     """F and its gradient at x, from one question."""
+    # the margin costs nothing, and shows at once where classes are separable
     answer: Answer = yield Evaluate(x, margin=True)
     F = float(total(name, answer))
     gradient: Array = answer.parts["gradient"].sum(axis=0)
     return Known(F, gradient)
 
 
-def curvatures(name: str, x0: Array) -> Dialogue[tuple[Array, bool]]:
-    """ℓ_j and L_j, (m, 2), and whether they hold for every x, or at x0 alone."""
-    rows = complete(name, (yield Curvature()))
-    xp = namespace(rows)
-    everywhere = bool(xp.all(xp.isfinite(rows)))
-    if not everywhere:
-        rows = complete(name, (yield Curvature(x0)))
-    largest = float(xp.max(rows[:, 1]))
-    if not (bool(xp.all(xp.isfinite(rows))) and largest > 0):
-        raise InputError(
-            f"{name}: no step follows from curvatures L_j up to {largest:g}: pass step="
-        )
-    return rows, everywhere
+def total_curvature(name: str, x0: Array) -> Dialogue[CurvatureBounds]:
+    """Σ_j ℓ_j and Σ_j L_j, and whether they hold for every x or at x0 alone."""
+    answer, everywhere = yield from curvatures(x0)
+    require_complete(name, answer)
+    rows = answer.rows
+    ell, L = rows.sum(axis=0).tolist()
+    if not 0 < L < np.inf:
+        raise InputError(f"{name}: no step follows from curvatures L_j of {L:g} in all: pass step=")
+    return CurvatureBounds(ell, L, everywhere)

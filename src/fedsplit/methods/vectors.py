@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from array_api_compat import array_namespace, device
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.checks import instance
+from fedsplit.checks import instance, number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Gradient, Prox
 from fedsplit.device.programs import Found, for_each_client
@@ -26,14 +26,13 @@ from fedsplit.methods.memory import ROUNDING, Memory, in_scale
 from fedsplit.methods.method import (
     Method,
     average,
-    check_settings,
     choose_step,
     start_point,
     subgradient_of_average,
 )
 from fedsplit.methods.secants import Secants
 from fedsplit.methods.trust import TRIALS, Best, Trust
-from fedsplit.penalties.penalty import Penalty
+from fedsplit.penalties.penalty import Penalty, check_penalty
 from fedsplit.theory import fedsplit_step
 
 MOST_FLOATS = 10**8
@@ -111,7 +110,11 @@ class FedSplitVectors(Method[AcceleratedState]):
     state_type = AcceleratedState
 
     def __post_init__(self) -> None:
-        check_settings("FedSplitVectors", self.step, self.prox, self.penalty)
+        if self.step is not None:
+            number("FedSplitVectors: step", self.step)
+        if self.prox is not None:
+            instance("prox", self.prox, "a ProxSolver", "solve")
+        check_penalty(self.penalty)
         if self.accelerate is not None:
             instance(
                 "FedSplitVectors: accelerate", self.accelerate, "Secants() or Anderson()", "propose"

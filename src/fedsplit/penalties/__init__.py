@@ -1,1 +1,1 @@
-"""Penalties: convex terms that the server adds to F, one file each."""
+"""Penalties: convex terms that the server adds to F."""

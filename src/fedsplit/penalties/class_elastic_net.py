@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.penalties.l1 import soft_threshold
+from fedsplit.penalties.coordinatewise import soft_threshold
 
 
 @dataclass(frozen=True, eq=False)

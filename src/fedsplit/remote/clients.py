@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Mask
 from fedsplit.clients.oracle import Clients, Incident, Posting
-from fedsplit.clients.question import ABSENT, Answer, CostQuestion, Question
+from fedsplit.clients.question import Answer, CostQuestion, Question
 from fedsplit.remote.channel import Channel, LocalChannel, PostingChannel, Reply, Request
 from fedsplit.remote.cohort import Fingerprint, ProblemCohort, other_data, same_data
 from fedsplit.remote.members import Check, Members
@@ -189,10 +189,7 @@ class RemoteClients(Clients):
         replies: Mapping[int, Reply],
     ) -> Answer:
         """The cohorts' answers as one; rows of clients that gave none are nan."""
-        parts = {
-            name: np.full((self.m, *part.shape_for(self.d)), ABSENT.get(name, np.nan))
-            for name, part in question.answer_parts().items()
-        }
+        parts = question.unanswered(self.m, self.d)
         present = np.zeros(self.m, dtype=bool)
         seconds = np.full(self.m, np.nan)
         work = np.zeros((self.m, 3))

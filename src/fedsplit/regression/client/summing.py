@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedsplit import fixed_point
-from fedsplit.arrays import unpacked
 from fedsplit.clients.local_models import LastModels, LocalModel
 from fedsplit.clients.question import Question
 from fedsplit.clients.stacked import QUIET
@@ -109,9 +108,8 @@ class SumsOfCohort:
             asked = asked.centred(self._last(request.key))
         value = (answer or self._cohort.answer)(own._replace(question=asked))
         if isinstance(asked, LocalModel) and asked.hessian:
-            parts = value.parts
-            models = LastModels(parts["point"], parts["gradient"], unpacked(parts["hessian"]))
-            self.memory = self.memory._replace(last=(request.key, models))
+            last = request.key, LastModels.of(value.parts)
+            self.memory = self.memory._replace(last=last)
         if isinstance(question, FitQuestion):
             self._warn(value)
         with np.errstate(**QUIET):

@@ -17,7 +17,7 @@ from fedsplit.errors import InputError, listed
 from fedsplit.methods import parse
 from fedsplit.methods.default import default_method
 from fedsplit.methods.information import FedSplitInformation
-from fedsplit.penalties.nonnegative_elastic_net import NonNegativeElasticNet
+from fedsplit.penalties.coordinatewise import NonNegativeElasticNet
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.client.design import Moments, Recession
 from fedsplit.regression.client.questions.along import Recede, Receding

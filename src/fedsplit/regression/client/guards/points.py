@@ -27,7 +27,7 @@ from fedsplit.clients.local_models import ModifiedScore
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.stacked import StackedClients
 from fedsplit.errors import InputError, RequestError
-from fedsplit.losses.jeffreys import penalty_parts
+from fedsplit.losses.jeffreys import jeffreys
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.guards.comparison import Comparison
 from fedsplit.regression.client.guards.extremes import without_extremes
@@ -233,7 +233,7 @@ class PointGuard:
         """The same for the slopes of Firth's penalty, in which the server chooses a metric."""
         terms = self._terms[j]
         V = unpacked(question.metric)
-        slopes, weights = penalty_parts(terms, question.x[None], V)
+        slopes, weights = jeffreys(terms, question.x[None], V).of_rows
         largest = np.linalg.eigvals(V @ terms.hessian(terms.eta(question.x[None]))[0]).real.max()
         if largest > METRIC:
             self._refuse(j, f"the metric is {largest:.3g} times the inverse of the Hessian")
