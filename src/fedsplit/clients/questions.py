@@ -19,6 +19,7 @@ from fedsplit.arrays import Array, namespace
 from fedsplit.clients.adding import SIGN, SUM, VALUES
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import (
+    Answer,
     CostQuestion,
     Part,
     anything,
@@ -135,17 +136,20 @@ class Reflection(CostQuestion):
         start = {"broadcast": self.x, "iterate": self.z, "argument": None}[self.solver.start]
         return Prox(v, self.s, start, self.solver, streams=self.streams)
 
-    def centred(self, points: Array) -> Array:
-        """The z_j after the round, from the proxes."""
-        z: Array = self.z + 2.0 * (points - self.x)
-        return z
+    def of_prox(self, answer: Answer) -> Answer:
+        """The answer that an answer to ``prox`` amounts to."""
+        return answer._replace(parts=self._centred(answer.parts))
+
+    def _centred(self, parts: Mapping[str, Array]) -> dict[str, Array]:
+        """The z_j after the round, in the place of the proxes."""
+        z = self.z + 2.0 * (parts["point"] - self.x)
+        return {"z": z, "error": parts["error"], "margin": parts["margin"]}
 
     def answer(self, costs: Costs, x: Array, z: Array) -> Mapping[str, Array]:
         own = replace(self, z=z)
         prox = own.prox
         start = {"broadcast": x, "iterate": z, "argument": None}[self.solver.start]
-        parts = dict(prox.answer(costs, prox.v, start))
-        return {"z": own.centred(parts.pop("point")), **parts}
+        return own._centred(prox.answer(costs, prox.v, start))
 
 
 @dataclass(frozen=True)

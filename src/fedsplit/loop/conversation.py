@@ -167,12 +167,10 @@ class Conversation:
         effect = self._effects.get(type(question))
         if effect is not None:
             return effect(question)
+        reflection = None
         if isinstance(question, Reflection) and not self.clients.on_device:
-            # only clients on a device do more than a prox
-            answer = self.ask(question.prox)
-            z = question.centred(answer.rows_or(question.x))
-            others = {name: part for name, part in answer.parts.items() if name in question.parts}
-            return answer._replace(parts={"z": z, **others})
+            # clients elsewhere are asked for a prox, and the centring step is made here
+            reflection, question = question, question.prox
         drawn = self._everyone
         if self._draws is not None:
             mask = next(self._draws)
@@ -193,7 +191,7 @@ class Conversation:
             self._remove(gone.names)
         asked = self.m if drawn is self._everyone else int(drawn.sum())
         self._count(question, answer, asked, time.perf_counter() - began)
-        return answer
+        return answer if reflection is None else reflection.of_prox(answer)
 
     def _seeded(self, question: CostQuestion) -> CostQuestion:
         """The next question, with the clients' random seeds if they draw for it."""

@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedsplit.arrays import Array, Mask, namespace
+from fedsplit.arrays import Array, Mask, length, namespace
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Reflection
 from fedsplit.dialogue import Dialogue
@@ -95,11 +95,14 @@ class FedSplit(StepMethod[FedSplitState]):
         x, z, s, prox, notes, _ = state
         # 1a. local prox step, prox_{s f_j}(2x - z_j); 1b. local centring step
         answer: Answer = yield Reflection(x, z, s, prox or self.prox or ExactProx())
-        mean = answer.mean_or(z)
-        moved = math.nan if answer.summary is None else answer.summary.moved
         z = answer.rows_or(z)
-        x = prox_or_same(self.penalty, mean, s / z.shape[0])  # 2. global average
-        return FedSplitState(x, z, s, prox, notes, moved)
+        known = answer.summary
+        if known is None:
+            return FedSplitState(
+                average(z, s, self.penalty), z, s, prox, notes
+            )  # 2. global average
+        x = prox_or_same(self.penalty, known.mean, s / z.shape[0])
+        return FedSplitState(x, z, s, prox, notes, known.moved)
 
     @property
     def hazard(self) -> str:
@@ -117,7 +120,7 @@ class FedSplit(StepMethod[FedSplitState]):
         return state.z
 
     def residual(self, before: FedSplitState, after: FedSplitState) -> float:
-        return super().residual(before, after) if math.isnan(after.moved) else after.moved
+        return length(after.z - before.z) if math.isnan(after.moved) else after.moved
 
     def subgradient(self, state: FedSplitState) -> Array:
         return subgradient_of_average(state.x, state.z, state.s)
