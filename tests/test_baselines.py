@@ -220,6 +220,12 @@ def test_scaffnew_depends_on_its_seed_and_on_nothing_else() -> None:
     assert not np.array_equal(a, c)
 
 
+def test_scaffnew_converges_with_half_of_the_clients_in_a_round() -> None:
+    p = problem("least-squares", [20, 30, 25, 40], 3, ridge=5.0)
+    result = fs.solve(p, Scaffnew(), rounds=100, participation=0.5, tol=0)
+    np.testing.assert_allclose(result.x, p.solution(), rtol=1e-6)
+
+
 def test_with_probability_one_scaffnew_is_gradient_descent_on_the_mean() -> None:
     p = a_problem("logistic")
     a = fs.solve(p, Scaffnew(step=0.02, probability=1.0), rounds=9, tol=0).x

@@ -1,9 +1,13 @@
 """Certificates: never below the truth, tight where they can be, and honest where there is none."""
 
+from fractions import Fraction
+from operator import mul
+
 import numpy as np
 import pytest
 
 import fedsplit as fs
+from fedsplit.arrays import Array
 from fedsplit.clients.questions import Decrement, Information, ProofScalars, Value
 from fedsplit.dialogue import converse
 from fedsplit.loop.certificate import prove
@@ -305,6 +309,52 @@ def test_the_radius_bounds_the_distance_in_the_norm_of_the_hessian(name: str) ->
     assert np.median(ratios) < 2.0
 
 
+def exactly_solved(A: Array, b: Array) -> tuple[list[list[Fraction]], list[Fraction]]:
+    """AᵀA, and the x with AᵀAx = Aᵀb, in fractions."""
+    columns = [[Fraction(a) for a in column] for column in A.T.tolist()]
+    target = [Fraction(each) for each in b.tolist()]
+    H = [[sum(map(mul, one, other), Fraction()) for other in columns] for one in columns]
+    rows = [
+        [*line, sum(map(mul, each, target), Fraction())]
+        for line, each in zip(H, columns, strict=True)
+    ]
+    for i, pivot in enumerate(rows):
+        rows[i] = [each / pivot[i] for each in pivot]
+        for k, row in enumerate(rows):
+            if k != i:
+                rows[k] = [a - row[i] * b for a, b in zip(row, rows[i], strict=True)]
+    return H, [row[-1] for row in rows]
+
+
+def test_at_the_optimum_the_bounds_count_the_rounding_of_gradients() -> None:
+    """Nearly collinear columns, at the float64 next to the minimiser and at the one that is found.
+
+    The gradient there is rounding, and may well be zero.
+    """
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        away = 10.0 ** rng.uniform(-6, -1)
+        x = 10.0 ** rng.uniform(0, 4) * rng.standard_normal(3)
+        data = []
+        for _ in range(3):
+            A = rng.standard_normal((15, 3))
+            A[:, 1] = A[:, 0] + away * A[:, 1]
+            data.append((A, A @ x + 10.0 ** rng.uniform(-3, 1) * rng.standard_normal(15)))
+        p = fs.Problem(fs.LeastSquares(), data)
+        A, b = np.concatenate([A for A, _ in data]), np.concatenate([b for _, b in data])
+        H, best = exactly_solved(A, b)
+        for point in (np.array([float(each) for each in best]), p.solution()):
+            certificate = fs.certify(p.clients, point)
+            h = [Fraction(each) - exact for each, exact in zip(point.tolist(), best, strict=True)]
+            squared = sum(
+                (a * H[i][k] * b for i, a in enumerate(h) for k, b in enumerate(h)), Fraction()
+            )
+            assert certificate.gap is not None
+            assert certificate.radius is not None
+            assert squared / 2 <= Fraction(certificate.gap)
+            assert squared <= Fraction(certificate.radius) ** 2
+
+
 def test_a_bound_without_curvature_has_no_radius() -> None:
     p = problem("huber", [5, 3, 4], 20, seed=1)
     result = fs.solve(p, penalty=fs.Box(-0.1, 0.1))
@@ -342,7 +392,7 @@ def test_clients_without_a_definite_hessian_prove_the_gap_by_that_of_their_sum()
 def test_hessians_that_are_too_large_are_not_asked_for() -> None:
     p = problem("logistic", [3] * 30, 5, seed=1)
     small, large = (
-        converse(prove(p.solution(), p.m, largest=most), p.clients) for most in (30 * 5 * 5, 749)
+        converse(prove(p.solution(), largest=most), p.clients) for most in (30 * 5 * 5, 749)
     )
     assert small.gap is not None
     certificate = large
@@ -361,6 +411,7 @@ def test_the_bound_of_a_lasso_with_more_columns_than_rows_is_that_of_its_support
         certificate = fs.certify(p.clients, x, penalty)
         assert certificate.gap is not None
         assert certificate.reason == "a quadratic bound"
+        assert certificate.distance is None  # the Hessian is singular off the support
         truth = p.objective(x) + penalty.value(x) - value
         assert 0.9 * truth - 1e-13 <= certificate.gap <= 1.1 * truth + 1e-13
 

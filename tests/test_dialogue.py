@@ -357,6 +357,51 @@ def test_rounds_is_a_maximum(which: str, tol: float) -> None:
         assert result.rounds == len(result.trace) <= rounds
 
 
+class Thrice(NamedTuple):
+    """The state of ``ThreeQuestions``."""
+
+    x: Array
+
+
+@dataclass(frozen=True)
+class ThreeQuestions(Method[Thrice]):
+    """Three gradient steps are one round."""
+
+    step: float
+
+    def start(self, x0: Array, m: int) -> Dialogue[Thrice]:
+        yield from ()
+        return Thrice(x0)
+
+    def update(self, state: Thrice) -> Dialogue[Thrice]:
+        x = state.x
+        for _ in range(3):
+            answer: fs.Answer = yield Q.Gradient(x)
+            x = x - self.step * answer.rows.sum(axis=0)
+        return Thrice(x)
+
+
+@pytest.mark.parametrize("tol", [0.0, 1e-9])
+@pytest.mark.parametrize("method", [ThreeQuestions(1e-3), fs.GIANT(), fs.GD()], ids=repr)
+def test_a_round_of_several_questions_ends_with_the_budget(method: Method[Any], tol: float) -> None:
+    p = problem("poisson", [20, 30, 15], D, seed=2, ridge=1.0)
+    for rounds in range(4, 26):
+        result = fs.solve(p, method, rounds=rounds, tol=tol)
+        assert result.rounds == len(result.trace) <= rounds
+        # a round that was broken off leaves the state of the round before, which can go on
+        assert np.isfinite(p.objective(result.x))
+        assert result.trace.objective[-1] == p.objective(result.x)
+
+
+def test_a_round_that_the_budget_breaks_off_changes_nothing() -> None:
+    p = problem("least-squares", [20, 30, 15], D, seed=2)
+    whole = fs.solve(p, ThreeQuestions(1e-3), rounds=6, tol=0)
+    more = fs.solve(p, ThreeQuestions(1e-3), rounds=8, tol=0)
+    assert (whole.rounds, more.rounds, more.stopped_by) == (6, 8, "rounds")
+    np.testing.assert_array_equal(more.x, whole.x)
+    np.testing.assert_array_equal(np.isnan(more.trace.residual), [1, 1, 0, 1, 1, 0, 1, 1])
+
+
 def test_a_budget_that_ends_in_the_set_up_is_refused() -> None:
     p = problem("least-squares", [20, 30, 15], D, seed=2)
     assert fs.solve(p, fs.FedSplit(), rounds=1).rounds == 1

@@ -119,6 +119,10 @@ def test_products_show_the_largest_eigenvalue_and_one_above_the_smallest() -> No
     np.testing.assert_allclose(high, spectrum[:, -1], rtol=1e-3)
     assert (low >= spectrum[:, 0]).all()
     assert (low <= spectrum.mean(axis=1)).all()
+    with np.errstate(all="ignore"):  # as in every answer of a client
+        low, high = lanczos(lambda U: matvec(np.full_like(M, np.inf), U), 3, 40)
+    assert (low == 0).all()
+    assert np.isinf(high).all()
 
 
 def test_the_first_step_with_many_coordinates_needs_no_factorisation() -> None:

@@ -22,7 +22,8 @@ from fedsplit.clients.questions import (
     Margin,
     Prox,
 )
-from fedsplit.clients.rounding import rounded_down, rounded_up
+from fedsplit.clients.rounding import all_positive, rounded_down, rounded_up
+from fedsplit.clients.stochastic import BatchCurvature
 from fedsplit.clients.sums import GRID, rounded, rounded_products
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.problem import Problem
@@ -70,6 +71,22 @@ def test_what_one_row_determines_is_told_as_a_power_of_two_or_a_sign(
 def test_the_spread_of_a_modified_score_is_a_power_of_two() -> None:
     question = ModifiedScore(X, packed(np.eye(D)[None])[0], np.zeros(D), False, False)
     assert (np.frexp(parts("logistic", question)["spread"])[0] == 0.5).all()
+
+
+@pytest.mark.parametrize("x", [None, X], ids=["everywhere", "at x"])
+def test_the_smoothness_of_a_batch_is_rounded_up_to_a_power_of_two(x: Array | None) -> None:
+    p = problem("logistic", [17], D)
+    [(_, costs)] = p.clients._blocks
+    exact = costs.batch_smoothness(1, None if x is None else x[None])
+    rounded_to = p.clients.ask(BatchCurvature(1, x)).parts["bounds"][:, 1]
+    assert (np.frexp(rounded_to)[0] == 0.5).all()
+    assert (exact <= rounded_to).all()
+    assert (rounded_to < 2.0 * exact).all()
+
+
+def test_a_row_on_the_plane_is_on_neither_side() -> None:
+    margins = np.array([0.0, 1e-300, -1e-300, np.nan])
+    np.testing.assert_array_equal(all_positive(margins), [-1.0, 1.0, -1.0, np.nan])
 
 
 @pytest.mark.parametrize("name", ["logistic", "poisson", "gamma", "multinomial", "huber"])

@@ -204,7 +204,7 @@ def test_without_a_ridge_nothing_is_proved_by_products_and_the_reason_is_told(
 ) -> None:
     monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
     _, sparse = both("logistic", 24, ridge=0.0)
-    without_matrices = prove(np.zeros(24), sparse.m, largest=0.0)
+    without_matrices = prove(np.zeros(24), largest=0.0)
     proof = converse(without_matrices, sparse.clients)
     assert proof.gap is None
     assert "add a ridge" in proof.reason

@@ -15,7 +15,7 @@ from fedsplit.last_digits import KEPT, LastDigits
 from fedsplit.sums import Summands, Total, about_means
 
 NUMBERS = st.floats(-1e15, 1e15, allow_subnormal=False).filter(lambda x: x == 0 or abs(x) > 1e-6)
-SIZES = st.one_of(st.just(0.0), st.floats(1e-12, 1e12), st.just(np.inf))
+SIZES = st.one_of(st.just(0.0), st.floats(1e-12, 1e12), st.floats(1e-40, 1e-15), st.just(np.inf))
 
 
 def summed(contributions: list[Summands]) -> Total:
@@ -192,7 +192,7 @@ def test_a_bound_for_all_clients_is_at_least_that_of_each(sizes: list[float]) ->
     assert found <= max(1.001 * np.sqrt(len(sizes)) * max(sizes), 1e-13)
     radius = together(RADIUS, sizes)
     assert 0 <= radius <= min(sizes)
-    if 0 < min(sizes) < 1e12:
+    if 1e-12 <= min(sizes) < 1e12:
         assert radius >= 0.999 * min(sizes) / np.sqrt(len(sizes))
 
 

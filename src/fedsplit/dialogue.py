@@ -31,12 +31,22 @@ class Answering(Protocol):
         """The answer to a question."""
 
 
-class Removal(Exception):
-    """Some clients have left for good, and the question that was open is void.
+class Interruption(Exception):
+    """What comes in the place of an answer, for a reason that is none of the dialogue's errors.
 
     The driver throws it into the dialogue where that waits for the answers, so that no dialogue
-    has to look for it in every answer: whoever has the state from before the round catches it,
-    drops what belongs to the clients that left, and goes on.
+    has to look for it in every answer: whoever has the state from before the question catches it.
+    """
+
+
+class BudgetSpent(Interruption):
+    """As many questions as a run may ask have been asked; this one was not."""
+
+
+class Removal(Interruption):
+    """Some clients have left for good, and the question that was open is void.
+
+    Whoever catches it drops what belongs to the clients that left, and goes on.
 
     Attributes
     ----------
@@ -56,8 +66,8 @@ def converse(dialogue: Dialogue[R], answering: Answering) -> R:
         while True:
             try:
                 answer = answering.ask(question)
-            except Removal as removal:
-                question = dialogue.throw(removal)
+            except Interruption as interruption:
+                question = dialogue.throw(interruption)
             else:
                 question = dialogue.send(answer)
     except StopIteration as end:

@@ -10,7 +10,8 @@ import numpy as np
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import number, one_of
-from fedsplit.clients.question import CostQuestion
+from fedsplit.clients.oracle import Clients
+from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.errors import InputError
 
 
@@ -43,24 +44,27 @@ class Latency:
 
     def draw(self, seed: int, client: int, question: int) -> float:
         """The time that a client takes for its ``question``-th question."""
+        # by client and question, so that no time depends on who else is asked
         rng = np.random.default_rng([seed, client, question])
         time = 1.0
         if self.distribution == "exponential":
             time = float(rng.exponential())
         elif self.distribution == "pareto":
+            # NumPy's begins at 0, Pareto's own at 1, where its mean is tail/(tail - 1)
             time = float(1.0 + rng.pareto(self.tail)) * (self.tail - 1.0) / self.tail
         return self.slow.get(client, 1.0) * time
 
 
 class Clock:
-    """When each of m clients answers; the same seed gives the same times.
+    """Clients that take their time, in simulated time; the same seed gives the same times.
 
-    A client answers its questions one after another.
+    A client answers its questions one after another. It is a ``Posting``.
 
     Parameters
     ----------
+    clients : Clients
     latency : Latency
-    m, seed : int
+    seed : int
 
     Attributes
     ----------
@@ -68,24 +72,26 @@ class Clock:
         The simulated time.
     """
 
-    def __init__(self, latency: Latency, m: int, seed: int) -> None:
+    def __init__(self, clients: Clients, latency: Latency, seed: int) -> None:
+        m = clients.m
         for client in latency.slow:
             if not 0 <= client < m:
                 raise InputError(
                     f"Latency: slow names client {client!r}, and there are 0 to {m - 1}"
                 )
         self.now = 0.0
+        self._clients = clients
         self._latency = latency
         self._seed = seed
-        self._m = m
         self._questions = np.zeros(m, dtype=int)  # asked so far
         self._busy = np.zeros(m)  # until when
         self._posted: dict[int, CostQuestion] = {}
         self._arrival: Array = np.full(m, np.inf)  # of what was posted
 
-    def wait_for(self, asked: Mask) -> None:
+    def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
         """Wait until everyone that is asked now has answered."""
-        self.now = max(self._take_up(j) for j in np.flatnonzero(asked).tolist())
+        self.now = max(self._take_up(j) for j in np.flatnonzero(drawn).tolist())
+        return self._clients.ask_some(question, drawn)
 
     def post(self, question: CostQuestion, to: Mask) -> None:
         """Let these clients begin with a question."""
@@ -98,20 +104,20 @@ class Clock:
         """Who has answered everything, (m,)."""
         return np.isinf(self._arrival)
 
-    def next_arrival(self) -> tuple[CostQuestion, Mask]:
-        """Wait for the next answer: the question it is about, and who answers it now."""
+    def collect(self) -> tuple[CostQuestion, Answer]:
+        """Wait for the next answer, and those to the same question that arrive with it."""
         first = int(self._arrival.argmin())
         question = self._posted[first]
         self.now = max(self.now, float(self._arrival[first]))
-        # answers to one question that arrive at the same time arrive together
-        same = np.array([self._posted.get(j) is question for j in range(self._m)])
+        same = np.array([self._posted.get(j) is question for j in range(len(self._arrival))])
         arrived = same & (self._arrival <= self.now)
-        self._arrival[arrived] = np.inf
-        return question, arrived
+        self._arrival[arrived] = np.inf  # idle again
+        return question, self._clients.ask_some(question, arrived)
 
     def _take_up(self, client: int) -> float:
         """When a question that is sent now will be answered."""
         time = self._latency.draw(self._seed, client, int(self._questions[client]))
         self._questions[client] += 1
+        # what was asked before is answered first
         self._busy[client] = max(self._busy[client], self.now) + time
         return float(self._busy[client])

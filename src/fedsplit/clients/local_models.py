@@ -168,15 +168,18 @@ class LocalModel(CostQuestion):
             values = np.tile(here.value[:, None], len(WAY))
         else:
             values = here.values_from(costs.at(before), WAY)
-        p, gradient, B = self._model(here, v)
-        parts = {"point": p, "gradient": gradient}
+        at = self._moved(here, v)
+        model = {"point": at.X, "gradient": at.gradient}
         if self.hessian:
-            parts["hessian"] = packed(B)
+            model["hessian"] = packed(at.hessian)
+        # Beyond float64 there is no model; the server refuses such an x by its value.
+        _, usable = _or_zeros(np.isfinite, *model.values())
+        parts = dict(zip(model, usable, strict=True))
         parts |= {
             "values": values,
             "slope": here.gradient,
             # numbers of one row each, on the side on which a proof stays a proof
-            "spread": rounded_up(costs.terms.spread(x - p)),
+            "spread": rounded_up(costs.terms.spread(x - parts["point"])),
             "norm": rounded_up(costs.norm),
             "floor": costs.terms.floor(),
             "steady": rounded_down(here.steady()),
@@ -187,25 +190,14 @@ class LocalModel(CostQuestion):
             parts["hessian_at_x"] = packed(here.hessian)
         return parts
 
-    def _model(self, here: Evaluation, v: Array | None) -> Sequence[Array]:
-        """p_j, ∇f_j(p_j) and ∇²f_j(p_j), which is left out unless it is asked for.
-
-        Beyond float64 there is no model; the server refuses such an x by its value.
-        """
-        if not self.hessian:
-            [gradient] = _or_zeros(np.isfinite, here.gradient)[1]
-            return here.X, gradient, gradient
-        at = self._moved(here, v)
-        return _or_zeros(np.isfinite, at.X, at.gradient, at.hessian)[1]
-
     def _moved(self, here: Evaluation, v: Array | None) -> Evaluation:
-        """The costs at p_j."""
+        """The costs at p_j, which is x where nothing is gained by moving."""
         costs = here.costs
         usable: Mask = np.asarray(np.isfinite(here.gradient).all(axis=1))
         # With fewer observations than coordinates a client has no minimiser of its own, and the
         # model of a quadratic is the same everywhere.
         stays = ~usable | costs.terms.underdetermined() | (costs.norm == 0)
-        if self.reach == 0.0 or stays.all():
+        if not self.hessian or self.reach == 0.0 or stays.all():
             return here
         # roughly is enough: the model is exact at p_j, wherever that is
         newton = LocalNewton(ratio=0.1, most_steps=10)

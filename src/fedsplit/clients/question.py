@@ -120,6 +120,7 @@ class Answer(NamedTuple):
             m = len(self.present)
             return m * gradients, m * hessians, m * factorisations
         # a minibatch is a fraction of a gradient; who is absent did nothing
+        # add.reduce is what sum() calls, without its checks: this is done in every round
         totals = np.add.reduce(self.work, axis=0).tolist()
         gradients, hessians, factorisations = [math.ceil(round(total, 6)) for total in totals]
         return gradients, hessians, factorisations
@@ -168,6 +169,7 @@ class Answer(NamedTuple):
 
     def only(self, drawn: Mask) -> Answer:
         """The answers of the clients drawn, as if the others had not answered."""
+        # who was drawn may be absent all the same
         only = self._replace(present=self.present & drawn, summary=None)
         parts = {}
         for name, array in self.parts.items():
@@ -435,7 +437,7 @@ class CostQuestion(Question):
             elif name == "streams":
                 sent += value is not None
             elif isinstance(value, float | np.ndarray):
-                sent += np.size(value)
+                sent += 1 if isinstance(value, float) else value.size
         return sent
 
     def share(self, rows: slice | NDArray[np.intp]) -> Self:

@@ -25,6 +25,7 @@ from fedsplit.clients.question import (
     anything,
     distance,
     finite,
+    nonnegative,
     not_nan,
     some_not_nan,
 )
@@ -86,8 +87,11 @@ class Prox(CostQuestion):
             solved = solver.solve(costs, v, self.s, start)
         else:
             solved = cast(StochasticSolver, solver).solve(costs, v, self.s, start, self.streams)
+        # a margin is about one point: at points of their own clients say nothing about F
         common = self.v if self.start is None else self.start
-        margin = separated(costs.at(start)) if common.ndim == 1 else math.nan * solved.error
+        margin = math.nan * solved.error
+        if costs.terms.classifies and common.ndim == 1:
+            margin = separated(costs.at(start))
         parts = {"point": solved.u, "error": solved.error, "margin": margin}
         if self.gradient:
             known = solved.gradient  # a solver may have it from its last step
@@ -243,7 +247,7 @@ class Curvature(CostQuestion):
     parts: ClassVar = {"bounds": Part((2,), not_nan)}
 
     def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
-        bounds = costs.bounds if x is None else costs.at(x).bounds()
+        bounds = costs.bounds if x is None else costs.at(x).bounds()  # ℓ_j and L_j, each (k,)
         return {"bounds": namespace(bounds[0]).stack(bounds, axis=1)}
 
 
@@ -305,6 +309,9 @@ class ProofScalars(NamedTuple):
     steady : (m,) array
         The radius of a ball around x in which ∇²f_j is constant: inf for a quadratic, 0 where none
         is known.
+    noise : (m,) array
+        About how much rounding adds to ∇f_j(x), in the norm of ∇²f_j(x)⁻¹; inf where that is not
+        defined. Empty if it is not known.
     origin : (m,) array
         f_j(0), which the tolerance is relative to; empty if it is not known.
     """
@@ -317,6 +324,7 @@ class ProofScalars(NamedTuple):
     leverage: Array
     floor: Array
     steady: Array
+    noise: Array = np.zeros(0)
     origin: Array = np.zeros(0)
 
     @classmethod
@@ -345,8 +353,8 @@ class Decrement(CostQuestion):
     ----------
     x, g : (d,) arrays
     origin : bool
-        Whether to answer with f_j(0) too, which a tolerance may be relative to, and with a
-        classifier's margin as in ``Prox``.
+        Whether to answer with f_j(0) too, which a tolerance may be relative to, with the noise,
+        and with a classifier's margin as in ``Prox``.
     """
 
     x: Array
@@ -355,7 +363,8 @@ class Decrement(CostQuestion):
 
     vectors = ("x", "g")
     parts: ClassVar = {
-        **dict.fromkeys(ProofScalars._fields[:-1], Part((), not_nan)),
+        **dict.fromkeys(ProofScalars._fields[:-2], Part((), not_nan)),
+        "noise": Part((), nonnegative, when="origin"),
         "origin": Part((), not_nan, when="origin"),
         "margin": Part((), anything, when="origin"),
     }
@@ -366,7 +375,9 @@ class Decrement(CostQuestion):
         # on the side on which a proof stays a proof: Hessians may change faster, and sooner
         scalars |= {name: rounded_up(scalars[name]) for name in ("norm", "leverage")}
         scalars["steady"] = rounded_down(scalars["steady"])
+        noise = scalars.pop("noise")
         if self.origin:
+            scalars["noise"] = noise
             scalars["origin"] = costs.value_at_origin
             scalars["margin"] = separated(at)
         return scalars

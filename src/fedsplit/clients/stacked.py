@@ -42,11 +42,12 @@ class StackedClients(Clients):
 
     def with_ridge(self, ridge: Array) -> StackedClients:
         """The same data with another ridge, (d,); nothing is copied."""
-        other = copy(self)
+        other = copy(self)  # whatever else it has is of the data alone
         other._blocks = [(at, Costs(costs.terms, ridge)) for at, costs in self._blocks]
         other._single = {}
         return other
 
+    @np.errstate(**QUIET)
     def ask(self, question: CostQuestion) -> Answer:
         if len(self._blocks) > 1:
             return self._answer(question, self._blocks, self._everyone)
@@ -55,8 +56,7 @@ class StackedClients(Clients):
         [(_, costs)] = self._blocks
         costs = costs.counted()
         points = [self._rows(getattr(question, name)) for name in question.vectors]
-        with np.errstate(**QUIET):
-            parts = question.answer(costs, *points)
+        parts = question.answer(costs, *points)
         shared = np.array([(time.perf_counter() - began) / self.m])
         seconds = np.ndarray((self.m,), shared.dtype, shared, 0, (0,))  # one number m times
         return Answer(dict(parts), self._everyone, seconds, costs.work.each(self.m))
@@ -65,6 +65,14 @@ class StackedClients(Clients):
         if drawn.all():
             return self.ask(question)
         return self._answer(question, self._drawn(drawn), drawn)
+
+    @np.errstate(**QUIET)
+    def objective(self, x: Array) -> float | None:
+        if len(self._blocks) > 1:
+            return super().objective(x)
+        # measured in every round, and so without an answer around it
+        [(_, costs)] = self._blocks
+        return float(np.add.reduce(costs.at(repeated(x, self.m)).value))
 
     def _answer(
         self, question: CostQuestion, blocks: Sequence[tuple[Index, Costs]], present: Mask
@@ -118,7 +126,7 @@ class StackedClients(Clients):
 
     def pooled_information(self, x: Array) -> Array:
         """Σ_j ∇²f_j(x), (d, d), without holding all the Hessians at once."""
-        total = np.zeros((self.d, self.d))
+        total = np.zeros((self.d, self.d))  # d² numbers, where all the Hessians are m·d²
         for _, costs in self._blocks:
             total = total + costs.hessian(repeated(x, costs.terms.k)).sum(axis=0)
         return total
@@ -126,7 +134,7 @@ class StackedClients(Clients):
     def pooled_products(self, x: Array) -> tuple[Callable[[Array], Array], Array]:
         """The product with Σ_j ∇²f_j(x), (1, d) -> (1, d), and its diagonal, (d,)."""
         diagonal = np.zeros(self.d)
-        products = []
+        products = []  # Evaluations, which keep what a product needs
         for _, costs in self._blocks:
             at = costs.at(repeated(x, costs.terms.k))
             diagonal += at.diagonal().sum(axis=0)

@@ -73,6 +73,7 @@ class GradientProx:
             step = xp.where(known, alpha, 1.0)[:, None] * r
             moved = costs.at(at.X - step)
             if not xp.all(known):
+                # a share of ½ ends in a step of at least 1/(2L), though L is not known
                 slope = xp.where(known, 0.0, dots(r / s, step))
                 searched = backtrack(merit, at, merit.value(at), step, slope, decrease=0.5)
                 moved = searched.at.merged(moved, known)

@@ -92,11 +92,13 @@ def backtrack(
     seeking: Mask = slope > 0
     uphill = ~seeking
     step = xp.where(seeking[:, None], step, 0.0)  # also where it is not a number
+    # h sums the values of many rows, each rounded
     rounding = 16 * EPS * xp.abs(h)
     start = at
     before = h
     t = xp.ones_like(h)
     for _ in range(halvings):
+        # one evaluation of the whole block, whoever seeks: the rows of all are one array
         trial = start.costs.at(start.X - t[:, None] * step)
         value = merit.value(trial)
         least = xp.maximum(decrease * t * slope, rounding)

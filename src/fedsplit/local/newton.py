@@ -77,11 +77,11 @@ class LocalNewton:
             A guess of the inverse of ∇²f_j + M.
         """
         merit = Merit(V, M)
-        at = start
+        at = start  # the way is measured from ``start`` to the end
         h = merit.value(at)
         G = merit.gradient(at)
         xp = namespace(h)
-        active: Mask = xp.isfinite(h)
+        active: Mask = xp.isfinite(h)  # beyond float64 there is no direction to go in
         if first is None:
             size, rounded = self._rounded(merit, at, G, xp.full_like(h, math.inf))
             active &= ~rounded
@@ -97,6 +97,7 @@ class LocalNewton:
                 break
             before = at
             inverse = before.factor(M, accuracy)
+            # whoever is done has a step of 0, so that the block stays in one piece
             step = xp.where(active[:, None], inverse.solve(G), 0.0)
             at, h, moved = backtrack(merit, at, h, step, dots(G, step))
             G = merit.gradient(at)
@@ -144,7 +145,7 @@ class LocalNewton:
         """Steps by one inverse while they halve what is left, and who is not there after them."""
         step = inverse.solve(G)
         length = _length(G, step)
-        least = np.sqrt(16 * EPS * np.abs(h))
+        least = np.sqrt(16 * EPS * np.abs(h))  # a shorter step changes h by less than rounding
         travelled = np.zeros_like(length)
         active = length > least
         hard = np.zeros_like(active)
@@ -183,6 +184,7 @@ def proximal(
     at = costs.at(namespace(V).broadcast_to(start, V.shape))
     centre = costs.at(V)
     merit = Merit(V, M)
+    # h_j(v_j) is f_j(v_j); a comparison with nan is false, so that such a start is left
     at = at.merged(centre, ~(merit.value(at) <= centre.value))
     far: Mask = ~(merit.value(at) <= costs.value_at_origin + 0.5 * dots(V, M * V))
     if namespace(V).any(far):
@@ -201,9 +203,10 @@ class ExactProx:
 
     start: ClassVar[Start] = "broadcast"
     per_coordinate: ClassVar[bool] = True  # s may be (d,)
+    newton: ClassVar[LocalNewton] = LocalNewton()
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        return proximal(costs, V, s, start, LocalNewton())
+        return proximal(costs, V, s, start, self.newton)
 
 
 @dataclass(frozen=True)

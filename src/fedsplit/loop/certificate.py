@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, inverse_norm, to_host
+from fedsplit.arrays import EPS, Array, Mask, to_host
 from fedsplit.checks import instance
+from fedsplit.clients.effects import Pooled
 from fedsplit.clients.oracle import Oracle, clients_of
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars
 from fedsplit.clients.stacked import QUIET
-from fedsplit.dialogue import Dialogue, converse
+from fedsplit.dialogue import BudgetSpent, Dialogue, converse
+from fedsplit.methods.method import Evidence
 from fedsplit.penalties.penalty import Penalty
+
+SEPARABLE = "the classes are separable"
+
+VAIN = (
+    "F hardly falls any more, but x moves on: there may be no minimiser, as where a plane nearly "
+    "separates classes; add a ridge, or fit with Firth's penalty"
+)
 
 
 @dataclass(frozen=True)
@@ -43,11 +50,6 @@ class Certificate:
     rounding : float
         How much of the gap may be rounding: that of F(x), which is a sum of the |f_j(x)|, and that
         of its gradient.
-    vain : bool
-        Whether F hardly falls any more by its quadratic model, while x moves on and nothing is
-        proved.
-    separable : bool
-        Whether every observation is on its side of the plane at x, so that there is no minimiser.
     """
 
     gap: float | None
@@ -58,15 +60,11 @@ class Certificate:
     hopeful: bool = False
     scale: float = field(default=math.nan, kw_only=True)
     rounding: float = field(default=0.0, kw_only=True)
-    vain: bool = field(default=False, kw_only=True)
-    separable: bool = field(default=False, kw_only=True)
 
     def within(self, tol: float) -> bool:
-        """Whether the proved gap is at most tol · scale, as far as F(x) has digits to say so.
-
-        Rounding excuses no more than half of the digits of F.
-        """
-        excused = min(2.0 * self.rounding, math.sqrt(sys.float_info.epsilon) * self.scale)
+        """Whether the proved gap is at most tol · scale, as far as F(x) has digits to say so."""
+        # rounding excuses no more than half of the digits of F
+        excused = min(2.0 * self.rounding, math.sqrt(EPS) * self.scale)
         return self.gap is not None and self.gap <= tol * self.scale + excused
 
     @property
@@ -74,19 +72,22 @@ class Certificate:
         """Whether the gap is at the level of rounding, so that no later one is much smaller."""
         return self.gap is not None and self.gap <= 2.0 * self.rounding
 
+    @property
+    def vain(self) -> bool:
+        """Whether F hardly falls any more by its quadratic model, while x moves on unproved."""
+        return self.reason == VAIN
+
+    @property
+    def separable(self) -> bool:
+        """Whether every observation is on its side of the plane at x: there is no minimiser."""
+        return self.reason == SEPARABLE
+
     def about(self, rows: str) -> Certificate:
-        """The same, which says what was done to the rows that a proof is about, if anything."""
+        """The certificate with a remark about the rows that a proof is about, if there is one."""
         if self.gap is None or not rows:
             return self
         return replace(self, reason=f"{self.reason}, {rows}")
 
-
-SEPARABLE = "the classes are separable"
-
-VAIN = (
-    "F hardly falls any more, but x moves on: there may be no minimiser, as where a plane nearly "
-    "separates classes; add a ridge, or fit with Firth's penalty"
-)
 
 MOVED = Certificate(None, None, math.nan, "x has moved since the last proof")
 
@@ -140,82 +141,79 @@ def certify(
     """
     instance("clients", clients, "the clients of a problem: pass problem.clients", "ask")
     known = clients_of(clients)
-    pooled = known.pooled()
     with np.errstate(**QUIET):
-        proof = converse(prove(to_host(x), pooled.m, penalty, subgradient), pooled)
+        proof = converse(prove(to_host(x), penalty, subgradient), known.pooled())
     return proof.about(known.rounded)
 
 
 def prove(
     x: Array,
-    m: int,
     penalty: Penalty | None = None,
     subgradient: Array | None = None,
-    most: float = math.inf,
     tol: float = 0.0,
+    pooled: bool = False,
     largest: float = 2.0**24,
 ) -> Dialogue[Certificate]:
-    """``certify``, as a dialogue.
+    """``certify``, as a dialogue, which asks absent clients again while the budget lasts.
 
     Parameters
     ----------
     x : (d,) array
-    m : int
-        The number of clients.
     penalty, subgradient
         As in ``certify``.
-    most : float
-        How many questions may be asked: absent clients are asked again at the same x.
     tol : float
         A gap that is small enough for this tolerance ends the proof: no Hessians are asked for.
+    pooled : bool
+        Whether to ask the one client that all are together, see ``Pooled``.
     largest : float
         The most floats of Hessians, m·d², that are asked for.
     """
-    parts, left = yield from _of_everyone(Gradient(x), most)
-    if parts is None:
-        return INTERRUPTED
-    gradient = parts["gradient"].sum(axis=0)
-    slope, slack = best_slope(gradient, x, penalty, subgradient)
-    parts, left = yield from _of_everyone(Decrement(x, slope, origin=True), left)
-    if parts is None:
-        return INTERRUPTED
-    scalars = ProofScalars.of(parts)
-    margin = parts.get("margin", np.full(m, np.nan))  # clients of one's own may leave it out
-    if penalty is None and (margin > 0).all():
-        return Certificate(None, None, _objective(scalars, x, penalty), SEPARABLE, separable=True)
-    bounds = [_dual(scalars, x, gradient, penalty)]
-    if penalty is not None and subgradient is None and slack is None:
-        return _best(bounds, scalars, x, penalty)
-    convexity = float(getattr(penalty, "convexity", 0.0))
-    bounds += [_strong(scalars, slope, convexity), _curved(scalars, slope, convexity)]
-    proof = _best(bounds, scalars, x, penalty)
-    if proof.within(tol) or np.isfinite(scalars.q).any() or m * len(x) ** 2 > largest:
+    proof = INTERRUPTED
+    try:
+        answer = yield from _of_everyone(Gradient(x), pooled)
+        gradient = answer.rows.sum(axis=0)
+        slope, slack = best_slope(gradient, x, penalty, subgradient)
+        # without a subgradient, the scalars are those of the smooth part, and bound nothing alone
+        asked = gradient if np.isnan(slope).any() else slope
+        answer = yield from _of_everyone(Decrement(x, asked, origin=True), pooled)
+        m = len(answer.present)
+        facts = Facts(x, slope, ProofScalars.of(answer.parts), penalty, slack, gradient)
+        margin = answer.parts.get("margin", np.full(m, np.nan))  # which some clients leave out
+        if penalty is None and (margin > 0).all():
+            return Certificate(None, None, facts.objective, SEPARABLE)
+        proof = facts.certificate()
+        # where a client's own Hessian is definite, that of the sum would prove little more
+        definite = np.isfinite(facts.scalars.q).any()
+        if proof.within(tol) or definite or np.isnan(slope).any() or m * len(x) ** 2 > largest:
+            return proof
+        answer = yield from _of_everyone(Information(x), pooled)
+    except BudgetSpent:
         return proof
-    parts, _ = yield from _of_everyone(Information(x), left)
-    if parts is None:
-        return proof
-    H = parts["hessian"].sum(axis=0)
-    pooled = certify_by_information(H, slope, scalars, x, penalty, slack)
-    if proof.gap is None or (pooled.gap is not None and pooled.gap < proof.gap):
-        return pooled
+    closer = facts.certificate(answer.rows.sum(axis=0))
+    if proof.gap is None or (closer.gap is not None and closer.gap < proof.gap):
+        return closer
     return proof
 
 
-def _of_everyone(
-    question: CostQuestion, most: float
-) -> Dialogue[tuple[dict[str, Array] | None, float]]:
-    """The parts of all answers, of absent clients from the next time, and the questions left.
+def _of_everyone(question: CostQuestion, pooled: bool) -> Dialogue[Answer]:
+    """The answers of all clients, those of absent clients from the next time."""
+    asked = Pooled(question) if pooled else question
+    known: Answer = yield asked
+    while not known.complete:
+        later: Answer = yield asked
+        known = known.joined(later)
+    return known
 
-    The parts are None if the questions did not suffice.
-    """
-    known: Answer | None = None
-    while most > 0:
-        answer: Answer = yield question
-        most -= 1
-        known = answer if known is None else known.joined(answer)
-        if known.complete:
-            return known.parts, most
-    return None, 0.0
+
+@np.errstate(**QUIET)
+def certify_at_hand(
+    evidence: Evidence, x: Array, penalty: Penalty | None, subgradient: Array | None
+) -> Certificate:
+    """What the answers of a method's last round prove about x; nobody is asked."""
+    gradient = evidence.gradients.sum(axis=0)
+    slope, slack = best_slope(gradient, x, penalty, subgradient)
+    facts = Facts(x, slope, evidence.scalars, penalty, slack, gradient)
+    return facts.certificate(evidence.least_hessian, evidence.drift)
 
 
 def best_slope(
@@ -223,171 +221,347 @@ def best_slope(
 ) -> tuple[Array, Array | None]:
     """A subgradient of F at x, the smallest one if the penalty tells it, and its slack.
 
-    The slack is that of ``nearest_subgradient`` in ``Penalty``; None if the penalty has none.
+    The slack is that of ``nearest_subgradient`` in ``Penalty``; None if the penalty has none. The
+    subgradient is nan if none is known.
     """
     nearest = getattr(penalty, "nearest_subgradient", None)
-    if nearest is not None:
+    if nearest is not None:  # the smallest one gives the best bounds, whatever the method has
         subgradient, slack = nearest(x, -gradient)
         return gradient + subgradient, slack
-    if subgradient is None:
-        return gradient, None
-    return gradient + subgradient, None
+    if subgradient is not None:
+        return gradient + subgradient, None
+    return (gradient if penalty is None else np.full_like(gradient, np.nan)), None
 
 
-@np.errstate(**QUIET)
-def certify_at_hand(
-    H: Array,
-    gradient: Array,
-    scalars: ProofScalars,
-    x: Array,
-    penalty: Penalty | None,
-    subgradient: Array | None,
-    drift: float = 0.0,
-) -> Certificate:
-    """Prove how far x is from the optimum, from what is known of it: nobody is asked.
-
-    Parameters
-    ----------
-    H : (d, d) array
-        At most Σ_j ∇²f_j(x), as positive semidefinite matrices are compared.
-    gradient : (d,) array
-        Σ_j ∇f_j(x).
-    scalars : ProofScalars
-        Without q, mu and leverage.
-    x : (d,) array
-    penalty : Penalty or None
-    subgradient : (d,) array or None
-        As in ``certify``.
-    drift : float
-        How far the true gradient may be from this one, in the norm of H⁻¹.
-    """
-    slope, slack = best_slope(gradient, x, penalty, subgradient)
-    if drift > 0.0:  # other bounds, and those on the support alone, need the gradient itself
-        return certify_by_information(H, slope, scalars, x, penalty, None, drift)
-    curved = certify_by_information(H, slope, scalars, x, penalty, slack)
-    dual = _best([_dual(scalars, x, gradient, penalty)], scalars, x, penalty)
-    if dual.gap is not None and (curved.gap is None or dual.gap < curved.gap):
-        return dual
-    return curved
-
-
-def certify_by_information(
-    H: Array,
-    slope: Array,
-    scalars: ProofScalars,
-    x: Array,
-    penalty: Penalty | None = None,
-    slack: Array | None = None,
-    drift: float = 0.0,
-) -> Certificate:
-    """Prove how far x is from the optimum, if the Hessian of the sum is known.
-
-    There is a proof also where every client's own Hessian is singular, for want of rows or of some
-    category: ν² = γᵀH⁻¹γ needs no bound. What rounding adds to γ is allowed for. With a slack, see
-    ``_supported``, H need only be regular on the support.
-
-    H itself may be singular to rounding, as with a dummy for each of several groups beside an
-    intercept. If every client states a concordance c, e^(-c‖h‖)H(x) ⪯ H(x + h) ⪯ e^(c‖h‖)H(x), so
-    that the kernel of H is the same at every x, and F is affine along it: constant, if γ has no
-    part there but rounding. Then the proof is about the other directions, with ν² = γᵀH⁺γ. Without
-    a concordance only this H may be singular, as Huber's is where all residuals are large: nothing
-    is proved.
-
-    Parameters
-    ----------
-    H : (d, d) array
-        Σ_j ∇²f_j(x).
-    slope : (d,) array
-        γ, a subgradient of F at x.
-    scalars : ProofScalars
-    x : (d,) array
-    penalty : Penalty, optional
-    slack : (d,) array, optional
-        g(x + h) is at least Σ_i slack_i|h_i| above the tangent that the slope has.
-    drift : float
-        How far the true γ may be from this one, in the norm of H⁻¹.
-    """
-    if np.isnan(slope).any():
-        objective = _objective(scalars, x, penalty)
-        return Certificate(None, None, objective, "no subgradient at x is known", hopeful=True)
-    nu2, mu, _ = inverse_norm(H[None], slope[None])
-    on = _supported(H, slope, slack)
-    within = H[np.ix_(on, on)]
-    if not on.all():
-        nu2, _, _ = inverse_norm(within[None], slope[None, on])
-    found = Curved(float(nu2[0]), float(mu[0]), len(within))
-    if math.isinf(found.nu2):
-        found = _in_range(within, slope[on], scalars, x[on])
-        if not on.all():  # what H is elsewhere was not looked at
-            found = found._replace(mu=0.0)
-    if math.isinf(found.nu2):
-        reason = "the Hessian of the sum is singular: add a ridge"
-        # F may still fall along the kernel: standing still is then no sign of an optimum
-        falls = bool(np.isfinite(scalars.norm).all())
-        if falls:
-            reason = (
-                "the Hessian of the sum is singular to rounding, and the gradient has a part along "
-                "its kernel: add a ridge"
-            )
-        return Certificate(None, None, _objective(scalars, x, penalty), reason, falls)
-    noise = _rounding(within, scalars, x[on])
-    nu = math.sqrt(found.nu2) + drift + noise
-    bound = None
-    if math.isfinite(nu):
-        bound = _near(nu * nu, found.mu, scalars)
-    if bound is not None and found.rank < len(within):
-        directions = f"in the {found.rank} of {len(within)} directions that the data determine"
-        bound = Bound(bound.gap, f"{bound.reason}, {directions} to rounding", None, bound.radius)
-    if bound is None and drift == 0.0:
-        bound = _strong(scalars, slope, float(getattr(penalty, "convexity", 0.0)))
-    # That no client's own Hessian is definite does not matter here.
-    return _best([bound], scalars._replace(q=np.full(1, found.nu2)), x, penalty, noise**2)
-
-
-class Curved(NamedTuple):
-    """What a Hessian says about a slope.
+class Bound(NamedTuple):
+    """What one argument proves; a gap of inf is no proof, and the reason says why.
 
     Attributes
     ----------
-    nu2 : float
-        γᵀH⁻¹γ, or γᵀH⁺γ if the rank is below d; inf if nothing is known.
-    mu : float
-        The smallest eigenvalue of H, of those that count.
+    gap, distance, radius, reason, hopeful
+        As in ``Certificate``, with inf in the place of None.
+    noise : float
+        How much of the gap the rounding of the gradient may have added.
+    """
+
+    gap: float
+    reason: str
+    distance: float = math.inf
+    radius: float = math.inf
+    noise: float = 0.0
+    hopeful: bool = False
+
+
+NO_BOUND = Bound(math.inf, "")
+
+
+class Facts(NamedTuple):
+    """What is known about F at x, from which certificates follow without another question.
+
+    Attributes
+    ----------
+    x : (d,) array
+    slope : (d,) array
+        γ, a subgradient of F at x; nan if none is known.
+    scalars : ProofScalars
+        q, mu and leverage are only needed where the Hessian of the sum is not known.
+    penalty : Penalty or None
+    slack : (d,) array or None
+        g(x + h) is at least Σ_i slack_i|h_i| above the tangent that the slope has.
+    gradient : (d,) array or None
+        Σ_j ∇f_j(x), for a duality bound.
+    """
+
+    x: Array
+    slope: Array
+    scalars: ProofScalars
+    penalty: Penalty | None = None
+    slack: Array | None = None
+    gradient: Array | None = None
+
+    @property
+    def objective(self) -> float:
+        """F(x)."""
+        value = float(self.scalars.value.sum())
+        return value if self.penalty is None else value + self.penalty.value(self.x)
+
+    @property
+    def scale(self) -> float:
+        """What a tolerance is relative to, as in ``Certificate``."""
+        size = abs(self.objective)
+        at_zero = math.nan
+        if len(self.scalars.origin):
+            at_zero = float(self.scalars.origin.sum())
+            if self.penalty is not None:
+                at_zero += self.penalty.value(np.zeros(len(self.x)))
+        # inf where a constraint excludes 0
+        return max(size, at_zero - self.objective) if math.isfinite(at_zero) else size
+
+    def certificate(self, H: Array | None = None, drift: float = 0.0) -> Certificate:
+        """The least gap and distance of several arguments, with what rounding adds to the gap.
+
+        Parameters
+        ----------
+        H : (d, d) array, optional
+            At most Σ_j ∇²f_j(x), as positive semidefinite matrices are compared. Without it, the
+            clients' own q_j take its place.
+        drift : float
+            How far the true γ may be from this one, in the norm of H⁻¹.
+        """
+        if np.isnan(self.slope).any():
+            curved = Bound(math.inf, "no subgradient at x is known", hopeful=True)
+        else:
+            curved = self._by_clients() if H is None else self._by_hessian(H, drift)
+        bounds = [curved]
+        if drift == 0.0:  # other arguments need the gradient itself
+            bounds.append(self._dual())
+            # That of H counts the rounding of γ, strong convexity does not.
+            if H is None or math.isinf(curved.gap):
+                bounds.append(self._strong())
+        proved = [bound for bound in bounds if math.isfinite(bound.gap)]
+        objective = self.objective
+        scale = self.scale
+        if not proved or not math.isfinite(objective):
+            failed = curved
+            if math.isfinite(curved.gap):  # outside of a constraint, or beyond float64
+                failed = Bound(math.inf, "F(x) is not finite", hopeful=True)
+            return Certificate(None, None, objective, failed.reason, failed.hopeful, scale=scale)
+        best = min(proved, key=lambda bound: bound.gap)
+        # every argument holds by itself, so that the best of each number is proved too
+        distance = min(bound.distance for bound in proved)
+        # F(x) is a rounded sum: no gap below its last digits is proved
+        rounding = 4 * EPS * float(np.abs(self.scalars.value).sum())
+        return Certificate(
+            float(best.gap + rounding),
+            distance if math.isfinite(distance) else None,
+            objective,
+            best.reason,
+            radius=curved.radius if math.isfinite(curved.radius) else None,
+            scale=scale,
+            rounding=rounding + best.noise,
+        )
+
+    def _by_clients(self) -> Bound:
+        """The bounds from the clients' Hessians at x, with ν² ≤ 1/Σ(1/q_j), and g's convexity."""
+        size = float(np.linalg.norm(self.slope))
+        convexity = _convexity(self.penalty)
+        mu = float(self.scalars.mu.sum()) + convexity
+        noise = self._noise()
+        if size == 0.0:
+            distance = noise / math.sqrt(mu) if mu > 0 else math.inf
+            return Bound(0.5 * noise**2, "a zero subgradient", distance, noise, noise**2)
+        inverse = float(np.sum(1.0 / self.scalars.q)) + convexity / size**2
+        if inverse > 0.0:
+            return self._near(1.0 / math.sqrt(inverse) + noise, mu)._replace(noise=noise**2)
+        return Bound(
+            math.inf,
+            "no client's Hessian is known to be positive definite, so that nothing bounds the gap: "
+            "add a ridge, which may be small",
+        )
+
+    def _by_hessian(self, H: Array, drift: float) -> Bound:
+        """The bounds from the Hessian of the sum, which may be regular where no client's own is.
+
+        H need only be regular on the support, see ``_supported``, and may even be singular to
+        rounding, as with a dummy for each of several groups beside an intercept. If every client
+        states a concordance c, e^(-c‖h‖)H(x) ⪯ H(x + h) ⪯ e^(c‖h‖)H(x), so that the kernel of H is
+        the same at every x, and F is affine along it: constant, if γ has no part there but
+        rounding. Then the proof is about the other directions, with ν² = γᵀH⁺γ. Without a
+        concordance only this H may be singular, as Huber's is where all residuals are large:
+        nothing is proved.
+
+        What rounding adds to γ is allowed for. γ_k is a sum of slopes times a_ik, and slopes are
+        off by curvature times the rounding of η, which is that of Σ_k|a_ik x_k|: its terms may
+        cancel. By Cauchy's inequality the rounding of γ_k is about ε√H_kk(Σ_l √H_ll|x_l| + √D),
+        where D is the deviance; four times that is allowed for.
+        """
+        # The support follows from the gradient itself: one that has drifted says nothing about it.
+        on = _supported(H, self.slope, self.slack if drift == 0.0 else None)
+        within = ScaledHessian(H[np.ix_(on, on)])
+        nu, outside = within.inverse_norm(self.slope[on])
+        lengths = float(np.abs(within.sizes * self.x[on]).sum()) + self._deviation()
+        affine = bool(np.isfinite(self.scalars.norm).all())
+        if within.singular and not (affine and outside <= within.rounding * lengths):
+            reason = "the Hessian of the sum is singular: add a ridge"
+            if affine:
+                reason = (
+                    "the Hessian of the sum is singular to rounding, and the gradient has a part "
+                    "along its kernel: add a ridge"
+                )
+            # F may still fall along the kernel: standing still is then no sign of an optimum
+            return Bound(math.inf, reason, hopeful=affine)
+        noise = 4.0 * EPS * lengths * math.sqrt(within.sum_of_inverse())
+        # off the support, what h adds to ‖h‖ is bounded by the whole of H alone
+        mu = within.least(in_range=True) if on.all() else ScaledHessian(H).least()
+        bound = self._near(nu + drift + noise, mu)._replace(noise=noise**2)
+        if not within.singular or math.isinf(bound.gap):
+            return bound
+        directions = f"in the {within.rank} of {len(within.sizes)} directions that the data"
+        reason = f"{bound.reason}, {directions} determine to rounding"
+        # along the kernel, minimisers are anywhere
+        return bound._replace(reason=reason, distance=math.inf)
+
+    def _near(self, nu: float, mu: float) -> Bound:
+        """``near``, with the reason where that proves nothing."""
+        bound = near(nu, mu, self.scalars)
+        if math.isfinite(bound.gap):
+            return bound
+        hopeful = True
+        # A smaller ball of constant Hessians may be empty at the optimum: Huber's loss has kinks.
+        if (self.scalars.steady > 1e-9 * np.linalg.norm(self.x)).all():
+            reason = "x is too far from the optimum for a bound from the costs near x"
+        elif np.isinf(np.minimum(self.scalars.norm, self.scalars.leverage)).any():
+            reason = (
+                "the loss is not strongly convex, and how fast its Hessian changes is not known"
+            )
+            hopeful = False
+        elif 0.5 * nu * nu <= 1e-9 * self.scale:  # the share of F that a run is content with
+            return Bound(math.inf, VAIN, hopeful=True)
+        else:
+            reason = "x is too far from the optimum for the self-concordance bound"
+        advice = "run more rounds" if hopeful else "add a ridge"
+        return Bound(math.inf, f"{reason}: {advice}", hopeful=hopeful)
+
+    def _strong(self) -> Bound:
+        """‖γ‖²/(2μ) and ‖γ‖/μ, where μ is the strong convexity of F, with g's, everywhere."""
+        mu = float(self.scalars.ell.sum()) + _convexity(self.penalty)
+        if mu <= 0:
+            return NO_BOUND
+        noise = self._noise()
+        radius = float(np.linalg.norm(self.slope)) / math.sqrt(mu) + noise
+        distance = radius / math.sqrt(mu)
+        return Bound(0.5 * radius**2, "strong convexity", distance, noise=noise**2)
+
+    def _dual(self) -> Bound:
+        """F(x) - F* ≤ max_y ⟨∇f(x), x - y⟩ + g(x) - g(y), over the y that the optimum is among."""
+        dual_gap = getattr(self.penalty, "dual_gap", None)
+        if dual_gap is None or self.gradient is None:
+            return NO_BOUND
+        # g(x*) = F* - f(x*) cannot be above F(x) less a lower bound on f.
+        level = self.objective - float(self.scalars.floor.sum())
+        return Bound(max(dual_gap(self.x, self.gradient, level), 0.0), "a duality bound")
+
+    def _noise(self) -> float:
+        """What rounding adds to γ in the norm of H⁻¹, by the clients; 0 if they do not say it.
+
+        It is at most the sum of what it adds in the norms of their own H_j⁻¹. Those whose H_j is
+        singular are taken to round like the others.
+        """
+        noise = self.scalars.noise
+        known = noise[np.isfinite(noise)]
+        return len(noise) * float(known.mean()) if len(known) else 0.0
+
+    def _deviation(self) -> float:
+        """The square root of the deviance; 0 if that is not known."""
+        deviance = max(0.0, 2.0 * float(np.sum(self.scalars.value - self.scalars.floor)))
+        return math.sqrt(deviance) if math.isfinite(deviance) else 0.0
+
+
+def _convexity(penalty: Penalty | None) -> float:
+    return float(getattr(penalty, "convexity", 0.0))
+
+
+def near(nu: float, mu: float, scalars: ProofScalars) -> Bound:
+    """The bounds if √(γᵀH⁻¹γ) ≤ ν and the eigenvalues of H are at least μ.
+
+    H is constant, changes slowly, or is constant in a ball around x. In the last case let x + h
+    minimise f's quadratic model at x plus the penalty g. Then -(γ + Hh) is a difference of
+    subgradients of g, at x + h and at x, so ⟨γ + Hh, h⟩ ≤ 0, since g is convex. Hence
+    ‖h‖_H² ≤ -⟨γ, h⟩ ≤ ν‖h‖_H, and ‖h‖ ≤ ν/√μ. If that is within the ball, the model's gradient at
+    x + h is f's: x + h minimises F = f + g, and F(x) - F(x + h) ≤ -⟨γ, h⟩ - ½‖h‖_H² ≤ ½ν².
+    """
+    if not math.isfinite(nu):
+        return NO_BOUND
+    root = math.sqrt(mu)
+    # c of each client by its own Hessian, or, since ‖h‖ ≤ ‖h‖_H/√μ, by that of the sum.
+    by_norm = np.where(scalars.norm == 0, 0.0, np.inf)  # and not 0/0
+    if mu > 0:
+        by_norm = scalars.norm / root
+    c = float(np.max(np.minimum(scalars.leverage, by_norm)))
+    radius = nu
+    gap = 0.5 * nu * nu
+    if c == 0.0:
+        reason = "a quadratic bound"
+    elif c * nu < 1.0:
+        rho = -math.log1p(-c * nu)
+        radius = rho / c
+        psi = 0.5 - rho / 6.0  # its series, where the formula would cancel
+        if rho >= 1e-4:
+            psi = (math.expm1(-rho) + rho) / rho**2
+        gap = nu * nu / (4.0 * psi)
+        reason = "self-concordance"
+    elif mu > 0 and nu <= root * float(np.min(scalars.steady)):
+        reason = "a quadratic bound near x"
+    else:
+        return NO_BOUND
+    return Bound(gap, reason, radius / root if mu > 0 else math.inf, radius)
+
+
+class ScaledHessian:
+    """A Hessian by its eigenvalues in units in which its diagonal is 1.
+
+    In such units columns on different scales are not taken for singularity. An eigenvalue counts
+    if it is above rounding, and rounding is subtracted from it.
+
+    Parameters
+    ----------
+    H : (d, d) array
+
+    Attributes
+    ----------
+    sizes : (d,) array
+        The square roots of the diagonal; 1 where that is 0.
     rank : int
+        How many eigenvalues count; 0 if H is not finite.
+    rounding : float
+        That of a sum of d products, relative to their sizes.
     """
 
-    nu2: float
-    mu: float
-    rank: int
+    def __init__(self, H: Array) -> None:
+        d = len(H)
+        self._H = np.where(np.isfinite(H).all(), H, np.zeros_like(H))
+        diagonal = np.diag(self._H)
+        self._present = diagonal > 0
+        self.sizes: Array = np.sqrt(np.where(self._present, diagonal, 1.0))
+        self.rounding = 4 * d * EPS
+        spectrum, Q = np.linalg.eigh(self._H / np.outer(self.sizes, self.sizes))
+        certain = spectrum > 2 * self.rounding * spectrum[-1]
+        self._Q = Q[:, certain]
+        self._kernel = Q[:, ~certain]
+        self._spectrum: Array = spectrum[certain]
+        # Weyl's inequality: no eigenvalue is off by more
+        self._least: Array = self._spectrum - self.rounding * spectrum[-1]
+        self.rank = len(self._spectrum)
 
+    @property
+    def singular(self) -> bool:
+        """Whether some eigenvalue is rounding."""
+        return self.rank < len(self.sizes)
 
-def _in_range(H: Array, slope: Array, scalars: ProofScalars, x: Array) -> Curved:
-    """γᵀH⁺γ for an H that is singular to rounding, if that is all that there is to γ.
+    def inverse_norm(self, g: Array) -> tuple[float, float]:
+        """√(gᵀH⁺g), and the length of what H⁺ leaves out, in these units; inf if nothing counts."""
+        if self.rank == 0:
+            return math.inf, math.inf
+        g = g / self.sizes
+        inside = float(np.sum((self._Q.T @ g) ** 2 / self._least))
+        return math.sqrt(inside), float(np.linalg.norm(self._kernel.T @ g))
 
-    In units in which the diagonal of H is 1, an eigenvalue counts if it is above rounding, as in
-    ``inverse_norm``. In such units the rounding of γ is about ε times the lengths that it is a sum
-    of: a part outside the range that is larger says that F falls there.
-    """
-    d = len(H)
-    unknown = Curved(math.inf, 0.0, 0)
-    if not (np.isfinite(H).all() and np.isfinite(scalars.norm).all()):
-        return unknown
-    diagonal = np.diag(H)
-    size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    spectrum, Q = np.linalg.eigh(H / np.outer(size, size))
-    rounding = 4 * d * sys.float_info.epsilon
-    certain = spectrum > 2 * rounding * spectrum[-1]
-    along = Q.T @ (slope / size)
-    lengths = float(np.abs(size * x).sum()) + _deviation(scalars)
-    if not certain.any() or np.linalg.norm(along[~certain]) > rounding * lengths:
-        return unknown
-    least = spectrum[certain] - rounding * spectrum[-1]
-    # A minimiser is as far as it is in some complement of the kernel: that of these units, or the
-    # orthogonal one.
-    own = np.linalg.eigvalsh(H)
-    orthogonal = own[-len(least)] - rounding * own[-1]
-    mu = max(float(least[0] * np.min(size[diagonal > 0] ** 2)), float(orthogonal))
-    return Curved(float(np.sum(along[certain] ** 2 / least)), mu, len(least))
+    def least(self, in_range: bool = False) -> float:
+        """The least eigenvalue of H itself; 0 if it is rounding.
+
+        That of a singular H ``in_range`` is the least one that counts: some minimiser is in the
+        complement of the kernel in these units, and one in the orthogonal complement.
+        """
+        if self.rank == 0 or (self.singular and not in_range):
+            return 0.0
+        own = np.linalg.eigvalsh(self._H)
+        orthogonal = float(own[-self.rank] - self.rounding * own[-1])
+        scaled = float(self._least[0] * np.min(self.sizes[self._present] ** 2))
+        return max(orthogonal, scaled)
+
+    def sum_of_inverse(self) -> float:
+        """The sum of the absolute entries of H⁺ in these units."""
+        return float(np.abs((self._Q / self._spectrum) @ self._Q.T).sum())
 
 
 def _supported(H: Array, slope: Array, slack: Array | None) -> Mask:
@@ -407,207 +581,3 @@ def _supported(H: Array, slope: Array, slack: Array | None) -> Mask:
         more = ~on & ~(np.abs(H @ u) <= slack)
         on = on | more
     return on
-
-
-def moved(H: Array, nu: float, scalars: ProofScalars) -> float:
-    """How far the minimiser moves at most, in the norm of H, if the gradient moves by ν.
-
-    Parameters
-    ----------
-    H : (d, d) array
-        The Hessian near the minimiser.
-    nu : float
-        The length of the gradient's move in the norm of H⁻¹.
-    scalars : ProofScalars
-        How fast the Hessian changes.
-    """
-    _, mu, _ = inverse_norm(H[None], np.zeros((1, len(H))))
-    bound = None
-    if math.isfinite(nu):
-        bound = _near(nu * nu, float(mu[0]), scalars)
-    if bound is None or bound.radius is None:
-        return math.inf
-    return bound.radius
-
-
-class Bound(NamedTuple):
-    """The bounds of one argument, as in ``Certificate``."""
-
-    gap: float
-    reason: str
-    distance: float | None = None
-    radius: float | None = None
-
-
-def _best(
-    bounds: Sequence[Bound | None],
-    scalars: ProofScalars,
-    x: Array,
-    penalty: Penalty | None,
-    noise: float = 0.0,
-    tol: float = 1e-9,
-) -> Certificate:
-    """The smallest gap and distance of several arguments, with what rounding adds to the gap.
-
-    ``noise`` is what rounding of the gradient has added to it already, and ``tol`` the share of F
-    that a run is content with.
-    """
-    objective = _objective(scalars, x, penalty)
-    at_zero = _value_at_zero(scalars, len(x), penalty)
-    scale = max(abs(objective), at_zero - objective) if math.isfinite(at_zero) else abs(objective)
-    proved = [bound for bound in bounds if bound is not None and np.isfinite(bound.gap)]
-    if not proved or not math.isfinite(objective):
-        reason, hopeful = _why_not(scalars, x, tol * scale)
-        vain = reason == VAIN
-        return Certificate(None, None, objective, reason, hopeful, scale=scale, vain=vain)
-    best = min(proved, key=lambda bound: bound.gap)
-    rounding = 4 * sys.float_info.epsilon * float(np.abs(scalars.value).sum())
-    distances = [bound.distance for bound in proved if bound.distance is not None]
-    radii = [bound.radius for bound in proved if bound.radius is not None]
-    return Certificate(
-        float(best.gap + rounding),
-        min(distances, default=None),
-        objective,
-        best.reason,
-        radius=next(iter(radii), None),
-        scale=scale,
-        rounding=rounding + noise,
-    )
-
-
-def _value_at_zero(scalars: ProofScalars, d: int, penalty: Penalty | None) -> float:
-    """F(0) with the penalty; nan if it is not known, and inf where a constraint excludes 0."""
-    if len(scalars.origin) == 0:
-        return math.nan
-    value = float(scalars.origin.sum())
-    return value if penalty is None else value + penalty.value(np.zeros(d))
-
-
-def _objective(scalars: ProofScalars, x: Array, penalty: Penalty | None) -> float:
-    """F(x)."""
-    value = float(scalars.value.sum())
-    if penalty is not None:
-        value += penalty.value(x)
-    return value
-
-
-def _strong(scalars: ProofScalars, slope: Array, convexity: float) -> Bound | None:
-    """‖γ‖²/(2μ) and ‖γ‖/μ, where μ is the strong convexity of F, with the penalty's, everywhere."""
-    mu = float(scalars.ell.sum()) + convexity
-    if mu <= 0:
-        return None
-    size = float(np.linalg.norm(slope))
-    return Bound(size * size / (2.0 * mu), "strong convexity", size / mu)
-
-
-def _curved(scalars: ProofScalars, slope: Array, convexity: float) -> Bound | None:
-    """The bounds from the Hessians at x, with ν² ≤ 1/Σ(1/q_j), and the penalty's convexity."""
-    size = float(np.linalg.norm(slope))
-    mu = float(scalars.mu.sum()) + convexity
-    if size == 0.0:
-        distance = None
-        if mu > 0:
-            distance = 0.0
-        return Bound(0.0, "a zero subgradient", distance, 0.0)
-    inverse = float(np.sum(1.0 / scalars.q)) + convexity / size**2
-    if inverse == 0.0:
-        return None
-    return _near(1.0 / inverse, mu, scalars)
-
-
-def _near(nu2: float, mu: float, scalars: ProofScalars) -> Bound | None:
-    """The bounds if γᵀH⁻¹γ ≤ ν² and the eigenvalues of H are at least μ.
-
-    H is constant, changes slowly, or is constant in a ball around x. In the last case let x + h
-    minimise f's quadratic model at x plus the penalty g. Then -(γ + Hh) is a difference of
-    subgradients of g, at x + h and at x, so ⟨γ + Hh, h⟩ ≤ 0, since g is convex. Hence
-    ‖h‖_H² ≤ -⟨γ, h⟩ ≤ ν‖h‖_H, and ‖h‖ ≤ ν/√μ. If that is within the ball, the model's gradient at
-    x + h is f's: x + h minimises F = f + g, and F(x) - F(x + h) ≤ -⟨γ, h⟩ - ½‖h‖_H² ≤ ½ν².
-    """
-    nu = math.sqrt(nu2)
-    # c of each client by its own Hessian, or, since ‖h‖ ≤ ‖h‖_H/√μ, by that of the sum.
-    by_norm = np.where(scalars.norm == 0, 0.0, np.inf)
-    if mu > 0:
-        by_norm = scalars.norm / math.sqrt(mu)
-    c = float(np.max(np.minimum(scalars.leverage, by_norm)))
-    radius = nu
-    gap = 0.5 * nu2
-    if c == 0.0:
-        reason = "a quadratic bound"
-    elif c * nu < 1.0:
-        rho = -math.log1p(-c * nu)
-        radius = rho / c
-        psi = 0.5 - rho / 6.0  # its series, where the formula would cancel
-        if rho >= 1e-4:
-            psi = (math.expm1(-rho) + rho) / rho**2
-        gap = nu2 / (4.0 * psi)
-        reason = "self-concordance"
-    elif mu > 0 and nu <= math.sqrt(mu) * float(np.min(scalars.steady)):
-        reason = "a quadratic bound near x"
-    else:
-        return None
-    distance = None
-    if mu > 0:
-        distance = radius / math.sqrt(mu)
-    return Bound(gap, reason, distance, radius)
-
-
-def _dual(
-    scalars: ProofScalars, x: Array, gradient: Array, penalty: Penalty | None
-) -> Bound | None:
-    """F(x) - F* ≤ max_y ⟨∇f(x), x - y⟩ + g(x) - g(y), over the y that the optimum is among."""
-    dual_gap = getattr(penalty, "dual_gap", None)
-    if dual_gap is None:
-        return None
-    # g(x*) = F* - f(x*) cannot be above F(x) less a lower bound on f.
-    level = _objective(scalars, x, penalty) - float(scalars.floor.sum())
-    return Bound(max(dual_gap(x, gradient, level), 0.0), "a duality bound")
-
-
-def _rounding(H: Array, scalars: ProofScalars, x: Array) -> float:
-    """About how much rounding adds to ‖γ‖ in the norm of H⁻¹.
-
-    γ_k is a sum of slopes times a_ik, and slopes are off by curvature times the rounding of η,
-    which is that of Σ_k|a_ik x_k|: its terms may cancel. By Cauchy's inequality the rounding of γ_k
-    is about ε√H_kk(Σ_l √H_ll|x_l| + √D), where D is the deviance; four times that is allowed for.
-    """
-    size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))
-    scaled = H / np.outer(size, size)
-    # the threshold of ``_in_range``
-    inverse = np.linalg.pinv(scaled, rcond=8 * len(H) * sys.float_info.epsilon, hermitian=True)
-    spread = float(np.abs(size * x).sum()) + _deviation(scalars)
-    return float(4.0 * sys.float_info.epsilon * spread * math.sqrt(np.abs(inverse).sum()))
-
-
-def _deviation(scalars: ProofScalars) -> float:
-    """The square root of the deviance; 0 if that is not known."""
-    deviance = max(0.0, 2.0 * float(np.sum(scalars.value - scalars.floor)))
-    return math.sqrt(deviance) if math.isfinite(deviance) else 0.0
-
-
-def _why_not(scalars: ProofScalars, x: Array, enough: float) -> tuple[str, bool]:
-    """Why nothing is proved, and whether that may change.
-
-    A gain of ``enough`` is what the rounds are run for.
-    """
-    if np.isinf(scalars.q).all():
-        return (
-            "no client's Hessian is known to be positive definite, so that nothing bounds the gap: "
-            "add a ridge, which may be small",
-            False,
-        )
-    # A smaller ball of constant Hessians may be empty at the optimum: Huber's loss has kinks.
-    if (scalars.steady > 1e-9 * np.linalg.norm(x)).all():
-        return (
-            "x is too far from the optimum for a bound from the costs near x: run more rounds",
-            True,
-        )
-    if np.isinf(np.minimum(scalars.norm, scalars.leverage)).any():
-        reason = (
-            "the loss is not strongly convex, and how fast its Hessian changes is not known: "
-            "add a ridge"
-        )
-        return reason, False
-    if 0.5 / float(np.sum(1.0 / scalars.q)) <= enough:
-        return VAIN, True
-    return "x is too far from the optimum for the self-concordance bound: run more rounds", True

@@ -14,14 +14,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Mask
 from fedsplit.clients.clock import Clock, Latency
 from fedsplit.clients.effects import Account, Arrival, Measurement, Pooled, Post, TraceEntry
-from fedsplit.clients.oracle import Clients, Posting, Removed, everyone
+from fedsplit.clients.oracle import Clients, Incident, Posting, Removed, everyone
 from fedsplit.clients.question import Answer, CostQuestion
-from fedsplit.clients.questions import Reflection, Value
-from fedsplit.dialogue import Removal
-from fedsplit.loop.trace import ExchangeCost, Row, Trace
+from fedsplit.clients.questions import Reflection
+from fedsplit.dialogue import BudgetSpent, Removal
+from fedsplit.loop.trace import Row, Trace
 from fedsplit.losses.batches import Streams
 
 Callback: TypeAlias = Callable[[Row, Any], object]
@@ -77,12 +77,13 @@ class Conversation:
     reshuffled : bool
         Whether every client is drawn once before any is drawn again. Otherwise draws are
         independent, and questions that need everyone are asked of all clients.
-    latency : Latency or None
-        How long clients take to answer, by a simulated clock.
-    posting : bool
-        Whether clients are asked one by one, in real time.
+    asynchronous : Latency or bool
+        Whether clients are asked one by one: in real time, or by a simulated clock with a
+        ``Latency``.
     asked : int
         How many questions an earlier run asked that this one continues.
+    rounds : float
+        The budget: who wants to ask more questions gets a ``BudgetSpent``.
     callbacks : sequence of callables
         Each is called as ``callback(row, state)`` after every round.
 
@@ -109,9 +110,9 @@ class Conversation:
         seed: int = 0,
         participation: float = 1.0,
         reshuffled: bool = True,
-        latency: Latency | None = None,
-        posting: bool = False,
+        asynchronous: Latency | bool = False,
         asked: int = 0,
+        rounds: float = math.inf,
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self.number = asked
@@ -121,11 +122,11 @@ class Conversation:
         self._seed = seed
         self._participation = participation
         self._reshuffled = reshuffled
+        self._asynchronous = asynchronous
+        self._rounds = rounds
         self._callbacks = callbacks
-        self._exchanges: list[ExchangeCost] = []
-        self._clock = None if latency is None else Clock(latency, clients.m, seed)
-        self._real_time = posting
-        self._drawn = 0  # participation masks drawn so far
+        self._incidents = len(clients.incidents)  # those of earlier runs
+        self._exchanges: list[Row] = []
         self._began = time.perf_counter()
         self._effects: Mapping[type, Callable[[Any], Any]] = {
             Measurement: self._measure,
@@ -133,7 +134,7 @@ class Conversation:
             Post: self._post,
             Pooled: self._ask_pooled,
         }
-        self._measurements = 0
+        self._measurable = 0  # how many rounds F could have been measured after
         self._meet(clients)
 
     def _meet(self, clients: Clients) -> None:
@@ -143,7 +144,12 @@ class Conversation:
         self._everyone = everyone(clients.m)
         self.present: Mask = ~self._everyone
         self.heard: Mask = ~self._everyone
-        self._posting: Posting | None = clients.asynchronously() if self._real_time else None
+        self._clock: Clock | None = None
+        self._posting: Posting | None = None
+        if isinstance(self._asynchronous, Latency):
+            self._posting = self._clock = Clock(clients, self._asynchronous, self._seed)
+        elif self._asynchronous:
+            self._posting = clients.asynchronously()
         self._draws: Iterator[Mask] | None = None
         if self._participation < 1.0:
             k = max(1, round(self._participation * clients.m))
@@ -158,9 +164,9 @@ class Conversation:
         return len(self._exchanges)
 
     @property
-    def objective(self) -> float:
-        """F(x), as recorded last."""
-        return self.trace.rows[-1].objective if self.trace.rows else self.trace.start
+    def incidents(self) -> tuple[Incident, ...]:
+        """What went wrong in this conversation."""
+        return tuple(self.clients.incidents[self._incidents :])
 
     def ask(self, question: Any) -> Any:
         """Answer a question of a dialogue, or carry out what it wants of the driver."""
@@ -171,16 +177,15 @@ class Conversation:
         if isinstance(question, Reflection) and not self.clients.on_device:
             # clients elsewhere are asked for a prox, and the centring step is made here
             reflection, question = question, question.prox
+        question = self._next(question)
         drawn = self._everyone
         if self._draws is not None:
+            # drawn for every question, so that the draws depend on the number of questions alone
             mask = next(self._draws)
             if self._reshuffled or not question.everyone:
                 drawn = mask
-        question = self._seeded(question)
         began = time.perf_counter()
         try:
-            if self._clock is not None:
-                self._clock.wait_for(drawn)
             if self._posting is not None:
                 answer = self._posting.ask_some(question, drawn)
             elif drawn is self._everyone:
@@ -190,11 +195,17 @@ class Conversation:
         except Removed as gone:
             self._remove(gone.names)
         asked = self.m if drawn is self._everyone else int(drawn.sum())
-        self._count(question, answer, asked, time.perf_counter() - began)
+        self._count(question, answer, asked, began)
         return answer if reflection is None else reflection.of_prox(answer)
 
-    def _seeded(self, question: CostQuestion) -> CostQuestion:
+    def _check_budget(self) -> None:
+        """Raise BudgetSpent if the trace is to have no other row."""
+        if len(self.trace.rows) + len(self._exchanges) >= self._rounds:
+            raise BudgetSpent
+
+    def _next(self, question: CostQuestion) -> CostQuestion:
         """The next question, with the clients' random seeds if they draw for it."""
+        self._check_budget()
         self.number += 1
         if question.draws:
             return question.seeded(streams_of(self._seed, self.number, self.m))
@@ -202,88 +213,73 @@ class Conversation:
 
     def _post(self, effect: Post) -> Arrival:
         """Send a question to some clients, and wait for the next answer to anything posted."""
-        question, to = effect.question, effect.to
+        assert self._posting is not None  # as ``solve`` has made sure
+        self._check_budget()
         began = time.perf_counter()
-        arrived: CostQuestion
         try:
-            if to.any():
-                question = self._seeded(question)
-            if self._clock is not None:
-                self._clock.post(question, to)
-                arrived, mask = self._clock.next_arrival()
-                answer = self.clients.ask_some(arrived, mask)
-                idle = self._clock.idle
-            else:
-                assert self._posting is not None  # as ``solve`` has made sure
-                if to.any():
-                    self._posting.post(question, to)
-                arrived, answer = self._posting.collect()
-                idle = self._posting.idle
+            if effect.to.any():
+                self._posting.post(self._next(effect.question), effect.to)
+            question, answer = self._posting.collect()
         except Removed as gone:
             self._remove(gone.names)
-        self._count(arrived, answer, int(answer.present.sum()), time.perf_counter() - began)
-        return Arrival(arrived, answer, idle)
-
-    def _measure(self, effect: Measurement) -> float | None:
-        """F after a round; None where it is not the turn of a measurement, which costs time."""
-        self._measurements += 1
-        if self._measurements % self.clients.measured_every:
-            return None
-        return self.measure(effect.x)
-
-    def measure(self, x: Array) -> float | None:
-        """Σ_j f_j(x), which is not counted; None where that would cost somebody something."""
-        clients = self.clients
-        if not clients.free or self._posting is not None:
-            return None
-        paused = time.perf_counter()
-        if clients.on_device:
-            value = clients.objective(x)
-        else:
-            try:
-                answer = clients.ask(Value(x))
-            except Removed as gone:
-                self._remove(gone.names)
-            value = float(answer.rows.sum()) if answer.complete else None
-        self._began += time.perf_counter() - paused  # a measurement is not the run's time
-        return value
+        self._count(question, answer, int(answer.present.sum()), began)
+        return Arrival(question, answer, self._posting.idle)
 
     def _ask_pooled(self, effect: Pooled) -> Answer:
         """A question to the one client that all are together; it counts like one to all of them."""
+        question = self._next(effect.question)
         began = time.perf_counter()
-        answer = self.clients.pooled().ask(effect.question)
-        self._count(effect.question, answer, self.m, time.perf_counter() - began)
+        answer = self.clients.pooled().ask(question)
+        self._count(question, answer, self.m, began)
         return answer
+
+    def _measure(self, effect: Measurement) -> float | None:
+        """Σ_j f_j(x), which is not counted; None where that would cost somebody something."""
+        clients = self.clients
+        if not clients.free or self._asynchronous is True:
+            return None
+        self._measurable += effect.sometimes
+        if effect.sometimes and self._measurable % clients.measured_every:
+            return None
+        # Measured by the same clients, but neither counted nor drawn for.
+        paused = time.perf_counter()
+        try:
+            value = clients.objective(effect.x)
+        except Removed as gone:
+            self._remove(gone.names)
+        self._began += time.perf_counter() - paused  # a measurement is not the run's time
+        return value
 
     def _record(self, effect: TraceEntry) -> Account:
         """Enter the exchanges since the last record into the trace, one row each.
 
         The last row has the new objective, the residual, and the server's own time.
         """
-        now = time.perf_counter()
-        exchanges = self._exchanges
+        exchanges = self.take()
+        rows = self.trace.rows
         if not exchanges:
-            return Account(len(self.trace.rows), 0.0, math.nan, self.present, self.heard)
+            return Account(len(rows), 0.0, math.nan, self.present, self.heard)
+        now = time.perf_counter()
         server = now - self._began - sum([each.seconds for each in exchanges])
         self._began = now
-        rows = self.trace.rows
         before = rows[-1].objective if rows else self.trace.start
         for each in exchanges[:-1]:
-            rows.append(Row(before, math.nan, effect.kind, *each))
+            rows.append(each._replace(objective=before, kind=effect.kind))
         last = exchanges[-1]
-        objective = before if effect.objective is None else effect.objective
-        row = Row(objective, effect.residual, effect.kind, *last)
-        if server > 0.0:
-            row = row._replace(seconds=row.seconds + server)
+        row = last._replace(
+            objective=before if effect.objective is None else effect.objective,
+            residual=effect.residual,
+            kind=effect.kind,
+            seconds=last.seconds + max(0.0, server),
+        )
         rows.append(row)
-        exchanges.clear()
         stop = False
         if self._callbacks and effect.state is not None:
             # every callback is called, whatever those before it return
             stop = any([callback(row, effect.state) for callback in self._callbacks])  # noqa: C419
-        return Account(len(rows), last.error, last.margin, self.present, self.heard, stop)
+        return Account(len(rows), row.error, row.margin, self.present, self.heard, stop)
 
-    def take(self) -> list[ExchangeCost]:
+    def take(self) -> list[Row]:
         """Remove and return the exchanges that are not in the trace yet."""
         taken = self._exchanges
         self._exchanges = []
@@ -297,15 +293,15 @@ class Conversation:
         self.places = self.places[kept]
         raise Removal(kept)
 
-    def _count(self, question: CostQuestion, answer: Answer, asked: int, seconds: float) -> None:
-        """Keep what an exchange has cost."""
+    def _count(self, question: CostQuestion, answer: Answer, asked: int, began: float) -> None:
+        """Note what an exchange has cost, in a row that knows nothing of the method yet."""
         clients = self.clients
         self.present = present = answer.present
         complete = answer.complete
         self.heard = self._everyone if complete else self.heard | present
         answered = self.m if complete else int(present.sum())
         latency = None
-        if clients.names is not None:
+        if clients.names is not None:  # in this process, all share one time
             taken = zip(clients.names, answer.seconds, present, strict=True)
             latency = {name: float(t) for name, t, here in taken if here}
         each = clients.stands_for
@@ -313,19 +309,20 @@ class Conversation:
         # a margin that is none does not count as sent
         floats = answer.floats() - ("margin" in answer.parts and math.isnan(margin))
         gradients, hessians, factorisations = answer.total_work()
-        self._exchanges.append(
-            ExchangeCost(
-                answer.largest_error(),
-                each * answered * clients.words * floats,
-                each * asked * question.floats_down(),
-                each * answered,
-                seconds,
-                margin,
-                latency,
-                1,
-                each * gradients,
-                each * hessians,
-                each * factorisations,
-                math.nan if self._clock is None else self._clock.now,
-            )
+        row = Row(
+            objective=math.nan,
+            residual=math.nan,
+            kind="round",
+            error=answer.largest_error(),
+            floats_up=each * answered * clients.words * floats,
+            floats_down=each * asked * question.floats_down(),
+            answered=each * answered,
+            seconds=time.perf_counter() - began,
+            margin=margin,
+            latency=latency,
+            gradients=each * gradients,
+            hessians=each * hessians,
+            factorisations=each * factorisations,
+            clock=math.nan if self._clock is None else self._clock.now,
         )
+        self._exchanges.append(row)

@@ -39,30 +39,20 @@ class Divergence:
         value : float or None
             Σ_j f_j(x), of which nan is a sign; None if it was not measured.
         """
-        if residual == 0.0:
-            # Nothing was changed, as by a line search that is refused: the next move is the first.
-            return _no_number(objective, value)
-        if not math.isfinite(self._first):
-            # A run that starts at the optimum moves by rounding alone, which may well grow.
-            self._first = max(residual, 1e-9 * max(1.0, length(z)))
-        if not residual <= 1e9 * self._first:  # also where it is nan
-            if not math.isfinite(residual):
-                return "the iterate is not finite"
-            return f"the residual grew to {residual:.1e}"
-        self._smallest = min(self._smallest, max(residual, 1e-9 * self._first))
-        if math.isnan(objective):
-            return _no_number(objective, value)
-        if objective > self._start and residual > 1e3 * self._smallest:
-            self._uphill += 1
-        else:
-            self._uphill = 0
-        if self._uphill == 10:
-            return f"the objective grew to {objective:.1e}"
+        # With a residual of 0 nothing was changed, as by a line search: the next move is the first.
+        if residual != 0.0:
+            if not math.isfinite(self._first):
+                # A run that starts at the optimum moves by rounding alone, which may well grow.
+                self._first = max(residual, 1e-9 * max(1.0, length(z)))
+            if not residual <= 1e9 * self._first:  # also where it is nan
+                if not math.isfinite(residual):
+                    return "the iterate is not finite"
+                return f"the residual grew to {residual:.1e}"
+            self._smallest = min(self._smallest, max(residual, 1e-9 * self._first))
+            uphill = objective > self._start and residual > 1e3 * self._smallest
+            self._uphill = self._uphill + 1 if uphill else 0
+            if self._uphill == 10:
+                return f"the objective grew to {objective:.1e}"
+        if value is not None and math.isnan(objective):
+            return "the objective is not a number"
         return ""
-
-
-def _no_number(objective: float, value: float | None) -> str:
-    """That the objective is not a number, if that is one."""
-    if value is not None and math.isnan(objective):
-        return "the objective is not a number"
-    return ""

@@ -41,6 +41,7 @@ class ProblemOrigin(NamedTuple):
             values = clients.ask(Value(x)).rows
         points: list[Array] = [np.zeros(0)]
         if penalty is not None:
+            # near and far, as penalties of one kind may differ in a threshold or a bound alone
             shifts = (-1e3, -1.0, 1e-3, 1.0, 1e3)
             points = [penalty.prox(x + by, t) for by in shifts for t in (1e-3, 1.0)]
         return cls(values, np.concatenate(points))
@@ -49,6 +50,7 @@ class ProblemOrigin(NamedTuple):
         """Whether it is the same problem, as far as both show."""
         if not _alike(self.penalty, other.penalty):
             return False
+        # clients elsewhere show nothing, which must not keep a run from going on
         if self.values is None or other.values is None:
             return True
         return _alike(self.values, other.values)
@@ -168,5 +170,6 @@ class Diverged(ArithmeticError):
         self.result = result
         super().__init__(f"{what} in round {self.round}; likely cause: {cause}")
 
+    # an exception is pickled by the arguments of its message, which these are not
     def __reduce__(self) -> tuple[type[Diverged], tuple[str, str, Result]]:
         return Diverged, (self.what, self.cause, self.result)

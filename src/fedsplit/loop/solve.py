@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,15 +14,15 @@ import numpy as np
 from fedsplit.arrays import Array, on_host, to_host
 from fedsplit.checks import count, instance, number
 from fedsplit.clients.clock import Latency
+from fedsplit.clients.effects import Measurement
 from fedsplit.clients.oracle import Clients, Oracle, clients_of
 from fedsplit.clients.stacked import QUIET
 from fedsplit.device.backend import numbers
 from fedsplit.dialogue import Removal, converse
 from fedsplit.errors import InputError, NoMinimiser, NotConverged, listed
-from fedsplit.loop.certificate import NOT_ASKED
 from fedsplit.loop.conversation import Callback, Conversation
 from fedsplit.loop.result import Diverged, ProblemOrigin, Result, RunState
-from fedsplit.loop.run import Astray, Outcome, iterate
+from fedsplit.loop.run import Outcome, iterate, with_penalty
 from fedsplit.loop.stopping import ProvedGap
 from fedsplit.loop.trace import Trace
 from fedsplit.methods import asynchronous_of
@@ -70,7 +69,8 @@ def solve(
         Hessians, or ``FedSplitVectors()``, which sends vectors only, where Hessians are too large
         or a client has none by a formula. The first of the result's ``notes`` says which.
     rounds : int
-        The budget: questions asked of every client, set-up and certificate included.
+        The budget: questions asked of every client, set-up and certificate included. A round that
+        asks for more than is left of it is void.
     tol : float
         Stop when the proved bound on F(x) - F* is at most tol · max(|F(x)|, F(0) - F(x)), or is
         rounding; if none can be proved, when ‖z⁺ - z‖ ≤ tol · ‖z‖, where z is the variable whose
@@ -126,27 +126,31 @@ def solve(
         When the answers show that F has no minimiser, as with classes that a plane separates. The
         exception has the ``direction`` along which F falls for ever, and the ``result`` so far.
     """
-    if state is not None and not isinstance(state, RunState):
-        state = RunState(state, None, 0)  # a method's own state, of which nothing more is known
     oracle = problem.clients if isinstance(problem, Problem) else problem
     instance("problem", oracle, "a Problem, or clients with m and ask", "ask")
     clients = clients_of(oracle)
-    check_participation(participation, method)
-    d = clients.d
-    if not d:  # clients of one's own need not say how many coordinates there are
-        given = x0 if state is None else state.x
-        d = 0 if given is None else np.size(given)
+    rounded = clients.rounded if clients.on_device else ""
+    if state is not None and not isinstance(state, RunState):
+        state = RunState(state, None, 0)  # a method's own state, of which nothing more is known
+    if x0 is not None and state is not None:
+        raise InputError("pass x0 or state, not both: a state has its own x")
+    count("rounds", rounds)
+    number("tol", tol, strict=False)
+    count("seed", seed, least=0)
+    given = x0 if state is None else state.x
+    d = clients.d or np.size(() if given is None else given)  # which not all clients say
     if not d:
         raise InputError("these clients do not say how many coordinates x has: pass x0")
-    chosen = ""
+    check_participation(participation, method)
+    notes: list[str] = []
     if method is None:
         before = None if state is None else state.inner
         method, chosen = default_method(clients.pooled(), before, participation, bool(asynchronous))
+        notes.append(chosen)
     check_method(method)
+    # a checkpoint is passed like a callback, but has to see every answer
     keepers = [callback for callback in callbacks if isinstance(callback, Keeper)]
-    rounded = ""
     if clients.on_device:
-        rounded = clients.rounded
         if asynchronous or keepers:
             raise InputError("asynchronous and Checkpoint have no device path: leave them out")
         if method.device == "sums":
@@ -156,31 +160,25 @@ def solve(
     if asynchronous:
         check_asynchronous(asynchronous, clients, participation, state)
         method = asynchronous_of(method)
+        rounds *= clients.m  # a row is one answer
     elif method.arrivals:
         raise InputError(
             f"{type(method).__name__} takes answers one by one: pass asynchronous=Latency(...), or "
             "True for real time"
         )
-    count("rounds", rounds)
-    number("tol", tol, strict=False)
-    count("seed", seed, least=0)
     if penalty is not None:
         method = method.with_penalty(penalty)
     if method.penalty is not None:
         check_dimension(method.penalty, d)
-    if x0 is not None and state is not None:
-        raise InputError("pass x0 or state, not both: a state has its own x")
-    x = check_start(d, clients.m, method, x0, state)
-    notes = [chosen] if chosen else [f"method: {method.described()}"]
-    with one_blas_thread(), np.errstate(**QUIET):
+    x = check_start(d, clients.m, method, given, state)
+    notes = notes or [f"method: {method.described()}"]
+    with one_blas_thread(), np.errstate(**QUIET), ExitStack() as journals:
         if state is not None and not _goes_on(state, x, clients, method.penalty):
             state = None
             notes.append(
                 "the problem has changed since the state was reached: the run started anew from "
                 "its x"
             )
-        if asynchronous:
-            rounds *= clients.m
         about = {
             "method": _identified(method),
             "clients": clients.m,
@@ -192,38 +190,110 @@ def solve(
         }
         if asynchronous:
             about["asynchronous"] = repr(asynchronous)
-        with ExitStack() as journals:
-            asked = clients
-            for keeper in keepers:
-                asked = journals.enter_context(keeper.keeping(asked, about))
-            conversation = Conversation(
-                asked.insistent() if method.unanimous else asked,
-                seed=seed,
-                participation=participation if participation < 1.0 else method.drawn,
-                reshuffled=participation < 1.0,
-                latency=asynchronous if isinstance(asynchronous, Latency) else None,
-                posting=asynchronous is True,
-                asked=0 if state is None else state.asked,
-                callbacks=[each for each in callbacks if not isinstance(each, Keeper)],
-            )
-            run = Run(conversation, method, rounds, tol, rounded)
-            result = run.go(clients.vector(x), state)
+        asked = clients
+        for keeper in keepers:
+            asked = journals.enter_context(keeper.keeping(asked, about))
+        conversation = Conversation(
+            asked.insistent() if method.unanimous else asked,
+            seed=seed,
+            participation=participation if participation < 1.0 else method.drawn,
+            reshuffled=participation < 1.0,
+            asynchronous=asynchronous,
+            asked=0 if state is None else state.asked,
+            rounds=rounds,
+            callbacks=[each for each in callbacks if not isinstance(each, Keeper)],
+        )
+        rule = ProvedGap(
+            method,
+            tol if method.settles else 0.0,
+            rounds,
+            pooled=clients.on_device,
+            float32=bool(rounded),
+        )
+        result = _run(conversation, rule, clients.vector(x), state)
         if rounded and result.stopped_by == "residual" and not result.converged:
-            result = run.refined(result)
+            result = _refined(result, clients.pooled(), rounds, tol)
         if rounded and tol > 0 and not result.converged:
             notes.append(UNREFINED)
+        # at the last x, where a continued run begins
         origin = ProblemOrigin.at(result.x, clients, method.penalty)
     if tol > 0 and not result.converged and result.stopped_by != "callback":
         # first, as nothing else that the result says holds without it
         notes.insert(0, _not_converged(result))
         warnings.warn(notes[0], NotConverged, stacklevel=2)
-    ended = replace(result.state, origin=origin)
     return replace(
         result,
-        state=ended,
+        state=replace(result.state, origin=origin),
         notes=(*notes, *result.notes),
         certificate=result.certificate.about(rounded),
     )
+
+
+def _run(
+    conversation: Conversation, rule: ProvedGap, x: Array, state: RunState | None = None
+) -> Result:
+    """Run the rule's method from a state, or else from x, whether that ends well or not."""
+    method = rule.method
+    inner = None if state is None else state.inner
+    try:
+        value = conversation.ask(Measurement(x))
+    except Removal:  # a client left before the first question: the others start anew from x
+        value = inner = None
+    start = with_penalty(method.penalty, x, value)
+    conversation.trace.start = start
+    dialogue = iterate(method, x, conversation.m, rule, state=inner, start=start)
+    outcome = converse(dialogue, conversation)
+    result = _result(conversation, method, outcome)
+    if outcome.direction is not None:
+        raise NoMinimiser(
+            f"{outcome.sign}, so that F has no minimiser: it falls for ever along the exception's "
+            "direction; add a ridge, or fit with Firth's penalty",
+            outcome.direction,
+            result,
+        )
+    if outcome.stopped_by == "diverged":
+        raise Diverged(outcome.sign, method.hazard, result)
+    return result
+
+
+def _result(conversation: Conversation, method: Method[Any], outcome: Outcome) -> Result:
+    state = outcome.state
+    absent: tuple[int, ...] = ()
+    if conversation.trace.rows and not conversation.heard.all():
+        absent = tuple(conversation.places[~conversation.heard].tolist())
+    rows = conversation.trace.rows
+    if rows and conversation.clients.measured_every > 1:  # the last value is always there
+        value = with_penalty(method.penalty, state.x, conversation.ask(Measurement(state.x)))
+        rows[-1] = rows[-1]._replace(objective=value)
+    return Result(
+        x=to_host(state.x),
+        rounds=len(conversation.trace),
+        converged=outcome.reached and not absent,
+        stopped_by=outcome.stopped_by,
+        state=RunState(state, None, conversation.number),
+        trace=conversation.trace,
+        method=method.described(),
+        step=method.step_of(state),
+        certificate=outcome.certificate,
+        absent=absent,
+        notes=method.notes(state),
+        removed=conversation.removed,
+        incidents=conversation.incidents,
+    )
+
+
+def _refined(result: Result, clients: Clients, rounds: int, tol: float) -> Result:
+    """Go on where float32 ends: Newton steps of all clients together, added up in float64."""
+    before = result.rounds
+    rule = ProvedGap(FedSplitInformation(), tol, rounds - before)
+    after = _run(Conversation(clients, rounds=rounds - before), rule, result.x)
+    note = (
+        f"float32 ended after {before} rounds: the {after.rounds} that follow are Newton steps, "
+        "added up in float64"
+    )
+    trace = Trace(result.trace.start, [*result.trace.rows, *after.trace.rows])
+    notes = (*result.notes, note, *after.notes)
+    return replace(after, trace=trace, rounds=len(trace), notes=notes)
 
 
 def _not_converged(result: Result) -> str:
@@ -234,120 +304,6 @@ def _not_converged(result: Result) -> str:
     elif result.certificate.gap is not None:
         why = f"F(x) - F* ≤ {result.certificate.gap:.1g} is proved"
     return f"not converged after {result.rounds} rounds ({why})"
-
-
-class Run:
-    """One run of a method, and its result, whether it ends well or not.
-
-    Parameters
-    ----------
-    conversation : Conversation
-    method : Method
-    rounds : int
-        The budget.
-    tol : float
-        0 spends it, and proves nothing.
-    rounded : str
-        What was done to rows on a device, in words.
-    """
-
-    def __init__(
-        self,
-        conversation: Conversation,
-        method: Method[Any],
-        rounds: int,
-        tol: float,
-        rounded: str = "",
-    ) -> None:
-        self.conversation = conversation
-        self.method = method
-        self.rounds = rounds
-        self.tol = tol
-        self.rounded = rounded
-        self._incidents = len(conversation.clients.incidents)  # those of earlier runs
-
-    def go(self, x: Array, state: RunState | None = None) -> Result:
-        """Run from a state, or else from x."""
-        conversation = self.conversation
-        method = self.method
-        inner = None if state is None else state.inner
-        try:
-            start = self._objective(x)
-        except Removal:  # a client left before the first question: the others start anew from x
-            start, inner = math.nan, None
-        conversation.trace.start = start
-        rule = None
-        if self.tol > 0 and method.settles:
-            pooled = conversation.clients.on_device
-            rule = ProvedGap(
-                method, self.tol, self.rounds, pooled=pooled, float32=bool(self.rounded)
-            )
-        dialogue = iterate(
-            method, x, conversation.m, self.rounds, rule=rule, state=inner, start=start
-        )
-        try:
-            outcome = converse(dialogue, conversation)
-        except Astray as astray:
-            raise self._error(astray) from None
-        return self._result(outcome)
-
-    def _objective(self, x: Array) -> float:
-        """F(x) with the penalty; nan if that cannot be measured."""
-        value = self.conversation.measure(x)
-        if value is None:
-            return math.nan
-        penalty = self.method.penalty
-        return value if penalty is None else value + penalty.value(to_host(x))
-
-    def _error(self, astray: Astray) -> Exception:
-        """The exception of a run that cannot go on."""
-        result = self._result(Outcome(astray.state, "diverged", NOT_ASKED, False))
-        if astray.direction is None:
-            return Diverged(astray.sign, self.method.hazard, result)
-        return NoMinimiser(
-            f"{astray.sign}, so that F has no minimiser: it falls for ever along the exception's "
-            "direction; add a ridge, or fit with Firth's penalty",
-            astray.direction,
-            result,
-        )
-
-    def refined(self, result: Result) -> Result:
-        """Go on where float32 ends: Newton steps of all clients together, added up in float64."""
-        before = result.rounds
-        rest = Conversation(self.conversation.clients.pooled())
-        after = Run(rest, FedSplitInformation(), self.rounds - before, self.tol).go(result.x)
-        note = (
-            f"float32 ended after {before} rounds: the {after.rounds} that follow are Newton "
-            "steps, added up in float64"
-        )
-        trace = Trace(result.trace.start, [*result.trace.rows, *after.trace.rows])
-        notes = (*result.notes, note, *after.notes)
-        return replace(after, trace=trace, rounds=len(trace), notes=notes)
-
-    def _result(self, outcome: Outcome) -> Result:
-        conversation = self.conversation
-        state = outcome.state
-        absent: tuple[int, ...] = ()
-        if conversation.trace.rows and not conversation.heard.all():
-            absent = tuple(conversation.places[~conversation.heard].tolist())
-        rows = conversation.trace.rows
-        if rows and conversation.clients.measured_every > 1:  # the last value is always there
-            rows[-1] = rows[-1]._replace(objective=self._objective(state.x))
-        return Result(
-            x=to_host(state.x),
-            rounds=len(conversation.trace),
-            converged=outcome.reached and not absent,
-            stopped_by=outcome.stopped_by,
-            state=RunState(state, None, conversation.number),
-            trace=conversation.trace,
-            method=self.method.described(),
-            step=self.method.step_of(state),
-            certificate=outcome.certificate,
-            absent=absent,
-            notes=self.method.notes(state),
-            removed=conversation.removed,
-            incidents=tuple(conversation.clients.incidents[self._incidents :]),
-        )
 
 
 UNREFINED = (
@@ -424,14 +380,13 @@ def _identified(method: Method[Any]) -> str:
 
 
 def check_start(
-    d: int, m: int, method: Method[Any], x0: Array | None, state: RunState | None
+    d: int, m: int, method: Method[Any], given: Array | None, state: RunState | None
 ) -> Array:
-    """The point where a run starts, (d,): that of the state, or else x0, or else 0.
+    """The point where a run starts, (d,): the given one, which is that of the state, or else 0.
 
     Raises InputError if it is not d finite numbers, or if the state is of another method or of
     another problem.
     """
-    given = x0
     if state is not None:
         if not isinstance(state.inner, method.state_type):
             raise InputError(
@@ -441,7 +396,6 @@ def check_start(
         shape = method.iterate(state.inner).shape
         if shape not in ((d,), (m, d)):
             raise InputError(f"state: it is not of {m} clients and {d} coordinates: {shape}")
-        given = state.x
     if given is None:
         return np.zeros(d)
     x = numbers(given)

@@ -16,23 +16,6 @@ from fedsplit.clients.effects import Kind
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-class ExchangeCost(NamedTuple):
-    """What one question to every client cost; the fields are those of ``Row``."""
-
-    error: float
-    floats_up: int
-    floats_down: int
-    answered: int
-    seconds: float
-    margin: float = math.nan
-    latency: Mapping[str, float] | None = None
-    questions: int = 1
-    gradients: int = 0
-    hessians: int = 0
-    factorisations: int = 0
-    clock: float = math.nan
-
-
 class Row(NamedTuple):
     """One exchange: one question to every client, whatever its size.
 
@@ -92,6 +75,7 @@ class TraceColumn(Generic[Scalar]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
+    # made when it is read: most runs are never looked at by columns
     def __get__(self, trace: Trace, owner: type) -> NDArray[Scalar]:
         return np.array([getattr(row, self.name) for row in trace.rows])
 
@@ -139,5 +123,6 @@ class Trace:
     @property
     def latency(self) -> dict[str, Array]:
         by_row = [row.latency or {} for row in self.rows]
+        # in order of appearance, as a client may join late or leave
         names = dict.fromkeys(name for row in by_row for name in row)
         return {name: np.array([row.get(name, np.nan) for row in by_row]) for name in names}

@@ -69,6 +69,7 @@ def independent(streams: Streams, stacked: Stacked, batch: int, steps: int) -> I
     u = np.stack([np.random.default_rng(int(each)).random((steps, width)) for each in streams])
     rows = np.empty(u.shape, dtype=np.intp)
     for i in range(width):
+        # one of the first rows up to ``last``, or if it is taken, ``last``, which cannot be
         last = (sizes - drawn + i)[:, None]
         row = (u[:, :, i] * (last + 1)).astype(np.intp)
         taken = (rows[:, :, :i] == row[:, :, None]).any(axis=2) | (i >= drawn)[:, None]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedsplit.arrays import (
+    EPS,
     Array,
     DeviceFactors,
     Factors,
@@ -123,6 +124,7 @@ class Costs:
 
     def batch(self, batch: Batch) -> Costs:
         """Unbiased estimates of the f_j from some of the clients' rows, with the whole ridge."""
+        # padding counts as rows do: all clients of a block compute the same
         share = batch.rows.shape[1] / self.stacked.length
         terms = self.terms.subsample(batch.rows, batch.scale)
         return Costs(terms, self.ridge, share, work=self.work)
@@ -187,7 +189,7 @@ class Costs:
         key = M if isinstance(M, float) else (M.shape, to_host(M).tobytes())
         inverse, g, error = self.latest.get("inverse", key, lambda: self._stored(M))
         Q = metric_times(M, V)
-        U = inverse.solve(Q - g)
+        U = inverse.solve(Q - g)  # ∇f_j(u) + M(u - v) = 0 with ∇f_j(u) = g + Hu
         if error is None:
             return U, None
         return U, error * (norms(Q / inverse.sizes) + norms(g / inverse.sizes))
@@ -265,11 +267,12 @@ class Evaluation:
         """∇²f_j(x_j), (k, d, d), not to be written to."""
         return self._new_hessian()
 
-    def _new_hessian(self) -> Array:
+    def _new_hessian(self, shift: float | Array = 0.0) -> Array:
+        """∇²f_j(x_j) + diag(shift), (k, d, d), in a new array."""
         costs = self.costs
         costs.work.hessians += costs.share
         costs.work.gradients += costs.share * costs.terms.gradients_per_hessian
-        return add_diagonal(costs.terms.hessian(self.eta), costs.ridge)
+        return add_diagonal(costs.terms.hessian(self.eta), costs.ridge + shift)
 
     def merged(self, other: Evaluation, mask: Mask) -> Evaluation:
         """That of ``other`` where ``mask``, (k,), this one elsewhere: without a product."""
@@ -330,7 +333,7 @@ class Evaluation:
             return terms.by_rows(self.eta, M + costs.ridge, costs.latest)
         if is_matrix(M):  # for a model, which needs the Hessian by itself as well
             return Factors(self.hessian + M, overwrite=True)
-        shifted = add_diagonal(self._new_hessian(), M)
+        shifted = self._new_hessian(M)
         if not on_host(shifted):
             return DeviceFactors(shifted)
         factors = Factors(shifted, overwrite=True)
@@ -361,6 +364,7 @@ class Evaluation:
         """
         costs = self.costs
         costs.work.factorisations += 1
+        # of fewer rows than columns the Hessian is singular: the ridge is the smallest eigenvalue
         if costs.terms.large or costs.terms.rank < costs.terms.d:
             costs.work.hessians += 1
             L = costs.terms.root(self.eta).largest() + costs.most_ridge
@@ -388,6 +392,7 @@ class Evaluation:
         and for a quadratic everywhere.
         """
         way = self.X - before.X
+        # two values and a slope instead of one value for each share, where that is as good
         near = parabola(before.value, self.value, dots(self.gradient, way), shares)
         is_short = self.costs.terms.spread(way) <= short
         if is_short.all():
@@ -400,7 +405,7 @@ class Evaluation:
     def decrement(self, G: Array) -> dict[str, Array]:
         """The fields of ``ProofScalars`` at x_j, given the gradient g of the sum, each (k,)."""
         terms = self.costs.terms
-        W = None
+        W = None  # without a root of H⁻¹ the leverage is not known
         if terms.large:
             q, mu = self._large_decrement(G)
         elif terms.rank < terms.d:
@@ -417,7 +422,25 @@ class Evaluation:
             "leverage": leverage,
             "floor": terms.floor(),
             "steady": self.steady(),
+            "noise": self._noise(mu, W),
         }
+
+    def _noise(self, mu: Array, W: Array | None) -> Array:
+        """About how much rounding adds to ∇f_j, in the norm of H⁻¹ = WWᵀ; inf if H is singular.
+
+        With the Hessian at hand, that of its entries, as in ``loop.certificate.Facts``: units of
+        columns do not matter then.
+        """
+        if W is None:
+            certain = np.where(mu > 0, mu, 1.0)
+            return np.where(mu > 0, self.gradient_error() / np.sqrt(certain), np.inf)
+        sizes = np.sqrt(np.einsum("kii->ki", self.hessian))
+        inverse = sizes[:, :, None] * (W @ W.swapaxes(1, 2)) * sizes[:, None, :]
+        deviance = np.maximum(2.0 * (self.value - self.costs.terms.floor()), 0.0)
+        lengths = np.abs(sizes * self.X).sum(axis=1)
+        lengths += np.sqrt(np.where(np.isfinite(deviance), deviance, 0.0))
+        noise: Array = 4.0 * EPS * lengths * np.sqrt(np.abs(inverse).sum(axis=(1, 2)))
+        return np.where(np.isnan(noise), np.inf, noise)
 
     def _tall_decrement(self, G: Array) -> tuple[Array, Array, Array]:
         """gᵀH⁻¹g, λ_min(H) and a root W of H⁻¹ = WWᵀ, with H = ∇²f_j(x_j)."""
@@ -425,6 +448,7 @@ class Evaluation:
         q, mu, W = inverse_norm(self.hessian, G)
         stated, L = self.costs.bounds
         finite = np.isfinite(self.hessian).all(axis=(1, 2))
+        # a loss of the user's own may state a bound that is wrong: better no proof than a false one
         refuted = finite & (stated > 2.0 * mu) & (stated > 1e-9 * L)
         if refuted.any():
             raise InputError(

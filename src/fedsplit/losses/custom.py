@@ -69,13 +69,11 @@ def stack_custom(terms: CustomTerms) -> tuple[int, list[Block]]:
     gradient = terms.gradient(zero)
     floor = terms.floor()
     terms.concordance(None)
-    for j in range(terms.k):
-        if np.isnan(value[j]) or np.isnan(gradient[j]).any():
+    for j, (f, g, least) in enumerate(zip(value, gradient, floor, strict=True)):
+        if np.isnan(f) or np.isnan(g).any():
             raise InputError(f"client {j}: the value or the gradient at x = 0 is not a number")
-        if value[j] < floor[j]:
-            raise InputError(
-                f"client {j}: floor is {floor[j]:g}, but the value at x = 0 is {value[j]:g}"
-            )
+        if f < least:
+            raise InputError(f"client {j}: floor is {least:g}, but the value at x = 0 is {f:g}")
     return terms.d, [Block(range(terms.k), terms)]
 
 

@@ -56,6 +56,7 @@ class LargeHessian:
         cross, schur = self._extremes(free)
         if not schur > 0:  # H is not known to be positive definite
             return np.inf, 0.0
+        # coarse: what is left is bounded by the ridge, and is a small part of the whole
         u = self._solved(self.times, g, self.loose)
         r = g - self.times(u[None])[0]
         others = self.ridge > 0

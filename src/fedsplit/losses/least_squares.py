@@ -76,6 +76,7 @@ class LeastSquares(LinearLoss):
         return eta + rng.standard_normal(eta.shape)
 
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
+        # an offset is a part of the target
         data = [Observations(A, b - o, w, np.zeros_like(o)) for A, b, w, o in read(clients)]
         check_columns(data, ridge)
         d = data[0].A.shape[1]
@@ -151,7 +152,7 @@ class ReducedTerms(QuadraticTerms):
         return error
 
     def hessian(self, eta: Array) -> Array:
-        return self.H.copy()
+        return self.H.copy()  # what is added to it is not ours
 
     def expression(self, cp: Any, j: int, u: Any) -> Any:
         return 0.5 * cp.sum_squares(self.R[j] @ u - self.r[j])

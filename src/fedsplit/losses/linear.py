@@ -204,7 +204,7 @@ class RowTerms(Terms):
         return self.adjoint(self.slopes(eta))
 
     def hessian(self, eta: Array) -> Array:
-        return self.root(eta).gram()
+        return self.root(eta).gram()  # symmetric to the last bit, in half the operations
 
     def diagonal(self, eta: Array) -> Array:
         return self.root(eta).squares()
@@ -290,6 +290,7 @@ class LinearTerms(RowTerms):
             scaled = self.adjoint(shares)
             size = np.exp(np.log(np.abs(scaled)) + top)
         g = self.adjoint(np.where(large, 0.0, r))
+        # exp and log have lost the sign
         g += np.copysign(size, scaled)
         return g
 
@@ -309,7 +310,7 @@ class LinearTerms(RowTerms):
         return self.design.scaled(self.curvature(eta) ** 0.5)
 
     def times(self, eta: Array) -> Callable[[Array], Array]:
-        curvature = self.curvature(eta)
+        curvature = self.curvature(eta)  # once for all products
         return lambda U: self.adjoint(curvature * self.product(U))
 
     def by_rows(self, eta: Array, D: Array, latest: Latest) -> Woodbury:

@@ -151,6 +151,7 @@ class MultinomialTerms(RowTerms):
         p, rest = (each[1:] for each in _probabilities(np.swapaxes(eta, 0, 1)))
         others = self.classes - 1
         columns = self.design.shape[2]
+        # by blocks of two classes: the rows of ``root`` are K - 1 times as many, and as long
         H = np.empty((self.k, others, columns, others, columns))
         for c in range(others):
             H[:, c, :, c] = self.design.scaled(np.sqrt(self.w * p[c] * rest[c])).gram()
@@ -189,6 +190,7 @@ class MultinomialTerms(RowTerms):
 
     def spread(self, H: Array) -> Array:
         eta = self.eta(H)
+        # the predictor of the reference is 0, and does not move
         highest = np.maximum(np.max(eta, axis=1), 0.0)
         lowest = np.minimum(np.min(eta, axis=1), 0.0)
         return self.longest(highest - lowest)
@@ -213,6 +215,7 @@ class MultinomialTerms(RowTerms):
         # √w_i RT of every observation, with RᵀR = diag(p) - ppᵀ:
         # R = (I - uuᵀ/(1 + √p_0)) diag(u), with u = √p over classes 1 to K - 1
         both = _probabilities(np.swapaxes(eta, 0, 1))
+        # a product with √p instead of diag(p) - ppᵀ itself, whose differences would cancel
         p, rest = (np.moveaxis(each, 0, -1) for each in both)
         reference = np.sqrt(p[:, :, :1])
         p = p[:, :, 1:]
@@ -234,7 +237,7 @@ def _shares(eta: Array) -> tuple[Array, Array, Array]:
     """
     largest: Array = np.max(eta, axis=0)
     shares = np.exp(eta - largest)
-    top = shares == 1.0
+    top = shares == 1.0  # one class, or several that are equal
     others: Array = np.sum(shares * ~top, axis=0) + (np.sum(top, axis=0) - 1.0)
     return largest, shares, others
 

@@ -195,7 +195,7 @@ def _rows(j: int, values: object) -> Any:
 
 def _numbers(j: int, name: str, values: object, ndim: int) -> Array:
     """``values`` as finite float64 with ``ndim`` dimensions; float64 input is not copied."""
-    if hasattr(values, "toarray"):
+    if is_sparse(values):
         raise InputError(f"client {j}: {name} is sparse, pass {name}.toarray()")
     try:
         raw = np.asarray(values)

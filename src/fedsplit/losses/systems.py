@@ -15,6 +15,7 @@ from fedsplit.arrays import (
     Factors,
     add_diagonal,
     dots,
+    extreme_eigenvalues,
     factors,
     matvec,
     namespace,
@@ -81,7 +82,7 @@ class Woodbury:
 
     def inverted(self) -> Woodbury:
         """The same, for many systems."""
-        self.small.inverted()
+        self.small.inverted()  # that of the rows is the smaller one
         return self
 
     def solve(self, G: Array) -> Array:
@@ -134,6 +135,7 @@ def conjugate_gradients(
     """
     d = len(g)
     M = LinearOperator((d, d), matvec=lambda u: times(u[None])[0], dtype=np.float64)
+    # columns on different scales would take as many products as their ratio is large
     P = LinearOperator((d, d), matvec=lambda u: u / diagonal, dtype=np.float64)
     u: Array = cg(M, g, rtol=tolerance, maxiter=most_products, M=P)[0]
     return u
@@ -147,6 +149,7 @@ def lanczos(
     The largest one is nearly exact after 20 steps, the smallest at least the true one: enough for
     a first step, which follows the curvature seen from then on.
     """
+    # the same start for all clients: their bits do not depend on who shares the block
     q = np.tile(np.random.default_rng(0).standard_normal(d), (k, 1))
     q = q / norms(q)[:, None]
     Q = np.zeros((k, steps, d))
@@ -165,8 +168,7 @@ def lanczos(
         if i + 1 < steps:
             T[:, i, i + 1] = T[:, i + 1, i] = length
         q = np.where(length > 0, 1.0 / np.where(length > 0, length, 1.0), 0.0)[:, None] * r
-    ritz = np.linalg.eigvalsh(T)
-    return np.maximum(ritz[:, 0], 0.0), np.maximum(ritz[:, -1], 0.0)
+    return extreme_eigenvalues(T)  # 0 and inf where the products exceed float64
 
 
 def truncated_cg(

@@ -369,7 +369,7 @@ class FedSplitInformation(Method[InformationState]):
         ahead, slope = self.minimiser(state.models, state.x)
         return state._replace(ahead=ahead, slope=slope, evidence=None, gathered=None)
 
-    def without(self, state: InformationState, kept: Mask) -> InformationState:
+    def without(self, state: InformationState, kept: Mask) -> InformationState | None:
         models = state.models.of(kept)
         origin, latest = state.origin[kept], state.latest[kept]
         return self.resume(state._replace(models=models, origin=origin, latest=latest))

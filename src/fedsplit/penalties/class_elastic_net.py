@@ -64,7 +64,7 @@ class ClassElasticNet:
         return shifted
 
     def prox(self, v: Array, t: float | Array) -> Array:
-        step = float(np.max(t))
+        step = float(np.max(t))  # one for all: it is no sum over coordinates
         V = v.reshape(self.classes - 1, -1)
         shift = self._shift(V, step)
         kept = shift + soft_threshold(V - shift, step * self.l1) / (1.0 + step * self.ridge)

@@ -11,7 +11,7 @@ import numpy as np
 from fedsplit.arrays import Array, add_diagonal
 from fedsplit.clients.stacked import QUIET
 from fedsplit.data.formula.formula import Formula
-from fedsplit.loop.certificate import moved
+from fedsplit.loop.certificate import ScaledHessian, near
 from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.client.questions.along import Along, Course
@@ -192,7 +192,9 @@ class Assessment:
         with np.errstate(divide="ignore", **QUIET):
             design = task.coordinates.design
             nu = gradient_error(design, H, proof.x, proof.scalars, weight)
-            radius = moved(H, nu, proof.scalars) * self.per_radius(proof)
+            # how far the minimiser moves with the gradient, in the norm of H
+            moved = near(nu, ScaledHessian(H).least(), proof.scalars).radius
+            radius = moved * self.per_radius(proof)
             phi = max(self._dispersion(proof), LEAST_DISPERSION)
             V = task.back @ self._inverses(proof)[1] @ task.back.T
             converted = task.coordinates.conversion_error(proof.x)

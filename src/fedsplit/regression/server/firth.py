@@ -228,7 +228,7 @@ class FirthSearch:
         if not self._rows:
             self._start = look.objective
         moved = float(np.linalg.norm(look.x - before))
-        self._rows.append(Row(look.objective, moved, "round", *exchange))
+        self._rows.append(exchange._replace(objective=look.objective, residual=moved))
         if self.report is not None:
             gap = math.nan
             if math.isfinite(look.objective):

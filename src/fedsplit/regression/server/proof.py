@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fedsplit.arrays import Array, add_diagonal, unpacked
 from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars
 from fedsplit.dialogue import Answering
-from fedsplit.loop.certificate import Certificate, certify_by_information
+from fedsplit.loop.certificate import Certificate, Facts
 from fedsplit.methods.method import Evidence
 from fedsplit.penalties.penalty import FitPenalty
 
@@ -57,7 +57,7 @@ def prove(
     if subgradient is not None:
         slope = slope + subgradient
     scalars = ProofScalars(**clients.ask(Decrement(x, slope)).parts)
-    certificate = certify_by_information(information.sum(axis=0), slope, scalars, x, penalty)
+    certificate = Facts(x, slope, scalars, penalty).certificate(information.sum(axis=0))
     return Proof(x, gradients, information, scalars, certificate)
 
 
@@ -77,5 +77,5 @@ def prove_by_evidence(
         add_diagonal(H[None], penalty.l2)
     if subgradient is not None:
         slope = slope + subgradient
-    certificate = certify_by_information(H, slope, evidence.scalars, x, penalty)
+    certificate = Facts(x, slope, evidence.scalars, penalty).certificate(H)
     return Proof(x, evidence.gradients, information, evidence.scalars, certificate)

@@ -12,22 +12,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedsplit.arrays import Array, length
+from fedsplit.clients.effects import Measurement
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.stacked import QUIET
-from fedsplit.dialogue import converse
+from fedsplit.dialogue import BudgetSpent, converse
 from fedsplit.loop.certificate import NOT_ASKED
 from fedsplit.loop.conversation import Conversation
 from fedsplit.loop.divergence import Divergence
 from fedsplit.loop.result import Diverged, Result, RunState, StoppedBy
-from fedsplit.loop.trace import Row, Trace
+from fedsplit.loop.trace import Trace
 from fedsplit.methods.method import Method
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.threads import one_blas_thread
-
-
-class BudgetSpent(Exception):
-    """A round would ask more than the budget allows."""
 
 
 class FitRule(Protocol):
@@ -162,13 +159,14 @@ class FitRun:
         """Enter what the conversation was asked into the trace, which methods share."""
         exchanges = self.conversation.take()
         for each in exchanges[:-1]:
-            self.trace.rows.append(Row(self.objective, math.nan, kind, *each))
+            self.trace.rows.append(each._replace(objective=self.objective, kind=kind))
         for each in exchanges[-1:]:
-            self.trace.rows.append(Row(objective, residual, kind, *each))
+            row = each._replace(objective=objective, residual=residual, kind=kind)
+            self.trace.rows.append(row)
 
     def _measured(self, x: Array, values: Array | None) -> tuple[float, float | None]:
         """F(x) with the penalty, nan where it is not known, and without it, None there."""
-        value = self.conversation.measure(x) if values is None else float(values.sum())
+        value = self.conversation.ask(Measurement(x)) if values is None else float(values.sum())
         if value is None:
             return math.nan, None
         return value + (0.0 if self.penalty is None else self.penalty.value(x)), value

@@ -423,5 +423,5 @@ def _record(run: FitRun, meter: Conversation) -> None:
     objective = run.objective
     for exchange in meter.take():
         # A margin was asked of a move, not of x.
-        own = exchange._replace(margin=np.nan)
-        run.trace.rows.append(Row(objective, np.nan, "certificate", *own))
+        own = exchange._replace(objective=objective, kind="certificate", margin=np.nan)
+        run.trace.rows.append(own)
