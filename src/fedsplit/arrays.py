@@ -48,7 +48,7 @@ def on_host(X: Any) -> bool:
     return isinstance(X, np.ndarray)
 
 
-def namespace(X: Array) -> Any:
+def namespace(X: AnyArray) -> Any:
     """The library of an array; NumPy's own functions take less time than a wrapped namespace."""
     if isinstance(X, np.ndarray):
         return np

@@ -146,8 +146,9 @@ class Reflection(CostQuestion):
 
     def _centred(self, parts: Mapping[str, Array]) -> dict[str, Array]:
         """The z_j after the round, in the place of the proxes."""
-        z = self.z + 2.0 * (parts["point"] - self.x)
-        return {"z": z, "error": parts["error"], "margin": parts["margin"]}
+        others = dict(parts)  # clients of one's own may answer with the point alone
+        point = others.pop(next(iter(parts)))
+        return {"z": self.z + 2.0 * (point - self.x), **others}
 
     def answer(self, costs: Costs, x: Array, z: Array) -> Mapping[str, Array]:
         own = replace(self, z=z)
