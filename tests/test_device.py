@@ -20,7 +20,6 @@ from fedsplit.clients.questions import (
     Curvature,
     Decrement,
     Descend,
-    Diagonal,
     Direction,
     Evaluate,
     Gradient,
@@ -142,7 +141,6 @@ def test_questions_are_answered_as_in_this_process(
         Curvature(x),
         BatchCurvature(2),
         BatchCurvature(2, x),
-        Diagonal(x, origin=True),
         Line(x, g, np.array([0.1, 1.0])),
         Direction(x, g),
         Margin(x),
@@ -185,7 +183,6 @@ def test_all_clients_as_one_answer_as_one_client_with_all_rows(loss: str, weight
         Line(x, g, np.array([0.1, 1.0])),
         Direction(x, g),
         Curvature(x),
-        Diagonal(x, origin=True),
         LocalModel(x, x[None] + 0.1, one, 1.0, x - 0.1),
         LocalModel(x, None, None, 1.0, None, both=True),
     ]
@@ -355,6 +352,7 @@ METHODS: dict[str, Any] = {
     "agd": fs.AGD(),
     "cg": fs.CG(),
     "lbfgs": fs.LBFGS(),
+    "quasi-newton": fs.QuasiNewton(),
     "chosen": None,
 }
 

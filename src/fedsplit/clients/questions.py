@@ -31,6 +31,8 @@ from fedsplit.clients.question import (
 )
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_along
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
+from fedsplit.clients.trials import Overview as Overview
+from fedsplit.clients.trials import Trials as Trials
 from fedsplit.local.solver import ProxSolver, StochasticSolver
 from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
@@ -252,42 +254,6 @@ class Curvature(CostQuestion):
         return {"bounds": namespace(bounds[0]).stack(bounds, axis=1)}
 
 
-@dataclass(frozen=True)
-class Diagonal(CostQuestion):
-    """The diagonal of ∇²f_j(x), about its smallest and largest eigenvalue, and f_j(x).
-
-    Parameters
-    ----------
-    x : (d,) array
-    origin : bool
-        Whether to answer with f_j(0) too: a start far away may be worse than none.
-    """
-
-    x: Array
-    origin: bool = False
-
-    parts: ClassVar = {
-        "diagonal": Part(("d",)),
-        "smallest": Part(),
-        "largest": Part(),
-        "value": Part((), not_nan),
-        "value_at_0": Part((), not_nan, when="origin"),
-    }
-
-    def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
-        at = costs.at(x)
-        smallest, largest = at.estimated_bounds()
-        parts = {
-            "diagonal": at.diagonal(),
-            "smallest": smallest,
-            "largest": largest,
-            "value": at.value,
-        }
-        if self.origin:
-            parts["value_at_0"] = costs.value_at_origin
-        return parts
-
-
 class ProofScalars(NamedTuple):
     """What client j contributes to a certificate at x, given g = ∇F(x) or a subgradient.
 
@@ -455,7 +421,8 @@ QUESTIONS: Mapping[str, type[CostQuestion]] = {
         Evaluate,
         Curvature,
         BatchCurvature,
-        Diagonal,
+        Overview,
+        Trials,
         Decrement,
         Line,
         Direction,

@@ -309,12 +309,13 @@ class Evaluation:
     def _product(self) -> Callable[[Array], Array]:
         return self.costs.terms.times(self.eta)
 
-    def factor(self, M: Metric, tolerance: float = 1e-12) -> Any:
+    def factor(self, M: Metric, tolerance: float = 1e-12, regular: bool = True) -> Any:
         """The inverse of ∇²f_j(x_j) + M: a ``Solver``.
 
         By conjugate gradients to ``tolerance`` where the terms are large, by Woodbury's identity
         where there are fewer rows than columns, else by Cholesky factors. At M = 0 a singular
-        Hessian has its pseudo-inverse.
+        Hessian has its pseudo-inverse; with M above 0 that is refused, where the matrices have to
+        be ``regular``.
         """
         costs = self.costs
         terms = costs.terms
@@ -340,7 +341,8 @@ class Evaluation:
         # The pseudo-inverse would forget v along the kernel. A Hessian beyond float64 is not the
         # step's fault.
         singular = factors.sizes[factors.singular]
-        if len(singular) and np.min(M) > 0 and np.isfinite(singular).all(axis=1).any():
+        refused = regular and len(singular) and np.min(M) > 0
+        if refused and np.isfinite(singular).all(axis=1).any():
             raise InputError(SINGULAR)
         return factors
 

@@ -257,7 +257,7 @@ class FedSplitInformation(Method[InformationState]):
         if m * d**2 > self.largest:
             raise InputError(
                 f"{type(self).__name__}: {m} Hessians of {d} × {d} numbers are too large for the "
-                "server: use FedSplitVectors() or LBFGS(), which ask for vectors"
+                "server: use QuasiNewton() or LBFGS(), which ask for vectors"
             )
         zeros = np.zeros_like(x0)
         # under a penalty, a subgradient is known after the first minimisation

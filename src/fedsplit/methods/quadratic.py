@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from array_api_compat import array_namespace, device
 
 from fedsplit.arrays import Array
@@ -12,7 +14,7 @@ REDUCTION = 1e-4
 
 
 def minimise(
-    M: Array,
+    M: Any,
     b: Array,
     largest: float,
     penalty: Penalty | None,
@@ -25,7 +27,7 @@ def minimise(
     Parameters
     ----------
     M : (d, d) array
-        Positive definite.
+        Positive definite; with a penalty, anything that has products with vectors.
     b : (d,) array
     largest : float
         The largest eigenvalue of M.
@@ -68,7 +70,7 @@ def gain(
 
 
 def _proximal_gradient(
-    M: Array,
+    M: Any,
     b: Array,
     t: float,
     penalty: Penalty,
